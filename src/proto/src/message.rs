@@ -151,6 +151,8 @@ pub struct RunEnd {
     pub stderr_bytes: u64,
     /// Processes that outlived the program and were killed.
     pub leftovers: u32,
+    /// Processes that would not die: the container must be killed as a whole.
+    pub survivors: u32,
 }
 
 /// The end of the program itself.
