@@ -1,1 +1,4 @@
 //! placeholder
+pub mod engine;
+pub mod id;
+pub mod link;
