@@ -2,3 +2,7 @@
 pub mod engine;
 pub mod id;
 pub mod link;
+pub mod pool;
+pub mod session;
+pub mod sign;
+pub mod store;

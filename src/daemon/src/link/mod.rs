@@ -156,11 +156,13 @@ impl Link {
         Ok(Stream::new(id, self.clone(), bell))
     }
 
-    /// Resolves when the link is lost for good.
-    pub async fn lost(&self) -> LinkError {
+    /// Resolves when the link is lost for good. Waiting does not keep the link up.
+    pub fn lost(&self) -> impl Future<Output = LinkError> + Send + 'static {
         let mut lost = self.shared.lost.subscribe();
-        let fault = lost.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
-        fault.unwrap_or(LinkError::Closed)
+        async move {
+            let fault = lost.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
+            fault.unwrap_or(LinkError::Closed)
+        }
     }
 }
 

@@ -45,9 +45,8 @@ pub enum AgentError {
 ///
 /// # Errors
 /// See [`AgentError`].
-pub async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<VolumeName, AgentError> {
-    let digest = Sha256::digest(PROGRAM);
-    let name: VolumeName = format!("paddock-agent-{}", &hex(&digest)[..16]).parse()?;
+pub async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
+    let name = volume_name()?;
     let labels = BTreeMap::from([("app".to_owned(), "paddock-agent".to_owned())]);
     engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name.clone()) }).await?;
     let helper = helper(engine, image, &name, owner).await?;
@@ -56,7 +55,15 @@ pub async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> R
     let removed = engine.container_remove(&helper).await;
     done?;
     removed?;
-    Ok(name)
+    Ok(())
+}
+
+/// The volume's name, made of its content.
+///
+/// # Errors
+/// None that can happen: see [`AgentError::Name`].
+pub fn volume_name() -> Result<VolumeName, AgentError> {
+    Ok(format!("paddock-agent-{}", hex(&Sha256::digest(PROGRAM)[..8])).parse()?)
 }
 
 async fn helper(

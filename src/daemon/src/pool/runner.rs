@@ -106,9 +106,10 @@ pub async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> Result<
             Some(runner) => {
                 found.runners.insert(language, runner);
             }
-            None => found
-                .warnings
-                .push(format!("image {} is left out: it has neither entrypoint nor command", name_of(&newest))),
+            None => found.warnings.push(format!(
+                "image {} is left out: it has neither entrypoint nor command",
+                name_of(&newest)
+            )),
         }
     }
     Ok(found)

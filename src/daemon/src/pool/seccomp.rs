@@ -106,9 +106,28 @@ mod tests {
     fn what_must_not_be_reachable_is_not_named() {
         let profile = super::profile();
         for name in [
-            "io_uring_setup", "memfd_secret", "ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "bpf",
-            "keyctl", "userfaultfd", "perf_event_open", "unshare", "setns", "mount", "pidfd_getfd", "modify_ldt",
-            "open_by_handle_at", "process_madvise", "syslog", "fsopen", "add_key", "request_key", "chroot",
+            "io_uring_setup",
+            "memfd_secret",
+            "ptrace",
+            "process_vm_readv",
+            "process_vm_writev",
+            "kcmp",
+            "bpf",
+            "keyctl",
+            "userfaultfd",
+            "perf_event_open",
+            "unshare",
+            "setns",
+            "mount",
+            "pidfd_getfd",
+            "modify_ldt",
+            "open_by_handle_at",
+            "process_madvise",
+            "syslog",
+            "fsopen",
+            "add_key",
+            "request_key",
+            "chroot",
         ] {
             assert!(!profile.contains(&format!("\"{name}\"")), "{name}");
         }

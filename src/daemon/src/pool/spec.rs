@@ -36,12 +36,35 @@ const TMP_INODES: u64 = 16_384;
 /// Files of `/proc` and `/sys` that tell of the host or have been ways out of a container: Docker's own list
 /// and more. A path that does not exist is skipped by the runtime.
 const MASKED: [&str; 29] = [
-    "/proc/acpi", "/proc/asound", "/proc/buddyinfo", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats",
-    "/proc/iomem", "/proc/ioports", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
-    "/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/pagetypeinfo", "/proc/partitions",
-    "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list",
-    "/proc/timer_stats", "/proc/version", "/proc/vmallocinfo", "/proc/zoneinfo",
-    "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel/debug",
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/buddyinfo",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/pagetypeinfo",
+    "/proc/partitions",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/version",
+    "/proc/vmallocinfo",
+    "/proc/zoneinfo",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/kernel/debug",
 ];
 
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
@@ -122,7 +145,10 @@ impl Blueprint {
         let options = [
             ("type", "tmpfs".to_owned()),
             ("device", "tmpfs".to_owned()),
-            ("o", format!("size={data},nr_inodes={data_inodes},uid={0},gid={0},mode=0700,nosuid,nodev", uid.0)),
+            (
+                "o",
+                format!("size={data},nr_inodes={data_inodes},uid={0},gid={0},mode=0700,nosuid,nodev", uid.0),
+            ),
         ];
         let driver_opts = options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         let volume = VolumeSpec { driver_opts, labels, ..VolumeSpec::local(name.clone()) };
@@ -181,8 +207,7 @@ impl Blueprint {
         };
         let mut mounts = vec![mount(&self.agent, AGENT_DIR, true), mount(name, DATA_DIR, false)];
         mounts.extend(DATA_ALIASES.iter().map(|alias| mount(name, alias, false)));
-        let ulimit =
-            |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
+        let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
         let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={TMP_INODES},mode=1777", bounds.tmp);
         let mut tmpfs = BTreeMap::from([("/tmp".to_owned(), tmp)]);
         // A volume that the image declares would be a writable place on the host's disk, without a quota.
@@ -192,7 +217,10 @@ impl Blueprint {
             }
         }
         let list = |paths: &[&str]| Some(paths.iter().map(|p| (*p).to_owned()).collect());
-        #[expect(clippy::cast_possible_truncation, reason = "checked by the configuration to be 0.01 to 1024")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "checked by the configuration to be 0.01 to 1024"
+        )]
         let nano_cpus = (bounds.cpus * 1e9) as i64;
         HostConfig {
             mounts,
