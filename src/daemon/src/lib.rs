@@ -1,3 +1,4 @@
 //! placeholder
 
+pub mod config;
 pub mod pool;
