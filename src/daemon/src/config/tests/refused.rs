@@ -14,6 +14,10 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "pol.idle = 3",
             "pol (/etc/paddock.toml): is unknown; known here: http, auth, store, files, engine, limits, timeouts, sessions, pool, runners, agent, log, shutdown",
         ),
+        (
+            "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
+            "auth.tokens[0].name (/etc/paddock.toml): is \"a b\", takes up to 64 of A-Z, a-z, 0-9, _, - and .",
+        ),
         ("pool = 3", "pool (/etc/paddock.toml): invalid type: integer `3`, expected a table"),
         (
             "pool.idle = -1",
