@@ -1,4 +1,5 @@
 //! placeholder
+pub mod config;
 pub mod engine;
 pub mod id;
 pub mod link;

@@ -1,14 +1,14 @@
 //! The deciding half of the pool: which container is started, destroyed or handed to whom, and when.
 //!
-//! One [`Core`] serves all runners of one engine. Its driver tells it what happened with [`Core::on`], carries out
-//! the [`Action`]s it answers in their order, and sends [`Event::Tick`] at [`Core::next_deadline`]. This module must
-//! never read a clock, do I/O, take a lock, await or roll a die: what it is told decides what it answers, so that
-//! every behaviour can be replayed in a test.
+//! One [`Core`] serves all runners of one engine. Its driver tells it what happened with [`Core::on`],
+//! carries out the [`Action`]s it answers in their order, and sends [`Event::Tick`] at
+//! [`Core::next_deadline`]. This module must never read a clock, do I/O, take a lock, await or roll a die:
+//! what it is told decides what it answers, so that every behaviour can be replayed in a test.
 //!
 //! # The life of a member
 //!
-//! A *member* is one attempt at a container, from the decision to start it until it is known to be gone. It holds a
-//! slot of `max_members` and a UID of its own for that whole time.
+//! A *member* is one attempt at a container, from the decision to start it until it is known to be gone. It
+//! holds a slot of `max_members` and a UID of its own for that whole time.
 //!
 //! ```text
 //!   Start ──> Starting ──Started──> Idle ──Grant──> Leased ──Released──┐
@@ -22,28 +22,32 @@
 //!                                          slot and UID are free
 //! ```
 //!
-//! There is no way back from `Leased` to `Idle`: a container serves one session in its life. A failed start is
-//! destroyed like any other member, because half a container may be there, with its UID.
+//! There is no way back from `Leased` to `Idle`: a container serves one session in its life. A failed start
+//! is destroyed like any other member, because half a container may be there, with its UID.
 //!
 //! # What is decided, and why
 //!
-//! * **Oldest idle first.** Any armed container is as fast as any other, so the one nearest to its `idle_ttl` is
-//!   handed out: traffic then does the recycling, and fewer containers are started only to be thrown away. One that
-//!   has reached its `idle_ttl` is destroyed, never handed out, even if the tick came late.
+//! * **Oldest idle first.** Any armed container is as fast as any other, so the one nearest to its `idle_ttl`
+//!   is handed out: traffic then does the recycling, and fewer containers are started only to be thrown away.
+//!   One that has reached its `idle_ttl` is destroyed, never handed out, even if the tick came late.
 //! * **Oldest waiter first**, within a runner for the containers, and across runners for the starts.
 //! * **Nothing is started without a need**: idle and coming containers of a runner are held against
-//!   `idle_per_runner` plus its waiters. What turns up in excess (a caller went away) is kept until its `idle_ttl`.
-//! * **Waiters before refills**, refills in turn between runners. When every slot is taken and some are merely idle
-//!   for another runner, one of those is destroyed for the waiter: an idle set may not starve a caller.
-//! * **A runner whose starts fail** is tried again after a growing pause. After [`FAIL_FAST_AFTER`] failures in a row
-//!   its waiters are refused for as long as the pause lasts; a request after the pause is the next attempt.
-//! * **While the engine is down** nothing is asked of it, not even to destroy. What was idle or starting is not
-//!   trusted afterwards; what is leased belongs to its holder.
-//! * **A leased member is its holder's until it is released**, also when it died: the holder may still be rescuing
-//!   files out of it.
+//!   `idle_per_runner` plus its waiters. What turns up in excess (a caller went away) is kept until its
+//!   `idle_ttl`.
+//! * **Waiters before refills**, refills in turn between runners. When every slot is taken and some are
+//!   merely idle for another runner, one of those is destroyed for the waiter: an idle set may not starve a
+//!   caller.
+//! * **A runner whose starts fail** is tried again after a growing pause. After [`FAIL_FAST_AFTER`] failures
+//!   in a row its waiters are refused for as long as the pause lasts; a request after the pause is the next
+//!   attempt.
+//! * **While the engine is down** nothing is asked of it, not even to destroy. What was idle or starting is
+//!   not trusted afterwards; what is leased belongs to its holder.
+//! * **A leased member is its holder's until it is released**, also when it died: the holder may still be
+//!   rescuing files out of it.
 //!
-//! Adoption after a restart will be one more event that puts a member, with the UID that its label names, into
-//! `Idle`. Nothing else has to change: UIDs in use are read off the members, never from a list of their own.
+//! Adoption after a restart will be one more event that puts a member, with the UID that its label names,
+//! into `Idle`. Nothing else has to change: UIDs in use are read off the members, never from a list of their
+//! own.
 //!
 //! An event costs time in proportion to members plus waiters, both bounded by the settings.
 
@@ -99,9 +103,9 @@ impl Core {
 
     /// Takes in one event and answers what to do, to be done in this order.
     ///
-    /// Time passes first, then the event happens, then the rules are applied: a deadline that has come counts before
-    /// the event that is reported at the same instant. `now` must not run backwards from call to call. An event about
-    /// a member or waiter that is unknown, has ended or is in another state changes nothing.
+    /// Time passes first, then the event happens, then the rules are applied: a deadline that has come counts
+    /// before the event that is reported at the same instant. `now` must not run backwards from call to call.
+    /// An event about a member or waiter that is unknown, has ended or is in another state changes nothing.
     #[must_use = "an action that is not carried out leaves the pool waiting for ever"]
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();

@@ -24,7 +24,8 @@ pub struct Uid(pub u32);
 /// What the driver reports.
 ///
 /// The driver owes one answer to every [`Action::Start`] (`Started` or `StartFailed`) and to every
-/// [`Action::Destroy`] (`Destroyed` or `DestroyFailed`), and every [`Action::Grant`] is followed by one `Released`.
+/// [`Action::Destroy`] (`Destroyed` or `DestroyFailed`), and every [`Action::Grant`] is followed by one
+/// `Released`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A runner exists from now on and is kept warm. Said again: nothing changes.
@@ -44,7 +45,8 @@ pub enum Event {
         /// Of which kind.
         runner: RunnerId,
     },
-    /// The waiter went away. One that has been granted meanwhile is unknown here; its lease must then be `Released`.
+    /// The waiter went away. One that has been granted meanwhile is unknown here; its lease must then be
+    /// `Released`.
     Abandon {
         /// Who went.
         waiter: WaiterId,

@@ -1,5 +1,5 @@
-//! What follows from the state: who is served, who is refused, who makes room, what is started. It must come out the
-//! same when nothing has changed: deciding twice does nothing the second time.
+//! What follows from the state: who is served, who is refused, who makes room, what is started. It must come
+//! out the same when nothing has changed: deciding twice does nothing the second time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,8 @@ impl Core {
         }
     }
 
-    /// Refuses those who could only wait for the end of a pause. While an attempt is under way there is still hope.
+    /// Refuses those who could only wait for the end of a pause. While an attempt is under way there is still
+    /// hope.
     fn fail_fast(&mut self, stock: &Stock, actions: &mut Vec<Action>) {
         for (&id, runner) in &mut self.runners {
             if let Some(last) = runner.last_failure()
@@ -125,7 +126,8 @@ impl Core {
         }
     }
 
-    /// Destroys idle members of other runners when every slot is taken and waiters need one that could start now.
+    /// Destroys idle members of other runners when every slot is taken and waiters need one that could start
+    /// now.
     fn make_room(&mut self, stock: &Stock, actions: &mut Vec<Action>) {
         let unserved = self.runners.iter().filter(|(_, r)| r.paused_until().is_none());
         let unserved: usize =
@@ -182,8 +184,9 @@ impl Core {
         Some(next)
     }
 
-    /// The next UID in turn that no member holds, so that one just given back rests for as long as possible: what a
-    /// container may have left under it (keys, queues, counts in the kernel) is then not the next one's.
+    /// The next UID in turn that no member holds, so that one just given back rests for as long as possible:
+    /// what a container may have left under it (keys, queues, counts in the kernel) is then not the next
+    /// one's.
     fn free_uid(&self) -> Option<Uid> {
         let held: BTreeSet<Uid> = self.members.values().map(|member| member.uid).collect();
         let range = self.settings.uid_range.clone();

@@ -32,8 +32,9 @@ pub(super) struct Runner {
     /// Oldest first. Never non-empty while a member of this runner is idle.
     pub(super) waiters: VecDeque<Waiter>,
     failing: Option<Failing>,
-    /// A member died soon after it was armed: no attempt before this. A pause of its own, because the next start that
-    /// succeeds ends the other one, and a container that starts well and then dies would be restarted without end.
+    /// A member died soon after it was armed: no attempt before this. A pause of its own, because the next
+    /// start that succeeds ends the other one, and a container that starts well and then dies would be
+    /// restarted without end.
     crashed_until: Option<Instant>,
 }
 

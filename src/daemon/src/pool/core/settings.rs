@@ -52,7 +52,8 @@ impl Backoff {
     }
 }
 
-/// Bounds that hold together: there is a UID for every member, no pause is empty, and a request can be served.
+/// Bounds that hold together: there is a UID for every member, no pause is empty, and a request can be
+/// served.
 ///
 /// Read through to [`RawPoolSettings`]; made only by `try_from`, and never changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The pool's rules, held against examples that read like sentences and against an oracle that keeps its own books.
+//! The pool's rules, held against examples that read like sentences and against an oracle that keeps its own
+//! books.
 
 mod examples;
 mod oracle;

@@ -126,7 +126,8 @@ fn waiters_go_before_refills_and_refills_take_turns() {
     }
     assert_eq!(turns, [1, 2, 0, 1, 2]);
 
-    // Runner 2's last refill is under way; runner 1 runs dry and is asked once more, and then runner 0 is short too.
+    // Runner 2's last refill is under way; runner 1 runs dry and is asked once more, and then runner 0 is
+    // short too.
     for runner in [1, 1, 1, 0] {
         pool.request(runner);
     }

@@ -1,5 +1,6 @@
-//! An oracle: keeps its own books of what lives and who waits, from events and actions alone, and objects to whatever
-//! breaks a rule. It must never ask the core anything but what it judges, nor share a function with it.
+//! An oracle: keeps its own books of what lives and who waits, from events and actions alone, and objects to
+//! whatever breaks a rule. It must never ask the core anything but what it judges, nor share a function with
+//! it.
 
 mod books;
 mod sums;
@@ -146,15 +147,14 @@ impl Oracle {
     }
 
     fn judge_destroy(&mut self, member: MemberId) {
-        let was_due = self.due.remove(&member);
-        assert!(self.up || was_due, "nothing is asked of an engine that is down");
+        if self.due.remove(&member) {
+            return;
+        }
+        assert!(self.up, "nothing is asked of an engine that is down");
         let leaving = self.being_destroyed().len();
         let free = self.settings.max_members as usize - self.members.len();
         let idle_of_all: Vec<usize> = self.known_runners().into_iter().map(|r| self.idle_of(r)).collect();
-        let Some(held) = self.members.get(&member) else {
-            assert!(was_due, "{member:?} is gone already");
-            return;
-        };
+        let held = self.members.get(&member).expect("what is destroyed may still be there");
         match held.phase {
             Phase::Ending { asked: false, failures, .. } => {
                 let phase = Phase::Ending { asked: true, failures, retry: None };
@@ -175,7 +175,7 @@ impl Oracle {
                 let phase = Phase::Ending { asked: true, failures: 0, retry: None };
                 self.members.get_mut(&member).expect("it is there").phase = phase;
             }
-            Phase::Ending { asked: true, .. } => assert!(was_due, "{member:?} is being destroyed already"),
+            Phase::Ending { asked: true, .. } => panic!("{member:?} is being destroyed already"),
             Phase::Leased => panic!("{member:?} is in someone's hands"),
             Phase::Starting { .. } => panic!("{member:?} is still being started"),
         }
@@ -231,6 +231,7 @@ impl Oracle {
     }
 
     fn judge_outcome(&self, now: Instant) {
+        assert!(self.due.is_empty(), "the time of some had come: {:?}", self.due);
         assert!(self.late.is_empty(), "waiters are kept beyond their bound: {:?}", self.late);
         for w in &self.waiters {
             assert!(now < w.asked + self.settings.wait, "{:?} waits beyond the bound", w.id);

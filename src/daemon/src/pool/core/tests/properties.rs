@@ -11,7 +11,8 @@ use super::stand::Stand;
 
 const RUNNERS: u32 = 4;
 
-/// One thing that happens. An [`Index`] picks among whatever fits at that moment; nothing happens when nothing fits.
+/// One thing that happens. An [`Index`] picks among whatever fits at that moment; nothing happens when
+/// nothing fits.
 #[derive(Debug, Clone)]
 enum Step {
     Add(u32),

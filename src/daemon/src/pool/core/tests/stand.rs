@@ -1,5 +1,5 @@
-//! A core on a test stand: a clock that is turned by hand, a driver that does what it is told when it is told, and the
-//! oracle looking on at every event.
+//! A core on a test stand: a clock that is turned by hand, a driver that does what it is told when it is
+//! told, and the oracle looking on at every event.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,8 @@ impl Stand {
         self.wait_while(time, |_| Vec::new())
     }
 
-    /// Lets time pass, with a tick at each deadline and a driver that is done at once with whatever it is told.
+    /// Lets time pass, with a tick at each deadline and a driver that is done at once with whatever it is
+    /// told.
     pub(super) fn wait_and_finish(&mut self, time: Duration) -> Vec<Action> {
         self.wait_while(time, Self::finish_all)
     }

@@ -21,15 +21,15 @@ impl Oracle {
         }
         self.due.clear();
         for (&id, member) in &mut self.members {
-            match &mut member.phase {
-                Phase::Idle { armed } if now >= *armed + self.settings.idle_ttl => member.phase = CONDEMNED,
-                Phase::Ending { asked: false, retry, .. } if retry.is_some_and(|at| now >= at) => {
-                    *retry = None
-                }
+            let failures = match member.phase {
+                Phase::Idle { armed } if now >= armed + self.settings.idle_ttl => 0,
+                Phase::Ending { failures, retry: Some(at), .. } if now >= at => failures,
                 Phase::Starting { .. } | Phase::Idle { .. } | Phase::Leased | Phase::Ending { .. } => {
                     continue;
                 }
-            }
+            };
+            // Before the event, whatever that is.
+            member.phase = Phase::Ending { asked: true, failures, retry: None };
             self.due.insert(id);
         }
         for record in self.runners.values_mut() {
@@ -108,11 +108,9 @@ impl Oracle {
                 }
             }
             Event::DestroyFailed { member } => {
-                // Time has passed before the event: a removal that had come due is under way again.
-                let again = self.due.contains(&member);
                 if let Some(Held { phase: Phase::Ending { asked, failures, retry }, .. }) =
                     self.members.get_mut(&member)
-                    && (*asked || again)
+                    && *asked
                 {
                     *failures += 1;
                     *asked = false;
