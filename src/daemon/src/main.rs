@@ -1,1 +1,63 @@
-fn main() {}
+//! The `paddock` command.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use paddock::app;
+use paddock::config::{Config, Overrides};
+
+/// Runs code nobody has read yet in locked-down containers that stand warm before the code comes.
+#[derive(Parser)]
+#[command(name = "paddock", version)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The daemon: MCP, files and the page over HTTP
+    Serve {
+        /// The configuration; what it leaves out has the defaults of config.example.toml
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        overrides: Overrides,
+    },
+}
+
+/// For a command line or configuration that cannot be used.
+const UNUSABLE: u8 = 2;
+
+fn main() -> ExitCode {
+    let What::Serve { config, overrides } = Command::parse().what;
+    let env: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let loaded = match Config::load(config.as_deref(), &env, &overrides) {
+        Ok(loaded) => loaded,
+        Err(error) => return complain(&error, UNUSABLE),
+    };
+    if let Err(error) = paddock::log::init(&loaded.config.log) {
+        return complain(&format!("log.file: {error}"), UNUSABLE);
+    }
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&error, 1),
+    };
+    match runtime.block_on(app::serve(loaded.config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error, 1),
+    }
+}
+
+fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "paddock: {error}");
+    ExitCode::from(code)
+}

@@ -129,7 +129,7 @@ impl Driver {
                 _ => {
                     let id = RunnerId(self.next_runner);
                     self.next_runner += 1;
-                    info!(language = runner.language, image = runner.image, "[POOL] runner found");
+                    info!(language = runner.language, image = runner.image, "runner found");
                     after.insert(runner.language.clone(), (id, Arc::new(runner)));
                 }
             }
@@ -138,7 +138,7 @@ impl Driver {
         let gone: Vec<_> =
             before.values().filter(|(id, _)| !after.values().any(|(other, _)| other == id)).collect();
         for (id, runner) in gone {
-            info!(language = runner.language, image = runner.image, "[POOL] runner gone or replaced");
+            info!(language = runner.language, image = runner.image, "runner gone or replaced");
             self.tell(Event::RunnerRemoved { runner: *id });
         }
         for (id, runner) in after.values() {
@@ -148,9 +148,9 @@ impl Driver {
     }
 
     fn tell(&mut self, event: Event) {
-        debug!(?event, "[POOL] event");
+        debug!(?event, "event");
         for action in self.core.on(event, Instant::now()) {
-            debug!(?action, "[POOL] action");
+            debug!(?action, "action");
             self.act(action);
         }
         if let Event::Destroyed { member } = event {
@@ -179,11 +179,11 @@ impl Driver {
                     let message = match container::start(&engine, plan, uid, runner, &terms).await {
                         Ok(armed) => {
                             let ms = millis(begun.elapsed());
-                            info!(language, container = short(&armed.id), uid = uid.0, ms, "[POOL] armed");
+                            info!(language, container = short(&armed.id), uid = uid.0, ms, "armed");
                             Message::Started { member, armed: Box::new(armed) }
                         }
                         Err(error) => {
-                            warn!(language, %error, "[POOL] a container did not come up");
+                            warn!(language, %error, "a container did not come up");
                             let failure = error.failure();
                             Message::Event(Event::StartFailed { member, failure })
                         }
@@ -202,11 +202,11 @@ impl Driver {
                     let id = armed.map(|armed| armed.id.clone());
                     let event = match container::destroy(&engine, &name, id.as_ref()).await {
                         Ok(()) => {
-                            info!(container = id.as_ref().map(short), name = %name, "[POOL] removed");
+                            info!(container = id.as_ref().map(short), name = %name, "removed");
                             Event::Destroyed { member }
                         }
                         Err(error) => {
-                            warn!(name = %name, %error, "[POOL] a container could not be removed yet");
+                            warn!(name = %name, %error, "a container could not be removed yet");
                             Event::DestroyFailed { member }
                         }
                     };

@@ -65,7 +65,7 @@ impl Watch {
         let blueprint = self.blueprint()?;
         let (containers, volumes) = container::remove_leftovers(&self.engine, &blueprint.owned()).await?;
         if containers + volumes > 0 {
-            info!(containers, volumes, "[POOL] removed what an earlier daemon of this store left");
+            info!(containers, volumes, "removed what an earlier daemon of this store left");
         }
         let found = self.look(&blueprint).await?;
         let _ = self.sender.send(Message::Found(found));
@@ -82,27 +82,20 @@ impl Watch {
         let found = runner::find(&self.engine, &self.images).await?;
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
-                warn!("[POOL] {warning}");
+                warn!("{warning}");
                 self.warned.push(warning);
             }
         }
         let runners: Vec<Runner> = found.runners.into_values().collect();
         let Some(first) = runners.first() else {
-            warn!(
-                "[POOL] no runner image found: none has the label {}; `make images` builds ours",
-                runner::LABEL
-            );
+            warn!("no runner image found: none has the label {}; `make images` builds ours", runner::LABEL);
             return Ok(runners);
         };
         if !self.proved {
             agent::ensure(&self.engine, &first.image_id, &blueprint.owned()).await?;
             let first = Arc::new(first.clone());
             let facts = proof::prove(&self.engine, blueprint, &first, self.uid, &self.terms).await?;
-            info!(
-                image = first.image,
-                landlock = facts.landlock,
-                "[POOL] containers are confined as they must be"
-            );
+            info!(image = first.image, landlock = facts.landlock, "containers are confined as they must be");
             self.proved = true;
         }
         Ok(runners)
@@ -136,13 +129,13 @@ impl Watch {
             match followed {
                 Followed::Connected => look_again = true,
                 Followed::Reconnected => {
-                    info!("[POOL] the engine answers again");
+                    info!("the engine answers again");
                     self.engine_up.send_replace(true);
                     let _ = self.sender.send(Message::Event(Event::EngineUp));
                     look_again = true;
                 }
                 Followed::Disconnected(error) => {
-                    warn!(%error, "[POOL] the engine does not answer");
+                    warn!(%error, "the engine does not answer");
                     self.engine_up.send_replace(false);
                     let _ = self.sender.send(Message::Event(Event::EngineDown));
                 }
@@ -165,7 +158,7 @@ impl Watch {
                 true
             }
             Err(PoolError::Engine(error)) => {
-                warn!(%error, "[POOL] the images could not be listed");
+                warn!(%error, "the images could not be listed");
                 !*self.engine_up.borrow()
             }
             Err(error) => {

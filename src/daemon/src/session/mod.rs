@@ -30,6 +30,7 @@ use tracing::info;
 pub use output::Output;
 pub use run::{RunEnd, RunReport, RunRequest};
 
+use crate::config::WhenFull;
 use crate::link::LinkError;
 use crate::pool::core::Refusal;
 use crate::pool::{Lease, Pool};
@@ -83,15 +84,6 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// What to do when a session wants a container and as many as allowed have one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The longest idle one gives its containers up; its files are saved.
-    Evict,
-    /// The call is refused.
-    Refuse,
-}
-
 /// The bounds of sessions.
 #[derive(Debug, Clone)]
 pub struct SessionBounds {
@@ -133,6 +125,9 @@ pub enum SessionError {
     /// The container was lost before any code ran, twice.
     #[error("no container could be prepared: {0}")]
     Link(#[from] LinkError),
+    /// The caller went away, or took the call back, before any code ran.
+    #[error("the call was cancelled before any code ran")]
+    Cancelled,
     /// The container would not take the session's files.
     #[error("the container would not take the session's files: {0}")]
     BringIn(String),
@@ -306,7 +301,7 @@ impl Session {
         if work.permit.is_none() {
             return false;
         }
-        info!(session_id = %self.id, why, "[SESSION] containers released");
+        info!(session_id = %self.id, why, "containers released");
         *work = Work::default();
         true
     }

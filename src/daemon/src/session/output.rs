@@ -98,7 +98,7 @@ impl Capture {
         }
         let logged = self.log.is_some() && self.log_failed.is_none();
         if let Some(error) = &self.log_failed {
-            tracing::warn!(run_id = self.run_id, %error, "[SESSION] the whole output could not be kept");
+            tracing::warn!(run_id = self.run_id, %error, "the whole output could not be kept");
         }
         let [out, err] = self.streams.map(|stream| show(&stream, self.shown));
         (out, err, logged)

@@ -4,7 +4,6 @@
 //! nobody knows what it did. It must never answer before every changed file is saved.
 
 use std::io::Write as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -92,10 +91,14 @@ impl Sessions {
         let mut attempts = 2;
         let (stream, waited) = loop {
             attempts -= 1;
-            match self.prepare(turn, request).await {
+            let prepared = tokio::select! {
+                prepared = self.prepare(turn, request) => prepared,
+                () = cancel.cancelled() => Err(SessionError::Cancelled),
+            };
+            match prepared {
                 Ok(ready) => break ready,
                 Err(SessionError::Link(error)) if attempts > 0 => {
-                    warn!(%error, run_id, "[SESSION] a container was lost before its code; another is taken");
+                    warn!(%error, run_id, "a container was lost before its code; another is taken");
                     turn.work.leases.remove(&request.language);
                 }
                 Err(error) => {
@@ -155,7 +158,7 @@ impl Sessions {
             duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
             end = ?report.end,
             files = report.changed.len(),
-            "[RUN] ended"
+            "ended"
         );
         failed.map_or(Ok(report), Err)
     }

@@ -32,7 +32,7 @@ use sha2::{Digest, Sha256};
 
 pub use batch::Batch;
 pub use manifest::{Difference, Held, Manifest};
-pub use space::{LogFile, Space};
+pub use space::{LogFile, Space, open_log, open_saved};
 
 use crate::id::{hex, random_hex};
 

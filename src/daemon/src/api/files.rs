@@ -1,0 +1,330 @@
+//! `GET /files/{session}/{path}?sig=…` and `GET /logs/{session}/{run}?sig=…`: downloads for whoever has the link.
+//!
+//! The signature says whose file it is; without a right one nothing is looked up, and the answer is always the
+//! same 403. It must never let a browser run what it downloads here.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE,
+    LAST_MODIFIED, RANGE,
+};
+use http::{Method, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use paddock_proto::RelPath;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use super::body::{Answer, error, full};
+use crate::sign::{Signer, Target};
+use crate::store::{Store, open_log, open_saved};
+
+/// One read of a file.
+const PIECE: u64 = 256 * 1024;
+
+/// Octets of an RFC 8187 extended value that need no encoding, all but a few that are not worth the risk.
+const EXTENDED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+
+/// Types that a browser shows without running anything; all others are attachments.
+const SHOWN: [&str; 7] =
+    ["image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "text/csv", "application/pdf"];
+
+/// Which of the two kinds a route is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file of `/data`.
+    File,
+    /// The whole output of a run.
+    Log,
+}
+
+/// Answers a download; `rest` is the path behind `/files/` or `/logs/`.
+pub(super) async fn serve(
+    store: &Arc<Store>,
+    signer: &Signer,
+    kind: Kind,
+    rest: &str,
+    uri: &Uri,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Answer {
+    let forbidden = || error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid");
+    let missing = || error(StatusCode::NOT_FOUND, "not_found", "there is no such file");
+    let Some(asked) = Asked::parse(kind, rest, uri.query().unwrap_or("")) else { return forbidden() };
+    let target = match kind {
+        Kind::File => Target::File(&asked.path),
+        Kind::Log => Target::Log(&asked.run),
+    };
+    let Some(owner) = signer.owner(&asked.session, target, &asked.signature) else { return forbidden() };
+    let dir = store.place(owner, &asked.session);
+    let (path, run) = (asked.path.clone(), asked.run.clone());
+    let opened = tokio::task::spawn_blocking(move || match kind {
+        Kind::File => open_saved(&dir, &path),
+        Kind::Log => open_log(&dir, &run),
+    });
+    let Ok(Ok((file, metadata))) = opened.await else { return missing() };
+    let mime = if kind == Kind::Log { "text/plain".to_owned() } else { crate::tools::mime_type(&asked.path) };
+    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let download = Download {
+        etag: format!(
+            "\"{:x}-{:x}-{:x}\"",
+            metadata.ino(),
+            metadata.len(),
+            metadata.mtime_nsec() ^ metadata.mtime()
+        ),
+        file,
+        size: metadata.len(),
+        mime,
+        name: if kind == Kind::Log {
+            format!("{}.log", asked.run).into()
+        } else {
+            asked.path.file_name().to_vec()
+        },
+        modified: httpdate::fmt_http_date(modified.max(SystemTime::UNIX_EPOCH)),
+    };
+    download.answer(method, headers)
+}
+
+/// A link, taken apart.
+struct Asked {
+    session: String,
+    path: RelPath,
+    run: String,
+    signature: String,
+}
+
+impl Asked {
+    /// Decodes each part once; `None` for whatever no link of ours looks like.
+    fn parse(kind: Kind, rest: &str, query: &str) -> Option<Self> {
+        let (session, rest) = rest.split_once('/')?;
+        let session = percent_decode_str(session).decode_utf8().ok()?.into_owned();
+        let parts: Vec<Vec<u8>> = rest.split('/').map(|part| percent_decode_str(part).collect()).collect();
+        // A `/` inside a part would name another file than its signature.
+        if parts.iter().any(|part| part.contains(&b'/')) {
+            return None;
+        }
+        let path = RelPath::new(parts.join(&b'/')).ok()?;
+        let run = String::from_utf8_lossy(path.as_bytes()).into_owned();
+        let is_run = run.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if kind == Kind::Log && !is_run {
+            return None;
+        }
+        let mut signatures = query.split('&').filter_map(|pair| pair.strip_prefix("sig="));
+        let signature = signatures.next()?.to_owned();
+        signatures.next().is_none().then_some(Self { session, path, run, signature })
+    }
+}
+
+struct Download {
+    file: File,
+    size: u64,
+    mime: String,
+    name: Vec<u8>,
+    modified: String,
+    etag: String,
+}
+
+impl Download {
+    fn answer(self, method: &Method, headers: &HeaderMap) -> Answer {
+        let value = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        if value(IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|tag| tag.trim() == self.etag)) {
+            return self.with_headers(StatusCode::NOT_MODIFIED, None, full(Bytes::new()));
+        }
+        let fresh = value(IF_RANGE).is_none_or(|tag| tag == self.etag || tag == self.modified);
+        let range = value(RANGE).filter(|_| fresh).and_then(|range| Range::parse(range, self.size));
+        let (status, from, length) = match range {
+            None => (StatusCode::OK, 0, self.size),
+            Some(Range::Part { from, length }) => (StatusCode::PARTIAL_CONTENT, from, length),
+            Some(Range::Unsatisfiable) => {
+                let mut answer =
+                    error(StatusCode::RANGE_NOT_SATISFIABLE, "range", "the file does not have this range");
+                if let Ok(size) = HeaderValue::from_str(&format!("bytes */{}", self.size)) {
+                    answer.headers_mut().insert(CONTENT_RANGE, size);
+                }
+                return answer;
+            }
+        };
+        let part = (status == StatusCode::PARTIAL_CONTENT).then_some((from, length));
+        let body = if *method == Method::HEAD {
+            full(Bytes::new())
+        } else {
+            match self.file.try_clone() {
+                Ok(file) => stream(file, from, length),
+                Err(_) => return error(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many files are open"),
+            }
+        };
+        let mut answer = self.with_headers(status, part, body);
+        answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        answer
+    }
+
+    fn with_headers(
+        &self,
+        status: StatusCode,
+        part: Option<(u64, u64)>,
+        body: http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error>,
+    ) -> Answer {
+        let mut answer = Response::new(body);
+        *answer.status_mut() = status;
+        let shown = SHOWN.contains(&self.mime.as_str());
+        let charset = if self.mime.starts_with("text/") { "; charset=utf-8" } else { "" };
+        let disposition = format!(
+            "{}; filename=\"{}\"; filename*=UTF-8''{}",
+            if shown { "inline" } else { "attachment" },
+            plain(&self.name),
+            percent_encode(&self.name, EXTENDED)
+        );
+        let headers = [
+            (CONTENT_TYPE, format!("{}{charset}", self.mime)),
+            (CONTENT_DISPOSITION, disposition),
+            (ACCEPT_RANGES, "bytes".to_owned()),
+            (ETAG, self.etag.clone()),
+            (LAST_MODIFIED, self.modified.clone()),
+            (CACHE_CONTROL, "private, no-cache".to_owned()),
+            (http::header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+            (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+        ];
+        let range = part.map(|(from, length)| {
+            (CONTENT_RANGE, format!("bytes {from}-{}/{}", (from + length).saturating_sub(1), self.size))
+        });
+        for (name, value) in headers.into_iter().chain(range) {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                answer.headers_mut().insert(name, value);
+            }
+        }
+        answer
+    }
+}
+
+/// A name for clients that do not know `filename*`: nothing that could end the quotes or the header.
+fn plain(name: &[u8]) -> String {
+    let safe =
+        |b: &u8| if b.is_ascii_graphic() && !matches!(b, b'"' | b'\\' | b'%') { char::from(*b) } else { '_' };
+    name.iter().map(safe).collect()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Range {
+    Part { from: u64, length: u64 },
+    Unsatisfiable,
+}
+
+impl Range {
+    /// One range of bytes; anything else (several, other units, nonsense) is as if none was asked for.
+    fn parse(text: &str, size: u64) -> Option<Self> {
+        let (from, to) = text.strip_prefix("bytes=")?.trim().split_once('-')?;
+        let number = |text: &str| -> Option<u64> {
+            let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            digits.then(|| text.parse().unwrap_or(u64::MAX))
+        };
+        let (from, to) = match (from, to) {
+            ("", last) => {
+                let last = number(last)?;
+                if last == 0 {
+                    return Some(Self::Unsatisfiable);
+                }
+                (size.saturating_sub(last), size)
+            }
+            (from, "") => (number(from)?, size),
+            (from, to) => {
+                let (from, to) = (number(from)?, number(to)?);
+                if to < from {
+                    return None;
+                }
+                (from, to.saturating_add(1).min(size))
+            }
+        };
+        if from >= size {
+            return Some(Self::Unsatisfiable);
+        }
+        Some(Self::Part { from, length: to - from })
+    }
+}
+
+/// `length` bytes of the file, read where it may block, one piece ahead of the connection at most.
+fn stream(
+    file: File,
+    from: u64,
+    length: u64,
+) -> http_body_util::combinators::UnsyncBoxBody<Bytes, io::Error> {
+    let pieces = futures_util::stream::try_unfold((file, from, length), async |(mut file, at, left)| {
+        if left == 0 {
+            return Ok(None);
+        }
+        let read = tokio::task::spawn_blocking(move || {
+            let mut piece = vec![0; usize::try_from(left.min(PIECE)).unwrap_or_default()];
+            file.seek(SeekFrom::Start(at))?;
+            file.read_exact(&mut piece)?;
+            io::Result::Ok((file, piece))
+        });
+        let (file, piece) = read.await.map_err(io::Error::other)??;
+        let got = piece.len() as u64;
+        io::Result::Ok(Some((Frame::data(Bytes::from(piece)), (file, at + got, left - got))))
+    });
+    StreamBody::new(Box::pin(pieces)).boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        let part = |from, length| Some(Range::Part { from, length });
+        for (text, want) in [
+            ("bytes=0-0", part(0, 1)),
+            ("bytes=2-", part(2, 8)),
+            ("bytes=-1", part(9, 1)),
+            ("bytes=-99", part(0, 10)),
+            ("bytes=0-18446744073709551615", part(0, 10)),
+            ("bytes=0-99999999999999999999999", part(0, 10)),
+            ("bytes=10-", Some(Range::Unsatisfiable)),
+            ("bytes=-0", Some(Range::Unsatisfiable)),
+            ("bytes=5-2", None),
+            ("bytes=0-1,3-4", None),
+            ("bytes=a-b", None),
+            ("bytes=-", None),
+            ("lines=0-1", None),
+        ] {
+            assert_eq!(Range::parse(text, 10), want, "{text}");
+        }
+        assert_eq!(Range::parse("bytes=0-", 0), Some(Range::Unsatisfiable));
+    }
+
+    #[test]
+    fn what_is_no_link_is_not_looked_up() {
+        let parse = |rest: &str, query: &str| Asked::parse(Kind::File, rest, query).map(|a| a.path);
+        let path = |text: &str| Some(RelPath::new(text).unwrap());
+        assert_eq!(parse("s/a/b", "sig=x"), path("a/b"));
+        assert_eq!(parse("a%2Fb/%61", "sig=x"), path("a"));
+        assert_eq!(parse("s/a+b", "sig=x"), path("a+b"));
+        for (rest, query) in [
+            ("s/a%2Fb", "sig=x"),
+            ("s/..", "sig=x"),
+            ("s/%2e%2e/a", "sig=x"),
+            ("s//a", "sig=x"),
+            ("s/a/", "sig=x"),
+            ("s/./a", "sig=x"),
+            ("s/a%00", "sig=x"),
+            ("s", "sig=x"),
+            ("s/", "sig=x"),
+            ("s/a", ""),
+            ("s/a", "sig=x&sig=x"),
+        ] {
+            assert_eq!(parse(rest, query), None, "{rest} {query}");
+        }
+        assert!(Asked::parse(Kind::Log, "s/run_20260101T000000Z_ab12", "sig=x").is_some());
+        assert!(Asked::parse(Kind::Log, "s/a/b", "sig=x").is_none());
+    }
+
+    #[test]
+    fn a_file_name_cannot_add_a_header() {
+        assert_eq!(plain(b"a\r\nSet-Cookie: x=1\"\\.csv"), "a__Set-Cookie:_x=1__.csv");
+    }
+}

@@ -1,0 +1,242 @@
+//! MCP: tools as JSON-RPC, by the official SDK.
+//!
+//! ```text
+//!  POST /mcp ─► shim: JSON? one object? ─┬─ Accept has text/event-stream, or a session ─► full service (sessions)
+//!                                        └─ neither: the bare call (n8n, curl) ─────────► stateless, plain JSON
+//! ```
+//!
+//! Both services run the same [`Handler`]; there is a pair for each token's name, so that nobody can use another's
+//! MCP session. It must never decide anything about a tool.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, Request, StatusCode, request};
+use http_body_util::{BodyExt, Full};
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::body::{Answer, error, json as answer};
+use crate::tools::{CallError, Caller, Tools};
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+const SESSION: &str = "mcp-session-id";
+
+/// An MCP session that nothing was heard of for this long is forgotten.
+const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
+
+type Service = StreamableHttpService<Handler, LocalSessionManager>;
+
+/// The endpoint.
+pub(super) struct Mcp {
+    /// By owner: with sessions, and without.
+    services: HashMap<String, (Service, Service)>,
+}
+
+impl Mcp {
+    /// `stop` ends every stream.
+    pub(super) fn new(
+        tools: &Arc<Tools>,
+        owners: &[String],
+        max_body: u64,
+        stop: &CancellationToken,
+    ) -> Self {
+        let pair = |owner: &String| {
+            let service = |with_sessions: bool| {
+                let (tools, owner) = (tools.clone(), owner.clone());
+                let make = move || {
+                    let own_session = Arc::default();
+                    Ok(Handler { tools: tools.clone(), caller: Caller { owner: owner.clone(), own_session } })
+                };
+                let mut manager = LocalSessionManager::default();
+                manager.session_config.keep_alive = Some(KEEP_ALIVE);
+                // Host and Origin are the guard's business, for every route alike.
+                let config = StreamableHttpServerConfig::default()
+                    .disable_allowed_hosts()
+                    .disable_allowed_origins()
+                    .with_legacy_session_mode(with_sessions)
+                    .with_json_response(!with_sessions)
+                    .with_max_request_body_bytes(usize::try_from(max_body).unwrap_or(usize::MAX))
+                    .with_cancellation_token(stop.child_token());
+                StreamableHttpService::new(make, Arc::new(manager), config)
+            };
+            (owner.clone(), (service(true), service(false)))
+        };
+        Self { services: owners.iter().map(pair).collect() }
+    }
+
+    /// Answers one request whose body was read.
+    pub(super) async fn serve(&self, owner: &str, mut parts: request::Parts, body: Bytes) -> Answer {
+        let Some((full, bare)) = self.services.get(owner) else {
+            return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
+        };
+        let service = match parts.method {
+            Method::GET | Method::DELETE => full,
+            Method::POST => {
+                if let Err(refused) = check(&parts.headers, &body) {
+                    return *refused;
+                }
+                let is_bare = !accepts_events(&parts.headers) && !parts.headers.contains_key(SESSION);
+                // Clients name one type, none, or `*/*`; the SDK wants to see both.
+                parts.headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+                parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+                if is_bare { bare } else { full }
+            }
+            _ => {
+                let message = "/mcp takes POST, and GET and DELETE for sessions";
+                let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+                answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+                return answer;
+            }
+        };
+        let response = service.handle(Request::from_parts(parts, Full::new(body))).await;
+        response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+    }
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|part| part.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(EVENTS)))
+}
+
+/// The outermost of a JSON-RPC message: enough to say what is wrong with it.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+/// What the SDK would answer otherwise than JSON-RPC says.
+fn check(headers: &HeaderMap, body: &[u8]) -> Result<(), Box<Answer>> {
+    let essence =
+        headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|v| v.split(';').next());
+    if !essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
+        let message = "Content-Type must be application/json";
+        return Err(Box::new(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)));
+    }
+    let refuse = |code: i32, message: String| {
+        let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
+        Box::new(answer(StatusCode::BAD_REQUEST, &error))
+    };
+    let envelope: Envelope<'_> = match serde_json::from_slice(body) {
+        Ok(envelope) => envelope,
+        Err(error) if error.is_data() => {
+            return Err(refuse(-32600, "a request is one JSON object; batches are not taken".to_owned()));
+        }
+        Err(error) => return Err(refuse(-32700, format!("the body is not JSON: {error}"))),
+    };
+    if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+        return Err(refuse(-32600, "`jsonrpc` must be \"2.0\"".to_owned()));
+    }
+    let named = envelope.method.is_some_and(|method| method.get().starts_with('"'));
+    if !named && envelope.result.is_none() && envelope.error.is_none() {
+        return Err(refuse(-32600, "`method` must be a text such as \"tools/call\"".to_owned()));
+    }
+    Ok(())
+}
+
+/// The tools as the SDK wants them.
+struct Handler {
+    tools: Arc<Tools>,
+    caller: Caller,
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let server = Implementation::new("paddock", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build()).with_server_info(server)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.tools.list().into_iter().map(|tool| {
+            let annotations = ToolAnnotations::new().read_only(tool.read_only).open_world(false);
+            Tool::new(tool.name, tool.description, tool.input)
+                .with_title(tool.title)
+                .with_annotations(annotations)
+        });
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let done = self.tools.call(&self.caller, &request.name, arguments, context.ct).await;
+        let outcome = done.map_err(|error| match error {
+            CallError::UnknownTool(..) | CallError::Arguments(_) => {
+                ErrorData::invalid_params(error.to_string(), None)
+            }
+            CallError::Internal(message) => ErrorData::internal_error(message, None),
+        })?;
+        let document = Value::Object(outcome.document);
+        let mut content = vec![ContentBlock::text(document.to_string())];
+        content
+            .extend(outcome.images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
+        let mut result =
+            if outcome.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+        result.structured_content = Some(document);
+        info!(tool = %known(&request.name), failed = outcome.failed, "tool called");
+        Ok(CallToolResponse::Complete(result))
+    }
+
+    // The SDK answers these with empty lists, although nothing of the kind is advertised.
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListResourceTemplatesRequestMethod>())
+    }
+}
+
+/// A tool's name for the log: only names that exist reach it, at their known lengths.
+fn known(name: &str) -> &str {
+    name.get(..name.len().min(40)).unwrap_or("?")
+}

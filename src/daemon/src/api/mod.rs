@@ -1,0 +1,22 @@
+//! What the daemon answers over HTTP/1.1: one listener, one router, one guard in front of every route.
+//!
+//! ```text
+//!  connection ─► hyper ─► guard (Host, Origin, token) ─► route
+//!                                                        ├ /mcp            mcp    (rmcp, and the bare call)
+//!                                                        ├ /files, /logs   files  (signed, no token)
+//!                                                        ├ /health, /ready health
+//!                                                        └ /               page
+//! ```
+//!
+//! Only this module knows HTTP and only [`mcp`] knows JSON-RPC. HTTP/2 is not spoken. It must never let a
+//! request without a valid token reach a tool, nor log a token, a signature or a body.
+
+mod body;
+mod files;
+mod guard;
+mod health;
+mod mcp;
+mod page;
+mod server;
+
+pub use server::{ApiConfig, Server};

@@ -1,0 +1,207 @@
+//! The listener: accepts, bounds, routes, and ends in two phases (no new connections, then no old ones).
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info};
+
+use super::body::{self, Answer, error};
+use super::files::{self, Kind};
+use super::guard::Guard;
+use super::mcp::Mcp;
+use super::{health, page};
+use crate::config::Token;
+use crate::store::Store;
+use crate::tools::Tools;
+
+/// Connections at one time; more wait in the kernel's queue.
+const CONNECTIONS: usize = 1024;
+/// Lines of a request's head.
+const HEADERS: usize = 64;
+/// Bytes of a request's head.
+const HEAD: usize = 32 * 1024;
+
+/// What the server is told.
+pub struct ApiConfig {
+    /// The public URL.
+    pub public_url: String,
+    /// `Host` values that are served besides loopback and the public URL's.
+    pub hosts: Vec<String>,
+    /// `Origin` values that are served besides the own.
+    pub origins: Vec<String>,
+    /// Who may ask; none: everyone.
+    pub tokens: Vec<Token>,
+    /// Bytes of a request body.
+    pub max_body: u64,
+    /// How long the head of a request may take.
+    pub header_timeout: Duration,
+    /// How long its body may take, if it is slow.
+    pub body_timeout: Duration,
+}
+
+/// The HTTP side of a daemon.
+pub struct Server {
+    config: ApiConfig,
+    guard: Guard,
+    tools: Arc<Tools>,
+    store: Arc<Store>,
+    mcp: Mcp,
+    stop_streams: CancellationToken,
+}
+
+impl Server {
+    /// A server over these tools and files.
+    pub fn new(config: ApiConfig, tools: Arc<Tools>, store: Arc<Store>) -> Arc<Self> {
+        let guard = Guard::new(&config.public_url, &config.hosts, &config.origins, config.tokens.clone());
+        let mut owners: Vec<String> = config.tokens.iter().map(|token| token.name.clone()).collect();
+        owners.push(crate::sign::DEFAULT_OWNER.to_owned());
+        owners.sort();
+        owners.dedup();
+        let stop_streams = CancellationToken::new();
+        let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams);
+        Arc::new(Self { config, guard, tools, store, mcp, stop_streams })
+    }
+
+    /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken, drain: Duration) {
+        let connections = TaskTracker::new();
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let abort = CancellationToken::new();
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                place = places.clone().acquire_owned() => match place {
+                    Ok(place) => tokio::select! {
+                        () = stop.cancelled() => break,
+                        accepted = listener.accept() => accepted.map(|(stream, peer)| (stream, peer, place)),
+                    },
+                    Err(_) => break,
+                },
+            };
+            match accepted {
+                Ok((stream, peer, place)) => {
+                    let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
+                    connections.spawn(async move {
+                        server.connection(stream, peer, stop, abort).await;
+                        drop(place);
+                    });
+                }
+                // Out of descriptors, most likely: others end soon.
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+        drop(listener);
+        self.stop_streams.cancel();
+        connections.close();
+        if tokio::time::timeout(drain, connections.wait()).await.is_err() {
+            info!(left = connections.len(), "requests are broken off: they took longer than shutdown.drain");
+            abort.cancel();
+            connections.wait().await;
+        }
+    }
+
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        stop: CancellationToken,
+        abort: CancellationToken,
+    ) {
+        let _ = stream.set_nodelay(true);
+        let service = service_fn(|request| {
+            let server = self.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.config.header_timeout)
+            .max_headers(HEADERS)
+            .max_buf_size(HEAD)
+            .half_close(false)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = abort.cancelled() => return,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = abort.cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%peer, %error, "connection ended");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let begun = Instant::now();
+        let method = request.method().clone();
+        // The path may hold a session id and a file name, never a signature; that is in the query.
+        let path: String = request.uri().path().chars().take(200).collect();
+        info!(%method, path, "request");
+        let answer = self.route(request).await;
+        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        info!(%method, path, status = answer.status().as_u16(), ms = format_args!("{ms:.1}"), "answer");
+        answer
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Answer {
+        if let Err(refused) = self.guard.admit(request.headers()) {
+            return *refused;
+        }
+        let (parts, incoming) = request.into_parts();
+        let path = parts.uri.path();
+        if path == "/mcp" {
+            let owner = match self.guard.owner(&parts.headers) {
+                Ok(owner) => owner,
+                Err(refused) => return *refused,
+            };
+            let body = if parts.method == Method::POST {
+                match body::read(incoming, self.config.max_body, self.config.body_timeout).await {
+                    Ok(body) => body,
+                    Err(error) => return error.answer(),
+                }
+            } else {
+                Bytes::new()
+            };
+            return self.mcp.serve(owner, parts, body).await;
+        }
+        if !matches!(parts.method, Method::GET | Method::HEAD) {
+            return error(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "this path takes GET and HEAD",
+            );
+        }
+        let signed = [("/files/", Kind::File), ("/logs/", Kind::Log)];
+        for (prefix, kind) in signed {
+            if let Some(rest) = path.strip_prefix(prefix) {
+                let (signer, headers) = (&self.tools.signer, &parts.headers);
+                return files::serve(&self.store, signer, kind, rest, &parts.uri, &parts.method, headers)
+                    .await;
+            }
+        }
+        match path {
+            "/health" => health::health(&self.tools.pool),
+            "/ready" => health::ready(&self.tools.pool),
+            other => page::part(other).unwrap_or_else(|| {
+                error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
+            }),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The only wiring: configuration in, a running daemon out, and its end.
+//!
+//! ```text
+//!  store (lock) ─► engine ─► pool (leftovers, runners, proof) ─► sessions ─► tools ─► server ─► signal ─► drain
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::api::{ApiConfig, Server};
+use crate::config::Config;
+use crate::engine::{Engine, EngineHost, EngineLimits};
+use crate::link::Terms;
+use crate::pool::{Bounds, Pool, PoolConfig};
+use crate::session::{SessionBounds, Sessions};
+use crate::sign::Signer;
+use crate::store::{Quota, Store};
+use crate::tools::{ToolLimits, Tools};
+
+/// How long the removal of all containers may take at the end: each is under a second, a few at a time.
+const REMOVAL: Duration = Duration::from_secs(60);
+
+/// Why a daemon did not start, or ended: one sentence for whoever started it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AppError(String);
+
+fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
+    move |error| AppError(format!("{what}: {error}"))
+}
+
+/// Runs a daemon until a signal ends it.
+///
+/// # Errors
+/// [`AppError`], with everything that it had made removed again where the engine lets it.
+pub async fn serve(config: Config) -> Result<(), AppError> {
+    let limits = &config.limits;
+    let quota = Quota { bytes: limits.data, entries: limits.data_inodes.into() };
+    let store = Arc::new(Store::open(&config.store.root, quota).map_err(|e| AppError(e.to_string()))?);
+    // Bound first: a port in use is the commonest fault, and nothing was made yet.
+    let listener = TcpListener::bind(config.http.addr)
+        .await
+        .map_err(|e| AppError(format!("cannot listen on {} (http.addr): {e}", config.http.addr)))?;
+    let bound = listener.local_addr().map_err(|e| AppError(e.to_string()))?;
+    let base = config.http.base_url(bound);
+
+    let host: EngineHost = config
+        .engine
+        .host
+        .parse()
+        .map_err(|e: crate::engine::HostError| AppError(format!("engine.host: {e}")))?;
+    let engine = Engine::connect(&host, EngineLimits::default()).await.map_err(|error| {
+        let hint = if error.is_unreachable() {
+            "; is Docker running? (DOCKER_HOST or engine.host names it)"
+        } else {
+            ""
+        };
+        AppError(format!("{error}{hint}"))
+    })?;
+    let secret = |name| store.secret(name).map_err(|e| AppError(e.to_string()));
+    let pool = Pool::start(
+        engine,
+        PoolConfig {
+            settings: config.pool.clone(),
+            bounds: bounds(&config),
+            owner: store.owner.clone(),
+            terms: Terms { secret: secret("agent.secret")?, orphan_after: config.agent.orphan_after },
+            images: config.runners.clone(),
+        },
+    )
+    .await
+    .map_err(|error| failed("cannot serve")(&error))?;
+
+    let key = match &config.files.secret {
+        Some(secret) => secret.expose().as_bytes().to_vec(),
+        None => secret("files.secret")?.to_vec(),
+    };
+    let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config));
+    let tools = Arc::new(Tools {
+        sessions: sessions.clone(),
+        pool: pool.clone(),
+        signer: Signer::new(&base, &key, owners),
+        limits: tool_limits(&config),
+    });
+    let api = ApiConfig {
+        public_url: base.clone(),
+        hosts: config.http.allowed_hosts.clone(),
+        origins: config.http.allowed_origins.clone(),
+        tokens: config.auth.tokens.clone(),
+        max_body: config.http.max_body,
+        header_timeout: config.http.header_timeout,
+        body_timeout: config.http.body_timeout,
+    };
+    let server = Server::new(api, tools, store);
+    let stop = CancellationToken::new();
+    let sweeping = tokio::spawn(sessions.clone().sweep());
+    let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
+    info!(addr = %bound, url = base, "serving");
+
+    let fatal = tokio::select! {
+        name = ended_by_signal() => {
+            info!(signal = name, "shutting down");
+            None
+        }
+        error = pool.fatal() => Some(AppError(format!("cannot go on: {error}"))),
+    };
+    stop.cancel();
+    let _ = serving.await;
+    sweeping.abort();
+    let removal = async {
+        sessions.close_all().await;
+        pool.shutdown().await;
+    };
+    if tokio::time::timeout(REMOVAL, removal).await.is_err() {
+        warn!("some containers could not be removed; the next start of this store removes them");
+    }
+    info!("stopped");
+    fatal.map_or(Ok(()), Err)
+}
+
+/// Resolves with the first signal that asks the daemon to end; a second one ends it at once.
+async fn ended_by_signal() -> &'static str {
+    let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => "SIGTERM",
+        _ = int.recv() => "SIGINT",
+        _ = hup.recv() => "SIGHUP",
+    }
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let limits = &config.limits;
+    Bounds {
+        memory: limits.memory,
+        cpus: limits.cpus,
+        pids: limits.pids.into(),
+        data: limits.data,
+        data_inodes: limits.data_inodes.into(),
+        tmp: limits.tmp,
+        shm: limits.shm,
+        open_files: limits.open_files.into(),
+        file_size: limits.file_size,
+        runtime: config.engine.runtime.clone().unwrap_or_default(),
+    }
+}
+
+fn session_bounds(config: &Config) -> SessionBounds {
+    SessionBounds {
+        ttl: config.sessions.ttl,
+        max: size(config.sessions.max.into()),
+        sweep: config.sessions.sweep,
+        when_full: config.sessions.when_full,
+        queue: size(config.sessions.queue.into()),
+        output: size(config.limits.output),
+        max_log: config.files.max_log,
+        data: config.limits.data,
+        data_inodes: config.limits.data_inodes.into(),
+    }
+}
+
+fn tool_limits(config: &Config) -> ToolLimits {
+    ToolLimits {
+        code: size(config.limits.code),
+        upload: size(config.limits.upload),
+        environment: size(config.limits.environment),
+        stdin: size(config.limits.stdin),
+        run_code: config.timeouts.run_code,
+        longest: config.timeouts.max,
+        memory: config.limits.memory,
+    }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The digest that `auth.tokens` wants for a token.
+pub fn token_digest(token: &str) -> String {
+    crate::id::hex(&Sha256::digest(token.as_bytes()))
+}

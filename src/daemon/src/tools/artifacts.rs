@@ -1,0 +1,105 @@
+//! Files as answers show them.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use paddock_proto::RelPath;
+use paddock_proto::message::{Entry, EntryKind};
+use serde_json::{Map, Value, json};
+
+use super::{Image, Tools};
+use crate::session::Session;
+use crate::sign::Target;
+use crate::store::blocking;
+
+/// Files that one answer lists; the rest is said to be there.
+pub(super) const LISTED: usize = 100;
+/// Pictures that go with one answer.
+const IMAGES: usize = 4;
+/// The largest picture that goes with an answer, in bytes: a model reads it as tokens.
+const IMAGE_BYTES: u64 = 1 << 20;
+
+/// `/mnt/data/…`, as callers know a file.
+pub(super) fn public_path(path: &RelPath) -> String {
+    format!("/mnt/data/{}", path.to_text())
+}
+
+impl Tools {
+    pub(super) fn link(&self, session: &Session, path: &RelPath) -> String {
+        self.signer.link(&session.owner, session.id.as_str(), Target::File(path))
+    }
+
+    /// `{name, url}`
+    pub(super) fn file(&self, session: &Session, path: &RelPath) -> Value {
+        let mut file = json!({ "name": path.to_text(), "url": self.link(session, path) });
+        exact_name(&mut file, path);
+        file
+    }
+
+    /// All regular files, the first of them, and whether there are more.
+    pub(super) fn files(&self, session: &Session) -> (Vec<Value>, bool) {
+        let paths: Vec<RelPath> =
+            session.space.manifest().files().take(LISTED + 1).map(|(entry, _)| entry.path.clone()).collect();
+        let files = paths.iter().take(LISTED).map(|path| self.file(session, path)).collect();
+        (files, paths.len() > LISTED)
+    }
+
+    /// `{path, filename, size_bytes, mime_type, download_url}`
+    pub(super) fn artifact(&self, session: &Session, entry: &Entry) -> Value {
+        let size = if let EntryKind::File(size) = entry.kind { size } else { 0 };
+        let mut artifact = json!({
+            "path": public_path(&entry.path),
+            "filename": String::from_utf8_lossy(entry.path.file_name()),
+            "size_bytes": size,
+            "mime_type": mime_type(&entry.path),
+            "download_url": self.link(session, &entry.path),
+        });
+        exact_name(&mut artifact, &entry.path);
+        artifact
+    }
+
+    /// The small pictures among what a run changed.
+    pub(super) async fn images(&self, session: &Session, changed: &[Entry]) -> Vec<Image> {
+        let mut images = Vec::new();
+        for entry in changed {
+            let EntryKind::File(size) = entry.kind else { continue };
+            let mime_type = mime_type(&entry.path);
+            let shown = matches!(mime_type.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp");
+            if !shown || size == 0 || size > IMAGE_BYTES || images.len() == IMAGES {
+                continue;
+            }
+            let (space, path) = (session.space.clone(), entry.path.clone());
+            let read = blocking(move || {
+                use std::io::Read;
+                let mut bytes = Vec::new();
+                let read = space.open(&path).and_then(|file| file.take(IMAGE_BYTES).read_to_end(&mut bytes));
+                Ok(read.map(|_| bytes))
+            });
+            if let Ok(Ok(bytes)) = read.await {
+                images.push(Image { mime_type, data: BASE64_STANDARD.encode(bytes) });
+            }
+        }
+        images
+    }
+}
+
+/// By the name's ending.
+pub(crate) fn mime_type(path: &RelPath) -> String {
+    let name = String::from_utf8_lossy(path.file_name()).into_owned();
+    mime_guess::from_path(name).first_or_octet_stream().essence_str().to_owned()
+}
+
+/// A name that is not UTF-8 is shown with U+FFFD; this is how to have it back.
+fn exact_name(shown: &mut Value, path: &RelPath) {
+    if std::str::from_utf8(path.as_bytes()).is_err()
+        && let Some(shown) = shown.as_object_mut()
+    {
+        shown.insert("name_base64".into(), json!(BASE64_STANDARD.encode(path.as_bytes())));
+    }
+}
+
+/// Puts `key` where there is something to say.
+pub(super) fn put_if(document: &mut Map<String, Value>, key: &str, holds: bool) {
+    if holds {
+        document.insert(key.to_owned(), Value::Bool(true));
+    }
+}

@@ -1,0 +1,158 @@
+//! The tools as clients are shown them: names, what they are for, what they take and give.
+//!
+//! Names are `[a-z0-9_]` and end up before language models: descriptions say what is so on this daemon, with its
+//! languages, libraries and limits. It must never describe what is not there.
+
+use serde_json::{Map, Value, json};
+
+use super::ToolLimits;
+use crate::pool::Runners;
+
+/// One tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolInfo {
+    /// What it is called.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// For models.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input: Map<String, Value>,
+    /// Whether it changes nothing.
+    pub read_only: bool,
+}
+
+/// The tools, with the runners of now.
+pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
+    let languages: Vec<&str> = runners.keys().map(String::as_str).collect();
+    let id = json!({
+        "type": "string", "minLength": 1, "maxLength": 256,
+        "description": "Names the conversation. Calls with the same id share the files in /data; nobody else sees \
+            them. Left out, one is made up: it is in the answer, give it back to go on with the same files.",
+    });
+    let same = json!({ "type": "string", "minLength": 1, "maxLength": 256, "description": "The same as conversationId." });
+    let mut language = json!({
+        "type": "string",
+        "description": format!("Programming language. Available: {}", or_none(&languages)),
+    });
+    if !languages.is_empty() {
+        language["enum"] = json!(languages);
+    }
+    vec![
+        ToolInfo {
+            name: "run_code",
+            title: "Run code",
+            description: run_code_text(runners, limits),
+            read_only: false,
+            input: object(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["language", "code"],
+                "properties": {
+                    "language": language,
+                    "code": {
+                        "type": "string",
+                        "description": "The source code. Files that it writes to /data are kept and come back as links.",
+                    },
+                    "conversationId": id,
+                    "session_id": same,
+                    "network": {
+                        "type": "boolean", "default": false,
+                        "description": "Must be false: programs have no network here.",
+                    },
+                    "environment": {
+                        "type": "object", "additionalProperties": { "type": "string" },
+                        "description": "Environment variables for this run.",
+                    },
+                    "timeout_seconds": {
+                        "type": "number", "exclusiveMinimum": 0, "maximum": limits.longest.as_secs_f64(),
+                        "default": limits.run_code.as_secs_f64(),
+                        "description": "The program is ended after this long; its output and files until then are kept.",
+                    },
+                    "stdin": { "type": "string", "description": "The program's standard input." },
+                    "files": {
+                        "type": "array",
+                        "description": "Files to put into /data before the run, in place of older ones.",
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": false,
+                            "required": ["path", "content"],
+                            "properties": {
+                                "path": { "type": "string", "description": "Where, relative to /data." },
+                                "content": { "type": "string", "description": "Base64." },
+                            },
+                        },
+                    },
+                },
+            })),
+        },
+        ToolInfo {
+            name: "upload_file",
+            title: "Upload a file",
+            description: format!(
+                "Put a file into /data of a conversation, for programs of run_code to read. At most {} bytes.",
+                limits.upload
+            ),
+            read_only: false,
+            input: object(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["filename"],
+                "properties": {
+                    "conversationId": id,
+                    "session_id": same,
+                    "filename": {
+                        "type": "string",
+                        "description": "Name of the file, for example data.csv; directories in it are made.",
+                    },
+                    "content": { "type": "string", "description": "The file's content as base64." },
+                    "content_base64": { "type": "string", "description": "The same as content." },
+                    "overwrite": {
+                        "type": "boolean",
+                        "description": "Replace a file of this name. Default: true with conversationId and content, else false.",
+                    },
+                },
+            })),
+        },
+        ToolInfo {
+            name: "list_runners",
+            title: "List languages",
+            description: "List the languages that code can be run in, their images and libraries.".to_owned(),
+            read_only: true,
+            input: object(json!({ "type": "object", "additionalProperties": false, "properties": {} })),
+        },
+    ]
+}
+
+fn run_code_text(runners: &Runners, limits: &ToolLimits) -> String {
+    let languages: Vec<&str> = runners.keys().map(String::as_str).collect();
+    let mut text = format!(
+        "Run a program in an isolated container and get its output and files. Languages: {}. Each run is a new \
+         process: variables are gone afterwards, files in /data (also /mnt/data and /workspace) stay for the \
+         conversation and come back as download links. No network, no package installation. At most {} bytes of \
+         code, {} seconds unless timeout_seconds says otherwise.",
+        or_none(&languages),
+        limits.code,
+        limits.run_code.as_secs_f64(),
+    );
+    let with_libraries = runners.values().filter(|(_, runner)| !runner.libraries.is_empty());
+    let lines: Vec<String> =
+        with_libraries.map(|(_, runner)| format!("- {}: {}", runner.language, runner.libraries)).collect();
+    if !lines.is_empty() {
+        text.push_str("\n\nLibraries:\n");
+        text.push_str(&lines.join("\n"));
+    }
+    text
+}
+
+fn or_none(languages: &[&str]) -> String {
+    if languages.is_empty() { "none at the moment".to_owned() } else { languages.join(", ") }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}

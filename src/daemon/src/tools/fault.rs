@@ -1,0 +1,145 @@
+//! What can go wrong inside a tool: a closed list of codes, each with a sentence.
+//!
+//! It must never carry a secret, a path of the host, or a code that is not in [`Code`].
+
+use serde_json::{Map, Value, json};
+
+use super::{ArgumentError, CallError, Outcome};
+use crate::pool::core::Refusal;
+use crate::session::SessionError;
+use crate::store::StoreError;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
+        /// The codes that `error` can have. The list is closed: clients may match on it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &[Code] = &[$(Code::$name),*];
+
+            /// The code as it stands in an answer.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Code::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A value that cannot be: the message says which and what would be right.
+    InvalidArgument = "invalid_argument",
+    /// No runner for this language; the message lists those that there are.
+    UnknownLanguage = "unknown_language",
+    /// Code, file, input or environment over its limit.
+    TooLarge = "too_large",
+    /// The file is there already and `overwrite` is not set.
+    FileExists = "file_exists",
+    /// As many sessions as allowed have a container, and none could be taken away.
+    MaxSessions = "max_sessions",
+    /// Too many calls wait already, or no container became free in time: try again later.
+    QueueFull = "queue_full",
+    /// Programs have no network.
+    NetworkUnavailable = "network_unavailable",
+    /// The session's files would take more than they may, or the store's disk is full.
+    QuotaExceeded = "quota_exceeded",
+    /// The container engine does not answer, or containers do not start.
+    EngineUnavailable = "engine_unavailable",
+    /// The container was lost in mid-run: what the program did is unknown; it is never run again by itself.
+    Lost = "lost",
+}
+
+/// A code and its sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which kind.
+    pub code: Code,
+    /// What was wrong, with which value, and what would be right.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// As an answer.
+    pub fn outcome(self) -> Outcome {
+        let mut document = Map::new();
+        document.insert("success".into(), json!(false));
+        document.insert("error".into(), json!(self.code.as_str()));
+        document.insert("message".into(), json!(self.message));
+        document.insert("output".into(), Value::String(self.message));
+        Outcome { document, failed: true, images: Vec::new() }
+    }
+}
+
+/// How a tool can end early: with an answer that says no, or with an error of the call.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Fault(Fault),
+    Call(CallError),
+}
+
+impl Failure {
+    pub(super) fn into_outcome(self) -> Result<Outcome, CallError> {
+        match self {
+            Self::Fault(fault) => Ok(fault.outcome()),
+            Self::Call(error) => Err(error),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<ArgumentError> for Failure {
+    fn from(error: ArgumentError) -> Self {
+        Self::Call(error.into())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Quota { .. } | StoreError::Full(_) => {
+                Fault::new(Code::QuotaExceeded, error.to_string()).into()
+            }
+            StoreError::InUse(_) | StoreError::Io { .. } => {
+                tracing::error!(%error, "failed");
+                let message =
+                    "the store failed and nothing of this call was saved; the daemon's log says why";
+                Self::Call(CallError::Internal(message.to_owned()))
+            }
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let code = match error {
+            SessionError::Store(error) => return error.into(),
+            SessionError::QueueFull(_) => Code::QueueFull,
+            SessionError::MaxSessions(_) => Code::MaxSessions,
+            SessionError::NoContainer(refusal) => match refusal {
+                Refusal::QueueFull | Refusal::WaitedTooLong { .. } | Refusal::Full => Code::QueueFull,
+                Refusal::UnknownRunner => Code::UnknownLanguage,
+                Refusal::EngineUnavailable | Refusal::StartFailing { .. } | Refusal::ShuttingDown => {
+                    Code::EngineUnavailable
+                }
+            },
+            SessionError::BringIn(_) => Code::QuotaExceeded,
+            SessionError::Link(_) | SessionError::Cancelled => Code::EngineUnavailable,
+        };
+        Fault::new(code, error.to_string()).into()
+    }
+}

@@ -1,0 +1,142 @@
+//! The tools: what a caller may ask for, in plain values. Nothing in here knows JSON-RPC, MCP or HTTP.
+//!
+//! ```text
+//!  call(caller, name, arguments) ─► one file per tool: parse ─► check everything ─► session / store / pool
+//!                                                                    │
+//!                                   Outcome { document, images } ◄───┘   or Fault (a code and a sentence)
+//! ```
+//!
+//! Arguments are checked completely before anything is touched: bad input never loses anything and never reaches
+//! a container.
+
+mod arguments;
+mod artifacts;
+mod catalog;
+mod fault;
+mod list_runners;
+mod run_code;
+mod upload_file;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+pub use arguments::ArgumentError;
+pub(crate) use artifacts::mime_type;
+pub use catalog::ToolInfo;
+pub use fault::{Code, Fault};
+
+use crate::pool::Pool;
+use crate::session::{SessionId, Sessions};
+use crate::sign::Signer;
+
+/// What a caller may send, in bytes, and how long a run may take.
+#[derive(Debug, Clone)]
+pub struct ToolLimits {
+    /// Source code.
+    pub code: usize,
+    /// An uploaded file, decoded; also all files of one call.
+    pub upload: usize,
+    /// All environment variables of one call, names and values.
+    pub environment: usize,
+    /// Standard input.
+    pub stdin: usize,
+    /// Wall time of a run that asks for none.
+    pub run_code: Duration,
+    /// The longest wall time that may be asked for.
+    pub longest: Duration,
+    /// Memory of a program, for texts.
+    pub memory: u64,
+}
+
+/// Everything that tools work on.
+pub struct Tools {
+    /// The sessions.
+    pub sessions: Arc<Sessions>,
+    /// The runners and their containers.
+    pub pool: Pool,
+    /// Makes links.
+    pub signer: Signer,
+    /// What callers may do.
+    pub limits: ToolLimits,
+}
+
+/// Who calls.
+pub struct Caller {
+    /// The name of the token.
+    pub owner: String,
+    /// The session for calls that name none: made up once, the same from then on.
+    pub own_session: Arc<OnceLock<SessionId>>,
+}
+
+/// What a tool answers.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The answer, also for reading as text.
+    pub document: Map<String, Value>,
+    /// True if what was asked for did not come out.
+    pub failed: bool,
+    /// Pictures that go with it.
+    pub images: Vec<Image>,
+}
+
+/// A picture for the model to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// `image/png` and the like.
+    pub mime_type: String,
+    /// Base64.
+    pub data: String,
+}
+
+/// Why a call is no call of a tool.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No tool has this name.
+    #[error("there is no tool `{0}`; there are: {1}")]
+    UnknownTool(String, String),
+    /// The arguments are not what the tool takes.
+    #[error(transparent)]
+    Arguments(#[from] ArgumentError),
+    /// The daemon failed. What went wrong is in its log, the sentence is for the caller.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Prefix that one of the seeds gave its tools; taken when called, not listed, because a dot makes real clients
+/// refuse the whole list.
+const OLD_PREFIX: &str = "sandbox.";
+
+impl Tools {
+    /// The tools that there are, as they are now: the languages follow the images found.
+    pub fn list(&self) -> Vec<ToolInfo> {
+        catalog::list(&self.pool.runners(), &self.limits)
+    }
+
+    /// Does what a tool does. When the future is dropped, or `cancel` is cancelled, a program that runs is ended;
+    /// its files are still saved.
+    ///
+    /// # Errors
+    /// See [`CallError`]. What goes wrong inside a tool is an [`Outcome`] that failed.
+    pub async fn call(
+        self: &Arc<Self>,
+        caller: &Caller,
+        name: &str,
+        arguments: Map<String, Value>,
+        cancel: CancellationToken,
+    ) -> Result<Outcome, CallError> {
+        let done = match name.strip_prefix(OLD_PREFIX).unwrap_or(name) {
+            "run_code" => run_code::call(self, caller, arguments, cancel).await,
+            "upload_file" => upload_file::call(self, caller, arguments).await,
+            "list_runners" => list_runners::call(self, arguments),
+            _ => {
+                let names: Vec<_> = self.list().into_iter().map(|tool| tool.name).collect();
+                let shown: String = name.chars().take(80).collect();
+                return Err(CallError::UnknownTool(shown, names.join(", ")));
+            }
+        };
+        done.or_else(fault::Failure::into_outcome)
+    }
+}

@@ -1,0 +1,82 @@
+//! `upload_file`: a file into a session. No container is needed for it.
+
+use std::time::SystemTime;
+
+use paddock_proto::message::{Entry, EntryKind};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::artifacts::public_path;
+use super::fault::Failure;
+use super::{ArgumentError, Caller, Code, Fault, Outcome, Tools, arguments};
+use crate::store::Batch;
+
+const TOOL: &str = "upload_file";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    #[serde(rename = "conversationId")]
+    conversation_id: Option<String>,
+    session_id: Option<String>,
+    filename: String,
+    content: Option<String>,
+    content_base64: Option<String>,
+    overwrite: Option<bool>,
+}
+
+pub(super) async fn call(
+    tools: &Tools,
+    caller: &Caller,
+    given: Map<String, Value>,
+) -> Result<Outcome, Failure> {
+    let given: Arguments = arguments::read(TOOL, given)?;
+    let id = arguments::session(TOOL, caller, given.conversation_id.as_deref(), given.session_id.as_deref())?;
+    let (name, text) = match (&given.content, &given.content_base64) {
+        (Some(_), Some(_)) => {
+            let problem = "content and content_base64 name the same thing; give one of them";
+            return Err(ArgumentError::new(TOOL, problem).into());
+        }
+        (Some(text), None) => ("content", text),
+        (None, Some(text)) => ("content_base64", text),
+        (None, None) => return Err(ArgumentError::new(TOOL, "missing field `content` (base64)").into()),
+    };
+    let path = arguments::path("filename", &given.filename)?;
+    let bytes = arguments::content(name, text, tools.limits.upload)?;
+    // The workflow form writes the same file at every run; the other asks before it destroys.
+    let workflow = given.conversation_id.is_some() && given.content.is_some();
+    let overwrite = given.overwrite.unwrap_or(workflow);
+
+    let session = tools.sessions.get(&caller.owner, &id).await?;
+    let turn = tools.sessions.turn(&session).await?;
+    if !overwrite && session.space.manifest().get(&path).is_some() {
+        let message = format!("{} already exists. Set overwrite=true to replace it.", path.to_text());
+        return Err(Fault::new(Code::FileExists, message).into());
+    }
+    let size = bytes.len();
+    let entry =
+        Entry { path: path.clone(), kind: EntryKind::File(size as u64), mode: 0o644, mtime_ns: now_ns() };
+    session.space.admit(&entry)?;
+    let mut batch = Batch::new(session.space.clone());
+    batch.file(entry);
+    batch.write(&bytes).await?;
+    batch.keep();
+    batch.commit().await?;
+    drop(turn);
+
+    let mut document = Map::new();
+    document.insert("success".into(), json!(true));
+    let message = format!("File '{}' uploaded successfully ({size} bytes)", path.to_text());
+    document.insert("message".into(), json!(message));
+    document.insert("file".into(), tools.file(&session, &path));
+    document.insert("session_id".into(), json!(id.as_str()));
+    document.insert("conversationId".into(), json!(id.as_str()));
+    document.insert("path".into(), json!(public_path(&path)));
+    document.insert("size_bytes".into(), json!(size));
+    Ok(Outcome { document, ..Outcome::default() })
+}
+
+pub(super) fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}
