@@ -1,0 +1,138 @@
+//! Opens connections to an engine, over a Unix socket or TCP, as one type to the rest of the module.
+//!
+//! It knows no HTTP. It must never fall back from one address to another: an engine is exactly where its host says.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use hyperlocal::UnixConnector;
+use tokio::net::TcpStream;
+use tower::Service;
+
+use super::error::BoxError;
+use super::host::{Address, EngineHost};
+use super::limits::KEEPALIVE;
+
+/// Dials one engine; as a [`Service`] it ignores the request's authority, which is a stand-in.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    target: Target,
+    within: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Target {
+    Unix(UnixConnector, Uri),
+    Tcp(HttpConnector, Uri),
+}
+
+impl Connector {
+    /// A connector for `host` that gives up on one connection after `within`.
+    pub(super) fn new(host: &EngineHost, within: Duration) -> Result<Connector, http::Error> {
+        let target = match host.address() {
+            Address::Unix(path) => Target::Unix(UnixConnector, hyperlocal::Uri::new(path, "/").into()),
+            Address::Tcp { host, port } => {
+                let mut tcp = HttpConnector::new();
+                tcp.set_nodelay(true);
+                tcp.set_keepalive(Some(KEEPALIVE));
+                tcp.set_keepalive_interval(Some(KEEPALIVE));
+                let authority =
+                    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                let uri = Uri::builder().scheme("http").authority(authority).path_and_query("/").build()?;
+                Target::Tcp(tcp, uri)
+            }
+        };
+        Ok(Connector { target, within })
+    }
+
+    /// Opens one connection.
+    pub(super) async fn open(&self) -> Result<EngineStream, BoxError> {
+        let opened = async {
+            match self.target.clone() {
+                Target::Unix(mut unix, uri) => Ok(EngineStream::Unix(unix.call(uri).await?)),
+                Target::Tcp(mut tcp, uri) => {
+                    std::future::poll_fn(|cx| tcp.poll_ready(cx)).await?;
+                    Ok(EngineStream::Tcp(tcp.call(uri).await?))
+                }
+            }
+        };
+        match tokio::time::timeout(self.within, opened).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection in {:?}", self.within))
+                    .into())
+            }
+        }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = EngineStream;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<EngineStream, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.open().await })
+    }
+}
+
+/// One open connection.
+#[derive(Debug)]
+pub(super) enum EngineStream {
+    Unix(hyperlocal::UnixStream),
+    Tcp(TokioIo<TcpStream>),
+}
+
+impl Connection for EngineStream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for EngineStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            EngineStream::Unix(unix) => Read::poll_read(Pin::new(unix), cx, buf),
+            EngineStream::Tcp(tcp) => Read::poll_read(Pin::new(tcp), cx, buf),
+        }
+    }
+}
+
+impl Write for EngineStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            EngineStream::Unix(unix) => Write::poll_write(Pin::new(unix), cx, buf),
+            EngineStream::Tcp(tcp) => Write::poll_write(Pin::new(tcp), cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            EngineStream::Unix(unix) => Write::poll_flush(Pin::new(unix), cx),
+            EngineStream::Tcp(tcp) => Write::poll_flush(Pin::new(tcp), cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            EngineStream::Unix(unix) => Write::poll_shutdown(Pin::new(unix), cx),
+            EngineStream::Tcp(tcp) => Write::poll_shutdown(Pin::new(tcp), cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        // hyperlocal passes vectored writes through only for tokio's trait, not for hyper's.
+        false
+    }
+}

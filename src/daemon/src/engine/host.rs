@@ -1,0 +1,217 @@
+//! Where an engine listens: the `unix://` and `tcp://` addresses an operator may write.
+//!
+//! Parsed once, here; nothing else in the module looks at the text again. It must never open a connection and
+//! never accept an address whose transport this client cannot speak, TLS above all: falling back to plain TCP
+//! would hand the machine to whoever listens on the way.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Longest path a Unix socket can have: `sun_path` is 108 bytes with its closing NUL.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Longest name the domain name system knows.
+const MAX_HOST_NAME: usize = 253;
+
+/// The address of one engine.
+///
+/// Only [`FromStr`] makes one, so a held value is always one that can be dialled. `Display` gives back the text
+/// that parses to the same value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EngineHost(Address);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Address {
+    Unix(PathBuf),
+    /// `host` without the brackets of an IPv6 address.
+    Tcp {
+        host: String,
+        port: u16,
+    },
+}
+
+/// Why a text is not an engine's address. Each variant says the value and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// No `scheme://` that is known.
+    #[error("engine address `{0}`: expected `unix:///absolute/path` or `tcp://host:port`")]
+    Scheme(String),
+    /// A scheme that means TLS or a tunnel.
+    #[error(
+        "engine address `{0}`: TLS and tunnels are not supported; bring the engine to a Unix socket \
+         (`ssh -L /run/engine.sock:/var/run/docker.sock HOST`) and write `unix:///run/engine.sock`"
+    )]
+    Tls(String),
+    /// `unix://` with a path that is not absolute, is too long or holds a NUL.
+    #[error(
+        "engine address `{value}`: {why}; expected an absolute path such as `unix:///var/run/docker.sock`"
+    )]
+    Path {
+        /// The text as given.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// `tcp://` without a host or without a port from 1 to 65535, or with more than that.
+    #[error("engine address `{value}`: {why}; expected `tcp://host:port` such as `tcp://127.0.0.1:2375`")]
+    Authority {
+        /// The text as given.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl EngineHost {
+    pub(super) fn address(&self) -> &Address {
+        &self.0
+    }
+
+    /// The socket's path, when the engine is reached over one.
+    pub fn unix_path(&self) -> Option<&Path> {
+        match &self.0 {
+            Address::Unix(path) => Some(path),
+            Address::Tcp { .. } => None,
+        }
+    }
+}
+
+impl FromStr for EngineHost {
+    type Err = HostError;
+
+    fn from_str(value: &str) -> Result<EngineHost, HostError> {
+        let Some((scheme, rest)) = value.split_once("://") else {
+            return Err(HostError::Scheme(value.to_owned()));
+        };
+        match scheme {
+            "unix" => parse_unix(value, rest),
+            "tcp" => parse_tcp(value, rest),
+            "https" | "ssh" | "tls" => Err(HostError::Tls(value.to_owned())),
+            _ => Err(HostError::Scheme(value.to_owned())),
+        }
+    }
+}
+
+fn parse_unix(value: &str, path: &str) -> Result<EngineHost, HostError> {
+    let wrong = |why| Err(HostError::Path { value: value.to_owned(), why });
+    if !path.starts_with('/') {
+        return wrong("the path is not absolute");
+    }
+    if path.ends_with('/') {
+        return wrong("the path names a directory");
+    }
+    if path.contains('\0') {
+        return wrong("the path holds a NUL");
+    }
+    if path.len() > MAX_SOCKET_PATH {
+        return wrong("the path is longer than the 107 bytes a socket's may have");
+    }
+    Ok(EngineHost(Address::Unix(PathBuf::from(path))))
+}
+
+fn parse_tcp(value: &str, authority: &str) -> Result<EngineHost, HostError> {
+    let wrong = |why| Err(HostError::Authority { value: value.to_owned(), why });
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    let Some((host, port)) = authority.rsplit_once(':') else {
+        return wrong("the port is missing");
+    };
+    // `u16::from_str` would take a leading `+`.
+    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let port = match port.parse::<u16>() {
+        Ok(port) if port > 0 && digits => port,
+        Ok(_) | Err(_) => return wrong("the port is not a number from 1 to 65535"),
+    };
+    if port == 2376 {
+        // By convention the TLS port: an engine there answers plain HTTP with a TLS alert.
+        return Err(HostError::Tls(value.to_owned()));
+    }
+    let host = if let Some(inner) = host.strip_prefix('[') {
+        match inner.strip_suffix(']') {
+            Some(inner) if inner.parse::<std::net::Ipv6Addr>().is_ok() => inner,
+            Some(_) | None => return wrong("the text in brackets is not an IPv6 address"),
+        }
+    } else {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+        if host.is_empty() {
+            return wrong("the host is missing");
+        }
+        if host.len() > MAX_HOST_NAME || !host.bytes().all(plain) {
+            return wrong("the host is neither a name nor an address");
+        }
+        host
+    };
+    Ok(EngineHost(Address::Tcp { host: host.to_owned(), port }))
+}
+
+impl fmt::Display for EngineHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Address::Unix(path) => write!(f, "unix://{}", path.display()),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_parses_prints_back_the_same() {
+        for text in [
+            "unix:///var/run/docker.sock",
+            "unix:///run/user/1000/podman/podman.sock",
+            "tcp://127.0.0.1:2375",
+            "tcp://engine-1.lan:80",
+            "tcp://[::1]:2375",
+        ] {
+            assert_eq!(text.parse::<EngineHost>().expect(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn every_refusal_says_the_value_and_what_would_be_right() {
+        let long = format!("unix:///{}", "x".repeat(200));
+        for (text, hint) in [
+            ("", "unix:///absolute/path"),
+            ("/var/run/docker.sock", "unix:///absolute/path"),
+            ("http://localhost:2375", "tcp://host:port"),
+            ("npipe:////./pipe/docker_engine", "tcp://host:port"),
+            ("https://engine:2376", "TLS and tunnels are not supported"),
+            ("tcp://engine:2376", "TLS and tunnels are not supported"),
+            ("ssh://me@engine", "TLS and tunnels are not supported"),
+            ("unix://run/docker.sock", "not absolute"),
+            ("unix://", "not absolute"),
+            ("unix:///run/", "names a directory"),
+            ("unix:///run/a\0b", "NUL"),
+            (long.as_str(), "107 bytes"),
+            ("tcp://engine", "port is missing"),
+            ("tcp://:2375", "host is missing"),
+            ("tcp://engine:0", "from 1 to 65535"),
+            ("tcp://engine:65536", "from 1 to 65535"),
+            ("tcp://engine:+80", "from 1 to 65535"),
+            ("tcp://engine:80/v1.41", "from 1 to 65535"),
+            ("tcp://a:b:80", "neither a name nor an address"),
+            ("tcp://::1:80", "neither a name nor an address"),
+            ("tcp://[::1:80", "brackets"),
+            ("tcp://me@engine:80", "neither a name nor an address"),
+            ("tcp://en gine:80", "neither a name nor an address"),
+        ] {
+            let error = text.parse::<EngineHost>().expect_err(text).to_string();
+            assert!(error.contains(text), "`{error}` does not say `{text}`");
+            assert!(error.contains(hint), "`{error}` does not say `{hint}`");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_what_parses_round_trips(text in "(unix|tcp|ssh)?(://)?[\\[\\]:/.a-z0-9+@%-]{0,40}") {
+            if let Ok(host) = text.parse::<EngineHost>() {
+                prop_assert_eq!(host.to_string().parse::<EngineHost>().expect("printed form"), host);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Client of the Docker Engine API: one file per resource over one transport.
+//!
+//! ```text
+//! containers images volumes exec archive events system version     what can be asked
+//!        │                     │      │      │
+//!        └────── call ─────────┴──────┴──────┘   a request as data: path, query, bounds
+//!                 │                   hijack ── frames     an exec's stdin, stdout, stderr
+//!             transport ─────────────────┘       the only place that sends; pool, deadlines, caps
+//!                 │
+//!              connect                           Unix socket or TCP
+//! ```
+//!
+//! Invariants:
+//!
+//! - Every call has a deadline and every answer a cap; see [`EngineLimits`].
+//! - A name reaches a request path only as one of the types of `ids`, which hold nothing a URL could read
+//!   otherwise.
+//! - A call that is dropped, fails or leaves its answer unread closes its connection.
+//! - Nothing that may have had an effect is sent twice. What failed half-way says so:
+//!   [`EngineError::may_have_happened`].
+//! - No body is logged and none is kept in an error but the engine's own message, bounded.
+//!
+//! Deliberately absent: image pulls and builds, networks, swarm, logs and attach (containers log to `none` and
+//! talk through one exec), TLS, and any retry of a change. Which containers to have is the pool's business; this
+//! module knows nothing of it.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use paddock::engine::{Engine, EngineLimits};
+//!
+//! let engine = Engine::connect(&"unix:///var/run/docker.sock".parse()?, EngineLimits::default()).await?;
+//! let info = engine.info().await?;
+//! assert_eq!(info.os_type, "linux");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+mod archive;
+mod call;
+mod connect;
+mod containers;
+mod error;
+mod event;
+mod events;
+mod exec;
+mod frames;
+mod hijack;
+mod host;
+mod ids;
+mod images;
+mod limits;
+mod op;
+mod shape;
+mod spec;
+mod system;
+mod transport;
+mod version;
+mod volumes;
+
+pub use archive::{ArchiveReader, EntryKind, PathStat};
+pub use containers::{
+    ContainerDetail, ContainerState, ContainerStatus, ContainerSummary, CreatedContainer, Signal,
+};
+pub use error::{BoxError, EngineError};
+pub use event::{ContainerAction, Event, EventTime, ImageAction, Occurrence, VolumeAction};
+pub use events::{EventFilter, EventKind, Events, Followed};
+pub use exec::{Exec, ExecSpec, ExecStatus};
+pub use frames::{Chunk, FrameDecoder, FrameError, MAX_FRAME, Stdio};
+pub use hijack::{Framing, Hijacked, HijackedReader, HijackedWriter, STDERR_TAIL};
+pub use host::{EngineHost, HostError};
+pub use ids::{ContainerId, ExecId, ImageRef, NameError, VolumeName};
+pub use images::{ImageConfig, ImageDetail, ImageSummary};
+pub use limits::EngineLimits;
+pub use op::Op;
+pub use spec::{
+    ContainerSpec, Healthcheck, HostConfig, LogConfig, Mount, MountType, RestartPolicy, Ulimit, VolumeOptions,
+};
+pub use system::{EngineInfo, Runtime};
+pub use version::{ApiVersion, EngineVersion, VersionError};
+pub use volumes::{Volume, VolumeSpec};
+
+use transport::Transport;
+
+/// A handle on one engine, cheap to clone; clones share the connections.
+#[derive(Clone)]
+pub struct Engine {
+    transport: Arc<Transport>,
+    api_version: ApiVersion,
+}
+
+impl Engine {
+    /// Reaches the engine at `host` and agrees on a version of the API (`GET /version`).
+    ///
+    /// Errors: [`EngineError::Unreachable`] when nobody listens there, [`EngineError::Version`] when the engine is
+    /// older than [`ApiVersion::OLDEST`] or no longer speaks [`ApiVersion::NEWEST`], and those of any call.
+    pub async fn connect(host: &EngineHost, limits: EngineLimits) -> Result<Engine, EngineError> {
+        let mut transport = Transport::new(host, limits)?;
+        let api_version = version::negotiate(&transport).await?;
+        transport.version = Some(api_version);
+        Ok(Engine { transport: Arc::new(transport), api_version })
+    }
+
+    /// Where this engine is.
+    pub fn host(&self) -> &EngineHost {
+        &self.transport.host
+    }
+
+    /// The bounds this handle was made with.
+    pub fn limits(&self) -> &EngineLimits {
+        &self.transport.limits
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("host", &self.transport.host)
+            .field("api_version", &self.api_version)
+            .finish_non_exhaustive()
+    }
+}

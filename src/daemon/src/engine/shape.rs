@@ -1,0 +1,14 @@
+//! Shapes that recur in the engine's JSON.
+//!
+//! It must never decide anything; it only reads.
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads Go's `null` for an empty list or map as an empty one.
+pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}

@@ -1,0 +1,291 @@
+//! A container to make, as the engine reads it: the body of `POST /containers/create`.
+//!
+//! Types only. It must never choose: whatever is `None` is left out, and the engine's own default holds. The
+//! hardening that makes a container a sandbox is put together by the pool.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// The body of `POST /containers/create`. Serialises the same bytes for equal values, so its hash can tell
+/// containers of one make from those of another.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ContainerSpec {
+    /// The image, by name or id.
+    pub image: String,
+    /// The program; `None` for the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// Its arguments; `None` for the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cmd: Option<Vec<String>>,
+    /// `uid:gid` or names of the image; `None` for the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// `NAME=value` of each, over the image's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Working directory; `None` for the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// Its labels, fixed for its life, over the image's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// `Some(Healthcheck::DISABLED)` turns off what the image declares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub healthcheck: Option<Healthcheck>,
+    /// What `docker stop` sends, such as `SIGKILL`; `None` for the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+    /// Its host name; `None` for the first 12 digits of its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Mounts, limits and isolation.
+    pub host_config: HostConfig,
+}
+
+/// `Healthcheck` of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Healthcheck {
+    test: &'static [&'static str],
+}
+
+impl Healthcheck {
+    /// No health check, whatever the image declares.
+    pub const DISABLED: Healthcheck = Healthcheck { test: &["NONE"] };
+}
+
+/// `HostConfig` of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct HostConfig {
+    /// Volumes and directories, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// Path → options such as `rw,nosuid,nodev,size=67108864`. The archive API does not see inside these.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tmpfs: BTreeMap<String, String>,
+    /// Whether `/` is read-only.
+    pub readonly_rootfs: bool,
+    /// Capabilities taken away; `ALL` for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cap_drop: Vec<String>,
+    /// Such as `no-new-privileges` and `seccomp=` followed by the profile's JSON itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub security_opt: Vec<String>,
+    /// `none`, or a network's name; `None` for the default bridge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_mode: Option<String>,
+    /// `private`, `none`, `shareable` or `host`. `none` has no `/dev/shm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipc_mode: Option<String>,
+    /// `private` or `host`; `None` for the engine's default, which is `host` on cgroup v1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroupns_mode: Option<String>,
+    /// `host` turns a remapped engine's mapping off; `None` for the engine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub userns_mode: Option<String>,
+    /// Most processes and threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids_limit: Option<i64>,
+    /// Most memory, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<i64>,
+    /// Most memory and swap together, in bytes: equal to `memory` for no swap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_swap: Option<i64>,
+    /// Processor time in billionths of one processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nano_cpus: Option<i64>,
+    /// Limits of each process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ulimits: Vec<Ulimit>,
+    /// Size of `/dev/shm`, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm_size: Option<i64>,
+    /// Where its output is logged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_config: Option<LogConfig>,
+    /// Paths hidden from it. `None` for the engine's own list, which this *replaces*.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub masked_paths: Option<Vec<String>>,
+    /// Paths it cannot write. `None` for the engine's own list, which this *replaces*.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readonly_paths: Option<Vec<String>>,
+    /// Name servers; when empty, those of the host are copied in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<String>,
+    /// −1000 to 1000; higher is killed sooner when the host is out of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oom_score_adj: Option<i32>,
+    /// One of [`EngineInfo::runtimes`](super::EngineInfo::runtimes); `None` for the engine's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Whether it is started again when it ends.
+    pub restart_policy: RestartPolicy,
+    /// Whether the engine puts its own `init` in as PID 1; `None` for the engine's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<bool>,
+    /// Kernel parameters of its namespaces.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// One of `HostConfig.Mounts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Mount {
+    /// What is mounted.
+    #[serde(rename = "Type")]
+    pub kind: MountType,
+    /// A volume's name, or a path on the engine's host.
+    pub source: String,
+    /// Where in the container.
+    pub target: String,
+    /// Whether it cannot be written through this mount.
+    pub read_only: bool,
+    /// Only with [`MountType::Volume`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_options: Option<VolumeOptions>,
+}
+
+/// `Type` of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MountType {
+    /// A named volume, made on the spot if there is none.
+    Volume,
+    /// A path of the engine's host.
+    Bind,
+}
+
+/// `VolumeOptions` of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct VolumeOptions {
+    /// Whether an empty volume stays empty instead of being filled with what the image has at the target.
+    pub no_copy: bool,
+}
+
+/// One of `HostConfig.Ulimits`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Ulimit {
+    /// Without the `RLIMIT_`, lower case: `nofile`, `core`, `fsize`, …
+    pub name: String,
+    /// The limit at the start.
+    pub soft: i64,
+    /// The most the process can raise it to; −1 for no limit.
+    pub hard: i64,
+}
+
+/// `HostConfig.LogConfig`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct LogConfig {
+    /// The driver; `none` keeps nothing.
+    #[serde(rename = "Type")]
+    pub kind: String,
+    /// The driver's options.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
+}
+
+impl LogConfig {
+    /// Nothing of the container's output is kept by the engine.
+    pub fn none() -> LogConfig {
+        LogConfig { kind: "none".to_owned(), config: BTreeMap::new() }
+    }
+}
+
+/// `HostConfig.RestartPolicy`: there is only one that leaves the decision here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "Name")]
+pub enum RestartPolicy {
+    /// It stays as it ended.
+    #[default]
+    #[serde(rename = "no")]
+    No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_not_said_is_left_out() {
+        let spec = ContainerSpec { image: "a".into(), ..ContainerSpec::default() };
+        assert_eq!(
+            json!(spec),
+            json!({"Image": "a", "HostConfig": {"ReadonlyRootfs": false, "RestartPolicy": {"Name": "no"}}})
+        );
+    }
+
+    #[test]
+    fn every_field_has_the_engines_name() {
+        let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let spec = ContainerSpec {
+            image: "a".into(),
+            entrypoint: Some(vec!["e".into()]),
+            cmd: Some(vec![]),
+            user: Some("1:2".into()),
+            env: vec!["A=b".into()],
+            working_dir: Some("/w".into()),
+            labels: map("l", "v"),
+            healthcheck: Some(Healthcheck::DISABLED),
+            stop_signal: Some("SIGKILL".into()),
+            hostname: Some("h".into()),
+            host_config: HostConfig {
+                mounts: vec![Mount {
+                    kind: MountType::Volume,
+                    source: "v".into(),
+                    target: "/data".into(),
+                    read_only: true,
+                    volume_options: Some(VolumeOptions { no_copy: true }),
+                }],
+                tmpfs: map("/tmp", "size=1"),
+                readonly_rootfs: true,
+                cap_drop: vec!["ALL".into()],
+                security_opt: vec!["no-new-privileges".into()],
+                network_mode: Some("none".into()),
+                ipc_mode: Some("private".into()),
+                cgroupns_mode: Some("private".into()),
+                userns_mode: Some("host".into()),
+                pids_limit: Some(1),
+                memory: Some(2),
+                memory_swap: Some(3),
+                nano_cpus: Some(4),
+                ulimits: vec![Ulimit { name: "core".into(), soft: 0, hard: -1 }],
+                shm_size: Some(5),
+                log_config: Some(LogConfig::none()),
+                masked_paths: Some(vec![]),
+                readonly_paths: Some(vec!["/proc/sys".into()]),
+                dns: vec!["127.0.0.1".into()],
+                oom_score_adj: Some(800),
+                runtime: Some("runsc".into()),
+                restart_policy: RestartPolicy::No,
+                init: Some(false),
+                sysctls: map("a.b", "1"),
+            },
+        };
+        let expected = json!({
+            "Image": "a", "Entrypoint": ["e"], "Cmd": [], "User": "1:2", "Env": ["A=b"], "WorkingDir": "/w",
+            "Labels": {"l": "v"}, "Healthcheck": {"Test": ["NONE"]}, "StopSignal": "SIGKILL", "Hostname": "h",
+            "HostConfig": {
+                "Mounts": [{"Type": "volume", "Source": "v", "Target": "/data", "ReadOnly": true,
+                            "VolumeOptions": {"NoCopy": true}}],
+                "Tmpfs": {"/tmp": "size=1"}, "ReadonlyRootfs": true, "CapDrop": ["ALL"],
+                "SecurityOpt": ["no-new-privileges"], "NetworkMode": "none", "IpcMode": "private",
+                "CgroupnsMode": "private", "UsernsMode": "host", "PidsLimit": 1, "Memory": 2, "MemorySwap": 3,
+                "NanoCpus": 4, "Ulimits": [{"Name": "core", "Soft": 0, "Hard": -1}], "ShmSize": 5,
+                "LogConfig": {"Type": "none"}, "MaskedPaths": [], "ReadonlyPaths": ["/proc/sys"],
+                "Dns": ["127.0.0.1"], "OomScoreAdj": 800, "Runtime": "runsc",
+                "RestartPolicy": {"Name": "no"}, "Init": false, "Sysctls": {"a.b": "1"}
+            }
+        });
+        assert_eq!(json!(spec), expected);
+    }
+}
