@@ -1,0 +1,313 @@
+//! What changed in `/data`, told to the daemon; and the daemon's changes, brought in.
+//!
+//! A *stamp* (size, mode, times, inode) is kept for every entry that both sides agree on. A collection walks,
+//! compares, sends what differs, and moves the base only when the daemon says that it is saved.
+//!
+//! Kernel times tick in steps, so a file written and rewritten within one step can look unchanged. A stamp
+//! younger than [`RACY_NS`] when it was taken carries a hash of the content, compared the next time.
+//!
+//! It must never report a file as whole that changed while it was read.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::io::Write;
+
+use bytes::BytesMut;
+use paddock_proto::limits::CHUNK;
+use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
+use paddock_proto::{Channel, Event, Inbound, RelPath};
+use rustix::fs::{self, AtFlags, FileType, Mode, Stat, Timespec, Timestamps};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::files;
+use crate::init::Container;
+use crate::link::Stream;
+
+/// Twice the coarsest kernel tick (10 ms).
+const RACY_NS: i64 = 20_000_000;
+
+/// What an entry looked like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    kind: EntryKind,
+    mode: u32,
+    mtime_ns: i64,
+    /// Zero for directories: their times follow their entries'.
+    ctime_ns: i64,
+    inode: u64,
+    /// Only of a racy stamp.
+    hash: Option<u64>,
+}
+
+/// The state both sides agree on.
+pub(crate) type Base = BTreeMap<RelPath, Stamp>;
+
+impl Stamp {
+    fn of(stat: &Stat) -> Option<Self> {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => EntryKind::File(stat.st_size.cast_unsigned()),
+            FileType::Directory => EntryKind::Dir,
+            FileType::Symlink
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => return None,
+        };
+        let ns = |s: i64, ns: u64| s.saturating_mul(1_000_000_000).saturating_add(ns.cast_signed());
+        let file = kind != EntryKind::Dir;
+        Some(Self {
+            kind,
+            mode: stat.st_mode & 0o777,
+            mtime_ns: if file { ns(stat.st_mtime, stat.st_mtime_nsec) } else { 0 },
+            ctime_ns: if file { ns(stat.st_ctime, stat.st_ctime_nsec) } else { 0 },
+            inode: if file { stat.st_ino } else { 0 },
+            hash: None,
+        })
+    }
+
+    fn same_but_hash(&self, other: &Self) -> bool {
+        Self { hash: None, ..self.clone() } == Self { hash: None, ..other.clone() }
+    }
+
+    fn entry(&self, path: &RelPath) -> Entry {
+        Entry { path: path.clone(), kind: self.kind, mode: self.mode, mtime_ns: self.mtime_ns }
+    }
+}
+
+fn now_ns() -> i64 {
+    let now = fs_now();
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+fn fs_now() -> Timespec {
+    rustix::time::clock_gettime(rustix::time::ClockId::Realtime)
+}
+
+/// Answers [`Request::Collect`], up to the daemon's commit.
+pub(crate) async fn serve(container: &Container, stream: &Stream) {
+    let walked_at = now_ns();
+    let walk = Walk::run().await;
+    let mut next = Base::new();
+    let base = container.base.take();
+    for path in base.keys().rev().filter(|p| !walk.found.contains_key(*p)) {
+        stream.event(&Event::Removed(path.clone())).await;
+    }
+    for (path, mut stamp) in walk.found {
+        let racy = stamp.ctime_ns > walked_at - RACY_NS;
+        let unchanged = match base.get(&path) {
+            Some(old) if old.same_but_hash(&stamp) => match old.hash {
+                Some(hash) => hash_of(&path) == Some(hash),
+                None => true,
+            },
+            _ => false,
+        };
+        if unchanged {
+            next.insert(path, stamp);
+            continue;
+        }
+        stream.event(&Event::Changed(stamp.entry(&path))).await;
+        if let EntryKind::File(size) = stamp.kind {
+            let hash = send_file(stream, &path, size).await;
+            stream.event(&Event::FileEnd { whole: hash.is_some() }).await;
+            let Some(hash) = hash else { continue };
+            stamp.hash = racy.then_some(hash);
+        }
+        next.insert(path, stamp);
+    }
+    for (path, reason) in walk.skipped {
+        stream.event(&Event::Skipped { path, reason }).await;
+    }
+    walk.forced.restore();
+    stream.event(&Event::Collected { entries: walk.entries }).await;
+    let committed = loop {
+        match stream.request().await {
+            Ok(Request::Commit) => break true,
+            Ok(_) => {} // a cancel that came too late
+            Err(_) => break false,
+        }
+    };
+    container.base.replace(if committed { next } else { base });
+}
+
+/// Sends the content; its hash if it was of one piece.
+async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
+    let mut file = std::fs::File::from(files::open_file(path).ok()?);
+    let before = Stamp::of(&fs::fstat(&file).ok()?)?;
+    let mut hash = Xxh3::new();
+    let mut left = size;
+    while left > 0 {
+        let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+        let mut piece = BytesMut::zeroed(want);
+        let n = file.read(&mut piece).ok()?;
+        if n == 0 {
+            return None; // it shrank
+        }
+        piece.truncate(n);
+        hash.update(&piece);
+        left -= n as u64;
+        stream.data(Channel::File, piece.freeze()).await;
+    }
+    let after = Stamp::of(&fs::fstat(&file).ok()?)?;
+    (after.same_but_hash(&before) && after.kind == EntryKind::File(size)).then(|| hash.digest())
+}
+
+fn hash_of(path: &RelPath) -> Option<u64> {
+    let mut file = std::fs::File::from(files::open_file(path).ok()?);
+    let mut hash = Xxh3::new();
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => return Some(hash.digest()),
+            n => hash.update(&buffer[..n]),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Walk {
+    found: Base,
+    skipped: Vec<(Vec<u8>, SkipReason)>,
+    forced: Forced,
+    entries: u64,
+}
+
+/// Directories that were opened by force, to be closed again.
+#[derive(Default)]
+struct Forced(Vec<(RelPath, Mode)>);
+
+impl Forced {
+    fn restore(self) {
+        for (path, mode) in self.0.into_iter().rev() {
+            if let Ok(parent) = files::open_dir(path.parent().as_ref()) {
+                let _ = fs::chmodat(&parent, path.file_name(), mode, AtFlags::empty());
+            }
+        }
+    }
+}
+
+impl Walk {
+    /// All of `/data`, outermost first. The number of entries is bounded by the volume's inodes.
+    async fn run() -> Self {
+        let mut walk = Self::default();
+        let mut dirs: Vec<Option<RelPath>> = vec![None];
+        while let Some(dir) = dirs.pop() {
+            if walk.read(dir.as_ref(), &mut dirs).is_err()
+                && let Some(dir) = dir
+            {
+                walk.skipped.push((dir.into(), SkipReason::Unreadable));
+            }
+            tokio::task::yield_now().await;
+        }
+        walk
+    }
+
+    fn read(&mut self, dir: Option<&RelPath>, dirs: &mut Vec<Option<RelPath>>) -> rustix::io::Result<()> {
+        let fd = files::open_dir(dir)?;
+        for entry in fs::Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            self.entries += 1;
+            let path = match dir {
+                Some(dir) => dir.join(name),
+                None => RelPath::new(name),
+            };
+            let Ok(path) = path else {
+                let full = dir.map_or(name.to_vec(), |d| [d.as_bytes(), b"/", name].concat());
+                self.skipped.push((full, SkipReason::Path));
+                continue;
+            };
+            let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            match Stamp::of(&stat) {
+                Some(stamp) => {
+                    if stamp.kind == EntryKind::Dir {
+                        if stamp.mode & 0o700 != 0o700 {
+                            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                            fs::chmodat(&fd, name, mode | Mode::RWXU, AtFlags::empty())?;
+                            self.forced.0.push((path.clone(), mode));
+                        }
+                        dirs.push(Some(path.clone()));
+                    }
+                    self.found.insert(path, stamp);
+                }
+                None => {
+                    let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+                    let reason = if link { SkipReason::Symlink } else { SkipReason::Special };
+                    self.skipped.push((path.into(), reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Answers [`Request::Apply`]: brings the daemon's changes in, in the order they come.
+pub(crate) async fn apply(container: &Container, stream: &Stream) {
+    let mut base = container.base.take();
+    let done = apply_all(stream, &mut base).await;
+    container.base.replace(base);
+    match done {
+        Ok(()) => stream.event(&Event::Applied).await,
+        Err(what) => stream.event(&Event::Failed { what }).await,
+    }
+    stream.close().await;
+}
+
+async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
+    loop {
+        match stream.request().await {
+            Ok(Request::Put(entry)) => {
+                let what =
+                    |e: rustix::io::Errno| format!("cannot write {:?} in the container: {e}", entry.path);
+                match entry.kind {
+                    EntryKind::Dir => files::put_dir(&entry.path, entry.mode).map_err(what)?,
+                    EntryKind::File(size) => receive_file(stream, &entry, size).await?,
+                }
+                note(base, &entry.path);
+                let mut above = entry.path.parent();
+                while let Some(dir) = above {
+                    note(base, &dir);
+                    above = dir.parent();
+                }
+            }
+            Ok(Request::Remove(path)) => {
+                files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
+                base.retain(|p, _| *p != path && !p.is_below(&path));
+            }
+            Err(Inbound::Close) => return Ok(()),
+            Ok(_) | Err(_) => return Err("the daemon broke off".into()),
+        }
+    }
+}
+
+/// What is there now is what both sides know.
+fn note(base: &mut Base, path: &RelPath) {
+    let stat = files::open_dir(path.parent().as_ref())
+        .and_then(|dir| fs::statat(&dir, path.file_name(), AtFlags::SYMLINK_NOFOLLOW));
+    match stat.ok().and_then(|s| Stamp::of(&s)) {
+        Some(stamp) => base.insert(path.clone(), stamp),
+        None => base.remove(path),
+    };
+}
+
+async fn receive_file(stream: &Stream, entry: &Entry, size: u64) -> Result<(), String> {
+    let what = |e: &dyn std::fmt::Display| format!("cannot write {:?} in the container: {e}", entry.path);
+    let fd = files::put_file(&entry.path).map_err(|e| what(&e))?;
+    let mut file = std::fs::File::from(fd);
+    let mut left = size;
+    while left > 0 {
+        let Inbound::Data(Channel::File, bytes) = stream.recv().await else {
+            return Err(what(&"the daemon broke off"));
+        };
+        left = left.checked_sub(bytes.len() as u64).ok_or_else(|| what(&"more bytes than announced"))?;
+        file.write_all(&bytes).map_err(|e| what(&e))?;
+    }
+    let time =
+        |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    let times = Timestamps { last_access: time(entry.mtime_ns), last_modification: time(entry.mtime_ns) };
+    fs::futimens(&file, &times).map_err(|e| what(&e))?;
+    fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777)).map_err(|e| what(&e))
+}

@@ -1,0 +1,55 @@
+//! What the container's cgroup counted: out-of-memory kills and refused forks. Version 1 and 2.
+//!
+//! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence.
+
+/// Counts since the container's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    oom_kills: u64,
+    refused_forks: u64,
+}
+
+impl Counters {
+    pub(crate) fn read() -> Self {
+        Self {
+            oom_kills: first(
+                &["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"],
+                "oom_kill",
+            ),
+            refused_forks: first(&["/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"], "max"),
+        }
+    }
+
+    /// The limit that was hit between `before` and this reading, if one was.
+    pub(crate) fn limit_since(self, before: Self) -> Option<paddock_proto::message::Limit> {
+        use paddock_proto::message::Limit;
+        if self.oom_kills > before.oom_kills {
+            Some(Limit::Memory)
+        } else if self.refused_forks > before.refused_forks {
+            Some(Limit::Pids)
+        } else {
+            None
+        }
+    }
+}
+
+fn first(files: &[&str], name: &str) -> u64 {
+    files.iter().find_map(|file| value(&std::fs::read_to_string(file).ok()?, name)).unwrap_or(0)
+}
+
+fn value(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn both_versions_read_alike() {
+        let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        let v2 = "low 0\nhigh 0\nmax 12\noom 1\noom_kill 2\noom_group_kill 0\n";
+        assert_eq!(super::value(v1, "oom_kill"), Some(3));
+        assert_eq!(super::value(v2, "oom_kill"), Some(2));
+        assert_eq!(super::value("max 7\n", "max"), Some(7));
+        assert_eq!(super::value("", "max"), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! PID 1: sets itself up, listens, and serves whichever daemon knows the secret.
+//!
+//! It must never start a program before the secret is set, nor serve two carriers at once, nor outlive its
+//! daemon by more than it was told.
+
+use std::cell::{Cell, RefCell};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use paddock_proto::frame::Frame;
+use paddock_proto::limits::{HELLO_MS, SOCKET_NAME};
+use paddock_proto::message::{self, HelloReply, VERSION};
+use paddock_proto::{Event, Hello, Kind, Request};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+
+use crate::collect::{self, Base};
+use crate::link::Link;
+use crate::reap::Reaper;
+use crate::{probe, run};
+
+/// Until a daemon says otherwise.
+const ORPHAN_AFTER: Duration = Duration::from_secs(600);
+
+/// Connections that have not said who they are; only code in the container could make more.
+const MAX_STRANGERS: usize = 8;
+
+/// Everything PID 1 knows.
+pub(crate) struct Container {
+    pub(crate) reaper: Rc<Reaper>,
+    pub(crate) base: RefCell<Base>,
+    /// Whether any run was ever started here.
+    pub(crate) ran: Cell<bool>,
+    link: Rc<Link>,
+    secret: Cell<Option<[u8; 32]>>,
+    /// The daemon's mux that the streams belong to.
+    peer: Cell<u64>,
+    orphan_after: Cell<Duration>,
+    last_heard: Cell<Instant>,
+    strangers: Cell<usize>,
+    carrier: RefCell<Option<JoinHandle<()>>>,
+}
+
+pub(crate) fn main() -> std::io::Result<()> {
+    // The program's mode already makes it so; this holds for copies with another mode too.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    std::env::set_current_dir("/")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, serve())
+}
+
+async fn serve() -> std::io::Result<()> {
+    let listener = StdListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    let container = Rc::new(Container {
+        reaper: Rc::default(),
+        base: RefCell::default(),
+        ran: Cell::new(false),
+        link: Link::new(),
+        secret: Cell::new(None),
+        peer: Cell::new(0),
+        orphan_after: Cell::new(ORPHAN_AFTER),
+        last_heard: Cell::new(Instant::now()),
+        strangers: Cell::new(0),
+        carrier: RefCell::default(),
+    });
+    spawn_local(container.reaper.clone().serve());
+    spawn_local(accept_streams(container.clone()));
+    spawn_local(accept_carriers(container.clone(), listener));
+    orphaned(&container).await;
+    Ok(())
+}
+
+/// Resolves when no daemon has been heard for too long; the container then ends with PID 1.
+async fn orphaned(container: &Container) {
+    loop {
+        let served = container.carrier.borrow().as_ref().is_some_and(|c| !c.is_finished());
+        if served {
+            container.last_heard.set(Instant::now());
+        }
+        let left = container.orphan_after.get().saturating_sub(container.last_heard.get().elapsed());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(Duration::from_secs(1))).await;
+    }
+}
+
+async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await; // out of descriptors: code holds them
+            continue;
+        };
+        if container.strangers.get() < MAX_STRANGERS {
+            container.strangers.set(container.strangers.get() + 1);
+            let container = container.clone();
+            spawn_local(async move {
+                let hello = tokio::time::timeout(Duration::from_millis(HELLO_MS), greet(&container, socket));
+                let greeted = hello.await.ok().flatten();
+                container.strangers.set(container.strangers.get() - 1);
+                if let Some((socket, rest)) = greeted {
+                    take_over(&container, socket, rest);
+                }
+            });
+        }
+    }
+}
+
+/// Hears a hello and answers it; nothing for whoever does not know the secret.
+async fn greet(container: &Container, mut socket: UnixStream) -> Option<(UnixStream, BytesMut)> {
+    let mut input = BytesMut::new();
+    let frame = loop {
+        if let Some(frame) = Frame::decode(&mut input).ok()? {
+            break frame;
+        }
+        if socket.read_buf(&mut input).await.ok()? == 0 {
+            return None;
+        }
+    };
+    if frame.stream != 0 || frame.kind != Kind::Message {
+        return None;
+    }
+    let hello: Hello = message::decode(&frame.payload).ok()?;
+    let known = container.secret.get().unwrap_or(hello.secret);
+    if hello.version != VERSION || !equal(&known, &hello.secret) {
+        return None;
+    }
+    container.secret.set(Some(known));
+    container.orphan_after.set(Duration::from_millis(hello.orphan_after_ms));
+    if container.peer.replace(hello.link) != hello.link {
+        container.link.restart();
+    }
+    let reply =
+        HelloReply { version: VERSION, ran: container.ran.get(), resume: container.link.resume_points() };
+    // The old carrier must be silent before the streams are rewound for the new one.
+    if let Some(old) = container.carrier.borrow_mut().take() {
+        old.abort();
+    }
+    container.link.resume(&hello.resume).ok()?;
+    let mut out = BytesMut::new();
+    Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
+    socket.write_all(&out).await.ok()?;
+    Some((socket, input))
+}
+
+fn take_over(container: &Rc<Container>, socket: UnixStream, rest: BytesMut) {
+    let link = container.link.clone();
+    let carrier = spawn_local(async move {
+        let _ = link.carry(socket, rest).await;
+    });
+    if let Some(old) = container.carrier.borrow_mut().replace(carrier) {
+        old.abort();
+    }
+}
+
+/// In constant time.
+fn equal(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y))) == 0
+}
+
+async fn accept_streams(container: Rc<Container>) {
+    loop {
+        let stream = container.link.accept().await;
+        let container = container.clone();
+        spawn_local(async move {
+            match stream.request().await {
+                Ok(Request::Run(spec)) => run::serve(container, stream, spec).await,
+                Ok(Request::Collect) => {
+                    collect::serve(&container, &stream).await;
+                    stream.close().await;
+                }
+                Ok(Request::Apply) => collect::apply(&container, &stream).await,
+                Ok(Request::Probe) => {
+                    stream.event(&Event::Facts(Box::new(probe::look()))).await;
+                    stream.close().await;
+                }
+                // Not a beginning: dropping the stream resets it.
+                Ok(Request::Cancel | Request::Commit | Request::Put(_) | Request::Remove(_)) | Err(_) => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,197 @@
+//! The agent's end of the link: streams for its tasks, a carrier that comes and goes.
+//!
+//! Single-threaded (`Rc`), like all of PID 1: between a look at the mux and the wait for news nothing else
+//! runs, so `notify_waiters` loses nothing. It must never hold a borrow across an await.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use paddock_proto::message::{self, ResumePoints};
+use paddock_proto::mux::Role;
+use paddock_proto::{Channel, Event, Inbound, Kind, Mux, ProtocolError, StreamId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+/// Bytes given to the carrier at a time.
+const BATCH: usize = 64 * 1024;
+
+/// All streams of this container, whichever carrier serves them now.
+pub(crate) struct Link {
+    inner: RefCell<Inner>,
+    /// Something is to be sent.
+    transmit: Notify,
+    /// The daemon opened a stream.
+    fresh: Notify,
+}
+
+struct Inner {
+    mux: Mux,
+    /// Counts daemons: a stream of an earlier one reads as reset.
+    epoch: u64,
+    readers: HashMap<StreamId, Rc<Notify>>,
+}
+
+/// One stream. Dropping it without a close resets it.
+pub(crate) struct Stream {
+    id: StreamId,
+    epoch: u64,
+    link: Rc<Link>,
+    news: Rc<Notify>,
+}
+
+impl Link {
+    pub(crate) fn new() -> Rc<Self> {
+        let inner = Inner { mux: Mux::new(Role::Agent), epoch: 0, readers: HashMap::new() };
+        Rc::new(Self { inner: RefCell::new(inner), transmit: Notify::new(), fresh: Notify::new() })
+    }
+
+    /// Another daemon has taken over: all streams of the one before are reset.
+    pub(crate) fn restart(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.mux = Mux::new(Role::Agent);
+        inner.epoch += 1;
+        for (_, news) in inner.readers.drain() {
+            news.notify_waiters();
+        }
+    }
+
+    pub(crate) fn resume_points(&self) -> ResumePoints {
+        self.inner.borrow().mux.resume_points()
+    }
+
+    pub(crate) fn resume(&self, peer: &ResumePoints) -> Result<(), ProtocolError> {
+        let mut inner = self.inner.borrow_mut();
+        inner.mux.resume(peer)?;
+        for news in inner.readers.values() {
+            news.notify_waiters();
+        }
+        self.transmit.notify_one();
+        Ok(())
+    }
+
+    /// The next stream that the daemon opens.
+    pub(crate) async fn accept(self: &Rc<Self>) -> Stream {
+        loop {
+            {
+                let mut inner = self.inner.borrow_mut();
+                if let Some(id) = inner.mux.accept() {
+                    let news = Rc::new(Notify::new());
+                    inner.readers.insert(id, news.clone());
+                    return Stream { id, epoch: inner.epoch, link: self.clone(), news };
+                }
+            }
+            self.fresh.notified().await;
+        }
+    }
+
+    /// Moves bytes both ways until the carrier breaks.
+    pub(crate) async fn carry(&self, socket: UnixStream, mut input: BytesMut) -> std::io::Result<()> {
+        let (mut from, mut to) = socket.into_split();
+        let read = async {
+            loop {
+                self.on_bytes(&input.split())?;
+                if from.read_buf(&mut input).await? == 0 {
+                    return Ok(());
+                }
+            }
+        };
+        let write = async {
+            let mut out = BytesMut::new();
+            loop {
+                while self.inner.borrow_mut().mux.transmit(&mut out, BATCH) {
+                    to.write_all_buf(&mut out).await?;
+                    self.wake_all();
+                }
+                self.transmit.notified().await;
+            }
+        };
+        tokio::select! { r = read => r, w = write => w }
+    }
+
+    fn on_bytes(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { mux, readers, .. } = &mut *inner;
+        let broken = mux.on_bytes(bytes, |id| match readers.get(&id) {
+            Some(news) => news.notify_waiters(),
+            None => self.fresh.notify_one(),
+        });
+        self.transmit.notify_one(); // credits may be due
+        broken.map_err(std::io::Error::other)
+    }
+
+    fn wake_all(&self) {
+        for news in self.inner.borrow().readers.values() {
+            news.notify_waiters();
+        }
+    }
+}
+
+impl Stream {
+    /// The next thing from the daemon.
+    pub(crate) async fn recv(&self) -> Inbound {
+        loop {
+            {
+                let mut inner = self.link.inner.borrow_mut();
+                if inner.epoch != self.epoch {
+                    return Inbound::Reset;
+                }
+                if let Some(inbound) = inner.mux.take(self.id) {
+                    self.link.transmit.notify_one();
+                    return inbound;
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// The next message, or what came instead.
+    pub(crate) async fn request(&self) -> Result<paddock_proto::Request, Inbound> {
+        let inbound = self.recv().await;
+        let Inbound::Message(bytes) = inbound else { return Err(inbound) };
+        message::decode(&bytes).map_err(|_| Inbound::Reset)
+    }
+
+    pub(crate) async fn event(&self, event: &Event) {
+        self.send(Kind::Message, message::encode(event)).await;
+    }
+
+    pub(crate) async fn data(&self, channel: Channel, bytes: Bytes) {
+        self.send(Kind::Data(channel), bytes).await;
+    }
+
+    pub(crate) async fn close(&self) {
+        self.send(Kind::Close, Bytes::new()).await;
+    }
+
+    /// Waits for room in the window, then queues. On a stream that is gone it returns at once.
+    async fn send(&self, kind: Kind, payload: Bytes) {
+        loop {
+            {
+                let mut inner = self.link.inner.borrow_mut();
+                if inner.epoch != self.epoch {
+                    return;
+                }
+                if inner.mux.has_room(self.id, payload.len()) {
+                    inner.mux.send(self.id, kind, payload);
+                    self.link.transmit.notify_one();
+                    return;
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut inner = self.link.inner.borrow_mut();
+        if inner.epoch == self.epoch {
+            inner.mux.finish(self.id);
+            inner.readers.remove(&self.id);
+            self.link.transmit.notify_one();
+        }
+    }
+}

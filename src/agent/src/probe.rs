@@ -1,0 +1,97 @@
+//! What this container's confinement looks like from inside. The daemon judges; this only looks.
+//!
+//! It must never be asked in a container that is to serve anyone: some of what it tries would hurt if it
+//! went through.
+#![expect(unsafe_code, reason = "the system calls that must be refused have no safe wrappers")]
+
+use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
+use paddock_proto::message::Facts;
+
+use crate::spawn;
+
+pub(crate) fn look() -> Facts {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("").trim()
+    };
+    let ids = |name: &str| {
+        let mut ids = field(name).split_ascii_whitespace().map(|id| id.parse().unwrap_or(0));
+        [ids.next().unwrap_or(0), ids.next().unwrap_or(0), ids.next().unwrap_or(0)]
+    };
+    let capabilities = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
+        .iter()
+        .map(|set| u64::from_str_radix(field(set), 16).unwrap_or(u64::MAX))
+        .fold(0, |all, set| all | set);
+    let data = rustix::fs::statvfs(DATA_DIR).ok().map(|d| (d.f_blocks * d.f_frsize, d.f_files));
+    let device = |path: &str| rustix::fs::stat(path).ok().map(|s| (s.st_dev, s.st_ino));
+    Facts {
+        uids: ids("Uid"),
+        gids: ids("Gid"),
+        groups: field("Groups").split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect(),
+        capabilities,
+        no_new_privs: field("NoNewPrivs") == "1",
+        seccomp: field("Seccomp").parse().unwrap_or(0),
+        interfaces: interfaces(),
+        root_write_errno: std::fs::File::create("/.paddock-probe")
+            .err()
+            .map_or(0, |e| e.raw_os_error().unwrap_or(-1)),
+        data_bytes: data.map_or(0, |(bytes, _)| bytes),
+        data_inodes: data.map_or(0, |(_, inodes)| inodes),
+        data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
+        tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),
+        refused: refused(),
+        landlock: landlock(),
+    }
+}
+
+fn interfaces() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned());
+    names.filter(|name| name != "lo").collect()
+}
+
+/// Each call in a child of its own, so that one that goes through changes nothing here.
+fn refused() -> Vec<(String, i32)> {
+    let mut seen = Vec::new();
+    let mut attempt = |name: &str, number: libc::c_long, args: [libc::c_long; 5]| {
+        // SAFETY: the arguments are numbers or null; what the kernel does with them is the question.
+        let result = unsafe { libc::syscall(number, args[0], args[1], args[2], args[3], args[4]) };
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(-1);
+        seen.push((name.to_owned(), if result < 0 { errno } else { 0 }));
+    };
+    let (vsock, alg, packet, xdp) = (40, 38, 17, 44);
+    attempt("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]);
+    attempt("memfd_secret", libc::SYS_memfd_secret, [0; 5]);
+    attempt("socket(AF_VSOCK)", libc::SYS_socket, [vsock, 1, 0, 0, 0]);
+    attempt("socket(AF_ALG)", libc::SYS_socket, [alg, 5, 0, 0, 0]);
+    attempt("socket(AF_PACKET)", libc::SYS_socket, [packet, 3, 0, 0, 0]);
+    attempt("socket(AF_XDP)", libc::SYS_socket, [xdp, 3, 0, 0, 0]);
+    attempt("process_vm_readv", libc::SYS_process_vm_readv, [1, 0, 0, 0, 0]);
+    attempt("kcmp", libc::SYS_kcmp, [1, 1, 0, 0, 0]);
+    attempt("ptrace", libc::SYS_ptrace, [libc::c_long::from(libc::PTRACE_SEIZE), 1, 0, 0, 0]);
+    attempt("bpf", libc::SYS_bpf, [0; 5]);
+    attempt("keyctl", libc::SYS_keyctl, [0, -1, 0, 0, 0]);
+    attempt("userfaultfd", libc::SYS_userfaultfd, [0; 5]);
+    attempt("perf_event_open", libc::SYS_perf_event_open, [0; 5]);
+    attempt("unshare(CLONE_NEWUSER)", libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0]);
+    attempt("mount", libc::SYS_mount, [0; 5]);
+    #[cfg(target_arch = "x86_64")]
+    {
+        let through = spawn::in_a_child(|| {
+            let answer: i64;
+            // SAFETY: getpid of the 32-bit table; either it is answered or this child is killed.
+            unsafe {
+                std::arch::asm!("push rbx", "int 0x80", "pop rbx", inlateout("rax") 20i64 => answer);
+            }
+            answer > 0
+        });
+        seen.push(("32-bit calls".to_owned(), if through { 0 } else { libc::EPERM }));
+    }
+    seen
+}
+
+fn landlock() -> u32 {
+    // SAFETY: asks for the version only (LANDLOCK_CREATE_RULESET_VERSION), nothing is made.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
+    u32::try_from(version).unwrap_or(0)
+}

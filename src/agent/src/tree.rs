@@ -1,0 +1,42 @@
+//! The process tree as /proc shows it, and killing a part of it.
+//!
+//! It must never signal PID 1, a job that still works, or the bridge (which is nobody's descendant here).
+
+use std::collections::HashMap;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Every living process below `root`, in no order. Zombies count: their parent has not reaped them yet.
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    let Ok(proc) = std::fs::read_dir("/proc") else { return Vec::new() };
+    for entry in proc.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = Vec::new();
+    let mut next = vec![root];
+    while let Some(pid) = next.pop() {
+        if let Some(below) = children.remove(&pid) {
+            found.extend_from_slice(&below);
+            next.extend(below);
+        }
+    }
+    found
+}
+
+/// The parent's PID from /proc/PID/stat: the second field behind the last `)` of the name.
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// SIGKILL to each; those already gone do not matter.
+pub(crate) fn kill(pids: &[i32]) {
+    for pid in pids.iter().filter(|p| **p > 1).filter_map(|p| Pid::from_raw(*p)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}

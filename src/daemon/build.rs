@@ -1,0 +1,54 @@
+//! Builds the agent as a static program and hands its path to the daemon, which embeds it: `cargo build` of
+//! the daemon alone is enough. The agent has a target folder of its own beside the daemon's profiles, since
+//! the outer cargo holds the lock of those.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
+    let workspace =
+        here.ancestors().nth(2).ok_or("the daemon's crate is not two folders below the workspace")?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    // OUT_DIR is TARGET/PROFILE/build/PACKAGE/out
+    let folder =
+        out.ancestors().nth(4).map_or_else(|| out.join("agent"), |target| target.join("agent-build"));
+    for input in ["src/agent", "src/proto", "Cargo.lock", "Cargo.toml"] {
+        println!("cargo::rerun-if-changed={}", workspace.join(input).display());
+    }
+
+    let target = std::env::var("TARGET")?;
+    let mut cargo = Command::new(std::env::var("CARGO")?);
+    for (name, _) in std::env::vars() {
+        let ours = name.starts_with("CARGO_") && !matches!(name.as_str(), "CARGO_HOME" | "CARGO_NET_OFFLINE");
+        if ours
+            || matches!(name.as_str(), "RUSTFLAGS" | "RUSTC_WRAPPER" | "RUSTC_WORKSPACE_WRAPPER" | "RUSTC")
+        {
+            cargo.env_remove(name);
+        }
+    }
+    let status = cargo
+        .current_dir(workspace)
+        .args(["build", "--package", "paddock-agent", "--profile", "agent", "--target", &target])
+        .arg("--target-dir")
+        .arg(&folder)
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .status()?;
+    if !status.success() {
+        return Err(format!("the agent could not be built ({status}); its own messages are above").into());
+    }
+    let program = folder.join(&target).join("agent").join("paddock-agent");
+    is_static(&program)?;
+    println!("cargo::rustc-env=PADDOCK_AGENT={}", program.display());
+    Ok(())
+}
+
+/// A dynamic agent would need a C library in every image: better no daemon than one that fails later.
+fn is_static(program: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let bytes = std::fs::read(program)?;
+    let interpreter = b"/lib64/ld-linux";
+    if bytes.windows(interpreter.len()).any(|w| w == interpreter) {
+        return Err(format!("{} is not static", program.display()).into());
+    }
+    Ok(())
+}

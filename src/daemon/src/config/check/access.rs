@@ -1,0 +1,184 @@
+//! Who can reach the daemon and who may call it. The rule that matters most: without a token, nobody but this
+//! machine.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::Authority;
+use sha2::{Digest, Sha256};
+
+use super::{Check, HOUR};
+use crate::config::env::{TAKES_ADDR, parse_addr};
+use crate::config::error::ConfigError;
+use crate::config::raw::{RawAuth, RawHttp, RawToken};
+use crate::config::types::{Auth, Http, PublicUrl, Token};
+use crate::config::value::Secret;
+
+/// The name of `auth.token`, and of callers without one.
+const DEFAULT_NAME: &str = "default";
+
+impl Check<'_> {
+    pub(super) fn http(&mut self, raw: RawHttp) -> Result<Http, ConfigError> {
+        let RawHttp {
+            addr,
+            public_url,
+            allowed_hosts,
+            allowed_origins,
+            // Weighed with the tokens, in `openness`.
+            allow_open: _,
+            max_body,
+            header_timeout,
+            body_timeout,
+        } = raw;
+        let parsed = parse_addr(&addr);
+        let addr =
+            parsed.ok_or_else(|| self.fail("http.addr", format!("is {addr:?}, takes {TAKES_ADDR}")))?;
+        let public_url = if public_url.is_empty() { None } else { Some(self.public_url(&public_url)?) };
+        if public_url.is_none() && addr.ip().is_unspecified() {
+            self.warn("http.public_url is not set: links to files will only work on this machine".into());
+        }
+        let instant = Duration::from_millis(100);
+        Ok(Http {
+            addr,
+            public_url,
+            allowed_hosts: self.hosts(allowed_hosts)?,
+            allowed_origins: self.origins(allowed_origins)?,
+            max_body: self.max_body(max_body)?,
+            header_timeout: self.time("http.header_timeout", header_timeout, instant..=HOUR)?,
+            body_timeout: self.time("http.body_timeout", body_timeout, instant..=HOUR)?,
+        })
+    }
+
+    fn public_url(&self, text: &str) -> Result<PublicUrl, ConfigError> {
+        let parsed = text.parse::<Uri>().ok().filter(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.authority().is_some_and(is_plain)
+                && uri.query().is_none()
+                && !text.contains('#')
+        });
+        let Some((uri, authority)) = parsed.as_ref().and_then(|uri| Some((uri, uri.authority()?))) else {
+            let takes = "takes an http or https URL such as \"https://sandbox.example.org\"";
+            return Err(self.fail("http.public_url", format!("is {text:?}, {takes}")));
+        };
+        let authority = authority.as_str().to_ascii_lowercase();
+        let scheme = uri.scheme_str().unwrap_or_default();
+        let url = format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/'));
+        Ok(PublicUrl { url, authority })
+    }
+
+    fn hosts(&self, hosts: Vec<String>) -> Result<Vec<String>, ConfigError> {
+        let checked = hosts.into_iter().enumerate().map(|(i, host)| {
+            let known = host.parse::<Authority>().is_ok_and(|authority| is_plain(&authority));
+            let wrong =
+                || format!("is {host:?}, takes a name such as \"paddock.lan\" or \"paddock.lan:8080\"");
+            if known {
+                Ok(host.to_ascii_lowercase())
+            } else {
+                Err(self.fail(&format!("http.allowed_hosts[{i}]"), wrong()))
+            }
+        });
+        checked.collect()
+    }
+
+    fn origins(&self, origins: Vec<String>) -> Result<Vec<String>, ConfigError> {
+        let checked = origins.into_iter().enumerate().map(|(i, origin)| {
+            let known = origin.split_once("://").is_some_and(|(scheme, host)| {
+                matches!(scheme, "http" | "https") && host.parse::<Authority>().is_ok_and(|a| is_plain(&a))
+            });
+            let wrong = || format!("is {origin:?}, takes an origin such as \"https://n8n.example.org\"");
+            if known {
+                Ok(origin.to_ascii_lowercase())
+            } else {
+                Err(self.fail(&format!("http.allowed_origins[{i}]"), wrong()))
+            }
+        });
+        checked.collect()
+    }
+
+    pub(super) fn auth(&mut self, RawAuth { token, tokens }: RawAuth) -> Result<Auth, ConfigError> {
+        let mut known = Vec::new();
+        if !token.expose().is_empty() {
+            if !token.expose().bytes().all(|b| b.is_ascii_graphic()) {
+                let problem = "takes visible ASCII characters without spaces: a header carries no others";
+                return Err(self.fail("auth.token", problem));
+            }
+            self.warn_if_short("auth.token", &token);
+            let sha256 = Sha256::digest(token.expose()).into();
+            known.push(Token { name: DEFAULT_NAME.to_owned(), sha256 });
+        }
+        for (i, RawToken { name, sha256 }) in tokens.into_iter().enumerate() {
+            let named = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
+            if name.is_empty() || name.len() > 64 || !name.bytes().all(named) {
+                let problem = format!("is {name:?}, takes up to 64 of A-Z, a-z, 0-9, _, - and .");
+                return Err(self.fail(&format!("auth.tokens[{i}].name"), problem));
+            }
+            let key = format!("auth.tokens[{i}].sha256");
+            let sha256 = digest(&sha256).ok_or_else(|| {
+                self.fail(&key, "takes the 64 hexadecimal digits that sha256sum prints, not the token itself")
+            })?;
+            if known.iter().any(|token| token.sha256 == sha256) {
+                return Err(self.fail(&key, "is there already: one token cannot have two names"));
+            }
+            known.push(Token { name, sha256 });
+        }
+        Ok(Auth { tokens: known })
+    }
+
+    /// Without a token only this machine may reach the daemon, unless the operator says that everyone may.
+    pub(super) fn openness(&mut self, http: &Http, auth: &Auth, allow_open: bool) -> Result<(), ConfigError> {
+        if !auth.tokens.is_empty() {
+            return Ok(());
+        }
+        let public = http.public_url.as_ref().filter(|url| !is_loopback(url.authority()));
+        let reached = if !http.addr.ip().to_canonical().is_loopback() {
+            Some(("http.addr", http.addr.to_string()))
+        } else {
+            public.map(|url| ("http.public_url", url.as_str().to_owned()))
+        };
+        match reached {
+            Some((key, value)) if !allow_open => {
+                let problem = format!(
+                    "is {value}, which others can reach, and there is no token: set auth.token (MCP_API_TOKEN) or \
+                     auth.tokens, or http.allow_open (--allow-open) to let everyone run code here"
+                );
+                Err(self.fail(key, problem))
+            }
+            Some((_, value)) => {
+                self.warn(format!("there is no token: everyone who reaches {value} can run code here"));
+                Ok(())
+            }
+            None => {
+                self.warn("there is no token: everyone on this machine can run code here".into());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether it is a host and perhaps a port, and nothing that means more than one host.
+fn is_plain(authority: &Authority) -> bool {
+    let host = authority.host();
+    let port = authority.as_str().strip_prefix(host).unwrap_or("@");
+    !host.is_empty() && !host.contains('*') && (port.is_empty() || authority.port_u16().is_some())
+}
+
+/// Whether a host, with or without a port, is this machine by its very name.
+pub(super) fn is_loopback(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else { return false };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    let ip = host.parse::<IpAddr>();
+    ip.map_or(host == "localhost" || host.ends_with(".localhost"), |ip| ip.to_canonical().is_loopback())
+}
+
+fn digest(hex: &Secret) -> Option<[u8; 32]> {
+    let hex = hex.expose().trim();
+    if hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}

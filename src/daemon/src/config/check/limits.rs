@@ -1,0 +1,77 @@
+//! What a container and a call may use. Each lower bound is what the engine or the agent cannot do without.
+
+use super::{Check, GIB, KIB, MIB, TIB, bytes};
+use crate::config::error::ConfigError;
+use crate::config::raw::RawLimits;
+use crate::config::types::{Http, Limits};
+use crate::config::value::Size;
+
+/// What a JSON request needs around the one large thing it carries.
+const ENVELOPE: u64 = 64 * KIB;
+
+impl Check<'_> {
+    pub(super) fn limits(&self, raw: RawLimits, http: &Http) -> Result<Limits, ConfigError> {
+        let RawLimits {
+            memory,
+            cpus,
+            pids,
+            output,
+            code,
+            upload,
+            data,
+            data_inodes,
+            tmp,
+            shm,
+            open_files,
+            file_size,
+            environment,
+            stdin,
+        } = raw;
+        let limits = Limits {
+            // Docker refuses less than 6 MiB; no interpreter starts in less than this.
+            memory: self.size("limits.memory", memory, 16 * MIB..=16 * TIB)?,
+            cpus: self.within("limits.cpus", cpus, 0.01..=1024.0)?,
+            pids: self.within("limits.pids", pids, 8..=4_194_304)?,
+            // Held in memory for each run.
+            output: self.size("limits.output", output, 1..=64 * MIB)?,
+            code: self.size("limits.code", code, 1..=64 * MIB)?,
+            upload: self.size("limits.upload", upload, 1..=16 * GIB)?,
+            data: self.size("limits.data", data, MIB..=16 * TIB)?,
+            data_inodes: self.within("limits.data_inodes", data_inodes, 64..=u32::MAX)?,
+            tmp: self.size("limits.tmp", tmp, MIB..=16 * TIB)?,
+            // To Docker 0 means its default, 64 MB.
+            shm: self.size("limits.shm", shm, 64 * KIB..=16 * TIB)?,
+            open_files: self.within("limits.open_files", open_files, 64..=1_048_576)?,
+            file_size: self.size("limits.file_size", file_size, MIB..=16 * TIB)?,
+            environment: self.size("limits.environment", environment, KIB..=MIB)?,
+            stdin: self.size("limits.stdin", stdin, 0..=GIB)?,
+        };
+        self.fits_a_request("limits.code", limits.code, limits.code, http)?;
+        self.fits_a_request("limits.environment", limits.environment, limits.environment, http)?;
+        self.fits_a_request("limits.stdin", limits.stdin, limits.stdin, http)?;
+        self.fits_a_request("limits.upload", limits.upload, limits.upload.div_ceil(3) * 4, http)?;
+        if limits.upload > limits.data {
+            let problem =
+                format!("is {}, must be at most limits.data, {}", bytes(limits.upload), bytes(limits.data));
+            return Err(self.fail("limits.upload", problem));
+        }
+        Ok(limits)
+    }
+
+    fn fits_a_request(&self, key: &str, limit: u64, written: u64, http: &Http) -> Result<(), ConfigError> {
+        let needed = written + ENVELOPE;
+        if needed <= http.max_body {
+            return Ok(());
+        }
+        let (limit, needed, max) = (bytes(limit), bytes(needed), bytes(http.max_body));
+        Err(self.fail(
+            key,
+            format!("is {limit}, which a request of {needed} carries: http.max_body is only {max}"),
+        ))
+    }
+
+    /// The largest body: from what the smallest useful call needs to what one machine may hold.
+    pub(super) fn max_body(&self, size: Size) -> Result<u64, ConfigError> {
+        self.size("http.max_body", size, 128 * KIB..=32 * GIB)
+    }
+}

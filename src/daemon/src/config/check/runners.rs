@@ -1,0 +1,68 @@
+//! Which images run what, and how many of their containers stand warm. The pool's own rules are the pool's:
+//! here they only get the names that the operator knows.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::Check;
+use crate::config::error::ConfigError;
+use crate::config::raw::RawPool;
+use crate::pool::core::{Backoff, PoolSettings, RawPoolSettings};
+
+/// The pause between attempts: short enough for an engine that hiccups, long enough not to beat on a broken
+/// image.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(30) };
+
+impl Check<'_> {
+    pub(super) fn pool(&self, raw: RawPool) -> Result<PoolSettings, ConfigError> {
+        let RawPool { idle, idle_ttl, queue, wait, uids, starting, max_containers } = raw;
+        let range = uids.split_once('-').and_then(|(low, high)| {
+            Some(RangeInclusive::new(low.trim().parse().ok()?, high.trim().parse().ok()?))
+        });
+        let Some(uid_range) = range else {
+            return Err(self.fail("pool.uids", format!("is {uids:?}, takes a range such as \"20000-20999\"")));
+        };
+        let raw = RawPoolSettings {
+            idle_per_runner: idle,
+            max_starting: starting,
+            idle_ttl: idle_ttl.0,
+            queue,
+            wait: wait.0,
+            uid_range,
+            backoff: BACKOFF,
+            max_members: max_containers,
+        };
+        PoolSettings::try_from(raw).map_err(|error| {
+            let key = match error.field() {
+                "idle_per_runner" => "idle",
+                "max_starting" => "starting",
+                "uid_range" => "uids",
+                "max_members" => "max_containers",
+                same => same,
+            };
+            self.fail(&format!("pool.{key}"), error.to_string())
+        })
+    }
+
+    pub(super) fn runners(
+        &self,
+        runners: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, ConfigError> {
+        for (language, image) in &runners {
+            let key = format!("runners.{language}");
+            let named = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-+".contains(&b);
+            if language.is_empty() || language.len() > 32 || !language.bytes().all(named) {
+                return Err(
+                    self.fail(&key, "is no name of a language: takes up to 32 of a-z, 0-9, _, - and +")
+                );
+            }
+            if image.is_empty() || image.starts_with('-') || !image.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(
+                    self.fail(&key, format!("is {image:?}, takes an image such as \"python:3.13-slim\""))
+                );
+            }
+        }
+        Ok(runners)
+    }
+}

@@ -1,0 +1,164 @@
+//! The environment: which variable sets which key, in the names that people already use. It must never print
+//! the value of a secret.
+
+use std::collections::BTreeMap;
+
+use toml::Value;
+
+use super::error::{ConfigError, Origin, Warning};
+use super::layers::Layers;
+use super::types::LogLevel;
+use super::value::{Size, TAKES_SIZE};
+
+mod address;
+
+pub(super) use self::address::{TAKES_ADDR, parse_addr};
+
+/// The keys whose values are never shown.
+pub(super) const SECRETS: [&str; 2] = ["auth.token", "files.secret"];
+
+/// An environment variable that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// The key it sets.
+    pub key: &'static str,
+}
+
+/// Every variable that sets a key.
+pub fn variables() -> impl Iterator<Item = Variable> {
+    let rows = ROWS.iter().flat_map(|row| row.names.iter().map(|&name| Variable { name, key: row.key }));
+    rows.chain(address::NAMES.map(|name| Variable { name, key: address::KEY }))
+}
+
+/// Reads a variable's text into a value of the table, or says what it takes.
+type Reader = fn(&str) -> Result<Value, &'static str>;
+
+/// One key's variables, the most specific first.
+struct Row {
+    key: &'static str,
+    names: &'static [&'static str],
+    read: Reader,
+}
+
+const ROWS: &[Row] = &[
+    Row { key: "http.public_url", names: &["PUBLIC_BASE_URL"], read: text },
+    Row { key: "auth.token", names: &["MCP_API_TOKEN", "SANDBOX_AUTH_TOKEN"], read: text },
+    Row { key: "store.root", names: &["SANDBOX_ROOT", "WORKSPACE_BASE_DIR"], read: text },
+    Row { key: "files.secret", names: &["FILE_SECRET"], read: text },
+    Row { key: "engine.host", names: &["DOCKER_HOST"], read: text },
+    Row { key: "limits.memory", names: &["SANDBOX_MEMORY_LIMIT"], read: size },
+    Row { key: "limits.cpus", names: &["SANDBOX_CPU_LIMIT"], read: number },
+    Row { key: "limits.output", names: &["SANDBOX_MAX_OUTPUT_BYTES"], read: size },
+    Row { key: "limits.code", names: &["SANDBOX_MAX_CODE_BYTES"], read: size },
+    Row { key: "limits.upload", names: &["SANDBOX_MAX_UPLOAD_BYTES"], read: size },
+    Row { key: "sessions.ttl", names: &["SANDBOX_SESSION_TTL_M"], read: minutes },
+    Row { key: "sessions.max", names: &["SANDBOX_MAX_SESSIONS"], read: count },
+    Row { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
+    Row { key: "runners.python", names: &["SANDBOX_IMAGE"], read: text },
+    Row { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
+    Row { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
+    Row { key: LOG_FILE, names: &["SANDBOX_LOG_FILE"], read: text },
+];
+
+/// The one key for which an empty variable says something: no file.
+const LOG_FILE: &str = "log.file";
+
+/// Variables that set nothing but could ask for what is not there.
+const ENGINE_KIND: &str = "SANDBOX_TYPE";
+const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
+
+fn text(text: &str) -> Result<Value, &'static str> {
+    Ok(Value::String(text.to_owned()))
+}
+
+fn size(text: &str) -> Result<Value, &'static str> {
+    Size::parse(text).ok_or(TAKES_SIZE).and(Ok(Value::String(text.to_owned())))
+}
+
+fn number(text: &str) -> Result<Value, &'static str> {
+    text.trim().parse().map(Value::Float).map_err(|_| "a number such as 1.5")
+}
+
+fn count(text: &str) -> Result<Value, &'static str> {
+    text.trim().parse().map(|n: u32| Value::Integer(n.into())).map_err(|_| "a whole number such as 10")
+}
+
+fn minutes(text: &str) -> Result<Value, &'static str> {
+    let minutes: f64 = text.trim().parse().map_err(|_| TAKES_MINUTES)?;
+    let time = std::time::Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| TAKES_MINUTES)?;
+    Ok(Value::String(humantime::format_duration(time).to_string()))
+}
+
+const TAKES_MINUTES: &str = "a number of minutes such as 30";
+
+fn level(text: &str) -> Result<Value, &'static str> {
+    let known = text.parse::<LogLevel>().map(|_| Value::String(text.to_owned()));
+    known.map_err(|()| "error, warn, info, debug or trace")
+}
+
+fn format(text: &str) -> Result<Value, &'static str> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        format @ ("console" | "json") => Ok(Value::String(format.to_owned())),
+        _ => Err("console or json"),
+    }
+}
+
+/// Lays the environment over the table.
+pub(super) fn apply(
+    layers: &mut Layers,
+    env: &BTreeMap<String, String>,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), ConfigError> {
+    refuse_what_is_not_there(env)?;
+    address::apply(layers, env, warnings)?;
+    for row in ROWS {
+        let mut taken: Option<(&'static str, Value)> = None;
+        for &name in row.names {
+            let Some(text) = env.get(name).filter(|text| !text.is_empty() || row.key == LOG_FILE) else {
+                continue;
+            };
+            let value = (row.read)(text).map_err(|takes| ConfigError::Value {
+                name,
+                value: (!SECRETS.contains(&row.key)).then(|| text.clone()),
+                takes,
+            })?;
+            match &taken {
+                None => taken = Some((name, value)),
+                Some((first, other)) if *other != value => warnings.push(disagree(first, name)),
+                Some(_) => {}
+            }
+        }
+        if let Some((name, value)) = taken {
+            layers.set(row.key, value, Origin::Environment(name));
+        }
+    }
+    warn_of_strangers(env, warnings);
+    Ok(())
+}
+
+fn disagree(taken: &str, other: &str) -> Warning {
+    Warning(format!("{taken} and {other} are both set and disagree: {taken} is taken"))
+}
+
+fn refuse_what_is_not_there(env: &BTreeMap<String, String>) -> Result<(), ConfigError> {
+    let set = |name| env.get(name).filter(|text| !text.is_empty()).cloned();
+    if let Some(kind) = set(ENGINE_KIND).filter(|kind| kind != "docker") {
+        return Err(ConfigError::Value { name: ENGINE_KIND, value: Some(kind), takes: "only docker" });
+    }
+    if let Some(verify) = set(TLS_VERIFY) {
+        // To Docker's own client any value means TLS, even 0. Going on without it would not be what was asked
+        // for.
+        let takes = "nothing yet: TLS to the engine is not supported; unset it and use a unix:// socket";
+        return Err(ConfigError::Value { name: TLS_VERIFY, value: Some(verify), takes });
+    }
+    Ok(())
+}
+
+/// A misspelt name would otherwise do nothing without a word.
+fn warn_of_strangers(env: &BTreeMap<String, String>, warnings: &mut Vec<Warning>) {
+    let known = |name: &str| name == ENGINE_KIND || variables().any(|variable| variable.name == name);
+    let strangers = env.keys().filter(|name| name.starts_with("SANDBOX_") && !known(name));
+    warnings.extend(strangers.map(|name| Warning(format!("{name} is set and nothing here takes it"))));
+}

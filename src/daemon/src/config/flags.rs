@@ -1,0 +1,64 @@
+//! What the command line sets: the few keys that someone changes for one start. It must never hold a secret,
+//! since every user of the machine can read a command line.
+
+use clap::Args;
+use toml::Value;
+
+use super::error::{ConfigError, Origin};
+use super::layers::Layers;
+
+/// Flags that stand above file and environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct Overrides {
+    /// Where to listen, such as 127.0.0.1:8080 or :8080 for every interface
+    #[arg(long, value_name = "ADDRESS")]
+    pub addr: Option<String>,
+    /// What links to files begin with, as clients reach this daemon
+    #[arg(long, value_name = "URL")]
+    pub public_url: Option<String>,
+    /// Serve without a token on an address that others can reach
+    #[arg(long)]
+    pub allow_open: bool,
+    /// The directory of all sessions' files
+    #[arg(long, value_name = "DIRECTORY")]
+    pub store: Option<String>,
+    /// Docker's API, such as unix:///var/run/docker.sock
+    #[arg(long, value_name = "URL")]
+    pub engine: Option<String>,
+    /// error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// console or json
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+}
+
+impl Overrides {
+    pub(super) fn apply(&self, layers: &mut Layers) -> Result<(), ConfigError> {
+        let texts = [
+            ("http.addr", "--addr", &self.addr),
+            ("http.public_url", "--public-url", &self.public_url),
+            ("store.root", "--store", &self.store),
+            ("engine.host", "--engine", &self.engine),
+            ("log.level", "--log-level", &self.log_level),
+            ("log.format", "--log-format", &self.log_format),
+        ];
+        for (key, flag, value) in texts {
+            if let Some(value) = value {
+                if value.is_empty() {
+                    // A variable of a script that was not set, most likely: not the same as "the default".
+                    return Err(ConfigError::Value {
+                        name: flag,
+                        value: Some(String::new()),
+                        takes: "a value",
+                    });
+                }
+                layers.set(key, Value::String(value.clone()), Origin::Flag(flag));
+            }
+        }
+        if self.allow_open {
+            layers.set("http.allow_open", Value::Boolean(true), Origin::Flag("--allow-open"));
+        }
+        Ok(())
+    }
+}

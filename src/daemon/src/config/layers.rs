@@ -1,0 +1,137 @@
+//! Defaults, file, environment and flags as one table that remembers where each value came from. It knows no
+//! key by name, but for keeping secrets out of messages.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::error::{ConfigError, Origin, Warning};
+use super::raw::Raw;
+use super::{EXAMPLE, env};
+
+/// The merged table.
+#[derive(Debug)]
+pub(super) struct Layers {
+    table: Table,
+    /// By the path of a key, or of a table that only a layer has.
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Layers {
+    pub(super) fn defaults() -> Result<Self, ConfigError> {
+        let table = parse(Path::new("config.example.toml"), EXAMPLE)?;
+        Ok(Self { table, origins: BTreeMap::new() })
+    }
+
+    /// Lays a file's keys over what is there. Tables are merged, everything else is replaced.
+    pub(super) fn overlay(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+        let origin = Origin::File(path.to_owned());
+        merge(&mut self.table, parse(path, text)?, "", &origin, &mut self.origins);
+        Ok(())
+    }
+
+    /// Sets one key, given by its path.
+    pub(super) fn set(&mut self, key: &str, value: Value, origin: Origin) {
+        let layer = key
+            .rsplit('.')
+            .fold(value, |value, part| Value::Table(Table::from_iter([(part.to_owned(), value)])));
+        if let Value::Table(layer) = layer {
+            merge(&mut self.table, layer, "", &origin, &mut self.origins);
+        }
+    }
+
+    pub(super) fn text(&self, table: &str, key: &str) -> Option<&str> {
+        self.table.get(table)?.get(key)?.as_str()
+    }
+
+    /// Where the value of a key, or the closest thing around it, came from.
+    fn origin(&self, key: &str) -> Origin {
+        let around = |given: &str| {
+            key.strip_prefix(given).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let closest =
+            self.origins.iter().filter(|(given, _)| around(given)).max_by_key(|(given, _)| given.len());
+        closest.map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
+    /// An error about one key.
+    pub(super) fn fail(&self, key: &str, problem: impl Into<String>) -> ConfigError {
+        ConfigError::Key { key: key.to_owned(), origin: self.origin(key), problem: problem.into() }
+    }
+
+    /// The table in its one right shape.
+    pub(super) fn raw(&self) -> Result<Raw, ConfigError> {
+        serde_path_to_error::deserialize(self.table.clone()).map_err(|error| {
+            let key = error.path().to_string();
+            let problem = self.explain(&key, error.inner().message());
+            self.fail(&key, problem)
+        })
+    }
+
+    /// Serde's message in the words of a configuration.
+    fn explain(&self, key: &str, message: &str) -> String {
+        let holds_secret =
+            env::SECRETS.iter().any(|secret| secret.starts_with(key)) || key.starts_with("auth");
+        if message.starts_with("unknown field") {
+            let known = message.split_once("expected").map_or("", |(_, known)| known).replace("one of ", "");
+            return format!("is unknown; known here:{}", known.replace('`', ""));
+        }
+        if holds_secret && message.starts_with("invalid type") {
+            return "has the wrong type".to_owned();
+        }
+        let message =
+            message.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX));
+        message.replace("expected f64", "expected a number").replace("expected a sequence", "expected a list")
+    }
+}
+
+/// Reads a configuration file.
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// Warns of a file that others can read and that holds a secret.
+pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    let table = text.parse::<Table>().ok()?;
+    let held = env::SECRETS.iter().find(|key| {
+        let (section, name) = key.split_once('.').unwrap_or((key, ""));
+        table.get(section).and_then(|t| t.get(name)).and_then(Value::as_str).is_some_and(|s| !s.is_empty())
+    })?;
+    (mode & 0o044 != 0)
+        .then(|| Warning(format!("{} holds {held} and others can read it: chmod 600 {0}", path.display())))
+}
+
+fn parse(path: &Path, text: &str) -> Result<Table, ConfigError> {
+    text.parse::<Table>().map_err(|error| {
+        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        ConfigError::Syntax {
+            path: path.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before.get(line_start..).unwrap_or("").chars().count() + 1,
+            message: error.message().replace('\n', " "),
+        }
+    })
+}
+
+fn merge(
+    into: &mut Table,
+    layer: Table,
+    prefix: &str,
+    origin: &Origin,
+    origins: &mut BTreeMap<String, Origin>,
+) {
+    for (name, value) in layer {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match (into.get_mut(&name), value) {
+            (Some(Value::Table(into)), Value::Table(layer)) => merge(into, layer, &key, origin, origins),
+            (_, value) => {
+                origins.insert(key, origin.clone());
+                into.insert(name, value);
+            }
+        }
+    }
+}

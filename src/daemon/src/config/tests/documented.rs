@@ -1,0 +1,158 @@
+//! The example file is the documentation: it must name every key and every variable, and every key in it must
+//! do something.
+
+use std::collections::BTreeSet;
+
+use toml::{Table, Value};
+
+use super::super::{EXAMPLE, variables};
+use super::{config, load};
+
+/// One other good value for every key. Each must change what the daemon gets to see.
+const OTHER_VALUES: &[(&str, &str)] = &[
+    ("http.addr", "\"127.0.0.2:81\""),
+    ("http.public_url", "\"http://localhost:9\""),
+    ("http.allowed_hosts", "[\"paddock.lan\"]"),
+    ("http.allowed_origins", "[\"https://n8n.example.org\"]"),
+    ("http.max_body", "\"97MiB\""),
+    ("http.header_timeout", "\"11s\""),
+    ("http.body_timeout", "\"31s\""),
+    ("auth.token", "\"0123456789abcdef\""),
+    ("store.root", "\"/srv/paddock\""),
+    ("files.secret", "\"0123456789abcdef\""),
+    ("files.max_log", "\"17MiB\""),
+    ("engine.host", "\"tcp://127.0.0.1:2375\""),
+    ("engine.runtime", "\"runsc\""),
+    ("limits.memory", "\"1GiB\""),
+    ("limits.cpus", "2"),
+    ("limits.pids", "129"),
+    ("limits.output", "\"101KB\""),
+    ("limits.code", "\"101KB\""),
+    ("limits.upload", "\"51MB\""),
+    ("limits.data", "\"1GiB\""),
+    ("limits.data_inodes", "16385"),
+    ("limits.tmp", "\"65MiB\""),
+    ("limits.shm", "\"17MiB\""),
+    ("limits.open_files", "1025"),
+    ("limits.file_size", "\"1GiB\""),
+    ("limits.environment", "\"65KiB\""),
+    ("limits.stdin", "\"2MiB\""),
+    ("timeouts.run_code", "\"31s\""),
+    ("timeouts.max", "\"11m\""),
+    ("sessions.ttl", "\"31m\""),
+    ("sessions.max", "11"),
+    ("sessions.sweep", "\"6m\""),
+    ("sessions.when_full", "\"refuse\""),
+    ("sessions.queue", "17"),
+    ("pool.idle", "3"),
+    ("pool.idle_ttl", "\"31m\""),
+    ("pool.queue", "65"),
+    ("pool.wait", "\"31s\""),
+    ("pool.uids", "\"30000-30999\""),
+    ("pool.starting", "3"),
+    ("pool.max_containers", "65"),
+    ("agent.orphan_after", "\"11m\""),
+    ("log.level", "\"debug\""),
+    ("log.format", "\"json\""),
+    ("log.file", "\"/var/log/paddock.log\""),
+    ("shutdown.drain", "\"11s\""),
+];
+
+/// Keys that change no value: this one turns an error into a warning, which other tests see to.
+const PERMISSIONS: [&str; 1] = ["http.allow_open"];
+
+fn keys(table: &Table, prefix: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (name, value) in table {
+        match value.as_table() {
+            Some(table) => all.extend(keys(table, &format!("{prefix}{name}."))),
+            None => all.extend([format!("{prefix}{name}")]),
+        }
+    }
+    all
+}
+
+/// What stands above a key: the comment lines directly before it, or before its table's header.
+fn comments() -> Vec<(String, String)> {
+    let (mut table, mut comment, mut all) = (String::new(), String::new(), Vec::new());
+    for line in EXAMPLE.lines() {
+        if let Some(text) = line.strip_prefix('#') {
+            comment += text;
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            table = name.trim_end_matches(']').to_owned();
+            all.push((table.clone(), comment.clone()));
+        } else if let Some((name, _)) = line.split_once(" = ") {
+            all.push((format!("{table}.{name}"), comment.clone()));
+        }
+        comment.clear();
+    }
+    all
+}
+
+#[test]
+fn every_key_of_the_example_changes_what_the_daemon_sees() {
+    let in_example = keys(&EXAMPLE.parse().expect("the example is TOML"), "");
+    let tried: BTreeSet<String> =
+        OTHER_VALUES.iter().map(|(key, _)| *key).chain(PERMISSIONS).map(str::to_owned).collect();
+    assert_eq!(in_example, tried);
+    let usual = config("", &[]);
+    for (key, value) in OTHER_VALUES {
+        assert_ne!(config(&format!("{key} = {value}"), &[]), usual, "{key} does nothing");
+    }
+    assert_ne!(config("runners.python = \"python:3\"", &[]), usual, "runners do nothing");
+}
+
+#[test]
+fn every_key_is_explained_and_names_its_variables_in_their_order() {
+    let comments = comments();
+    let explained = |key: &str| comments.iter().find(|(k, _)| k == key).map_or("", |(_, comment)| comment);
+    for (key, _) in OTHER_VALUES {
+        assert!(explained(key).len() > 5, "{key} is not explained");
+    }
+    let mut seen = (String::new(), 0);
+    for variable in variables() {
+        // The map of runners is explained as a whole.
+        let key = if variable.key == "runners.python" { "runners" } else { variable.key };
+        let environment = explained(key).split_once("Environment:").map_or("", |(_, names)| names);
+        let at = environment.find(variable.name);
+        let at = at.unwrap_or_else(|| panic!("{} is not named above {key}", variable.name));
+        assert!(seen.0 != key || seen.1 < at, "{} is named out of its order", variable.name);
+        seen = (key.to_owned(), at);
+    }
+    for mentioned in ["SANDBOX_TYPE", "DOCKER_TLS_VERIFY"] {
+        assert!(EXAMPLE.contains(mentioned), "{mentioned} is not mentioned");
+    }
+}
+
+#[test]
+fn the_example_used_as_a_file_changes_nothing() {
+    assert_eq!(config(EXAMPLE, &[]), config("", &[]));
+}
+
+#[test]
+fn the_commented_token_is_a_good_one() {
+    let mut lines = EXAMPLE.lines().skip_while(|line| *line != "# [[auth.tokens]]");
+    let token: Vec<&str> = lines.by_ref().take(3).map(|line| line.trim_start_matches("# ")).collect();
+    let loaded = load(&token.join("\n"), &[]).expect("the commented token loads");
+    assert_eq!(loaded.config.auth.tokens[0].name, "n8n");
+}
+
+#[test]
+fn the_defaults_are_those_that_are_promised() {
+    let defaults = config("", &[]);
+    assert_eq!(defaults.http.addr.to_string(), "127.0.0.1:8080");
+    assert_eq!(defaults.limits.memory, 512 << 20);
+    assert_eq!(
+        (defaults.limits.output, defaults.limits.code, defaults.limits.upload),
+        (100_000, 100_000, 50_000_000)
+    );
+    assert_eq!((defaults.limits.data, defaults.limits.data_inodes), (256 << 20, 16_384));
+    assert_eq!(defaults.limits.container_memory(), (512 + 256 + 64 + 16) << 20);
+    assert_eq!((defaults.sessions.max, defaults.sessions.ttl.as_secs()), (10, 30 * 60));
+    assert_eq!((defaults.pool.idle_per_runner, defaults.pool.uid_range.clone()), (2, 20_000..=20_999));
+    assert_eq!(defaults.store.root.to_str(), Some("/home/ann/.local/state/paddock"));
+    let table: Table = EXAMPLE.parse().expect("the example is TOML");
+    assert_eq!(table["pool"]["wait"], Value::String("30s".into()));
+}

@@ -1,0 +1,223 @@
+//! What stops the start, word for word: one line, the key or variable, where it came from, and what it takes.
+
+use super::super::Overrides;
+use super::{error, load_with};
+
+#[test]
+fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
+    let cases = [
+        (
+            "pool.idel = 3",
+            "pool.idel (/etc/paddock.toml): is unknown; known here: idle, idle_ttl, queue, wait, uids, starting, max_containers",
+        ),
+        (
+            "pol.idle = 3",
+            "pol (/etc/paddock.toml): is unknown; known here: http, auth, store, files, engine, limits, timeouts, sessions, pool, runners, agent, log, shutdown",
+        ),
+        (
+            "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
+            "auth.tokens[0].name (/etc/paddock.toml): is \"a b\", takes up to 64 of A-Z, a-z, 0-9, _, - and .",
+        ),
+        ("pool = 3", "pool (/etc/paddock.toml): invalid type: integer `3`, expected a table"),
+        (
+            "pool.idle = -1",
+            "pool.idle (/etc/paddock.toml): invalid value: integer `-1`, expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "pool.idle = { a = 1 }",
+            "pool.idle (/etc/paddock.toml): invalid type: map, expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "limits.memory = \"lots\"",
+            "limits.memory (/etc/paddock.toml): is \"lots\", takes a size such as \"512MiB\" or \"100KB\", or a number of bytes",
+        ),
+        (
+            "limits.memory = -5",
+            "limits.memory (/etc/paddock.toml): is -5, takes a size such as \"512MiB\" or \"100KB\", or a number of bytes",
+        ),
+        ("limits.memory = 5", "limits.memory (/etc/paddock.toml): is 5 bytes, must be 16 MiB to 16 TiB"),
+        (
+            "limits.memory = \"99999999999999EiB\"",
+            "limits.memory (/etc/paddock.toml): is 18446744073709551615 bytes, must be 16 MiB to 16 TiB",
+        ),
+        ("limits.cpus = 0", "limits.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
+        ("limits.cpus = nan", "limits.cpus (/etc/paddock.toml): is NaN, must be 0.01 to 1024"),
+        (
+            "limits.cpus = \"two\"",
+            "limits.cpus (/etc/paddock.toml): invalid type: string \"two\", expected a number",
+        ),
+        (
+            "limits.upload = \"80MB\"",
+            "limits.upload (/etc/paddock.toml): is 80 MB, which a request of 106732204 bytes carries: http.max_body is only 96 MiB",
+        ),
+        ("limits.data = \"40MiB\"", "limits.upload (default): is 50 MB, must be at most limits.data, 40 MiB"),
+        (
+            "limits.stdin = \"96MiB\"",
+            "limits.stdin (/etc/paddock.toml): is 96 MiB, which a request of 98368 KiB carries: http.max_body is only 96 MiB",
+        ),
+        (
+            "files.max_log = \"2KiB\"",
+            "files.max_log (/etc/paddock.toml): is 2 KiB, must be at least limits.output, 100 KB",
+        ),
+        (
+            "http.header_timeout = 10",
+            "http.header_timeout (/etc/paddock.toml): invalid type: integer `10`, expected a duration such as \"30s\" or \"5m\"",
+        ),
+        (
+            "http.header_timeout = \"10\"",
+            "http.header_timeout (/etc/paddock.toml): is \"10\", takes a duration such as \"30s\" or \"5m\"",
+        ),
+        (
+            "http.header_timeout = \"0s\"",
+            "http.header_timeout (/etc/paddock.toml): is 0s, must be 100ms to 1h",
+        ),
+        (
+            "timeouts.run_code = \"11m\"",
+            "timeouts.run_code (/etc/paddock.toml): is 11m, must be at most timeouts.max, 10m",
+        ),
+        (
+            "sessions.when_full = \"wait\"",
+            "sessions.when_full (/etc/paddock.toml): unknown variant `wait`, expected `evict` or `refuse`",
+        ),
+        (
+            "pool.uids = \"20000\"",
+            "pool.uids (/etc/paddock.toml): is \"20000\", takes a range such as \"20000-20999\"",
+        ),
+        (
+            "pool.uids = \"0-999\"",
+            "pool.uids (/etc/paddock.toml): is 0-999, must be a range within 1000-2147483647, lower end first",
+        ),
+        (
+            "pool.uids = \"20000-20009\"",
+            "pool.uids (/etc/paddock.toml): has 10 ids for 64 containers, must have one for each",
+        ),
+        ("pool.starting = 0", "pool.starting (/etc/paddock.toml): is 0, must be at least 1"),
+        ("pool.idle_ttl = \"0s\"", "pool.idle_ttl (/etc/paddock.toml): is 0s, must be 1s to 30days"),
+        (
+            "engine.host = \"http://x\"",
+            "engine.host (/etc/paddock.toml): is \"http://x\", takes unix:///path or tcp://host:port",
+        ),
+        (
+            "runners.Python = \"x\"",
+            "runners.Python (/etc/paddock.toml): is no name of a language: takes up to 32 of a-z, 0-9, _, - and +",
+        ),
+        (
+            "runners.python = \"--privileged\"",
+            "runners.python (/etc/paddock.toml): is \"--privileged\", takes an image such as \"python:3.13-slim\"",
+        ),
+        (
+            "log.level = \"loud\"",
+            "log.level (/etc/paddock.toml): is \"loud\", takes error, warn, info, debug or trace",
+        ),
+        (
+            "http.addr = \"example.org:80\"",
+            "http.addr (/etc/paddock.toml): is \"example.org:80\", takes an IP address or localhost with a port, such as 127.0.0.1:8080, or :8080 for every interface",
+        ),
+        (
+            "http.public_url = \"example.org\"",
+            "http.public_url (/etc/paddock.toml): is \"example.org\", takes an http or https URL such as \"https://sandbox.example.org\"",
+        ),
+        (
+            "http.allowed_hosts = [\"a\", \"*\"]",
+            "http.allowed_hosts[1] (/etc/paddock.toml): is \"*\", takes a name such as \"paddock.lan\" or \"paddock.lan:8080\"",
+        ),
+        (
+            "http.allowed_origins = [\"null\"]",
+            "http.allowed_origins[0] (/etc/paddock.toml): is \"null\", takes an origin such as \"https://n8n.example.org\"",
+        ),
+        (
+            "agent.orphan_after = \"1s\"",
+            "agent.orphan_after (/etc/paddock.toml): is 1s, must be 30s to 30days",
+        ),
+        ("[http]\naddr = ", "/etc/paddock.toml:2:8: string values must be quoted, expected literal string"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(error(text, &[]), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_bad_variable_is_named_with_its_value_and_what_it_takes() {
+    let size = "takes a size such as \"512MiB\" or \"100KB\", or a number of bytes";
+    let cases = [
+        ("SANDBOX_MEMORY_LIMIT", "much", format!("SANDBOX_MEMORY_LIMIT is \"much\": {size}")),
+        ("SANDBOX_MAX_CODE_BYTES", "-1", format!("SANDBOX_MAX_CODE_BYTES is \"-1\": {size}")),
+        ("SANDBOX_MEMORY_LIMIT", "1", "limits.memory (environment SANDBOX_MEMORY_LIMIT): is 1 bytes, must be 16 MiB to 16 TiB".into()),
+        ("SANDBOX_CPU_LIMIT", "half", "SANDBOX_CPU_LIMIT is \"half\": takes a number such as 1.5".into()),
+        ("SANDBOX_CPU_LIMIT", "inf", "limits.cpus (environment SANDBOX_CPU_LIMIT): is inf, must be 0.01 to 1024".into()),
+        ("SANDBOX_MAX_SESSIONS", "1.5", "SANDBOX_MAX_SESSIONS is \"1.5\": takes a whole number such as 10".into()),
+        ("SANDBOX_MAX_SESSIONS", "0", "sessions.max (environment SANDBOX_MAX_SESSIONS): is 0, must be 1 to 100000".into()),
+        ("SANDBOX_SESSION_TTL_M", "30m", "SANDBOX_SESSION_TTL_M is \"30m\": takes a number of minutes such as 30".into()),
+        ("SANDBOX_SESSION_TTL_M", "-3", "SANDBOX_SESSION_TTL_M is \"-3\": takes a number of minutes such as 30".into()),
+        ("SANDBOX_SESSION_TTL_M", "0", "sessions.ttl (environment SANDBOX_SESSION_TTL_M): is 0s, must be 1s to 30days".into()),
+        ("SANDBOX_LOG_FORMAT", "xml", "SANDBOX_LOG_FORMAT is \"xml\": takes console or json".into()),
+        ("LOG_LEVEL", "loud", "LOG_LEVEL is \"loud\": takes error, warn, info, debug or trace".into()),
+        ("SANDBOX_PORT", "70000", "SANDBOX_PORT is \"70000\": takes a port from 0 to 65535".into()),
+        ("SANDBOX_HOST", "example.org", "SANDBOX_HOST is \"example.org\": takes an IP address or localhost".into()),
+        ("SANDBOX_TYPE", "firejail", "SANDBOX_TYPE is \"firejail\": takes only docker".into()),
+        ("DOCKER_TLS_VERIFY", "0", "DOCKER_TLS_VERIFY is \"0\": takes nothing yet: TLS to the engine is not supported; unset it and use a unix:// socket".into()),
+        ("SANDBOX_IMAGE", "two words", "runners.python (environment SANDBOX_IMAGE): is \"two words\", takes an image such as \"python:3.13-slim\"".into()),
+    ];
+    for (name, value, expected) in cases {
+        assert_eq!(error("", &[(name, value)]), expected);
+    }
+}
+
+#[test]
+fn a_bad_flag_is_named() {
+    let flags = Overrides { log_level: Some("loud".into()), ..Overrides::default() };
+    let problem = load_with("", &[], &flags).expect_err("a bad level").to_string();
+    assert_eq!(problem, "log.level (--log-level): is \"loud\", takes error, warn, info, debug or trace");
+    let flags = Overrides { store: Some(String::new()), ..Overrides::default() };
+    assert_eq!(load_with("", &[], &flags).expect_err("empty").to_string(), "--store is \"\": takes a value");
+}
+
+#[test]
+fn an_unreadable_file_is_an_error() {
+    let nowhere = std::path::Path::new("/nonexistent/paddock.toml");
+    let problem =
+        super::Config::load(Some(nowhere), &std::collections::BTreeMap::new(), &Overrides::default());
+    assert_eq!(
+        problem.expect_err("no file").to_string(),
+        "/nonexistent/paddock.toml: cannot be read: entity not found"
+    );
+}
+
+#[test]
+fn without_a_token_only_this_machine_may_reach_it() {
+    let end = "which others can reach, and there is no token: set auth.token (MCP_API_TOKEN) or auth.tokens, or \
+               http.allow_open (--allow-open) to let everyone run code here";
+    assert_eq!(
+        error("", &[("MCP_HTTP_ADDR", ":8080")]),
+        format!("http.addr (environment MCP_HTTP_ADDR): is 0.0.0.0:8080, {end}")
+    );
+    assert_eq!(
+        error("http.public_url = \"https://sandbox.example.org\"", &[]),
+        format!("http.public_url (/etc/paddock.toml): is https://sandbox.example.org, {end}")
+    );
+}
+
+#[test]
+fn no_error_and_no_debug_shows_a_secret() {
+    let secret = "hunter2hunter2 hunter2";
+    let cases: &[(&str, &[(&str, &str)])] = &[
+        (r#"auth.token = "hunter2hunter2 hunter2""#, &[]),
+        (r#"auth.token = ["hunter2hunter2 hunter2"]"#, &[]),
+        (r#"auth = "hunter2hunter2 hunter2""#, &[]),
+        (r#"auth.tokens = "hunter2hunter2 hunter2""#, &[]),
+        (r#"auth.tokens = ["hunter2hunter2 hunter2"]"#, &[]),
+        ("[[auth.tokens]]\nname = \"a\"\nsha256 = \"hunter2hunter2 hunter2\"", &[]),
+        (r#"files = "hunter2hunter2 hunter2""#, &[]),
+        (r#"files.secret = ["hunter2hunter2 hunter2"]"#, &[]),
+        ("", &[("MCP_API_TOKEN", secret)]),
+        ("auth.token = \"hunter2hunter2", &[]),
+    ];
+    for (text, env) in cases {
+        let problem = super::load(text, env).expect_err(text);
+        assert!(!problem.to_string().contains("hunter2"), "{problem}");
+        assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");
+        assert!(!problem.to_string().contains('\n'), "{problem}");
+    }
+    let loaded = super::load("", &[("FILE_SECRET", secret), ("MCP_API_TOKEN", "hunter2")]).expect("it loads");
+    assert!(!format!("{loaded:?}").contains("hunter2"), "{loaded:?}");
+}

@@ -1,0 +1,159 @@
+//! The task that keeps a link's carrier up: dials, greets, carries, and does it again when it breaks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use paddock_proto::frame::Frame;
+use paddock_proto::message::{self, Hello, HelloReply, VERSION};
+use paddock_proto::{Kind, ProtocolError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use super::{Carrier, DIAL_WITHIN, Dial, LinkError, REDIAL_FOR, Shared, Terms};
+
+/// Bytes given to the carrier at a time.
+const BATCH: usize = 64 * 1024;
+
+/// Between two attempts to dial: the engine may be restarting.
+const REDIAL_PAUSE: Duration = Duration::from_millis(250);
+
+pub(super) struct Keeper {
+    shared: Arc<Shared>,
+    dialer: Box<dyn Dial>,
+    terms: Terms,
+    /// Names this mux to the agent; never 0, which no link has.
+    link: u64,
+}
+
+/// Why a carrier is over.
+enum Broken {
+    /// It may be replaced.
+    Carrier,
+    /// The agent is not to be talked to again.
+    Agent(ProtocolError),
+}
+
+impl Keeper {
+    pub(super) fn new(shared: Arc<Shared>, dialer: Box<dyn Dial>, terms: Terms) -> Self {
+        let link = loop {
+            match crate::id::random_u64() {
+                0 => {}
+                link => break link,
+            }
+        };
+        Self { shared, dialer, terms, link }
+    }
+
+    /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
+    pub(super) async fn start(self, stop: CancellationToken) -> Result<bool, LinkError> {
+        let (carrier, rest, ran) = self.connect().await?;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => self.shared.lose(LinkError::Closed),
+                why = self.keep(carrier, rest) => self.shared.lose(why),
+            }
+        });
+        Ok(ran)
+    }
+
+    async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
+        loop {
+            if let Broken::Agent(error) = self.carry(carrier, rest).await {
+                return LinkError::Protocol(error);
+            }
+            let broke = Instant::now();
+            (carrier, rest) = loop {
+                match self.connect().await {
+                    Ok((carrier, rest, _)) => break (carrier, rest),
+                    Err(error) if broke.elapsed() > REDIAL_FOR => return error,
+                    Err(_) => tokio::time::sleep(REDIAL_PAUSE).await,
+                }
+            };
+        }
+    }
+
+    async fn connect(&self) -> Result<(Carrier, BytesMut, bool), LinkError> {
+        let attempt = async {
+            let carrier = self.dialer.dial().await.map_err(LinkError::Unreachable)?;
+            self.greet(carrier).await
+        };
+        match tokio::time::timeout(DIAL_WITHIN, attempt).await {
+            Ok(result) => result,
+            Err(_) => Err(LinkError::Silent(DIAL_WITHIN)),
+        }
+    }
+
+    async fn greet(&self, (mut from, mut to): Carrier) -> Result<(Carrier, BytesMut, bool), LinkError> {
+        let gone = |e: std::io::Error| LinkError::Unreachable(e.to_string());
+        let hello = Hello {
+            version: VERSION,
+            secret: self.terms.secret,
+            link: self.link,
+            orphan_after_ms: u64::try_from(self.terms.orphan_after.as_millis()).unwrap_or(u64::MAX),
+            resume: self.shared.lock().mux.resume_points(),
+        };
+        let mut out = BytesMut::new();
+        Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut out);
+        to.write_all(&out).await.map_err(gone)?;
+        to.flush().await.map_err(gone)?;
+        let mut input = BytesMut::new();
+        let frame = loop {
+            if let Some(frame) = Frame::decode(&mut input)? {
+                break frame;
+            }
+            if from.read_buf(&mut input).await.map_err(gone)? == 0 {
+                return Err(LinkError::Refused);
+            }
+        };
+        if frame.stream != 0 || frame.kind != Kind::Message {
+            return Err(LinkError::Refused);
+        }
+        let reply: HelloReply = message::decode(&frame.payload)?;
+        if reply.version != VERSION {
+            return Err(LinkError::Refused);
+        }
+        self.shared.lock().mux.resume(&reply.resume)?;
+        self.shared.ring_all();
+        Ok(((from, to), input, reply.ran))
+    }
+
+    async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> Broken {
+        let read = async {
+            loop {
+                if let Err(error) = self.receive(&input.split()) {
+                    return Broken::Agent(error);
+                }
+                match from.read_buf(&mut input).await {
+                    Ok(0) | Err(_) => return Broken::Carrier,
+                    Ok(_) => {}
+                }
+            }
+        };
+        let write = async {
+            let mut out = BytesMut::new();
+            loop {
+                while self.shared.lock().mux.transmit(&mut out, BATCH) {
+                    if to.write_all_buf(&mut out).await.is_err() || to.flush().await.is_err() {
+                        return Broken::Carrier;
+                    }
+                }
+                self.shared.transmit.notified().await;
+            }
+        };
+        tokio::select! { broken = read => broken, broken = write => broken }
+    }
+
+    fn receive(&self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        let mut inner = self.shared.lock();
+        let super::Inner { mux, bells } = &mut *inner;
+        mux.on_bytes(bytes, |id| {
+            if let Some(bell) = bells.get(&id) {
+                bell.notify_waiters();
+            }
+        })?;
+        drop(inner);
+        self.shared.transmit.notify_one();
+        Ok(())
+    }
+}

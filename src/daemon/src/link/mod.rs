@@ -1,0 +1,170 @@
+//! The other end of the agent: streams over one armed container, whatever happens to the carrier.
+//!
+//! ```text
+//!  Link::open ─► keeper task ─► dial (exec the bridge) ─► hello ─► carry bytes ⇄ mux
+//!                   ▲                                                 │ carrier broke (code killed the bridge,
+//!                   └────────────── redial, resume ◄──────────────────┘  the engine restarted, …)
+//!                                        │ not within REDIAL_FOR
+//!                                        ▼
+//!                                      lost: every stream answers LinkError
+//! ```
+//!
+//! The keeper lives as long as a [`Link`] does. It must never redial a container whose agent broke the
+//! protocol, and must never hold the mux over an await.
+
+mod bridge;
+mod keeper;
+mod stream;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use paddock_proto::message;
+use paddock_proto::mux::Role;
+use paddock_proto::{Mux, ProtocolError, Request, StreamId};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use bridge::Bridge;
+pub use stream::{Incoming, Stream};
+
+/// How long one attempt to reach the agent may take: an exec is 60 ms, more on a loaded engine.
+pub const DIAL_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a broken carrier is tried to be replaced before the container is given up.
+pub const REDIAL_FOR: Duration = Duration::from_secs(15);
+
+/// Why a link is of no use any more.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkError {
+    /// The bridge could not be started, or ended before it had said anything.
+    #[error("the container's agent could not be reached: {0}")]
+    Unreachable(String),
+    /// The agent did not answer the hello as the protocol says.
+    #[error("the container's agent gave no valid answer to the hello")]
+    Refused,
+    /// The agent broke the protocol.
+    #[error("the container's agent broke the protocol: {0}")]
+    Protocol(#[from] ProtocolError),
+    /// The agent abandoned the stream.
+    #[error("the container's agent abandoned the request")]
+    Reset,
+    /// The agent did not do as told in time.
+    #[error("the container's agent did not answer within {0:?}")]
+    Silent(Duration),
+    /// This side let go of the link.
+    #[error("the container was released")]
+    Closed,
+}
+
+/// What carries the bytes: the reading and the writing side.
+pub type Carrier = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
+
+/// Makes carriers to one container. Implemented by [`Bridge`], and by tests that break them.
+pub trait Dial: Send + Sync + 'static {
+    /// A new carrier; the one before is dead or about to be abandoned.
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, String>> + Send + '_>>;
+}
+
+/// What the hello says besides the streams.
+#[derive(Clone)]
+pub struct Terms {
+    /// Known to this daemon and to PID 1 of its containers alone.
+    pub secret: [u8; 32],
+    /// PID 1 ends itself after this long without a daemon.
+    pub orphan_after: Duration,
+}
+
+/// A handle on an armed container's agent; clones share it. The carrier is closed with the last.
+#[derive(Clone)]
+pub struct Link {
+    shared: Arc<Shared>,
+    _keeper: Arc<DropGuard>,
+}
+
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Something is to be sent.
+    transmit: Notify,
+    lost: watch::Sender<Option<LinkError>>,
+}
+
+struct Inner {
+    mux: Mux,
+    bells: HashMap<StreamId, Arc<Notify>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No code that can panic runs under this lock; a poisoned one holds valid data.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lose(&self, why: LinkError) {
+        self.lost.send_if_modified(|lost| lost.is_none() && lost.replace(why).is_none());
+        self.ring_all();
+    }
+
+    fn ring_all(&self) {
+        for bell in self.lock().bells.values() {
+            bell.notify_waiters();
+        }
+    }
+
+    fn fault(&self) -> Option<LinkError> {
+        self.lost.borrow().clone()
+    }
+}
+
+impl Link {
+    /// Arms a container: dials, says hello, and keeps the carrier up from then on. Also answers whether
+    /// anything ever ran in there.
+    ///
+    /// # Errors
+    /// [`LinkError::Unreachable`] and [`LinkError::Refused`], within [`DIAL_WITHIN`].
+    pub async fn open(dialer: impl Dial, terms: Terms) -> Result<(Self, bool), LinkError> {
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(Inner { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
+            transmit: Notify::new(),
+            lost: watch::Sender::new(None),
+        });
+        let stop = CancellationToken::new();
+        let guard = Arc::new(stop.clone().drop_guard());
+        let keeper = keeper::Keeper::new(shared.clone(), Box::new(dialer), terms);
+        let ran = keeper.start(stop).await?;
+        Ok((Self { shared, _keeper: guard }, ran))
+    }
+
+    /// Opens a stream with its request.
+    ///
+    /// # Errors
+    /// The link's own fault, or too many streams.
+    pub fn request(&self, request: &Request) -> Result<Stream, LinkError> {
+        if let Some(fault) = self.shared.fault() {
+            return Err(fault);
+        }
+        let mut inner = self.shared.lock();
+        let id = inner.mux.open(message::encode(request))?;
+        let bell = Arc::new(Notify::new());
+        inner.bells.insert(id, bell.clone());
+        drop(inner);
+        self.shared.transmit.notify_one();
+        Ok(Stream::new(id, self.clone(), bell))
+    }
+
+    /// Resolves when the link is lost for good. Waiting does not keep the link up.
+    pub fn lost(&self) -> impl Future<Output = LinkError> + Send + 'static {
+        let mut lost = self.shared.lost.subscribe();
+        async move {
+            let fault = lost.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
+            fault.unwrap_or(LinkError::Closed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! The agent's volume: the embedded program, once per engine, under a name made of its content.
+//!
+//! It must never be trusted by name alone: what is in it is read back and compared at every start of the
+//! daemon, because a daemon before may have died while it wrote.
+
+use std::collections::BTreeMap;
+
+use paddock_proto::limits::AGENT_DIR;
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncReadExt;
+use tokio_tar::{Archive, Builder, EntryType, Header};
+
+use super::spec::APP;
+use crate::engine::{
+    ContainerId, ContainerSpec, Engine, EngineError, HostConfig, ImageRef, Mount, MountType, VolumeName,
+    VolumeOptions, VolumeSpec,
+};
+use crate::id::hex;
+
+/// The agent, as the build script made it.
+static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
+
+/// Nobody may read it, so that a process that runs it can be neither dumped nor traced.
+const MODE: u32 = 0o111;
+
+/// Why there is no agent on the engine.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The engine refused a step.
+    #[error("the agent could not be put on the engine: {0}")]
+    Engine(#[from] EngineError),
+    /// The archive could not be made or read.
+    #[error("the agent could not be put on the engine: {0}")]
+    Archive(#[from] std::io::Error),
+    /// What was written reads back otherwise.
+    #[error("the agent that was put into volume {0} reads back otherwise; is another daemon writing it?")]
+    Differs(VolumeName),
+    /// Cannot happen: the name is made here.
+    #[error(transparent)]
+    Name(#[from] crate::engine::NameError),
+}
+
+/// Makes sure of the agent's volume. `image` is any image of the engine: the archive API wants a container,
+/// which is made from it, never started, and removed.
+///
+/// # Errors
+/// See [`AgentError`].
+pub async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
+    let name = volume_name()?;
+    let labels = BTreeMap::from([("app".to_owned(), "paddock-agent".to_owned())]);
+    engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name.clone()) }).await?;
+    let helper = helper(engine, image, &name, owner).await?;
+    let done = fill(engine, &helper, &name).await;
+    // Also after a failure; one that is left behind is found by its label at the next start.
+    let removed = engine.container_remove(&helper).await;
+    done?;
+    removed?;
+    Ok(())
+}
+
+/// The volume's name, made of its content.
+///
+/// # Errors
+/// None that can happen: see [`AgentError::Name`].
+pub fn volume_name() -> Result<VolumeName, AgentError> {
+    Ok(format!("paddock-agent-{}", hex(&Sha256::digest(PROGRAM)[..8])).parse()?)
+}
+
+async fn helper(
+    engine: &Engine,
+    image: &ImageRef,
+    volume: &VolumeName,
+    owner: &[String; 2],
+) -> Result<ContainerId, AgentError> {
+    debug_assert!(owner.iter().any(|label| label == APP));
+    let mount = Mount {
+        kind: MountType::Volume,
+        source: volume.to_string(),
+        target: AGENT_DIR.to_owned(),
+        read_only: false,
+        volume_options: Some(VolumeOptions { no_copy: true }),
+    };
+    let labels = owner.iter().filter_map(|label| label.split_once('='));
+    let spec = ContainerSpec {
+        image: image.to_string(),
+        entrypoint: Some(vec!["/never-started".to_owned()]),
+        labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        host_config: HostConfig {
+            mounts: vec![mount],
+            network_mode: Some("none".to_owned()),
+            ..HostConfig::default()
+        },
+        ..ContainerSpec::default()
+    };
+    Ok(engine.container_create(None, &spec).await?.id)
+}
+
+async fn fill(engine: &Engine, helper: &ContainerId, name: &VolumeName) -> Result<(), AgentError> {
+    if holds(engine, helper).await? {
+        return Ok(());
+    }
+    engine.archive_put(helper, AGENT_DIR, archive().await?.into()).await?;
+    if holds(engine, helper).await? { Ok(()) } else { Err(AgentError::Differs(name.clone())) }
+}
+
+/// Whether the volume has exactly our program, with its mode.
+async fn holds(engine: &Engine, helper: &ContainerId) -> Result<bool, AgentError> {
+    let path = format!("{AGENT_DIR}/agent");
+    let room = PROGRAM.len() as u64 + 64 * 1024;
+    let reader = match engine.archive_get(helper, &path, room).await {
+        Ok(reader) => reader,
+        Err(error) if error.is_not_found() => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let mut archive = Archive::new(reader.into_async_read());
+    let mut entries = archive.entries()?;
+    let Some(entry) = futures_util::StreamExt::next(&mut entries).await else { return Ok(false) };
+    let Ok(mut entry) = entry else { return Ok(false) };
+    let mode = entry.header().mode()? & 0o7777;
+    let mut content = Vec::with_capacity(PROGRAM.len());
+    if (&mut entry).take(PROGRAM.len() as u64 + 1).read_to_end(&mut content).await.is_err() {
+        return Ok(false);
+    }
+    Ok(mode == MODE && content == PROGRAM)
+}
+
+async fn archive() -> std::io::Result<Vec<u8>> {
+    let mut builder = Builder::new(Vec::new());
+    // The engine guesses at compression from the first bytes: a directory entry cannot be taken for one.
+    let mut root = Header::new_gnu();
+    root.set_entry_type(EntryType::Directory);
+    root.set_mode(0o755);
+    root.set_size(0);
+    builder.append_data(&mut root, ".", tokio::io::empty()).await?;
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(MODE);
+    header.set_size(PROGRAM.len() as u64);
+    builder.append_data(&mut header, "agent", PROGRAM).await?;
+    builder.into_inner().await
+}

@@ -1,0 +1,196 @@
+//! What follows from the state: who is served, who is refused, who makes room, what is started. It must come
+//! out the same when nothing has changed: deciding twice does nothing the second time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Instant;
+
+use super::member::{Member, Outlook, Removal, State};
+use super::runner::Runner;
+use super::{Action, Core, MemberId, Refusal, RunnerId, Uid};
+
+/// What there is and what is coming, counted once for a decision.
+#[derive(Debug, Default)]
+struct Stock {
+    runners: BTreeMap<RunnerId, RunnerStock>,
+    /// Starts under way, the unwanted ones too: they load the engine all the same.
+    starting: usize,
+    /// Slots that will be free without anything more being done.
+    leaving: usize,
+}
+
+/// One runner's share of it.
+#[derive(Debug, Default, Clone, Copy)]
+struct RunnerStock {
+    idle: usize,
+    /// Starts under way that will become idle.
+    coming: usize,
+}
+
+impl Stock {
+    fn of(&self, runner: RunnerId) -> RunnerStock {
+        self.runners.get(&runner).copied().unwrap_or_default()
+    }
+}
+
+impl Core {
+    /// Applies the rules until none has anything to say.
+    pub(super) fn decide(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if !self.may_start() {
+            return;
+        }
+        self.grant(now, actions);
+        let mut stock = self.count_stock();
+        self.fail_fast(&stock, actions);
+        self.make_room(&stock, actions);
+        self.start(&mut stock, actions);
+    }
+
+    /// When the first paused runner that wants a start may have it.
+    pub(super) fn earliest_retry(&self) -> Option<Instant> {
+        if !self.may_start() {
+            return None;
+        }
+        let stock = self.count_stock();
+        let wanting = self.runners.iter().filter(|&(&id, runner)| self.wants_more(runner, stock.of(id)));
+        wanting.filter_map(|(_, runner)| runner.paused_until()).min()
+    }
+
+    /// The member of this runner that has been idle for longest.
+    pub(super) fn oldest_idle(&self, runner: RunnerId) -> Option<MemberId> {
+        self.idle()
+            .filter(|(_, member, _)| member.runner == runner)
+            .min_by_key(|&(id, _, armed)| (armed, id))
+            .map(|(id, ..)| id)
+    }
+
+    fn may_start(&self) -> bool {
+        self.engine_up && !self.shutting_down
+    }
+
+    fn idle(&self) -> impl Iterator<Item = (MemberId, &Member, Instant)> {
+        self.members.iter().filter_map(|(&id, member)| match member.state {
+            State::Idle { armed } => Some((id, member, armed)),
+            State::Starting { .. } | State::Leased | State::Destroying { .. } => None,
+        })
+    }
+
+    fn count_stock(&self) -> Stock {
+        let mut stock = Stock::default();
+        for member in self.members.values() {
+            let of_runner = stock.runners.entry(member.runner).or_default();
+            match member.state {
+                State::Starting { outlook } => {
+                    stock.starting += 1;
+                    of_runner.coming += usize::from(outlook == Outlook::Wanted);
+                }
+                State::Idle { .. } => of_runner.idle += 1,
+                State::Destroying { step: Removal::Asked, .. } => stock.leaving += 1,
+                State::Destroying { step: Removal::RetryAt(_) | Removal::Held, .. } | State::Leased => {}
+            }
+        }
+        stock
+    }
+
+    fn wants_more(&self, runner: &Runner, stock: RunnerStock) -> bool {
+        stock.idle + stock.coming < self.settings.idle_per_runner as usize + runner.waiters.len()
+    }
+
+    fn grant(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let waited_for: Vec<RunnerId> =
+            self.runners.iter().filter(|(_, r)| !r.waiters.is_empty()).map(|(&id, _)| id).collect();
+        for runner in waited_for {
+            while let Some(oldest) = self.oldest_idle(runner)
+                && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.waiters.pop_front())
+                && let Some(member) = self.members.get_mut(&oldest)
+            {
+                member.state = State::Leased;
+                let waited = now.saturating_duration_since(waiter.asked);
+                actions.push(Action::Grant { waiter: waiter.id, member: oldest, waited });
+            }
+        }
+    }
+
+    /// Refuses those who could only wait for the end of a pause. While an attempt is under way there is still
+    /// hope.
+    fn fail_fast(&mut self, stock: &Stock, actions: &mut Vec<Action>) {
+        for (&id, runner) in &mut self.runners {
+            if let Some(last) = runner.last_failure()
+                && runner.is_hopeless()
+                && stock.of(id).coming == 0
+            {
+                let refusal = Refusal::StartFailing { last };
+                actions.extend(runner.waiters.drain(..).map(|w| Action::Refuse { waiter: w.id, refusal }));
+            }
+        }
+    }
+
+    /// Destroys idle members of other runners when every slot is taken and waiters need one that could start
+    /// now.
+    fn make_room(&mut self, stock: &Stock, actions: &mut Vec<Action>) {
+        let unserved = self.runners.iter().filter(|(_, r)| r.paused_until().is_none());
+        let unserved: usize =
+            unserved.map(|(&id, r)| r.waiters.len().saturating_sub(stock.of(id).coming)).sum();
+        let needed = unserved.min((self.settings.max_starting as usize).saturating_sub(stock.starting));
+        let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
+        for _ in 0..needed.saturating_sub(free + stock.leaving) {
+            // Whoever has an idle member has no waiter, so all are another's. The richest runner gives first.
+            let stock = self.count_stock();
+            let spare = self
+                .idle()
+                .min_by_key(|&(id, member, armed)| (Reverse(stock.of(member.runner).idle), armed, id));
+            let Some((spare, ..)) = spare else { return };
+            self.destroy(spare, actions);
+        }
+    }
+
+    fn start(&mut self, stock: &mut Stock, actions: &mut Vec<Action>) {
+        while stock.starting < self.settings.max_starting as usize
+            && self.members.len() < self.settings.max_members as usize
+        {
+            let Some(runner) = self.most_urgent(stock).or_else(|| self.next_refill(stock)) else { return };
+            let Some(uid) = self.free_uid() else { return };
+            let member = MemberId(self.last_member.0 + 1);
+            self.last_member = member;
+            self.last_uid = Some(uid);
+            self.members
+                .insert(member, Member { runner, uid, state: State::Starting { outlook: Outlook::Wanted } });
+            stock.starting += 1;
+            stock.runners.entry(runner).or_default().coming += 1;
+            actions.push(Action::Start { member, runner, uid });
+        }
+    }
+
+    /// The runner whose longest waiter for whom nothing is coming yet has waited longest of all.
+    fn most_urgent(&self, stock: &Stock) -> Option<RunnerId> {
+        self.runners
+            .iter()
+            .filter(|(_, runner)| runner.paused_until().is_none())
+            .filter_map(|(&id, runner)| Some((runner.waiters.get(stock.of(id).coming)?.asked, id)))
+            .min()
+            .map(|(_, id)| id)
+    }
+
+    /// The next runner in turn that stands below its target.
+    fn next_refill(&mut self, stock: &Stock) -> Option<RunnerId> {
+        let after = self.last_refilled.map_or(Bound::Unbounded, Bound::Excluded);
+        let turn = self.runners.range((after, Bound::Unbounded)).chain(&self.runners);
+        let next = turn
+            .filter(|(_, runner)| runner.paused_until().is_none())
+            .find(|&(&id, runner)| self.wants_more(runner, stock.of(id)))
+            .map(|(&id, _)| id)?;
+        self.last_refilled = Some(next);
+        Some(next)
+    }
+
+    /// The next UID in turn that no member holds, so that one just given back rests for as long as possible:
+    /// what a container may have left under it (keys, queues, counts in the kernel) is then not the next
+    /// one's.
+    fn free_uid(&self) -> Option<Uid> {
+        let held: BTreeSet<Uid> = self.members.values().map(|member| member.uid).collect();
+        let range = self.settings.uid_range.clone();
+        let after = self.last_uid.map_or(*range.start(), |uid| uid.0.saturating_add(1));
+        (after..=*range.end()).chain(range).map(Uid).find(|uid| !held.contains(uid))
+    }
+}

@@ -1,0 +1,25 @@
+//! The pool's rules, held against examples that read like sentences and against an oracle that keeps its own
+//! books.
+
+mod examples;
+mod oracle;
+mod properties;
+mod stand;
+
+use std::time::Duration;
+
+use super::{Backoff, RawPoolSettings};
+
+/// The settings of the examples: what `config.example.toml` says.
+fn usual() -> RawPoolSettings {
+    RawPoolSettings {
+        idle_per_runner: 2,
+        max_starting: 2,
+        idle_ttl: Duration::from_secs(30 * 60),
+        queue: 64,
+        wait: Duration::from_secs(30),
+        uid_range: 20_000..=20_999,
+        backoff: Backoff { first: Duration::from_millis(500), max: Duration::from_secs(30) },
+        max_members: 64,
+    }
+}

@@ -1,0 +1,91 @@
+//! What the oracle's books add up to, for its own judgements and for the tests that steer by them.
+
+use std::time::Instant;
+
+use super::super::super::{MemberId, RunnerId, WaiterId};
+use super::{Held, Oracle, Phase, Waiting};
+
+impl Oracle {
+    pub(in super::super) fn starting(&self) -> Vec<MemberId> {
+        self.members_where(|m| matches!(m.phase, Phase::Starting { .. }))
+    }
+
+    pub(in super::super) fn leased(&self) -> Vec<MemberId> {
+        self.members_where(|m| m.phase == Phase::Leased)
+    }
+
+    pub(in super::super) fn being_destroyed(&self) -> Vec<MemberId> {
+        self.members_where(|m| matches!(m.phase, Phase::Ending { asked: true, .. }))
+    }
+
+    pub(in super::super) fn living(&self) -> Vec<MemberId> {
+        self.members_where(|_| true)
+    }
+
+    pub(in super::super) fn waiting(&self) -> Vec<WaiterId> {
+        self.waiters.iter().map(|w| w.id).collect()
+    }
+
+    pub(in super::super) fn idle_of(&self, runner: RunnerId) -> usize {
+        self.count(|m| m.runner == runner && matches!(m.phase, Phase::Idle { .. }))
+    }
+
+    pub(in super::super) fn known_runners(&self) -> Vec<RunnerId> {
+        self.runners.keys().copied().collect()
+    }
+
+    pub(super) fn earliest(&self, now: Instant) -> Option<Instant> {
+        let waits = self.waiters.iter().map(|w| w.asked + self.settings.wait);
+        let phases = self.members.values().filter_map(|m| match m.phase {
+            Phase::Idle { armed } => Some(armed + self.settings.idle_ttl),
+            Phase::Ending { retry, .. } => retry,
+            Phase::Starting { .. } | Phase::Leased => None,
+        });
+        let paused = self
+            .runners
+            .iter()
+            .filter(|(id, _)| self.up && !self.closing && self.is_short(**id) && self.is_paused(**id, now));
+        let paused = paused.filter_map(|(_, r)| r.failed_until.max(r.crashed_until));
+        waits.chain(phases).chain(paused).min()
+    }
+
+    pub(super) fn is_paused(&self, runner: RunnerId, now: Instant) -> bool {
+        let record = &self.runners[&runner];
+        [record.failed_until, record.crashed_until].into_iter().flatten().any(|at| at > now)
+    }
+
+    pub(super) fn coming(&self, runner: RunnerId) -> usize {
+        self.count(|m| m.runner == runner && m.phase == Phase::Starting { wanted: true, died: false })
+    }
+
+    pub(super) fn lacking(&self, runner: RunnerId) -> usize {
+        self.waiters_of(runner).count().saturating_sub(self.coming(runner))
+    }
+
+    pub(super) fn is_short(&self, runner: RunnerId) -> bool {
+        let target = self.settings.idle_per_runner as usize + self.waiters_of(runner).count();
+        self.idle_of(runner) + self.coming(runner) < target
+    }
+
+    /// For each runner that could start now, its longest waiter for whom nothing is coming.
+    pub(super) fn unserved(&self, now: Instant) -> Vec<Waiting> {
+        let runners = self.runners.keys().filter(|r| !self.is_paused(**r, now));
+        runners.filter_map(|r| self.waiters_of(*r).nth(self.coming(*r)).copied()).collect()
+    }
+
+    pub(super) fn unserved_count(&self, now: Instant) -> usize {
+        self.runners.keys().filter(|r| !self.is_paused(**r, now)).map(|r| self.lacking(*r)).sum()
+    }
+
+    pub(super) fn waiters_of(&self, runner: RunnerId) -> impl Iterator<Item = &Waiting> {
+        self.waiters.iter().filter(move |w| w.runner == runner)
+    }
+
+    fn members_where(&self, which: impl Fn(&Held) -> bool) -> Vec<MemberId> {
+        self.members.iter().filter(|(_, m)| which(m)).map(|(&id, _)| id).collect()
+    }
+
+    pub(super) fn count(&self, which: impl Fn(&Held) -> bool) -> usize {
+        self.members.values().filter(|m| which(m)).count()
+    }
+}

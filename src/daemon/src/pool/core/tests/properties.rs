@@ -1,0 +1,204 @@
+//! Whatever happens, in whatever order, the oracle finds nothing to object to, and in the end all is quiet.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::super::{Backoff, Event, MemberId, RawPoolSettings, RunnerId, StartFailure, WaiterId};
+use super::stand::Stand;
+
+const RUNNERS: u32 = 4;
+
+/// One thing that happens. An [`Index`] picks among whatever fits at that moment; nothing happens when
+/// nothing fits.
+#[derive(Debug, Clone)]
+enum Step {
+    Add(u32),
+    Remove(u32),
+    Request(u32),
+    Abandon(Index),
+    Start(Index, bool),
+    Release(Index),
+    Destroy(Index, bool),
+    Die(Index),
+    /// An event that may fit nothing at all.
+    Stray(fn(MemberId) -> Event, Index),
+    /// Of a waiter who waits, was answered or never was.
+    StrayAbandon(u64),
+    /// A waiter who waits asks again.
+    AskTwice(Index, u32),
+    EngineDown,
+    EngineUp,
+    Wait(Duration),
+    Oversleep(Duration),
+    Shutdown,
+}
+
+fn time() -> impl Strategy<Value = Duration> {
+    prop_oneof![(0..2_000_u64), (0..70_000_u64)].prop_map(Duration::from_millis)
+}
+
+fn stray() -> impl Strategy<Value = fn(MemberId) -> Event> {
+    let kinds: Vec<fn(MemberId) -> Event> = vec![
+        |member| Event::Started { member },
+        |member| Event::StartFailed { member, failure: StartFailure::Deadline },
+        |member| Event::Died { member },
+        |member| Event::Released { member },
+        |member| Event::Destroyed { member },
+        |member| Event::DestroyFailed { member },
+    ];
+    select(kinds)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<Index>;
+    let runner = 0..RUNNERS;
+    prop_oneof![
+        8 => runner.clone().prop_map(Step::Request),
+        8 => (index(), prop::bool::weighted(0.7)).prop_map(|(i, ok)| Step::Start(i, ok)),
+        6 => (index(), prop::bool::weighted(0.8)).prop_map(|(i, ok)| Step::Destroy(i, ok)),
+        5 => index().prop_map(Step::Release),
+        4 => time().prop_map(Step::Wait),
+        2 => time().prop_map(Step::Oversleep),
+        2 => index().prop_map(Step::Abandon),
+        2 => index().prop_map(Step::Die),
+        2 => (stray(), index()).prop_map(|(kind, i)| Step::Stray(kind, i)),
+        1 => (0..40_u64).prop_map(Step::StrayAbandon),
+        1 => (index(), runner.clone()).prop_map(|(i, r)| Step::AskTwice(i, r)),
+        2 => runner.clone().prop_map(Step::Add),
+        1 => runner.prop_map(Step::Remove),
+        1 => Just(Step::EngineDown),
+        2 => Just(Step::EngineUp),
+    ]
+}
+
+/// Mostly an open pool; sometimes one that is closed on the way.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    (vec(step(), 0..120), prop::option::weighted(0.2, any::<Index>())).prop_map(|(mut steps, shutdown)| {
+        if let Some(at) = shutdown {
+            steps.insert(at.index(steps.len() + 1), Step::Shutdown);
+        }
+        steps
+    })
+}
+
+fn settings() -> impl Strategy<Value = RawPoolSettings> {
+    (
+        0..4_u32,
+        1..4_u32,
+        1..60_u64,
+        1..8_u32,
+        100..10_000_u64,
+        1..10_u32,
+        0..3_u32,
+        100..500_u64,
+        500..5_000_u64,
+    )
+        .prop_map(|(idle, starting, ttl, queue, wait, members, spare_uids, first, max)| {
+            RawPoolSettings {
+                idle_per_runner: idle,
+                max_starting: starting,
+                idle_ttl: Duration::from_secs(ttl),
+                queue,
+                wait: Duration::from_millis(wait),
+                uid_range: 20_000..=20_000 + members - 1 + spare_uids,
+                backoff: Backoff { first: Duration::from_millis(first), max: Duration::from_millis(max) },
+                max_members: members,
+            }
+        })
+}
+
+fn perform(stand: &mut Stand, step: Step) {
+    let pick = |from: Vec<MemberId>, i: Index| (!from.is_empty()).then(|| *i.get(&from));
+    let event = match step {
+        Step::Add(runner) => Some(Event::RunnerAdded { runner: RunnerId(runner) }),
+        Step::Remove(runner) => Some(Event::RunnerRemoved { runner: RunnerId(runner) }),
+        Step::Request(runner) => {
+            stand.request(runner);
+            None
+        }
+        Step::Abandon(i) => {
+            let waiting = stand.oracle.waiting();
+            (!waiting.is_empty()).then(|| Event::Abandon { waiter: *i.get(&waiting) })
+        }
+        Step::Start(i, true) => pick(stand.oracle.starting(), i).map(|member| Event::Started { member }),
+        Step::Start(i, false) => pick(stand.oracle.starting(), i)
+            .map(|member| Event::StartFailed { member, failure: StartFailure::Arm }),
+        Step::Release(i) => pick(stand.oracle.leased(), i).map(|member| Event::Released { member }),
+        Step::Destroy(i, true) => {
+            pick(stand.oracle.being_destroyed(), i).map(|member| Event::Destroyed { member })
+        }
+        Step::Destroy(i, false) => {
+            pick(stand.oracle.being_destroyed(), i).map(|member| Event::DestroyFailed { member })
+        }
+        Step::Die(i) => pick(stand.oracle.living(), i).map(|member| Event::Died { member }),
+        // Members that live, that are gone and that never were.
+        Step::Stray(kind, i) => Some(kind(MemberId(i.index(60) as u64))),
+        Step::StrayAbandon(waiter) => Some(Event::Abandon { waiter: WaiterId(waiter) }),
+        Step::AskTwice(i, runner) => {
+            stand.send(Event::Tick);
+            let waiting = stand.oracle.waiting();
+            (!waiting.is_empty())
+                .then(|| Event::Request { waiter: *i.get(&waiting), runner: RunnerId(runner) })
+        }
+        Step::EngineDown => Some(Event::EngineDown),
+        Step::EngineUp => Some(Event::EngineUp),
+        Step::Shutdown => Some(Event::Shutdown),
+        Step::Wait(time) => {
+            stand.wait(time);
+            None
+        }
+        Step::Oversleep(time) => {
+            stand.oversleep(time);
+            None
+        }
+    };
+    if let Some(event) = event {
+        stand.send(event);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(768))]
+
+    #[test]
+    fn no_rule_is_ever_broken_and_the_pool_comes_to_rest(settings in settings(), steps in steps()) {
+        let idle_per_runner = settings.idle_per_runner as usize;
+        let max_members = settings.max_members as usize;
+        let longest = settings.idle_ttl + settings.backoff.max + settings.wait;
+        let closing = steps.iter().any(|step| matches!(step, Step::Shutdown));
+        let mut stand = Stand::new(settings);
+        stand.add(0);
+        stand.add(1);
+        for step in steps {
+            perform(&mut stand, step);
+        }
+
+        // From here on all goes well, and nobody asks for anything.
+        stand.send(Event::EngineUp);
+        for _ in 0..3 {
+            stand.wait_and_finish(longest);
+            for member in stand.oracle.leased() {
+                stand.released(member);
+            }
+        }
+        stand.finish_all();
+        let runners = stand.oracle.known_runners();
+        let idle: Vec<usize> = runners.iter().map(|r| stand.oracle.idle_of(*r)).collect();
+        if closing {
+            prop_assert_eq!(idle.iter().sum::<usize>(), 0);
+        } else if idle_per_runner * runners.len() <= max_members {
+            prop_assert!(idle.iter().all(|n| *n == idle_per_runner), "idle: {:?}", idle);
+        } else {
+            prop_assert_eq!(idle.iter().sum::<usize>(), max_members);
+            prop_assert!(idle.iter().all(|n| *n <= idle_per_runner), "idle: {:?}", idle);
+        }
+
+        stand.send(Event::Shutdown);
+        stand.finish_all();
+        prop_assert_eq!(stand.members(), 0);
+        prop_assert!(!stand.has_deadline(), "a closed pool wants nothing more");
+    }
+}

@@ -1,0 +1,249 @@
+//! The doing half of the pool: one task that owns the core, tells it what happens and does what it says.
+//!
+//! It must never decide anything that the core could: it keeps the objects behind the core's numbers, and runs
+//! the engine's calls in tasks of their own, whose ends come back as messages.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, info, warn};
+
+use super::container::{self, Armed};
+use super::core::{Action, Core, Event, MemberId, Refusal, RunnerId, Snapshot, WaiterId};
+use super::runner::Runner;
+use super::spec::Blueprint;
+use super::{Lease, Runners};
+use crate::engine::{ContainerId, Engine, VolumeName};
+use crate::link::Terms;
+
+/// Everything that reaches the driver.
+///
+/// The channel is unbounded, its content is not: each message belongs to a member, a waiter or a runner, and
+/// those are bounded by the settings. A bounded one could block a `Drop`.
+pub(super) enum Message {
+    /// Something the core is to know.
+    Event(Event),
+    /// Someone wants a container.
+    Request { waiter: WaiterId, language: String, reply: oneshot::Sender<Result<Lease, Refusal>> },
+    /// A start is over.
+    Started { member: MemberId, armed: Box<Armed> },
+    /// The engine said that a container ended.
+    Ended(ContainerId),
+    /// The images that there are now.
+    Found(Vec<Runner>),
+    /// How things stand.
+    Snapshot(oneshot::Sender<Snapshot>),
+}
+
+pub(super) struct Driver {
+    pub(super) engine: Engine,
+    pub(super) blueprint: Arc<Blueprint>,
+    pub(super) terms: Terms,
+    pub(super) core: Core,
+    pub(super) messages: mpsc::UnboundedReceiver<Message>,
+    pub(super) sender: mpsc::UnboundedSender<Message>,
+    pub(super) runners: watch::Sender<Arc<Runners>>,
+    pub(super) by_id: HashMap<RunnerId, Arc<Runner>>,
+    pub(super) members: HashMap<MemberId, Held>,
+    pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, Refusal>>>,
+    pub(super) next_runner: u32,
+    pub(super) closing: bool,
+}
+
+/// What stands behind a member's number.
+pub(super) struct Held {
+    name: VolumeName,
+    armed: Option<Arc<Armed>>,
+}
+
+impl Driver {
+    /// Runs until the pool was shut down and its last container is gone.
+    pub(super) async fn run(mut self) {
+        loop {
+            let deadline = self.core.next_deadline();
+            tokio::select! {
+                message = self.messages.recv() => match message {
+                    Some(message) => self.take(message),
+                    None => return,
+                },
+                () = sleep_until(deadline) => self.tell(Event::Tick),
+            }
+            if self.closing && self.members.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Event(event) => {
+                self.closing |= event == Event::Shutdown;
+                self.tell(event);
+            }
+            Message::Request { waiter, language, reply } => {
+                let runner = self.runners.borrow().get(&language).map(|(id, _)| *id);
+                match runner {
+                    Some(runner) => {
+                        self.waiters.insert(waiter, reply);
+                        self.tell(Event::Request { waiter, runner });
+                    }
+                    None => drop(reply.send(Err(Refusal::UnknownRunner))),
+                }
+            }
+            Message::Started { member, armed } => {
+                if let Some(held) = self.members.get_mut(&member) {
+                    let lost = armed.link.lost();
+                    held.armed = Some(Arc::from(armed));
+                    let sender = self.sender.clone();
+                    tokio::spawn(async move {
+                        lost.await;
+                        let _ = sender.send(Message::Event(Event::Died { member }));
+                    });
+                    self.tell(Event::Started { member });
+                }
+            }
+            Message::Ended(id) => {
+                let member = self.members.iter().find_map(|(member, held)| {
+                    held.armed.as_ref().is_some_and(|armed| armed.id == id).then_some(*member)
+                });
+                if let Some(member) = member {
+                    self.tell(Event::Died { member });
+                }
+            }
+            Message::Found(found) => self.found(found),
+            Message::Snapshot(reply) => drop(reply.send(self.core.snapshot())),
+        }
+    }
+
+    /// Compares the images that there are with the runners that there were.
+    fn found(&mut self, found: Vec<Runner>) {
+        let before = self.runners.borrow().clone();
+        let mut after = Runners::new();
+        for runner in found {
+            match before.get(&runner.language) {
+                Some((id, old)) if **old == runner => {
+                    after.insert(runner.language, (*id, old.clone()));
+                }
+                _ => {
+                    let id = RunnerId(self.next_runner);
+                    self.next_runner += 1;
+                    info!(language = runner.language, image = runner.image, "[POOL] runner found");
+                    after.insert(runner.language.clone(), (id, Arc::new(runner)));
+                }
+            }
+        }
+        self.runners.send_replace(Arc::new(after.clone()));
+        let gone: Vec<_> =
+            before.values().filter(|(id, _)| !after.values().any(|(other, _)| other == id)).collect();
+        for (id, runner) in gone {
+            info!(language = runner.language, image = runner.image, "[POOL] runner gone or replaced");
+            self.tell(Event::RunnerRemoved { runner: *id });
+        }
+        for (id, runner) in after.values() {
+            self.by_id.insert(*id, runner.clone());
+            self.tell(Event::RunnerAdded { runner: *id });
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        debug!(?event, "[POOL] event");
+        for action in self.core.on(event, Instant::now()) {
+            debug!(?action, "[POOL] action");
+            self.act(action);
+        }
+        if let Event::Destroyed { member } = event {
+            self.members.remove(&member);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Start { member, runner, uid } => {
+                let plan = self
+                    .by_id
+                    .get(&runner)
+                    .cloned()
+                    .and_then(|runner| self.blueprint.plan(&runner, uid).map(|plan| (plan, runner)));
+                let Some((plan, runner)) = plan else {
+                    let failure = super::core::StartFailure::Create;
+                    let _ = self.sender.send(Message::Event(Event::StartFailed { member, failure }));
+                    return;
+                };
+                self.members.insert(member, Held { name: plan.name.clone(), armed: None });
+                let (engine, terms, sender) = (self.engine.clone(), self.terms.clone(), self.sender.clone());
+                tokio::spawn(async move {
+                    let begun = Instant::now();
+                    let language = runner.language.clone();
+                    let message = match container::start(&engine, plan, uid, runner, &terms).await {
+                        Ok(armed) => {
+                            let ms = millis(begun.elapsed());
+                            info!(language, container = short(&armed.id), uid = uid.0, ms, "[POOL] armed");
+                            Message::Started { member, armed: Box::new(armed) }
+                        }
+                        Err(error) => {
+                            warn!(language, %error, "[POOL] a container did not come up");
+                            let failure = error.failure();
+                            Message::Event(Event::StartFailed { member, failure })
+                        }
+                    };
+                    let _ = sender.send(message);
+                });
+            }
+            Action::Destroy { member } => {
+                let Some(held) = self.members.get_mut(&member) else {
+                    let _ = self.sender.send(Message::Event(Event::Destroyed { member }));
+                    return;
+                };
+                let (name, armed) = (held.name.clone(), held.armed.clone());
+                let (engine, sender) = (self.engine.clone(), self.sender.clone());
+                tokio::spawn(async move {
+                    let id = armed.map(|armed| armed.id.clone());
+                    let event = match container::destroy(&engine, &name, id.as_ref()).await {
+                        Ok(()) => {
+                            info!(container = id.as_ref().map(short), name = %name, "[POOL] removed");
+                            Event::Destroyed { member }
+                        }
+                        Err(error) => {
+                            warn!(name = %name, %error, "[POOL] a container could not be removed yet");
+                            Event::DestroyFailed { member }
+                        }
+                    };
+                    let _ = sender.send(Message::Event(event));
+                });
+            }
+            Action::Grant { waiter, member, waited } => {
+                let armed = self.members.get(&member).and_then(|held| held.armed.clone());
+                let lease = armed.map(|armed| Lease::new(armed, member, waited, self.sender.clone()));
+                match (self.waiters.remove(&waiter), lease) {
+                    // A waiter that went away drops the lease, and the drop releases it.
+                    (Some(reply), Some(lease)) => drop(reply.send(Ok(lease))),
+                    (_, Some(lease)) => drop(lease),
+                    (_, None) => drop(self.sender.send(Message::Event(Event::Released { member }))),
+                }
+            }
+            Action::Refuse { waiter, refusal } => {
+                if let Some(reply) = self.waiters.remove(&waiter) {
+                    let _ = reply.send(Err(refusal));
+                }
+            }
+        }
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// As the docker command shows ids.
+fn short(id: &ContainerId) -> &str {
+    id.as_str().get(..12).unwrap_or_default()
+}

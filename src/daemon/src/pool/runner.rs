@@ -1,0 +1,148 @@
+//! Runners: images that can run a language, found on the engine by their labels.
+//!
+//! It must never run anything to find out what an image is, nor trust a label further than as text.
+
+use std::collections::BTreeMap;
+
+use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
+
+/// The label that makes an image a runner.
+pub const LABEL: &str = "sandbox.runner=true";
+const LANGUAGE: &str = "sandbox.language";
+const LIBRARIES: &str = "sandbox.libraries";
+const STDIN: &str = "sandbox.stdin";
+
+/// The longest language name.
+const MAX_LANGUAGE: usize = 32;
+/// The longest list of libraries that is passed on, in bytes.
+const MAX_LIBRARIES: usize = 4096;
+
+/// An image that runs one language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runner {
+    /// What callers name: `python`.
+    pub language: String,
+    /// The image as people know it.
+    pub image: String,
+    /// The image as containers are made from it: a tag may move, this may not.
+    pub image_id: ImageRef,
+    /// The image's entrypoint and command.
+    pub argv: Vec<String>,
+    /// The image's environment, `NAME=value`.
+    pub env: Vec<String>,
+    /// What the image says it has to import, for people and models to read.
+    pub libraries: String,
+    /// Whether its entrypoint honours `SANDBOX_STDIN_FD`.
+    pub stdin: bool,
+    /// Volumes that the image declares.
+    pub volumes: Vec<String>,
+}
+
+/// All runners of an engine, and what is to be said about those left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// By language.
+    pub runners: BTreeMap<String, Runner>,
+    /// One sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at the engine's images. `chosen` names an image for a language, and wins over what labels say.
+///
+/// # Errors
+/// The engine's. An image that is chosen but missing is a warning: it may appear later.
+pub async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> Result<Found, EngineError> {
+    let mut found = Found::default();
+    let mut candidates: BTreeMap<String, Vec<ImageDetail>> = BTreeMap::new();
+    for summary in engine.image_list(&[LABEL.to_owned()]).await? {
+        let image = match engine.image_inspect(&summary.id).await {
+            Ok(image) => image,
+            Err(error) if error.is_not_found() => continue, // removed between the two calls
+            Err(error) => return Err(error),
+        };
+        match image.config.labels.get(LANGUAGE) {
+            Some(language) if is_language(language) => {
+                candidates.entry(language.clone()).or_default().push(image);
+            }
+            other => found.warnings.push(format!(
+                "image {} is left out: its label {LANGUAGE} is {other:?}, expected 1 to {MAX_LANGUAGE} of a-z 0-9 _ + -",
+                name_of(&image)
+            )),
+        }
+    }
+    for (language, image) in chosen {
+        let detail = match image.parse::<ImageRef>() {
+            Ok(reference) => engine.image_inspect(&reference).await,
+            Err(error) => {
+                found.warnings.push(format!("runners.{language}: {error}"));
+                continue;
+            }
+        };
+        match detail {
+            Ok(detail) => {
+                candidates.insert(language.clone(), vec![detail]);
+            }
+            Err(error) if error.is_not_found() => {
+                candidates.remove(language);
+                found.warnings.push(format!(
+                    "runners.{language}: the engine has no image {image}; pull or build it, it is taken when it appears"
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for (language, mut images) in candidates {
+        images.sort_by(|a, b| a.created.cmp(&b.created).then(a.id.cmp(&b.id)));
+        let Some(newest) = images.pop() else { continue };
+        if !images.is_empty() {
+            let others: Vec<_> = images.iter().map(name_of).collect();
+            found.warnings.push(format!(
+                "several images for {language}: the newest, {}, is taken, not {}; set runners.{language} to choose",
+                name_of(&newest),
+                others.join(", ")
+            ));
+        }
+        match Runner::new(&language, &newest) {
+            Some(runner) => {
+                found.runners.insert(language, runner);
+            }
+            None => found.warnings.push(format!(
+                "image {} is left out: it has neither entrypoint nor command",
+                name_of(&newest)
+            )),
+        }
+    }
+    Ok(found)
+}
+
+impl Runner {
+    fn new(language: &str, image: &ImageDetail) -> Option<Self> {
+        let config = &image.config;
+        let argv: Vec<String> = config.entrypoint.iter().chain(&config.cmd).cloned().collect();
+        let mut libraries = config.labels.get(LIBRARIES).cloned().unwrap_or_default();
+        if libraries.len() > MAX_LIBRARIES {
+            libraries = libraries.chars().take(MAX_LIBRARIES / 4).collect();
+        }
+        (!argv.is_empty()).then(|| Self {
+            language: language.to_owned(),
+            image: name_of(image),
+            image_id: image.id.clone(),
+            argv,
+            env: config.env.clone(),
+            libraries,
+            stdin: config.labels.get(STDIN).is_some_and(|v| v == "true"),
+            volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
+        })
+    }
+}
+
+/// What a language may be called.
+pub fn is_language(name: &str) -> bool {
+    (1..=MAX_LANGUAGE).contains(&name.len())
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'+' | b'-'))
+}
+
+fn name_of(image: &ImageDetail) -> String {
+    let tag = image.repo_tags.iter().find(|tag| !tag.starts_with("<none>"));
+    tag.map_or_else(|| image.id.to_string(), |tag| tag.strip_suffix(":latest").unwrap_or(tag).to_owned())
+}

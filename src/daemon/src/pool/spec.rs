@@ -1,0 +1,258 @@
+//! What every container of ours is: one hardened shape, in which only image, names and UID differ.
+//!
+//! It must never take anything from a caller: a container is made before anyone asked for it. Whatever is
+//! weakened here is found by the proof at the start ([`super::proof`]).
+
+use std::collections::BTreeMap;
+
+use paddock_proto::limits::{AGENT_DIR, AGENT_PROGRAM, DATA_ALIASES, DATA_DIR};
+use sha2::{Digest, Sha256};
+
+use super::core::Uid;
+use super::runner::Runner;
+use super::seccomp;
+use crate::engine::{
+    ContainerSpec, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, VolumeName, VolumeOptions,
+    VolumeSpec,
+};
+use crate::id::hex;
+
+/// The label that every container and volume of every paddock daemon carries.
+pub const APP: &str = "app=paddock";
+/// The label that says whose it is: the random id of a store.
+pub const OWNER: &str = "paddock.owner";
+const NAME: &str = "paddock.name";
+const RUNNER: &str = "paddock.runner";
+const SPEC: &str = "paddock.spec";
+const UID: &str = "paddock.uid";
+
+/// Bytes of locked memory: what a crypto library wants for its keys, and no more.
+const MEMLOCK: u64 = 64 * 1024;
+/// Bytes in POSIX message queues.
+const MSGQUEUE: u64 = 64 * 1024;
+/// Entries of `/tmp`.
+const TMP_INODES: u64 = 16_384;
+
+/// Files of `/proc` and `/sys` that tell of the host or have been ways out of a container: Docker's own list
+/// and more. A path that does not exist is skipped by the runtime.
+const MASKED: [&str; 29] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/buddyinfo",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/pagetypeinfo",
+    "/proc/partitions",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/version",
+    "/proc/vmallocinfo",
+    "/proc/zoneinfo",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/kernel/debug",
+];
+
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// The bounds of one container; sizes in bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bounds {
+    /// For programs, without what the memory file systems may take.
+    pub memory: u64,
+    /// Cores.
+    pub cpus: f64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Size of `/data`.
+    pub data: u64,
+    /// Entries of `/data`.
+    pub data_inodes: u64,
+    /// Size of `/tmp`.
+    pub tmp: u64,
+    /// Size of `/dev/shm`.
+    pub shm: u64,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Size of one file.
+    pub file_size: u64,
+    /// OCI runtime by the engine's name for it; empty for its default.
+    pub runtime: String,
+}
+
+impl Bounds {
+    /// What the cgroup is to allow: `/data`, `/tmp` and shared memory live in memory too.
+    pub fn total_memory(&self) -> u64 {
+        self.memory.saturating_add(self.data).saturating_add(self.tmp).saturating_add(self.shm)
+    }
+}
+
+/// Everything that is the same for all containers of one daemon.
+#[derive(Debug, Clone)]
+pub struct Blueprint {
+    /// The store's owner id.
+    pub owner: String,
+    /// The volume that holds the agent.
+    pub agent: VolumeName,
+    /// The bounds.
+    pub bounds: Bounds,
+}
+
+/// One container to be: what to ask of the engine.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its name; the volume has the same.
+    pub name: VolumeName,
+    /// Its `/data`.
+    pub volume: VolumeSpec,
+    /// The container.
+    pub container: ContainerSpec,
+}
+
+impl Blueprint {
+    /// Labels that select everything of this owner.
+    pub fn owned(&self) -> [String; 2] {
+        [APP.to_owned(), format!("{OWNER}={}", self.owner)]
+    }
+
+    /// A label that selects the container of this name, whatever its id.
+    pub fn named(name: &VolumeName) -> String {
+        format!("{NAME}={name}")
+    }
+
+    /// The plan for a container of `runner` that runs as `uid`, under a name never used before.
+    pub fn plan(&self, runner: &Runner, uid: Uid) -> Option<Plan> {
+        let owner = self.owner.get(..8).unwrap_or(&self.owner);
+        let name: VolumeName =
+            format!("paddock-{owner}-{}-{}", uid.0, crate::id::random_hex::<4>()).parse().ok()?;
+        let container = self.container(runner, uid, &name);
+        let labels = container.labels.clone();
+        let Bounds { data, data_inodes, .. } = self.bounds;
+        let options = [
+            ("type", "tmpfs".to_owned()),
+            ("device", "tmpfs".to_owned()),
+            (
+                "o",
+                format!("size={data},nr_inodes={data_inodes},uid={0},gid={0},mode=0700,nosuid,nodev", uid.0),
+            ),
+        ];
+        let driver_opts = options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        let volume = VolumeSpec { driver_opts, labels, ..VolumeSpec::local(name.clone()) };
+        Some(Plan { name, volume, container })
+    }
+
+    /// The same text for two containers that differ in nothing but name and UID.
+    pub fn hash(&self, runner: &Runner) -> String {
+        let name: Result<VolumeName, _> = "any".parse();
+        let text = name.map(|name| {
+            let mut spec = self.container_without_hash(runner, Uid(0), &name);
+            spec.labels.clear();
+            format!("{}\n{:?}\n{:?}", serde_json::json!(spec), self.bounds, runner.argv)
+        });
+        hex(&Sha256::digest(text.unwrap_or_default())[..8])
+    }
+
+    fn container(&self, runner: &Runner, uid: Uid, name: &VolumeName) -> ContainerSpec {
+        let mut spec = self.container_without_hash(runner, uid, name);
+        spec.labels.insert(SPEC.to_owned(), self.hash(runner));
+        spec
+    }
+
+    fn container_without_hash(&self, runner: &Runner, uid: Uid, name: &VolumeName) -> ContainerSpec {
+        let labels = [
+            ("app", "paddock".to_owned()),
+            (OWNER, self.owner.clone()),
+            (NAME, name.to_string()),
+            (RUNNER, runner.language.clone()),
+            (UID, uid.0.to_string()),
+        ];
+        ContainerSpec {
+            image: runner.image_id.to_string(),
+            entrypoint: Some(vec![AGENT_PROGRAM.to_owned(), "init".to_owned()]),
+            cmd: Some(Vec::new()),
+            user: Some(format!("{0}:{0}", uid.0)),
+            env: Vec::new(),
+            working_dir: Some("/".to_owned()),
+            labels: labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            healthcheck: Some(Healthcheck::DISABLED),
+            stop_signal: Some("SIGKILL".to_owned()),
+            hostname: Some("sandbox".to_owned()),
+            host_config: self.host_config(runner, name),
+        }
+    }
+
+    fn host_config(&self, runner: &Runner, name: &VolumeName) -> HostConfig {
+        let bounds = &self.bounds;
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let mount = |source: &VolumeName, target: &str, read_only| Mount {
+            kind: MountType::Volume,
+            source: source.to_string(),
+            target: target.to_owned(),
+            read_only,
+            volume_options: Some(VolumeOptions { no_copy: true }),
+        };
+        let mut mounts = vec![mount(&self.agent, AGENT_DIR, true), mount(name, DATA_DIR, false)];
+        mounts.extend(DATA_ALIASES.iter().map(|alias| mount(name, alias, false)));
+        let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
+        let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={TMP_INODES},mode=1777", bounds.tmp);
+        let mut tmpfs = BTreeMap::from([("/tmp".to_owned(), tmp)]);
+        // A volume that the image declares would be a writable place on the host's disk, without a quota.
+        for path in &runner.volumes {
+            if !mounts.iter().any(|m| m.target == *path) && path != "/tmp" {
+                tmpfs.insert(path.clone(), "ro,nosuid,nodev,noexec,size=4k,nr_inodes=4".to_owned());
+            }
+        }
+        let list = |paths: &[&str]| Some(paths.iter().map(|p| (*p).to_owned()).collect());
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "checked by the configuration to be 0.01 to 1024"
+        )]
+        let nano_cpus = (bounds.cpus * 1e9) as i64;
+        HostConfig {
+            mounts,
+            tmpfs,
+            readonly_rootfs: true,
+            cap_drop: vec!["ALL".to_owned()],
+            security_opt: vec!["no-new-privileges".to_owned(), format!("seccomp={}", seccomp::profile())],
+            network_mode: Some("none".to_owned()),
+            ipc_mode: Some("private".to_owned()),
+            cgroupns_mode: Some("private".to_owned()),
+            userns_mode: None,
+            pids_limit: Some(signed(bounds.pids)),
+            memory: Some(signed(bounds.total_memory())),
+            memory_swap: Some(signed(bounds.total_memory())),
+            nano_cpus: Some(nano_cpus),
+            ulimits: vec![
+                ulimit("nofile", bounds.open_files),
+                ulimit("core", 0),
+                ulimit("fsize", bounds.file_size),
+                ulimit("memlock", MEMLOCK),
+                ulimit("msgqueue", MSGQUEUE),
+            ],
+            shm_size: Some(signed(bounds.shm)),
+            log_config: Some(LogConfig::none()),
+            masked_paths: list(&MASKED),
+            readonly_paths: list(&READ_ONLY),
+            // Anything of its own keeps the engine from copying the host's resolver configuration in.
+            dns: vec!["127.0.0.1".to_owned()],
+            oom_score_adj: Some(800),
+            runtime: (!bounds.runtime.is_empty()).then(|| bounds.runtime.clone()),
+            init: Some(false),
+            ..HostConfig::default()
+        }
+    }
+}

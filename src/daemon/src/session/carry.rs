@@ -1,0 +1,195 @@
+//! Files between the store and a container: in what it lacks, out what changed.
+//!
+//! Whatever comes out was written by the code. It must never take more than the bounds say, nor believe a size,
+//! a name or an order that the agent's words do not keep.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use paddock_proto::message::{Entry, EntryKind, SkipReason};
+use paddock_proto::{Channel, Event, RelPath, Request};
+
+use super::{SessionBounds, SessionError};
+use crate::link::{Incoming, Link, LinkError, Stream};
+use crate::store::{Batch, Held, Space, StoreError, blocking};
+
+/// The agent works or it is given up: between two words of it no more than this passes.
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
+
+/// One read of the store.
+const PIECE: usize = 256 * 1024;
+
+/// The next word of the agent, within [`SILENCE`].
+pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
+    tokio::time::timeout(SILENCE, stream.next()).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
+}
+
+/// Makes a container as the store is; `known` says what it has, before and after.
+pub(super) async fn bring_in(
+    space: &Arc<Space>,
+    link: &Link,
+    known: &mut BTreeMap<RelPath, u64>,
+) -> Result<(), SessionError> {
+    let (difference, after) = {
+        let manifest = space.manifest();
+        (manifest.lacking(known), manifest.known())
+    };
+    if difference.remove.is_empty() && difference.put.is_empty() {
+        return Ok(());
+    }
+    let stream = link.request(&Request::Apply)?;
+    for path in difference.remove {
+        stream.say(&Request::Remove(path)).await?;
+    }
+    for Held { entry, .. } in difference.put {
+        stream.say(&Request::Put(entry.clone())).await?;
+        if let EntryKind::File(size) = entry.kind {
+            send_file(space, &stream, &entry, size).await?;
+        }
+    }
+    stream.close().await?;
+    loop {
+        match next(&stream).await? {
+            Incoming::Event(Event::Applied) => break,
+            Incoming::Event(Event::Failed { what }) => return Err(SessionError::BringIn(what)),
+            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+        }
+    }
+    *known = after;
+    Ok(())
+}
+
+async fn send_file(
+    space: &Arc<Space>,
+    stream: &Stream,
+    entry: &Entry,
+    size: u64,
+) -> Result<(), SessionError> {
+    let (space, path) = (space.clone(), entry.path.clone());
+    let what = format!("cannot read {path:?} from the store");
+    let mut file = blocking(move || space.open(&path).map_err(StoreError::io(what))).await?;
+    let mut left = size;
+    while left > 0 {
+        let want = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let what = format!("cannot read {:?} from the store", entry.path);
+        let piece;
+        (file, piece) = blocking(move || {
+            let mut piece = vec![0; want];
+            file.read_exact(&mut piece).map_err(StoreError::io(what))?;
+            Ok((file, piece))
+        })
+        .await?;
+        left -= piece.len() as u64;
+        let sending = stream.data(Channel::File, piece.into());
+        tokio::time::timeout(SILENCE, sending).await.unwrap_or(Err(LinkError::Silent(SILENCE)))?;
+    }
+    Ok(())
+}
+
+/// What a collection brought.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// Files that are new or changed, now saved.
+    pub(super) changed: Vec<Entry>,
+    /// What stays in the container only, and why, in words.
+    pub(super) not_saved: Vec<(Vec<u8>, &'static str)>,
+}
+
+/// Takes what changed into the store and says so to the agent. The stream must be where a collection begins.
+pub(super) async fn collect(
+    space: &Arc<Space>,
+    stream: &Stream,
+    known: &mut BTreeMap<RelPath, u64>,
+    bounds: &SessionBounds,
+) -> Result<Collected, SessionError> {
+    let mut batch = Batch::new(space.clone());
+    let mut done = Collected::default();
+    let mut gone = Vec::new();
+    let (mut bytes, mut entries) = (0u64, 0u64);
+    loop {
+        match next(stream).await? {
+            Incoming::Event(Event::Removed(path)) => {
+                gone.push(path.clone());
+                batch.remove(path);
+            }
+            Incoming::Event(Event::Changed(entry)) => match entry.kind {
+                EntryKind::Dir => batch.dir(entry),
+                EntryKind::File(size) => {
+                    bytes = bytes.saturating_add(size);
+                    let fits = bytes <= bounds.data;
+                    if fits {
+                        batch.file(entry.clone());
+                    }
+                    let whole = receive(stream, fits.then_some(&mut batch), size).await?;
+                    match (fits, whole) {
+                        (true, true) => batch.keep(),
+                        (true, false) => {
+                            batch.discard();
+                            done.not_saved.push((entry.path.into(), "it changed while it was read"));
+                        }
+                        (false, _) => {
+                            done.not_saved.push((entry.path.into(), "the session's quota is used up"))
+                        }
+                    }
+                }
+            },
+            Incoming::Event(Event::Skipped { path, reason }) => done.not_saved.push((path, words(reason))),
+            Incoming::Event(Event::Collected { .. }) => break,
+            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+        }
+        entries += 1;
+        if entries > bounds.data_inodes.saturating_mul(3) {
+            return Err(LinkError::Refused.into()); // more than /data can hold, before and after
+        }
+    }
+    let put = batch.commit().await?;
+    {
+        let manifest = space.manifest();
+        for path in &gone {
+            known.retain(|p, _| p != path && !p.is_below(path));
+        }
+        for entry in &put {
+            let mut path = Some(entry.path.clone());
+            while let Some(at) = path {
+                if let Some(held) = manifest.get(&at) {
+                    known.insert(at.clone(), held.generation);
+                }
+                path = at.parent();
+            }
+        }
+    }
+    stream.say(&Request::Commit).await?;
+    stream.close().await?;
+    done.changed = put.into_iter().filter(|entry| entry.kind != EntryKind::Dir).collect();
+    Ok(done)
+}
+
+/// One file's content: exactly `size` bytes, into the batch or away. Whether it was of one piece.
+async fn receive(stream: &Stream, mut batch: Option<&mut Batch>, size: u64) -> Result<bool, SessionError> {
+    let mut left = size;
+    loop {
+        match next(stream).await? {
+            Incoming::Data(Channel::File, piece) => {
+                let piece: Bytes = piece;
+                left = left.checked_sub(piece.len() as u64).ok_or(LinkError::Refused)?;
+                if let Some(batch) = &mut batch {
+                    batch.write(&piece).await?;
+                }
+            }
+            Incoming::Event(Event::FileEnd { whole }) => return Ok(whole && left == 0),
+            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+        }
+    }
+}
+
+fn words(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::Special => "it is no regular file",
+        SkipReason::Symlink => "it is a symbolic link",
+        SkipReason::Path => "its path is too long or too deep",
+        SkipReason::Unreadable => "it could not be read",
+    }
+}

@@ -1,0 +1,345 @@
+//! Sessions: one `/data` each, whichever languages it uses, and the containers it has at the moment.
+//!
+//! ```text
+//!  Sessions ── get(owner, id) ──► Session ── turn (one at a time, bounded queue) ──► Work
+//!     │ ttl, max, sweep                                                     │ leases, by language
+//!     └─ drops leases of who is idle ◄──────────────────────────────────────┘ what each container has
+//!
+//!  run: turn → container → bring in what it lacks → code → collect what changed → store → answer
+//! ```
+//!
+//! The store is the truth and a container a cache (`known` says of what): a lease can be dropped between any two
+//! calls and nothing is lost. It must never run two things of one session at a time, nor let a container of one
+//! session see another.
+
+mod carry;
+mod output;
+mod run;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use paddock_proto::RelPath;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tracing::info;
+
+pub use output::Output;
+pub use run::{RunEnd, RunReport, RunRequest};
+
+use crate::link::LinkError;
+use crate::pool::core::Refusal;
+use crate::pool::{Lease, Pool};
+use crate::store::{Space, Store, StoreError};
+
+/// The longest id, in bytes.
+const MAX_ID: usize = 256;
+
+/// A name that a caller gave a conversation, or that was made up for one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionId(String);
+
+/// Why a text is no session id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// Empty.
+    #[error("is empty; leave it out to get one made up, or give any text up to {MAX_ID} bytes")]
+    Empty,
+    /// Too long.
+    #[error("has {0} bytes; at most {MAX_ID} are possible")]
+    TooLong(usize),
+}
+
+impl SessionId {
+    /// A new one that nobody can guess: `sess_` and 12 hex digits.
+    pub fn generate() -> Self {
+        Self(format!("sess_{}", crate::id::random_hex::<6>()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        match text.len() {
+            0 => Err(IdError::Empty),
+            1..=MAX_ID => Ok(Self(text.to_owned())),
+            long => Err(IdError::TooLong(long)),
+        }
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What to do when a session wants a container and as many as allowed have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The longest idle one gives its containers up; its files are saved.
+    Evict,
+    /// The call is refused.
+    Refuse,
+}
+
+/// The bounds of sessions.
+#[derive(Debug, Clone)]
+pub struct SessionBounds {
+    /// Containers of a session that is idle for this long are removed.
+    pub ttl: Duration,
+    /// Sessions with a live container at one time.
+    pub max: usize,
+    /// How often idle ones are looked for.
+    pub sweep: Duration,
+    /// What to do when there are `max`.
+    pub when_full: WhenFull,
+    /// Calls that may wait for their turn in one session.
+    pub queue: usize,
+    /// Shown bytes of each output stream.
+    pub output: usize,
+    /// Bytes of each output stream that are taken at all; one that writes more is ended.
+    pub max_log: u64,
+    /// What `/data` may hold; also bounds what is taken out of a container.
+    pub data: u64,
+    /// Entries of `/data`.
+    pub data_inodes: u64,
+}
+
+/// Why a call on a session could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// As many calls of this session wait as may wait.
+    #[error("{0} calls of this session are waiting already; wait for some to end")]
+    QueueFull(usize),
+    /// As many sessions as allowed have a container, and none can be taken away.
+    #[error("{0} sessions have a live container, which is the maximum; close one or try again later")]
+    MaxSessions(usize),
+    /// No container of this language.
+    #[error(transparent)]
+    NoContainer(#[from] Refusal),
+    /// The store failed: nothing of this call was acknowledged.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The container was lost before any code ran, twice.
+    #[error("no container could be prepared: {0}")]
+    Link(#[from] LinkError),
+    /// The container would not take the session's files.
+    #[error("the container would not take the session's files: {0}")]
+    BringIn(String),
+}
+
+/// All sessions of one daemon.
+pub struct Sessions {
+    store: Arc<Store>,
+    pool: Pool,
+    bounds: SessionBounds,
+    all: Mutex<HashMap<(String, SessionId), Arc<Session>>>,
+    /// One permit for each session that has a container.
+    live: Arc<Semaphore>,
+}
+
+/// One conversation.
+pub struct Session {
+    /// Whose it is: the name of a token.
+    pub owner: String,
+    /// Its id.
+    pub id: SessionId,
+    /// Its files.
+    pub space: Arc<Space>,
+    turn: Arc<tokio::sync::Mutex<Work>>,
+    waiting: AtomicUsize,
+    used: Mutex<Instant>,
+}
+
+/// What only the holder of the turn touches.
+#[derive(Default)]
+struct Work {
+    leases: BTreeMap<String, Leased>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A container, and the generation of each path that it has.
+struct Leased {
+    lease: Lease,
+    known: BTreeMap<RelPath, u64>,
+}
+
+/// The turn of one call.
+pub struct Turn {
+    work: OwnedMutexGuard<Work>,
+    session: Arc<Session>,
+}
+
+impl Sessions {
+    /// No sessions yet; what the store has of them is loaded when they are asked for.
+    pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Arc<Self> {
+        let live = Arc::new(Semaphore::new(bounds.max));
+        Arc::new(Self { store, pool, bounds, all: Mutex::default(), live })
+    }
+
+    /// The session of this owner and id, new or not.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn get(&self, owner: &str, id: &SessionId) -> Result<Arc<Session>, StoreError> {
+        let key = (owner.to_owned(), id.clone());
+        if let Some(session) = self.all().get(&key) {
+            return Ok(session.clone());
+        }
+        let space = self.store.space(owner, id.as_str()).await?;
+        let new = || {
+            Arc::new(Session {
+                owner: owner.to_owned(),
+                id: id.clone(),
+                space,
+                turn: Arc::default(),
+                waiting: AtomicUsize::new(0),
+                used: Mutex::new(Instant::now()),
+            })
+        };
+        Ok(self.all().entry(key).or_insert_with(new).clone())
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<(String, SessionId), Arc<Session>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bounds.
+    pub fn bounds(&self) -> &SessionBounds {
+        &self.bounds
+    }
+
+    /// Sessions that have a container now.
+    pub fn live(&self) -> usize {
+        self.bounds.max - self.live.available_permits()
+    }
+
+    /// Waits for the turn of a call on `session`.
+    ///
+    /// # Errors
+    /// [`SessionError::QueueFull`].
+    pub async fn turn(&self, session: &Arc<Session>) -> Result<Turn, SessionError> {
+        let waiting = Waiting::enter(session, self.bounds.queue)?;
+        let work = session.turn.clone().lock_owned().await;
+        drop(waiting);
+        session.touch();
+        Ok(Turn { work, session: session.clone() })
+    }
+
+    /// Makes sure that a session may have a container.
+    async fn admit(&self, turn: &mut Turn) -> Result<(), SessionError> {
+        while turn.work.permit.is_none() {
+            if let Ok(permit) = self.live.clone().try_acquire_owned() {
+                turn.work.permit = Some(permit);
+                return Ok(());
+            }
+            let evicted = self.bounds.when_full == WhenFull::Evict && self.evict_longest_idle();
+            if !evicted {
+                return Err(SessionError::MaxSessions(self.bounds.max));
+            }
+            // The permit is back; another call may have been faster, then it is this one's turn to look again.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Takes the containers of the session that nobody used for longest; false if all are in use.
+    fn evict_longest_idle(&self) -> bool {
+        let mut idle: Vec<_> = self.all().values().cloned().collect();
+        idle.sort_by_key(|session| session.last_used());
+        idle.iter().any(|session| session.release("evicted for another"))
+    }
+
+    /// Removes the containers of sessions idle for longer than the TTL, and forgets sessions that have none.
+    /// Runs until dropped.
+    pub async fn sweep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(self.bounds.sweep.min(self.bounds.ttl));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let sessions: Vec<_> = self.all().values().cloned().collect();
+            for session in sessions {
+                if session.last_used().elapsed() >= self.bounds.ttl {
+                    session.release("idle");
+                }
+            }
+            self.all().retain(|_, session| {
+                let busy = Arc::strong_count(session) > 1 || session.waiting.load(Ordering::Relaxed) > 0;
+                let bare = session.turn.try_lock().is_ok_and(|work| work.leases.is_empty());
+                busy || !bare
+            });
+        }
+    }
+
+    /// Takes every container back, once its session's turn is over.
+    pub async fn close_all(&self) {
+        let sessions: Vec<_> = self.all().drain().map(|(_, session)| session).collect();
+        for session in sessions {
+            let mut work = session.turn.lock().await;
+            *work = Work::default();
+        }
+    }
+}
+
+impl Session {
+    fn last_used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Gives its containers up, if it has some and is not at work.
+    fn release(&self, why: &str) -> bool {
+        let Ok(mut work) = self.turn.try_lock() else { return false };
+        if work.permit.is_none() {
+            return false;
+        }
+        info!(session_id = %self.id, why, "[SESSION] containers released");
+        *work = Work::default();
+        true
+    }
+}
+
+/// A place among those that wait for a turn.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn enter(session: &'a Session, queue: usize) -> Result<Self, SessionError> {
+        // The one at work has left the count already, so `queue` counts only who waits; the one that finds the
+        // turn free passes through it.
+        let before = session.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self(&session.waiting);
+        if before >= queue.max(1) { Err(SessionError::QueueFull(before)) } else { Ok(place) }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Turn {
+    /// The session whose turn it is.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.session.touch();
+    }
+}

@@ -1,0 +1,159 @@
+//! What a program wrote: a bounded head of each stream for the answer, all of it in a log when that is not it all.
+//!
+//! It must never hold more in memory than twice the shown bytes, and never cut without saying so.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use paddock_proto::Channel;
+
+use crate::store::{LogFile, Space, StoreError};
+
+/// One stream as it is shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    /// The text, with a mark where it was cut.
+    pub text: String,
+    /// Whether it was cut.
+    pub truncated: bool,
+    /// Whether bytes that are no UTF-8 were replaced.
+    pub lossy: bool,
+    /// Bytes that the program wrote.
+    pub bytes: u64,
+}
+
+/// Both streams while they come.
+pub(super) struct Capture {
+    shown: usize,
+    streams: [Stream; 2],
+    /// What came so far, in its order, until there is a log.
+    order: Vec<Bytes>,
+    log: Option<LogFile>,
+    log_failed: Option<StoreError>,
+    space: Arc<Space>,
+    run_id: String,
+}
+
+#[derive(Default)]
+struct Stream {
+    head: Vec<u8>,
+    bytes: u64,
+}
+
+impl Capture {
+    pub(super) fn new(space: Arc<Space>, run_id: &str, shown: usize) -> Self {
+        Self {
+            shown,
+            streams: Default::default(),
+            order: Vec::new(),
+            log: None,
+            log_failed: None,
+            space,
+            run_id: run_id.to_owned(),
+        }
+    }
+
+    pub(super) fn take(&mut self, channel: Channel, bytes: Bytes) {
+        let stream = &mut self.streams[usize::from(channel == Channel::Stderr)];
+        let room = self.shown - stream.head.len().min(self.shown);
+        stream.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        stream.bytes += bytes.len() as u64;
+        let over = stream.bytes > self.shown as u64;
+        match &mut self.log {
+            Some(log) => {
+                if let Err(error) = log.append(&bytes) {
+                    self.log_failed.get_or_insert(error);
+                }
+            }
+            None => {
+                self.order.push(bytes);
+                if over {
+                    self.begin_log();
+                }
+            }
+        }
+    }
+
+    fn begin_log(&mut self) {
+        if self.log_failed.is_some() {
+            self.order.clear();
+            return;
+        }
+        let begun = self.space.log(&self.run_id).and_then(|mut log| {
+            self.order.drain(..).try_for_each(|piece| log.append(&piece))?;
+            Ok(log)
+        });
+        match begun {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.log_failed = Some(error),
+        }
+    }
+
+    /// Stdout, stderr, and whether the whole of both is in the log.
+    pub(super) fn finish(mut self) -> (Output, Output, bool) {
+        let lossy =
+            self.streams.iter().any(|stream| std::str::from_utf8(whole_part(stream, self.shown)).is_err());
+        if lossy && self.log.is_none() {
+            self.begin_log();
+        }
+        let logged = self.log.is_some() && self.log_failed.is_none();
+        if let Some(error) = &self.log_failed {
+            tracing::warn!(run_id = self.run_id, %error, "[SESSION] the whole output could not be kept");
+        }
+        let [out, err] = self.streams.map(|stream| show(&stream, self.shown));
+        (out, err, logged)
+    }
+}
+
+/// The head, without a character that the cut went through.
+fn whole_part(stream: &Stream, shown: usize) -> &[u8] {
+    let cut = stream.bytes > shown as u64;
+    match std::str::from_utf8(&stream.head) {
+        Err(error) if cut && error.error_len().is_none() => &stream.head[..error.valid_up_to()],
+        _ => &stream.head,
+    }
+}
+
+fn show(stream: &Stream, shown: usize) -> Output {
+    let head = whole_part(stream, shown);
+    let text = String::from_utf8_lossy(head);
+    let lossy = matches!(text, std::borrow::Cow::Owned(_));
+    let mut text = text.into_owned();
+    let truncated = stream.bytes > head.len() as u64;
+    if truncated {
+        text.push_str(&format!(
+            "\n[truncated: the first {} of {} bytes are shown]\n",
+            head.len(),
+            stream.bytes
+        ));
+    }
+    Output { text, truncated, lossy, bytes: stream.bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(bytes: &[u8], cap: usize) -> Output {
+        let head = bytes[..bytes.len().min(cap)].to_vec();
+        show(&Stream { head, bytes: bytes.len() as u64 }, cap)
+    }
+
+    #[test]
+    fn a_cut_is_marked_and_never_goes_through_a_character() {
+        assert_eq!(shown(b"hello", 5), Output { text: "hello".into(), bytes: 5, ..Output::default() });
+        let cut = shown("aäää".as_bytes(), 4);
+        assert!(cut.truncated && !cut.lossy);
+        assert_eq!(cut.text, "aä\n[truncated: the first 3 of 7 bytes are shown]\n");
+    }
+
+    #[test]
+    fn what_is_not_text_is_said_so() {
+        let all: Vec<u8> = (0..=255).collect();
+        let out = shown(&all, 1000);
+        assert!(out.lossy && !out.truncated);
+        assert!(out.text.contains('\u{fffd}'));
+        // an unfinished character at the very end of an uncut output is the program's own
+        assert!(shown(b"a\xc3", 10).lossy);
+    }
+}

@@ -1,0 +1,269 @@
+//! One run, from the turn to the answer.
+//!
+//! Until the code is sent a lost container is replaced, once; from then on nothing is ever tried again, because
+//! nobody knows what it did. It must never answer before every changed file is saved.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use paddock_proto::limits::DATA_DIR;
+use paddock_proto::message::{Entry, Limit, Outcome, RunSpec};
+use paddock_proto::{Channel, Event, Request};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::carry::{self, Collected};
+use super::output::{Capture, Output};
+use super::{Leased, SessionError, Sessions, Turn};
+use crate::link::{Incoming, LinkError, Stream};
+
+/// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
+/// agent gives a stopped job 1.5 s and its leftovers 5 s.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// What to run.
+pub struct RunRequest {
+    /// Which runner.
+    pub language: String,
+    /// The source code.
+    pub code: Bytes,
+    /// The program's standard input.
+    pub stdin: Option<Bytes>,
+    /// Added to the image's environment, over it.
+    pub environment: Vec<(String, String)>,
+    /// Wall time.
+    pub timeout: Duration,
+}
+
+/// How a run came out.
+#[derive(Debug)]
+pub struct RunReport {
+    /// Names the run: `run_<UTC>_<4 hex>`.
+    pub run_id: String,
+    /// How it ended.
+    pub end: RunEnd,
+    /// Its output.
+    pub stdout: Output,
+    /// Its error output.
+    pub stderr: Output,
+    /// Whether the whole output is kept as a log.
+    pub logged: bool,
+    /// Files that it made or changed, all saved.
+    pub changed: Vec<Entry>,
+    /// What it made that is not saved, and why.
+    pub not_saved: Vec<(Vec<u8>, &'static str)>,
+    /// From the sending of the code to the death of its last process.
+    pub duration: Duration,
+    /// How long it waited for a container; zero on a warm one.
+    pub waited: Duration,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The program ended, by itself or by a bound.
+    Ended {
+        /// What its last word was.
+        outcome: Outcome,
+        /// The bound that ended it.
+        limit: Option<Limit>,
+    },
+    /// The container or its agent was lost in mid-run: what the program did is unknown. Its files since the last
+    /// save are gone with the container.
+    Lost(String),
+}
+
+impl Sessions {
+    /// Runs code in a session. `cancel` ends the program; what it did is then still saved and reported.
+    ///
+    /// # Errors
+    /// A [`SessionError`] means that no code ran, or that nothing of what it did is acknowledged
+    /// ([`SessionError::Store`]).
+    pub async fn run(
+        &self,
+        turn: &mut Turn,
+        request: &RunRequest,
+        cancel: &CancellationToken,
+    ) -> Result<RunReport, SessionError> {
+        self.admit(turn).await?;
+        let run_id = run_id();
+        let mut attempts = 2;
+        let (stream, waited) = loop {
+            attempts -= 1;
+            match self.prepare(turn, request).await {
+                Ok(ready) => break ready,
+                Err(SessionError::Link(error)) if attempts > 0 => {
+                    warn!(%error, run_id, "[SESSION] a container was lost before its code; another is taken");
+                    turn.work.leases.remove(&request.language);
+                }
+                Err(error) => {
+                    turn.work.leases.remove(&request.language);
+                    return Err(error);
+                }
+            }
+        };
+        let begun = Instant::now();
+        let session = turn.session.clone();
+        let mut capture = Capture::new(session.space.clone(), &run_id, self.bounds.output);
+        let followed = follow(&stream, request, cancel, &mut capture).await;
+        let mut report = RunReport {
+            run_id,
+            end: RunEnd::Lost(String::new()),
+            stdout: Output::default(),
+            stderr: Output::default(),
+            logged: false,
+            changed: Vec::new(),
+            not_saved: Vec::new(),
+            duration: begun.elapsed(),
+            waited,
+        };
+        let mut keep = false;
+        let mut failed = None;
+        match followed {
+            Ok(end) => {
+                report.duration = Duration::from_micros(end.wall_us).min(begun.elapsed());
+                keep = end.survivors == 0;
+                report.end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
+                match self.save(turn, &request.language, &stream).await {
+                    Ok(collected) => {
+                        report.changed = collected.changed;
+                        report.not_saved = collected.not_saved;
+                    }
+                    // The program ran, but what it left could not be had: that is not a success.
+                    Err(SessionError::Link(error)) => {
+                        keep = false;
+                        report.end = RunEnd::Lost(error.to_string());
+                    }
+                    Err(error) => {
+                        keep = false;
+                        failed = Some(error);
+                    }
+                }
+            }
+            Err(error) => report.end = RunEnd::Lost(error.to_string()),
+        }
+        if !keep {
+            turn.work.leases.remove(&request.language);
+        }
+        (report.stdout, report.stderr, report.logged) = capture.finish();
+        info!(
+            session_id = %session.id,
+            run_id = report.run_id,
+            language = request.language,
+            duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
+            end = ?report.end,
+            files = report.changed.len(),
+            "[RUN] ended"
+        );
+        failed.map_or(Ok(report), Err)
+    }
+
+    /// A container that has everything, and a stream on which the code is on its way.
+    async fn prepare(
+        &self,
+        turn: &mut Turn,
+        request: &RunRequest,
+    ) -> Result<(Stream, Duration), SessionError> {
+        let mut waited = Duration::ZERO;
+        let space = turn.session.space.clone();
+        let leases = &mut turn.work.leases;
+        if !leases.contains_key(&request.language) {
+            let lease = self.pool.lease(&request.language).await?;
+            waited = lease.waited;
+            leases.insert(request.language.clone(), Leased { lease, known: Default::default() });
+        }
+        let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
+        carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
+        let runner = &leased.lease.runner;
+        let spec = RunSpec {
+            argv: runner.argv.clone(),
+            env: environment(&runner.env, &request.environment),
+            cwd: DATA_DIR.to_owned(),
+            wall_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
+            output_cap: self.bounds.max_log,
+            stdin: request.stdin.is_some(),
+            collect: true,
+        };
+        // From here on the code may run.
+        Ok((leased.lease.link.request(&Request::Run(spec))?, waited))
+    }
+
+    async fn save(
+        &self,
+        turn: &mut Turn,
+        language: &str,
+        stream: &Stream,
+    ) -> Result<Collected, SessionError> {
+        let space = turn.session.space.clone();
+        let leased = turn.work.leases.get_mut(language).ok_or(LinkError::Closed)?;
+        carry::collect(&space, stream, &mut leased.known, &self.bounds).await
+    }
+}
+
+/// Sends code and input, takes output, until the run's end is said.
+async fn follow(
+    stream: &Stream,
+    request: &RunRequest,
+    cancel: &CancellationToken,
+    capture: &mut Capture,
+) -> Result<paddock_proto::message::RunEnd, LinkError> {
+    stream.data(Channel::Code, request.code.clone()).await?;
+    stream.eof(Channel::Code).await?;
+    if let Some(stdin) = &request.stdin {
+        stream.data(Channel::Stdin, stdin.clone()).await?;
+        stream.eof(Channel::Stdin).await?;
+    }
+    let patience = request.timeout + GRACE;
+    let late = tokio::time::sleep(patience);
+    tokio::pin!(late);
+    let mut cancelled = false;
+    loop {
+        tokio::select! {
+            incoming = stream.next() => match incoming? {
+                Incoming::Event(Event::Started) => {}
+                Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => capture.take(channel, bytes),
+                Incoming::Event(Event::Ended(end)) => return Ok(end),
+                Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
+            },
+            () = cancel.cancelled(), if !cancelled => {
+                cancelled = true;
+                stream.say(&Request::Cancel).await?;
+            }
+            () = &mut late => return Err(LinkError::Silent(patience)),
+        }
+    }
+}
+
+/// The image's environment, a writable home, and what the caller adds, the last word winning.
+fn environment(image: &[String], caller: &[(String, String)]) -> Vec<String> {
+    let mut all: Vec<(String, String)> = vec![("HOME".into(), "/tmp".into())];
+    let image =
+        image.iter().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
+    for (name, value) in image.chain(caller.iter().cloned()) {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some(known) => known.1 = value,
+            None => all.push((name, value)),
+        }
+    }
+    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// `run_20260206T123456Z_a1b2`
+fn run_id() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, seconds) = (now / 86_400, now % 86_400);
+    // Days to a date, after Howard Hinnant's civil_from_days, for dates from 1970 on.
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut id = Vec::new();
+    let _ = write!(id, "run_{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z_");
+    format!("{}{}", String::from_utf8_lossy(&id), crate::id::random_hex::<2>())
+}

@@ -1,0 +1,289 @@
+//! Changes to a session's files that become visible, and durable, together at the end.
+//!
+//! ```text
+//!  file ─ write… ─ keep        (small ones wait in memory, others in tmp/)
+//!  dir, remove                 (noted)
+//!  commit: write the rest, sync all files, then remove / make / rename in order, then sync the directories
+//! ```
+//!
+//! Dropped without a commit it leaves nothing but what the next start of the daemon wipes. It must never
+//! acknowledge before the last sync returned.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use paddock_proto::RelPath;
+use paddock_proto::message::{Entry, EntryKind};
+
+use super::{Space, StoreError, blocking, make_dir, sync_dir};
+
+/// Content that may wait in memory, over all files of a batch.
+const IN_MEMORY: usize = 1 << 20;
+
+/// Changes under way.
+pub struct Batch {
+    space: Arc<Space>,
+    changes: Vec<Change>,
+    writing: Option<Staged>,
+    buffered: usize,
+}
+
+enum Change {
+    Remove(RelPath),
+    Dir(Entry),
+    File(Staged),
+}
+
+/// One file's new content.
+struct Staged {
+    entry: Entry,
+    buffer: Vec<u8>,
+    /// Where the content before `buffer` is.
+    on_disk: Option<(PathBuf, File)>,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Some((path, _)) = &self.on_disk {
+            let _ = fs::remove_file(path); // after a commit it is not there any more
+        }
+    }
+}
+
+impl Batch {
+    /// Nothing changed yet.
+    pub fn new(space: Arc<Space>) -> Self {
+        Self { space, changes: Vec::new(), writing: None, buffered: 0 }
+    }
+
+    /// A path, and all below it, is to go.
+    pub fn remove(&mut self, path: RelPath) {
+        self.changes.push(Change::Remove(path));
+    }
+
+    /// A directory is to be.
+    pub fn dir(&mut self, entry: Entry) {
+        self.changes.push(Change::Dir(entry));
+    }
+
+    /// A file's new content begins. One that was begun before and not kept is dropped.
+    pub fn file(&mut self, entry: Entry) {
+        self.writing = Some(Staged { entry, buffer: Vec::new(), on_disk: None });
+    }
+
+    /// More of the content of the file begun last.
+    ///
+    /// # Errors
+    /// What the file system says; the batch is then only good to be dropped.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let Some(staged) = &mut self.writing else { return Ok(()) };
+        staged.buffer.extend_from_slice(bytes);
+        self.buffered += bytes.len();
+        if self.buffered > IN_MEMORY {
+            self.spill().await?;
+        }
+        Ok(())
+    }
+
+    /// The content begun last is complete.
+    pub fn keep(&mut self) {
+        self.changes.extend(self.writing.take().map(Change::File));
+    }
+
+    /// The content begun last is not to be saved.
+    pub fn discard(&mut self) {
+        self.writing = None;
+    }
+
+    /// True if a commit would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    async fn spill(&mut self) -> Result<(), StoreError> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let mut writing = self.writing.take();
+        let tmp = self.space.tmp.clone();
+        let work = move || {
+            let kept = changes.iter_mut().filter_map(|change| match change {
+                Change::File(staged) => Some(staged),
+                Change::Remove(_) | Change::Dir(_) => None,
+            });
+            for staged in kept.chain(&mut writing).filter(|staged| !staged.buffer.is_empty()) {
+                staged.spill(&tmp)?;
+            }
+            Ok((changes, writing))
+        };
+        (self.changes, self.writing) = blocking(work).await?;
+        self.buffered = 0;
+        Ok(())
+    }
+
+    /// Makes everything so, durably; the entries that were put, with their sizes as written.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] and what else the file system says. Up to the sync of the last file nothing has
+    /// changed then; after it, the manifest says what did.
+    pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
+        self.writing = None;
+        if self.changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        blocking(move || self.commit_now()).await
+    }
+
+    fn commit_now(mut self) -> Result<Vec<Entry>, StoreError> {
+        let tmp = self.space.tmp.clone();
+        for change in &mut self.changes {
+            if let Change::File(staged) = change {
+                staged.seal(&tmp)?;
+            }
+        }
+        let mut put = Vec::new();
+        let mut dirs = BTreeSet::new();
+        let applied = self.changes.iter().try_for_each(|change| self.apply(change, &mut put, &mut dirs));
+        let synced = applied.and_then(|()| dirs.iter().try_for_each(|dir| sync_dir(dir)));
+        if let Err(error) = synced {
+            self.space.reload()?;
+            return Err(error);
+        }
+        let mut manifest = self.space.manifest();
+        for change in &self.changes {
+            match change {
+                Change::Remove(path) => manifest.remove(path),
+                Change::Dir(entry) => manifest.put(entry.clone()),
+                Change::File(staged) => manifest.put(staged.entry.clone()),
+            }
+        }
+        drop(manifest);
+        Ok(put)
+    }
+
+    fn apply(
+        &self,
+        change: &Change,
+        put: &mut Vec<Entry>,
+        dirs: &mut BTreeSet<PathBuf>,
+    ) -> Result<(), StoreError> {
+        let (path, entry) = match change {
+            Change::Remove(path) => (path, None),
+            Change::Dir(entry) => (&entry.path, Some(entry)),
+            Change::File(staged) => (&staged.entry.path, Some(&staged.entry)),
+        };
+        let target = self.space.path(path);
+        let mut act = || -> io::Result<()> {
+            match change {
+                Change::Remove(_) => remove(&target)?,
+                Change::Dir(entry) => {
+                    self.make_dirs(path, dirs)?;
+                    fs::set_permissions(&target, Permissions::from_mode(entry.mode & 0o777 | 0o700))?;
+                }
+                Change::File(staged) => {
+                    if let Some(parent) = path.parent() {
+                        self.make_dirs(&parent, dirs)?;
+                    }
+                    let Some((from, _)) = &staged.on_disk else { return Ok(()) };
+                    match fs::rename(from, &target) {
+                        Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
+                            remove(&target)?;
+                            fs::rename(from, &target)?;
+                        }
+                        other => other?,
+                    }
+                }
+            }
+            Ok(())
+        };
+        act().map_err(StoreError::io(format!("cannot save {path:?}")))?;
+        if let Some(parent) = target.parent() {
+            dirs.insert(parent.to_owned());
+        }
+        // A removal may have taken directories that were noted for a sync.
+        dirs.retain(|dir| dir.exists());
+        put.extend(entry.cloned());
+        Ok(())
+    }
+
+    /// Makes every directory down to `path`; a file in the way goes.
+    fn make_dirs(&self, path: &RelPath, dirs: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+        let mut at = self.space.files();
+        for name in path.components() {
+            dirs.insert(at.clone());
+            at.push(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
+            match fs::symlink_metadata(&at) {
+                Ok(found) if found.is_dir() => continue,
+                Ok(_) => fs::remove_file(&at)?,
+                Err(_) => {}
+            }
+            make_dir(&at)?;
+            dirs.insert(at.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Staged {
+    /// Moves what is buffered to disk.
+    fn spill(&mut self, tmp: &Path) -> Result<(), StoreError> {
+        let what = format!("cannot save {:?}", self.entry.path);
+        let mut write = || {
+            let (_, file) = match &mut self.on_disk {
+                Some(on_disk) => on_disk,
+                None => {
+                    let path = tmp.join(crate::id::random_hex::<12>());
+                    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+                    self.on_disk.insert((path, file))
+                }
+            };
+            file.write_all(&self.buffer)
+        };
+        write().map_err(StoreError::io(what))?;
+        self.buffer = Vec::new();
+        Ok(())
+    }
+
+    /// Brings the whole content to disk, with its mode and time, for good.
+    fn seal(&mut self, tmp: &Path) -> Result<(), StoreError> {
+        self.spill(tmp)?;
+        let what = format!("cannot save {:?}", self.entry.path);
+        let Some((_, file)) = &self.on_disk else { return Ok(()) };
+        let entry = &mut self.entry;
+        let mut seal = || {
+            entry.kind = EntryKind::File(file.metadata()?.len());
+            // The daemon must be able to read it again, whatever the program made of it.
+            file.set_permissions(Permissions::from_mode(entry.mode & 0o777 | 0o400))?;
+            file.set_times(FileTimes::new().set_modified(time(entry.mtime_ns)))?;
+            file.sync_all()
+        };
+        seal().map_err(StoreError::io(what))
+    }
+}
+
+fn remove(target: &Path) -> io::Result<()> {
+    let gone = match fs::symlink_metadata(target) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(target),
+        Ok(_) => fs::remove_file(target),
+        Err(error) => Err(error),
+    };
+    match gone {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn time(ns: i64) -> SystemTime {
+    let distance = Duration::from_nanos(ns.unsigned_abs());
+    let moved = if ns >= 0 {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    };
+    moved.unwrap_or(SystemTime::UNIX_EPOCH)
+}

@@ -1,0 +1,223 @@
+//! What a session's `/data` holds, in memory: pure bookkeeping over the store's files.
+//!
+//! Every change gets a new *generation*. A container remembers the generation that it has of each path, so what
+//! it lacks is a comparison of two maps. It must never touch the file system.
+
+use std::collections::BTreeMap;
+
+use paddock_proto::RelPath;
+use paddock_proto::message::{Entry, EntryKind};
+
+use super::{Quota, StoreError};
+
+/// `/data` counts in pages.
+const PAGE: u64 = 4096;
+
+/// An entry and when it last changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Kind, mode, time.
+    pub entry: Entry,
+    /// Grows with every change of the session.
+    pub generation: u64,
+}
+
+/// All entries of a session.
+#[derive(Debug, Clone, Default)]
+pub struct Manifest {
+    entries: BTreeMap<RelPath, Held>,
+    generation: u64,
+    pages: u64,
+}
+
+/// What a container must do to be as the store is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// To be removed first, innermost first.
+    pub remove: Vec<RelPath>,
+    /// To be put, outermost first.
+    pub put: Vec<Held>,
+}
+
+impl Manifest {
+    /// Notes that an entry is so now, and that whatever contradicts it is gone.
+    pub fn put(&mut self, entry: Entry) {
+        let mut above = entry.path.parent();
+        while let Some(dir) = above {
+            above = dir.parent();
+            if self.entries.get(&dir).is_some_and(|held| held.entry.kind != EntryKind::Dir) {
+                self.remove(&dir);
+            }
+        }
+        if matches!(entry.kind, EntryKind::File(_)) {
+            self.remove(&entry.path);
+        }
+        self.generation += 1;
+        self.pages += pages(&entry);
+        let held = Held { generation: self.generation, entry };
+        if let Some(old) = self.entries.insert(held.entry.path.clone(), held) {
+            self.pages -= pages(&old.entry);
+        }
+    }
+
+    /// Notes that a path and everything below it is gone.
+    pub fn remove(&mut self, path: &RelPath) {
+        let below: Vec<_> =
+            self.entries.range(path..).map(|(p, _)| p).take_while(|p| starts(p, path)).cloned().collect();
+        for gone in below.iter().filter(|p| *p == path || p.is_below(path)) {
+            if let Some(old) = self.entries.remove(gone) {
+                self.pages -= pages(&old.entry);
+                self.generation += 1;
+            }
+        }
+    }
+
+    /// One entry.
+    pub fn get(&self, path: &RelPath) -> Option<&Held> {
+        self.entries.get(path)
+    }
+
+    /// Regular files and their sizes, by path.
+    pub fn files(&self) -> impl Iterator<Item = (&Entry, u64)> {
+        self.entries.values().filter_map(|held| match held.entry.kind {
+            EntryKind::File(size) => Some((&held.entry, size)),
+            EntryKind::Dir => None,
+        })
+    }
+
+    /// The paths and generations that a container has that was just made equal to this.
+    pub fn known(&self) -> BTreeMap<RelPath, u64> {
+        self.entries.iter().map(|(path, held)| (path.clone(), held.generation)).collect()
+    }
+
+    /// What a container that has `known` lacks.
+    pub fn lacking(&self, known: &BTreeMap<RelPath, u64>) -> Difference {
+        let remove = known.keys().rev().filter(|path| !self.entries.contains_key(*path)).cloned().collect();
+        let put = self.entries.iter().filter(|(path, held)| known.get(*path) != Some(&held.generation));
+        Difference { remove, put: put.map(|(_, held)| held.clone()).collect() }
+    }
+
+    /// Checks that one more entry in place of what has its path would still fit.
+    ///
+    /// # Errors
+    /// [`StoreError::Quota`].
+    pub fn admit(&self, entry: &Entry, quota: Quota) -> Result<(), StoreError> {
+        let old = self.entries.get(&entry.path).map_or(0, |held| pages(&held.entry));
+        let wanted = (self.pages - old + pages(entry)) * PAGE;
+        if wanted > quota.bytes {
+            return Err(StoreError::Quota { wanted, allowed: quota.bytes, unit: "bytes" });
+        }
+        // The directories above it may be new, and `/data` itself takes one.
+        let above = entry.path.components().count() as u64;
+        let wanted = self.entries.len() as u64 + above + 1;
+        if wanted > quota.entries {
+            return Err(StoreError::Quota { wanted, allowed: quota.entries, unit: "files and directories" });
+        }
+        Ok(())
+    }
+}
+
+fn starts(path: &RelPath, with: &RelPath) -> bool {
+    path.as_bytes().starts_with(with.as_bytes())
+}
+
+fn pages(entry: &Entry) -> u64 {
+    match entry.kind {
+        EntryKind::File(size) => size.div_ceil(PAGE),
+        EntryKind::Dir => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text).unwrap()
+    }
+
+    fn file(at: &str, size: u64) -> Entry {
+        Entry { path: path(at), kind: EntryKind::File(size), mode: 0o644, mtime_ns: 0 }
+    }
+
+    #[test]
+    fn a_file_where_a_directory_was_and_back() {
+        let mut manifest = Manifest::default();
+        manifest.put(file("a/b/c", 1));
+        manifest.put(file("a-b", 1));
+        manifest.put(file("a", 1));
+        assert_eq!(
+            manifest.files().map(|(e, _)| e.path.to_text().into_owned()).collect::<Vec<_>>(),
+            ["a", "a-b"]
+        );
+        manifest.put(file("a/x", 5000));
+        assert_eq!(manifest.files().count(), 2);
+        assert_eq!(manifest.pages, 3);
+    }
+
+    #[test]
+    fn a_quota_counts_pages_and_entries() {
+        let mut manifest = Manifest::default();
+        let quota = Quota { bytes: 8192, entries: 4 };
+        manifest.put(file("a", 4097));
+        assert!(manifest.admit(&file("a", 8192), quota).is_ok());
+        assert!(matches!(manifest.admit(&file("b", 1), quota), Err(StoreError::Quota { wanted: 12288, .. })));
+        assert!(matches!(
+            manifest.admit(&file("x/y/z", 0), quota),
+            Err(StoreError::Quota { unit: "files and directories", .. })
+        ));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Put(usize, u64),
+        Remove(usize),
+        Sync,
+    }
+
+    proptest! {
+        /// The oracle is a plain map of file contents by path, as a file system would have it.
+        #[test]
+        fn a_container_that_applies_what_it_lacks_is_as_the_store(
+            steps in proptest::collection::vec(prop_oneof![
+                4 => (0..7usize, 0..9000u64).prop_map(|(p, s)| Step::Put(p, s)),
+                2 => (0..7usize).prop_map(Step::Remove),
+                2 => Just(Step::Sync),
+            ], 0..40)
+        ) {
+            let names = ["a", "a/b", "a/b/c", "a-", "a/c", "d", "a/b/d"].map(path);
+            let mut manifest = Manifest::default();
+            let mut oracle: BTreeMap<RelPath, u64> = BTreeMap::new();
+            let (mut known, mut container) = (BTreeMap::new(), BTreeMap::<RelPath, u64>::new());
+            for step in steps.into_iter().chain([Step::Sync]) {
+                match step {
+                    Step::Put(name, size) => {
+                        let at = &names[name];
+                        oracle.retain(|p, _| !p.is_below(at) && !at.is_below(p));
+                        oracle.insert(at.clone(), size);
+                        manifest.put(Entry { path: at.clone(), kind: EntryKind::File(size), mode: 0o600, mtime_ns: 0 });
+                    }
+                    Step::Remove(name) => {
+                        oracle.retain(|p, _| p != &names[name] && !p.is_below(&names[name]));
+                        manifest.remove(&names[name]);
+                    }
+                    Step::Sync => {
+                        let difference = manifest.lacking(&known);
+                        for gone in &difference.remove { container.remove(gone); }
+                        for held in &difference.put {
+                            let EntryKind::File(size) = held.entry.kind else { continue };
+                            container.insert(held.entry.path.clone(), size);
+                        }
+                        known = manifest.known();
+                        prop_assert_eq!(&container, &oracle);
+                        prop_assert_eq!(manifest.lacking(&known), Difference::default());
+                        let pages: u64 = oracle.values().map(|size| size.div_ceil(PAGE)).sum();
+                        prop_assert_eq!(manifest.pages, pages);
+                    }
+                }
+            }
+        }
+    }
+}

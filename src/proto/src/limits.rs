@@ -1,0 +1,41 @@
+//! Every bound of the protocol, with its reason. Both sides enforce them; neither trusts the other to.
+
+/// The payload of one frame, in bytes. Large enough for the environment of a run (64 KiB) in one message.
+pub const MAX_PAYLOAD: usize = 128 * 1024;
+
+/// Bytes that may be under way on one stream, unread by the peer. At least one whole frame must fit, or a
+/// large message could never be sent; more only costs memory, since the carrier is local.
+pub const WINDOW: usize = 512 * 1024;
+
+/// Streams open at once on one link: the executions of a session, a file transfer, and room for egress.
+pub const MAX_STREAMS: usize = 256;
+
+/// Data is cut into pieces of this size: one pipe's worth, so that streams take turns often.
+pub const CHUNK: usize = 64 * 1024;
+
+/// The longest name of one path component, in bytes (Linux' own `NAME_MAX`).
+pub const MAX_NAME: usize = 255;
+
+/// The longest path below `/data`, in bytes. Under `PATH_MAX`, with room for the store's own prefix.
+pub const MAX_PATH: usize = 2048;
+
+/// Directories deep below `/data`. Walks recurse this far, on both sides.
+pub const MAX_DEPTH: usize = 64;
+
+/// How long an unauthenticated connection may take to say who it is, in milliseconds.
+pub const HELLO_MS: u64 = 5_000;
+
+/// The name of the agent's abstract socket (in the container's own network namespace).
+pub const SOCKET_NAME: &[u8] = b"paddock-agent";
+
+/// Where the agent's volume is mounted in every container.
+pub const AGENT_DIR: &str = "/.paddock";
+
+/// The agent's program inside [`AGENT_DIR`].
+pub const AGENT_PROGRAM: &str = "/.paddock/agent";
+
+/// The directory that belongs to the session; also reachable by [`DATA_ALIASES`].
+pub const DATA_DIR: &str = "/data";
+
+/// Other mounts of the same volume, as other systems name it.
+pub const DATA_ALIASES: [&str; 2] = ["/mnt/data", "/workspace"];

@@ -1,0 +1,287 @@
+//! What is meant: one enum for each direction, coded by postcard inside [`crate::Kind::Message`] frames.
+//!
+//! Every stream begins with a [`Request`]; the documentation of each request says what follows on it. Units
+//! are in the names. The daemon must treat every [`Event`] as written by the code it runs.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::path::RelPath;
+use crate::{ProtocolError, StreamId};
+
+/// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
+pub const VERSION: u32 = 1;
+
+/// The first frame of every carrier, daemon → agent, on stream 0.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Set by the first hello, before any other code has run; demanded from every later one.
+    pub secret: [u8; 32],
+    /// Which mux of the daemon this is. The same one resumes its streams; another one starts afresh.
+    pub link: u64,
+    /// PID 1 ends itself after this long without a daemon.
+    pub orphan_after_ms: u64,
+    /// What the daemon has of the streams that it holds open.
+    pub resume: ResumePoints,
+}
+
+/// The agent's answer to a [`Hello`], on stream 0.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HelloReply {
+    /// [`VERSION`].
+    pub version: u32,
+    /// True once any run was started in this container.
+    pub ran: bool,
+    /// What the agent has of the streams that it holds open.
+    pub resume: ResumePoints,
+}
+
+/// How far each side has heard the other, stream by stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumePoints {
+    /// The highest stream that the peer ever opened towards this side.
+    pub highest: StreamId,
+    /// (stream, bytes of counted frames received whole).
+    pub streams: Vec<(StreamId, u64)>,
+}
+
+/// What a stream is for; the first message on it, daemon → agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Run a program. The daemon sends `Data(Code)`…`Eof(Code)` (and `Data(Stdin)`…`Eof(Stdin)` if
+    /// `spec.stdin`); the agent answers [`Event::Started`], `Data(Stdout|Stderr)`…, [`Event::Ended`], then
+    /// (if `spec.collect`) everything that [`Request::Collect`] answers.
+    Run(RunSpec),
+    /// On a run's stream: end it now, its files are still collected.
+    Cancel,
+    /// Report what changed in `/data` since the last [`Request::Commit`]: [`Event::Changed`] (for a file
+    /// followed by `Data(File)`… and [`Event::FileEnd`]), [`Event::Removed`], [`Event::Skipped`], and one
+    /// [`Event::Collected`]. The daemon then sends [`Request::Commit`], or closes to leave it uncommitted.
+    Collect,
+    /// On a collecting stream: what was reported is saved; it is the new base of comparison.
+    Commit,
+    /// Bring changes in: any number of [`Request::Put`] and [`Request::Remove`], then `Close`; the agent
+    /// answers one [`Event::Applied`] or [`Event::Failed`].
+    Apply,
+    /// On an applying stream: this entry now is so; for a file `Data(File)`… of exactly its size follows.
+    Put(Entry),
+    /// On an applying stream: this path is no more (a directory goes with all that is below it).
+    Remove(RelPath),
+    /// Look at the container's own hardening: [`Event::Facts`].
+    Probe,
+}
+
+/// What the agent says on a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The program was started.
+    Started,
+    /// The program and everything it started is dead; all its output was sent before.
+    Ended(RunEnd),
+    /// An entry of `/data` is new or different.
+    Changed(Entry),
+    /// The content of the file announced last is complete. `whole` is false if the file was not of one
+    /// piece while it was read; it is then not to be saved.
+    FileEnd {
+        /// Whether exactly the announced bytes were sent, from an unchanged file.
+        whole: bool,
+    },
+    /// An entry of the last committed state is gone.
+    Removed(RelPath),
+    /// An entry that cannot be carried; it stays in the container only.
+    Skipped {
+        /// Where, as bytes, since what is wrong may be the name itself.
+        path: Vec<u8>,
+        /// Why.
+        reason: SkipReason,
+    },
+    /// The end of a collection.
+    Collected {
+        /// Entries seen in all, changed or not.
+        entries: u64,
+    },
+    /// All changes of an apply stream are in place.
+    Applied,
+    /// What a probe saw.
+    Facts(Box<Facts>),
+    /// The request could not be done at all.
+    Failed {
+        /// What was tried and the system's own words.
+        what: String,
+    },
+}
+
+/// A program to run and its bounds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Program and arguments; the program is looked up in the environment's `PATH` if it has no `/`.
+    pub argv: Vec<String>,
+    /// The whole environment, as `NAME=value`.
+    pub env: Vec<String>,
+    /// Where it starts; an absolute path in the container.
+    pub cwd: String,
+    /// It is killed after this long.
+    pub wall_ms: u64,
+    /// It is killed once it has written this much to one of its streams; nothing over it is sent.
+    pub output_cap: u64,
+    /// Whether `Data(Stdin)` follows; the program finds it at descriptor `SANDBOX_STDIN_FD`.
+    pub stdin: bool,
+    /// Whether changed files are to be sent after the end.
+    pub collect: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// The program's own end.
+    pub outcome: Outcome,
+    /// The bound that ended it, if one did.
+    pub limit: Option<Limit>,
+    /// From start to the death of the last process.
+    pub wall_us: u64,
+    /// CPU time of all its processes, user and system.
+    pub cpu_us: u64,
+    /// The largest resident size of any of its processes.
+    pub max_rss_kib: u64,
+    /// Bytes written to standard output, counted up to the cap.
+    pub stdout_bytes: u64,
+    /// Bytes written to standard error, counted up to the cap.
+    pub stderr_bytes: u64,
+    /// Processes that outlived the program and were killed.
+    pub leftovers: u32,
+    /// Processes that would not die: the container must be killed as a whole.
+    pub survivors: u32,
+}
+
+/// The end of the program itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It exited.
+    Exited(i32),
+    /// A signal killed it.
+    Signaled(i32),
+    /// It was never started: the errno of exec or of the preparation.
+    NotStarted(i32),
+}
+
+/// A bound that can end a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Limit {
+    /// Wall time.
+    Wall,
+    /// Bytes written to one stream.
+    Output,
+    /// The memory of the container.
+    Memory,
+    /// The number of processes.
+    Pids,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+/// One entry of `/data`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Where.
+    pub path: RelPath,
+    /// What.
+    pub kind: EntryKind,
+    /// Permission bits, at most `0o777`.
+    pub mode: u32,
+    /// Modification time in nanoseconds since the epoch.
+    pub mtime_ns: i64,
+}
+
+/// The kinds of entry that are carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A directory.
+    Dir,
+    /// A regular file of this many bytes.
+    File(u64),
+}
+
+/// Why an entry is not carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SkipReason {
+    /// Neither a regular file nor a directory.
+    Special,
+    /// A symbolic link.
+    Symlink,
+    /// Its path breaks a bound of [`RelPath`].
+    Path,
+    /// It could not be read, or would not stand still.
+    Unreadable,
+}
+
+/// What a process inside the container can see of its own confinement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Real, effective, saved UID.
+    pub uids: [u32; 3],
+    /// Real, effective, saved GID.
+    pub gids: [u32; 3],
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// All capability sets, or-ed: 0 is right.
+    pub capabilities: u64,
+    /// `NoNewPrivs` of /proc/self/status.
+    pub no_new_privs: bool,
+    /// `Seccomp` of /proc/self/status: 2 is a filter.
+    pub seccomp: u32,
+    /// Network interfaces, without `lo`.
+    pub interfaces: Vec<String>,
+    /// The errno of creating a file in `/`: `EROFS` is right, 0 means that it was created.
+    pub root_write_errno: i32,
+    /// Size of `/data` in bytes.
+    pub data_bytes: u64,
+    /// Inodes of `/data`.
+    pub data_inodes: u64,
+    /// Whether the three mounts are one file system.
+    pub data_aliases: bool,
+    /// Size of `/tmp` in bytes.
+    pub tmp_bytes: u64,
+    /// System calls that must be refused, and the errno that each gave (0: it went through).
+    pub refused: Vec<(String, i32)>,
+    /// Landlock's ABI version, 0 where there is none.
+    pub landlock: u32,
+}
+
+/// Codes a message for a [`crate::Kind::Message`] frame.
+pub fn encode<T: Serialize>(message: &T) -> Bytes {
+    // postcard fails only on a full buffer or an unsized sequence; a growing Vec and derived types have neither.
+    postcard::to_stdvec(message).map(Bytes::from).unwrap_or_default()
+}
+
+/// Reads a message back.
+///
+/// # Errors
+/// [`ProtocolError::Malformed`] if the bytes are not one.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProtocolError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(ProtocolError::Malformed("message")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_with_something_behind_it_is_malformed() {
+        let mut bytes = encode(&Request::Collect).to_vec();
+        assert_eq!(decode::<Request>(&bytes), Ok(Request::Collect));
+        bytes.push(0);
+        assert_eq!(decode::<Request>(&bytes), Err(ProtocolError::Malformed("message")));
+    }
+
+    #[test]
+    fn a_length_that_lies_costs_nothing() {
+        // Removed(path) with a path of 2^60 bytes announced and none there.
+        let lie = [4u8, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10];
+        assert_eq!(decode::<Event>(&lie), Err(ProtocolError::Malformed("message")));
+    }
+}

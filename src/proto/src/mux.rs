@@ -1,0 +1,368 @@
+//! Many streams over one carrier that may break: windows, order, and resumption. Pure: bytes in, bytes out.
+//!
+//! Each stream keeps the frames that the peer has not yet consumed; their total is its window. A credit
+//! releases them. After a reconnect both sides tell how far they had heard ([`ResumePoints`]) and the rest is
+//! sent again, so whoever uses a stream never learns that the carrier broke.
+//!
+//! ```text
+//!   send ─► out: [consumed by peer │ sent, unconsumed │ not yet sent] ─► transmit ─► carrier
+//!             released by Credit     sent again on resume
+//!   carrier ─► on_bytes ─► inbox ─► take (counts as consumed; reported by Credit)
+//! ```
+//!
+//! It must never hold more than [`WINDOW`] bytes each way for one stream, whatever the peer does.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::limits::{MAX_STREAMS, WINDOW};
+use crate::message::ResumePoints;
+use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
+
+/// A credit is worth its frame once this much was consumed.
+const CREDIT_STEP: u64 = (WINDOW / 4) as u64;
+
+/// Which end of the link this is; it decides who owns which stream numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Opens streams 1, 3, 5, …
+    Daemon,
+    /// Opens streams 2, 4, 6, …
+    Agent,
+}
+
+/// What a stream gives its reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inbound {
+    /// A coded message.
+    Message(Bytes),
+    /// Bytes of a channel.
+    Data(Channel, Bytes),
+    /// The channel is at its end.
+    Eof(Channel),
+    /// The peer says nothing more here.
+    Close,
+    /// The peer abandoned the stream, or a reconnect found that it is gone.
+    Reset,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    out: VecDeque<Frame>,
+    /// Frames of `out` already given to the carrier.
+    sent: usize,
+    /// Cost of all frames in `out`.
+    out_cost: usize,
+    /// Cost of everything the peer consumed.
+    acked: u64,
+    out_closed: bool,
+    inbox: VecDeque<Frame>,
+    received: u64,
+    consumed: u64,
+    reported: u64,
+    in_closed: bool,
+    reset: bool,
+    /// Nobody reads it any more; it lives until both sides have closed.
+    detached: bool,
+}
+
+/// One side of a link. See the module documentation.
+#[derive(Debug)]
+pub struct Mux {
+    role: Role,
+    next: StreamId,
+    /// The highest stream the peer ever opened.
+    highest: StreamId,
+    streams: BTreeMap<StreamId, Stream>,
+    fresh: VecDeque<StreamId>,
+    resets: BTreeSet<StreamId>,
+    input: BytesMut,
+    /// The stream that sent last: the next one has its turn.
+    turn: StreamId,
+}
+
+impl Mux {
+    /// A link with no streams.
+    pub fn new(role: Role) -> Self {
+        let next = if role == Role::Daemon { 1 } else { 2 };
+        Self {
+            role,
+            next,
+            highest: 0,
+            streams: BTreeMap::new(),
+            fresh: VecDeque::new(),
+            resets: BTreeSet::new(),
+            input: BytesMut::new(),
+            turn: 0,
+        }
+    }
+
+    /// Opens a stream towards the peer with its first message; streams reach the peer in the order of their
+    /// opening, which is how it tells a new one from a forgotten one.
+    ///
+    /// # Errors
+    /// [`ProtocolError::TooManyStreams`] when [`MAX_STREAMS`] are open.
+    pub fn open(&mut self, first: Bytes) -> Result<StreamId, ProtocolError> {
+        if self.streams.len() >= MAX_STREAMS {
+            return Err(ProtocolError::TooManyStreams);
+        }
+        let id = self.next;
+        self.next += 2;
+        self.streams.insert(id, Stream::default());
+        self.send(id, Kind::Message, first);
+        Ok(id)
+    }
+
+    /// The next stream that the peer opened.
+    pub fn accept(&mut self) -> Option<StreamId> {
+        self.fresh.pop_front()
+    }
+
+    /// True if a frame of `len` payload bytes fits the stream's window now. A stream that is gone takes
+    /// (and drops) everything, so that its writer comes to the reader's [`Inbound::Reset`].
+    pub fn has_room(&self, id: StreamId, len: usize) -> bool {
+        self.streams.get(&id).is_none_or(|s| s.reset || s.out_cost + crate::frame::HEADER + len <= WINDOW)
+    }
+
+    /// Queues a counted frame. Ask [`Mux::has_room`] first; the window is the caller's promise.
+    pub fn send(&mut self, id: StreamId, kind: Kind, payload: Bytes) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.out_closed || stream.reset {
+            return;
+        }
+        stream.out_closed = kind == Kind::Close;
+        let frame = Frame { stream: id, kind, payload };
+        stream.out_cost += frame.cost();
+        stream.out.push_back(frame);
+    }
+
+    /// Abandons a stream: both directions, at once. Harmless if it is gone already.
+    pub fn reset(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.remove(&id)
+            && !stream.reset
+        {
+            self.resets.insert(id);
+        }
+    }
+
+    /// Ends this side's interest. After a [`Kind::Close`] what was sent still arrives and what still comes is
+    /// dropped; without one the stream is reset.
+    pub fn finish(&mut self, id: StreamId) {
+        match self.streams.get_mut(&id) {
+            Some(stream) if stream.out_closed && !stream.reset => {
+                stream.detached = true;
+                stream.inbox.clear();
+                stream.consumed = stream.received;
+            }
+            Some(_) => self.reset(id),
+            None => {}
+        }
+    }
+
+    /// The next thing that arrived on a stream; taking it counts as consuming it. A stream that this side
+    /// does not know (any more) answers [`Inbound::Reset`].
+    pub fn take(&mut self, id: StreamId) -> Option<Inbound> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Some(Inbound::Reset) };
+        let Some(frame) = stream.inbox.pop_front() else {
+            return stream.reset.then_some(Inbound::Reset);
+        };
+        stream.consumed += frame.cost() as u64;
+        Some(match frame.kind {
+            Kind::Message => Inbound::Message(frame.payload),
+            Kind::Data(channel) => Inbound::Data(channel, frame.payload),
+            Kind::Eof(channel) => Inbound::Eof(channel),
+            Kind::Close | Kind::Credit | Kind::Reset => Inbound::Close,
+        })
+    }
+
+    /// True if [`Mux::take`] would give something.
+    pub fn is_readable(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_none_or(|s| s.reset || !s.inbox.is_empty())
+    }
+
+    /// Takes what the carrier brought; `touched` hears of every stream that has news.
+    ///
+    /// # Errors
+    /// Any broken rule; the link is then to be torn down.
+    pub fn on_bytes(&mut self, bytes: &[u8], mut touched: impl FnMut(StreamId)) -> Result<(), ProtocolError> {
+        self.input.extend_from_slice(bytes);
+        while let Some(frame) = Frame::decode(&mut self.input)? {
+            let id = frame.stream;
+            self.on_frame(frame)?;
+            touched(id);
+        }
+        Ok(())
+    }
+
+    fn is_mine(&self, id: StreamId) -> bool {
+        (id % 2 == 1) == (self.role == Role::Daemon)
+    }
+
+    fn on_frame(&mut self, frame: Frame) -> Result<(), ProtocolError> {
+        let id = frame.stream;
+        if !self.streams.contains_key(&id) {
+            let never = id == 0 || if self.is_mine(id) { id >= self.next } else { id > self.highest };
+            if !never {
+                return Ok(()); // a straggler of a stream that was reset or finished
+            }
+            if id == 0 || self.is_mine(id) || !frame.kind.counted() {
+                return Err(ProtocolError::UnknownStream(id));
+            }
+            if self.streams.len() >= MAX_STREAMS {
+                return Err(ProtocolError::TooManyStreams);
+            }
+            self.highest = id;
+            self.streams.insert(id, Stream::default());
+            self.fresh.push_back(id);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        match frame.kind {
+            Kind::Reset => stream.abandoned(),
+            Kind::Credit => {
+                let total = frame.payload.first_chunk::<8>().ok_or(ProtocolError::Malformed("credit"))?;
+                stream.acknowledge(id, u64::from_le_bytes(*total))?;
+            }
+            Kind::Message | Kind::Data(_) | Kind::Eof(_) | Kind::Close => {
+                let cost = frame.cost() as u64;
+                let held = stream.received - stream.consumed;
+                if stream.in_closed || held + cost > WINDOW as u64 {
+                    return Err(ProtocolError::WindowExceeded(id));
+                }
+                stream.in_closed = frame.kind == Kind::Close;
+                stream.received += cost;
+                if stream.detached {
+                    stream.consumed = stream.received;
+                } else {
+                    stream.inbox.push_back(frame);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be sent into `out`, stream by stream in turn, until about `budget` bytes.
+    /// Returns whether anything was written.
+    pub fn transmit(&mut self, out: &mut BytesMut, budget: usize) -> bool {
+        let before = out.len();
+        while let Some(id) = self.resets.pop_first() {
+            Frame { stream: id, kind: Kind::Reset, payload: Bytes::new() }.encode(out);
+        }
+        let mut done = Vec::new();
+        for (id, stream) in &mut self.streams {
+            let ended = stream.in_closed && stream.inbox.is_empty();
+            let fresh = stream.consumed - stream.reported;
+            if !stream.reset && fresh > 0 && (fresh >= CREDIT_STEP || ended) {
+                stream.reported = stream.consumed;
+                let payload = Bytes::copy_from_slice(&stream.consumed.to_le_bytes());
+                Frame { stream: *id, kind: Kind::Credit, payload }.encode(out);
+            }
+            if (ended && stream.out_closed && stream.out.is_empty()) || (stream.detached && stream.reset) {
+                done.push(*id);
+            }
+        }
+        for id in done {
+            self.streams.remove(&id);
+        }
+        let after = |s: &Self, id| {
+            let unheard = |(id, x): (&StreamId, &Stream)| {
+                (s.is_mine(*id) && x.acked == 0 && x.sent == 0 && !x.out.is_empty()).then_some(*id)
+            };
+            if let Some(first) = s.streams.iter().find_map(unheard) {
+                return Some(first);
+            }
+            let ready = |(id, s): (&StreamId, &Stream)| (s.sent < s.out.len()).then_some(*id);
+            s.streams.range(id + 1..).find_map(ready).or_else(|| s.streams.range(..=id).find_map(ready))
+        };
+        while out.len() - before < budget {
+            let Some(id) = after(self, self.turn) else { break };
+            self.turn = id;
+            let Some(stream) = self.streams.get_mut(&id) else { break };
+            stream.out[stream.sent].encode(out);
+            stream.sent += 1;
+        }
+        out.len() > before
+    }
+
+    /// How far this side has heard the peer; for the hello of a new carrier.
+    pub fn resume_points(&self) -> ResumePoints {
+        ResumePoints {
+            highest: self.highest,
+            streams: self.streams.iter().filter(|(_, s)| !s.reset).map(|(id, s)| (*id, s.received)).collect(),
+        }
+    }
+
+    /// Starts over on a new carrier: `peer` says how far it had heard this side.
+    ///
+    /// # Errors
+    /// [`ProtocolError::BadCredit`] if the peer claims bytes that were never sent.
+    pub fn resume(&mut self, peer: &ResumePoints) -> Result<(), ProtocolError> {
+        self.input.clear();
+        let heard: BTreeMap<_, _> = peer.streams.iter().copied().collect();
+        for id in heard.keys() {
+            if !self.streams.contains_key(id) && (self.is_mine(*id) || *id <= self.highest) {
+                self.resets.insert(*id);
+            }
+        }
+        for (id, stream) in &mut self.streams {
+            stream.reported = 0; // the last credit may be lost: report again
+            let mine = (id % 2 == 1) == (self.role == Role::Daemon);
+            match heard.get(id) {
+                Some(received) => stream.rewind_to(*id, *received)?,
+                None if mine && *id > peer.highest => stream.sent = 0,
+                // The peer has forgotten it: it ended there, or was reset and the reset is lost.
+                None => stream.abandoned(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams not yet forgotten.
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+}
+
+impl Stream {
+    /// The peer is done with it. If it had said all it had to say, nothing is amiss.
+    fn abandoned(&mut self) {
+        self.reset = !self.in_closed;
+        self.out.clear();
+        self.out_cost = 0;
+        self.sent = 0;
+        if self.in_closed {
+            self.out_closed = true;
+        }
+    }
+
+    /// The peer consumed `total` bytes since the beginning: those frames are done with.
+    fn acknowledge(&mut self, id: StreamId, total: u64) -> Result<(), ProtocolError> {
+        while self.acked < total {
+            if self.sent == 0 {
+                return Err(ProtocolError::BadCredit(id));
+            }
+            let frame = self.out.pop_front().ok_or(ProtocolError::BadCredit(id))?;
+            self.sent -= 1;
+            self.out_cost -= frame.cost();
+            self.acked += frame.cost() as u64;
+        }
+        Ok(())
+    }
+
+    /// The peer received `total` bytes: what lies behind that is to be sent again.
+    fn rewind_to(&mut self, id: StreamId, total: u64) -> Result<(), ProtocolError> {
+        let mut at = self.acked;
+        let mut sent = 0;
+        while at < total {
+            let frame = self.out.get(sent).ok_or(ProtocolError::BadCredit(id))?;
+            at += frame.cost() as u64;
+            sent += 1;
+        }
+        self.sent = sent;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "mux_tests.rs"]
+mod tests;

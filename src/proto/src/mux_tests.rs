@@ -1,0 +1,241 @@
+//! The mux against an oracle: whatever the carrier does, each stream gives exactly what was sent, in order.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Two muxes and a carrier that can lose whatever is under way.
+struct Pair {
+    daemon: Mux,
+    agent: Mux,
+    down: BytesMut,
+    up: BytesMut,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            daemon: Mux::new(Role::Daemon),
+            agent: Mux::new(Role::Agent),
+            down: BytesMut::new(),
+            up: BytesMut::new(),
+        }
+    }
+
+    /// Moves at most `n` bytes each way.
+    fn pump(&mut self, n: usize) {
+        self.daemon.transmit(&mut self.down, 4096);
+        self.agent.transmit(&mut self.up, 4096);
+        let down = self.down.split_to(n.min(self.down.len()));
+        self.agent.on_bytes(&down, |_| {}).unwrap();
+        let up = self.up.split_to(n.min(self.up.len()));
+        self.daemon.on_bytes(&up, |_| {}).unwrap();
+    }
+
+    fn cut(&mut self) {
+        self.down.clear();
+        self.up.clear();
+        let (d, a) = (self.daemon.resume_points(), self.agent.resume_points());
+        self.daemon.resume(&a).unwrap();
+        self.agent.resume(&d).unwrap();
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Open,
+    Down(usize, Vec<u8>),
+    Up(usize, Vec<u8>),
+    Pump(usize),
+    Cut,
+    ReadDown(usize),
+    ReadUp(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let data = proptest::collection::vec(any::<u8>(), 0..2000);
+    prop_oneof![
+        1 => Just(Step::Open),
+        4 => (any::<usize>(), data.clone()).prop_map(|(i, d)| Step::Down(i, d)),
+        4 => (any::<usize>(), data).prop_map(|(i, d)| Step::Up(i, d)),
+        6 => (1..5000usize).prop_map(Step::Pump),
+        1 => Just(Step::Cut),
+        3 => any::<usize>().prop_map(Step::ReadDown),
+        3 => any::<usize>().prop_map(Step::ReadUp),
+    ]
+}
+
+fn read(mux: &mut Mux, id: StreamId, into: &mut BTreeMap<StreamId, Vec<u8>>) {
+    while mux.is_readable(id) {
+        match mux.take(id) {
+            Some(Inbound::Data(Channel::File, bytes)) => {
+                into.entry(id).or_default().extend_from_slice(&bytes)
+            }
+            Some(Inbound::Message(first)) if first.is_empty() => {}
+            other => panic!("stream {id} gave {other:?}"),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_repeated_or_reordered(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut pair = Pair::new();
+        let mut ids = Vec::new();
+        let (mut sent_down, mut sent_up) = (BTreeMap::<_, Vec<u8>>::new(), BTreeMap::<_, Vec<u8>>::new());
+        let (mut got_down, mut got_up) = (BTreeMap::new(), BTreeMap::new());
+        for step in steps {
+            let pick = |i: usize| (!ids.is_empty()).then(|| ids[i % ids.len()]);
+            match step {
+                Step::Open => {
+                    let id = pair.daemon.open(Bytes::new()).unwrap();
+                    ids.push(id);
+                }
+                Step::Down(i, data) => if let Some(id) = pick(i) && pair.daemon.has_room(id, data.len()) {
+                    sent_down.entry(id).or_default().extend_from_slice(&data);
+                    pair.daemon.send(id, Kind::Data(Channel::File), data.into());
+                },
+                // the agent can only answer on a stream that it has heard of
+                Step::Up(i, data) => if let Some(id) = pick(i)
+                    && pair.agent.streams.contains_key(&id) && pair.agent.has_room(id, data.len()) {
+                    sent_up.entry(id).or_default().extend_from_slice(&data);
+                    pair.agent.send(id, Kind::Data(Channel::File), data.into());
+                },
+                Step::Pump(n) => pair.pump(n),
+                Step::Cut => pair.cut(),
+                Step::ReadDown(i) => if let Some(id) = pick(i) && pair.agent.streams.contains_key(&id) {
+                    read(&mut pair.agent, id, &mut got_down);
+                },
+                Step::ReadUp(i) => if let Some(id) = pick(i) { read(&mut pair.daemon, id, &mut got_up); },
+            }
+            for mux in [&pair.daemon, &pair.agent] {
+                for stream in mux.streams.values() {
+                    prop_assert!(stream.out_cost <= WINDOW);
+                    prop_assert!(stream.received - stream.consumed <= WINDOW as u64);
+                }
+            }
+        }
+        for _ in 0..2000 {
+            pair.pump(1 << 20);
+            for id in &ids {
+                if pair.agent.streams.contains_key(id) { read(&mut pair.agent, *id, &mut got_down); }
+                read(&mut pair.daemon, *id, &mut got_up);
+            }
+        }
+        sent_down.retain(|_, v| !v.is_empty());
+        sent_up.retain(|_, v| !v.is_empty());
+        got_down.retain(|_, v| !v.is_empty());
+        got_up.retain(|_, v| !v.is_empty());
+        prop_assert_eq!(got_down, sent_down);
+        prop_assert_eq!(got_up, sent_up);
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut mux = Mux::new(Role::Daemon);
+        mux.open(Bytes::new()).unwrap();
+        let _ = mux.on_bytes(&bytes, |_| {});
+    }
+}
+
+/// One finished exchange, cut wherever `cut_at` pumps have passed; both sides must forget the stream.
+fn exchange(cut_at: usize) -> Pair {
+    let mut pair = Pair::new();
+    let id = pair.daemon.open(Bytes::from_static(b"do")).unwrap();
+    let (mut answered, mut finished) = (false, false);
+    for round in 0..200 {
+        if round == cut_at {
+            pair.cut();
+        }
+        pair.pump(7);
+        if !answered && pair.agent.streams.contains_key(&id) && pair.agent.is_readable(id) {
+            assert_eq!(pair.agent.take(id), Some(Inbound::Message(Bytes::from_static(b"do"))));
+            pair.agent.send(id, Kind::Message, Bytes::from_static(b"done"));
+            answered = true;
+        }
+        if answered && pair.agent.is_readable(id) {
+            match pair.agent.take(id) {
+                Some(Inbound::Message(commit)) => assert_eq!(&commit[..], b"commit"),
+                Some(Inbound::Close) => {
+                    pair.agent.send(id, Kind::Close, Bytes::new());
+                    pair.agent.finish(id);
+                }
+                Some(Inbound::Reset) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        if !finished && pair.daemon.is_readable(id) {
+            assert_eq!(pair.daemon.take(id), Some(Inbound::Message(Bytes::from_static(b"done"))));
+            pair.daemon.send(id, Kind::Message, Bytes::from_static(b"commit"));
+            pair.daemon.send(id, Kind::Close, Bytes::new());
+            pair.daemon.finish(id);
+            finished = true;
+        }
+    }
+    assert!(finished, "cut at {cut_at}");
+    pair
+}
+
+#[test]
+fn a_finished_stream_is_forgotten_wherever_the_carrier_broke() {
+    for cut_at in 0..60 {
+        let pair = exchange(cut_at);
+        assert_eq!((pair.daemon.open_streams(), pair.agent.open_streams()), (0, 0), "cut at {cut_at}");
+    }
+}
+
+#[test]
+fn a_sender_over_its_window_is_found_out() {
+    let mut mux = Mux::new(Role::Daemon);
+    let id = mux.open(Bytes::new()).unwrap();
+    let mut wire = BytesMut::new();
+    for _ in 0..5 {
+        let payload = vec![0; crate::limits::MAX_PAYLOAD].into();
+        Frame { stream: id, kind: Kind::Data(Channel::Stdout), payload }.encode(&mut wire);
+    }
+    assert_eq!(mux.on_bytes(&wire, |_| {}), Err(ProtocolError::WindowExceeded(id)));
+}
+
+#[test]
+fn a_flood_on_one_stream_does_not_hold_up_another() {
+    let mut mux = Mux::new(Role::Agent);
+    let mut wire = BytesMut::new();
+    for id in [1, 3] {
+        Frame { stream: id, kind: Kind::Message, payload: Bytes::new() }.encode(&mut wire);
+    }
+    mux.on_bytes(&wire, |_| {}).unwrap();
+    while mux.has_room(1, 60_000) {
+        mux.send(1, Kind::Data(Channel::Stdout), vec![b'y'; 60_000].into());
+    }
+    mux.send(3, Kind::Data(Channel::Stdout), Bytes::from_static(b"hello"));
+    let mut out = BytesMut::new();
+    mux.transmit(&mut out, 100_000);
+    let mut streams = Vec::new();
+    while let Some(frame) = Frame::decode(&mut out).unwrap() {
+        streams.push(frame.stream);
+    }
+    assert!(streams[..2].contains(&3), "{streams:?}");
+}
+
+#[test]
+fn what_the_peer_may_not_say() {
+    let cases: [(Frame, ProtocolError); 4] = [
+        (Frame { stream: 1, kind: Kind::Message, payload: Bytes::new() }, ProtocolError::UnknownStream(1)),
+        (Frame { stream: 0, kind: Kind::Message, payload: Bytes::new() }, ProtocolError::UnknownStream(0)),
+        (Frame { stream: 2, kind: Kind::Reset, payload: Bytes::new() }, ProtocolError::UnknownStream(2)),
+        (Frame { stream: 3, kind: Kind::Close, payload: Bytes::new() }, ProtocolError::UnknownStream(3)),
+    ];
+    for (frame, want) in cases {
+        let mut wire = BytesMut::new();
+        frame.encode(&mut wire);
+        assert_eq!(Mux::new(Role::Daemon).on_bytes(&wire, |_| {}), Err(want), "{frame:?}");
+    }
+    let mut mux = Mux::new(Role::Daemon);
+    let id = mux.open(Bytes::new()).unwrap();
+    let mut wire = BytesMut::new();
+    let payload = Bytes::copy_from_slice(&99u64.to_le_bytes());
+    Frame { stream: id, kind: Kind::Credit, payload }.encode(&mut wire);
+    assert_eq!(mux.on_bytes(&wire, |_| {}), Err(ProtocolError::BadCredit(id)));
+}
