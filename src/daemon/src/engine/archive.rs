@@ -179,6 +179,9 @@ impl Engine {
 }
 
 /// An archive on its way out of a container. Dropping it closes the connection.
+///
+/// Read it without pause or drop it: until then the engine holds the container's lock, and inspect, kill and remove
+/// of that container wait, however long (seen with 20.10).
 #[derive(Debug)]
 pub struct ArchiveReader {
     stat: PathStat,

@@ -1,0 +1,18 @@
+//! The Engine API client against a real engine, and against a fake one that answers as no engine should.
+//!
+//! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) and on it an image with
+//! `/bin/sh`, named by `PADDOCK_TEST_IMAGE` (default `paddock-example-sh`). Without them the tests fail; none is
+//! skipped. Whatever they make carries a label of its own and is gone afterwards.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "engine/containers.rs"]
+mod containers;
+#[path = "engine/events.rs"]
+mod events;
+#[path = "engine/execs.rs"]
+mod execs;
+#[path = "engine/files.rs"]
+mod files;
+#[path = "engine/scene.rs"]
+mod scene;
