@@ -92,6 +92,10 @@ pub async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> Result<
         }
     }
     for (language, mut images) in candidates {
+        // What a rebuild left without a name is nobody's choice.
+        if images.iter().any(is_tagged) {
+            images.retain(is_tagged);
+        }
         images.sort_by(|a, b| a.created.cmp(&b.created).then(a.id.cmp(&b.id)));
         let Some(newest) = images.pop() else { continue };
         if !images.is_empty() {
@@ -142,7 +146,15 @@ pub fn is_language(name: &str) -> bool {
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'+' | b'-'))
 }
 
+fn tag(image: &ImageDetail) -> Option<&String> {
+    image.repo_tags.iter().find(|tag| !tag.starts_with("<none>"))
+}
+
+fn is_tagged(image: &ImageDetail) -> bool {
+    tag(image).is_some()
+}
+
 fn name_of(image: &ImageDetail) -> String {
-    let tag = image.repo_tags.iter().find(|tag| !tag.starts_with("<none>"));
-    tag.map_or_else(|| image.id.to_string(), |tag| tag.strip_suffix(":latest").unwrap_or(tag).to_owned())
+    tag(image)
+        .map_or_else(|| image.id.to_string(), |tag| tag.strip_suffix(":latest").unwrap_or(tag).to_owned())
 }

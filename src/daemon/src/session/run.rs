@@ -74,6 +74,32 @@ pub enum RunEnd {
     Lost(String),
 }
 
+/// The exit code of a program that was ended for its time, by its caller, or is lost.
+const NO_EXIT_CODE: i32 = -1;
+
+impl RunEnd {
+    /// The bound that ended it.
+    pub fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::Ended { limit, .. } => *limit,
+            Self::Lost(_) => None,
+        }
+    }
+
+    /// As shells say it: 128 + the signal that killed it, 127 if it could not be started; -1 where the program
+    /// had no word in it.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Lost(_) | Self::Ended { limit: Some(Limit::Wall | Limit::Cancelled), .. } => NO_EXIT_CODE,
+            Self::Ended { outcome, .. } => match outcome {
+                Outcome::Exited(code) => *code,
+                Outcome::Signaled(signal) => 128 + signal,
+                Outcome::NotStarted(_) => 127,
+            },
+        }
+    }
+}
+
 impl Sessions {
     /// Runs code in a session. `cancel` ends the program; what it did is then still saved and reported.
     ///
@@ -156,7 +182,8 @@ impl Sessions {
             run_id = report.run_id,
             language = request.language,
             duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
-            end = ?report.end,
+            exit_code = report.end.exit_code(),
+            limit = report.end.limit().map(|limit| tracing::field::debug(limit)),
             files = report.changed.len(),
             "ended"
         );

@@ -24,8 +24,6 @@ const TOOL: &str = "run_code";
 const RESERVED: &str = "SANDBOX_STDIN_FD";
 /// What an answer lists of things that were not saved.
 const NOT_SAVED: usize = 20;
-/// The exit code of a program that was ended by a bound, or is lost.
-const NO_EXIT_CODE: i32 = -1;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -187,7 +185,8 @@ async fn run(
 /// The answer of a run: one document for every reader.
 fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunReport) -> Map<String, Value> {
     let id = session.id.as_str();
-    let (exit_code, verdict) = verdict(tools, run, &report.end);
+    let exit_code = report.end.exit_code();
+    let verdict = verdict(tools, run, &report.end);
     let mut stderr = report.stderr.text.clone();
     if let Some(verdict) = &verdict {
         if !stderr.is_empty() && !stderr.ends_with('\n') {
@@ -254,7 +253,7 @@ struct Verdict {
     error: Option<Code>,
 }
 
-fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> (i32, Option<Verdict>) {
+fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> Option<Verdict> {
     let (outcome, limit) = match end {
         RunEnd::Ended { outcome, limit } => (*outcome, *limit),
         RunEnd::Lost(why) => {
@@ -262,43 +261,35 @@ fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> (i32, Option<Verdic
                 "The container was lost in mid-run ({why}). What the program did is unknown, and it is not run again. \
                  Files saved before this run are kept."
             );
-            return (NO_EXIT_CODE, Some(Verdict { message, limit: None, error: Some(Code::Lost) }));
+            return Some(Verdict { message, limit: None, error: Some(Code::Lost) });
         }
-    };
-    let exit_code = match outcome {
-        Death::Exited(code) => code,
-        Death::Signaled(signal) => 128 + signal,
-        Death::NotStarted(_) => 127,
     };
     let verdict = |limit, message: String| Some(Verdict { message, limit, error: None });
     match limit {
         Some(Limit::Wall) => {
             let message = format!("Execution timed out after {} seconds", run.timeout.as_secs_f64());
-            (NO_EXIT_CODE, verdict(Some("wall_time"), message))
+            verdict(Some("wall_time"), message)
         }
         Some(Limit::Output) => {
             let max = tools.sessions.bounds().max_log;
             let message = format!("The program was ended: it wrote more than {max} bytes to one stream");
-            (exit_code, verdict(Some("output"), message))
+            verdict(Some("output"), message)
         }
         Some(Limit::Memory) => {
             let message = format!(
                 "The program ran out of memory: {} bytes, and what its files in /data, /tmp and /dev/shm take",
                 tools.limits.memory
             );
-            (exit_code, verdict(Some("memory"), message))
+            verdict(Some("memory"), message)
         }
-        Some(Limit::Pids) => {
-            (exit_code, verdict(Some("pids"), "The program ran out of processes".to_owned()))
-        }
-        Some(Limit::Cancelled) => (NO_EXIT_CODE, verdict(None, "The run was cancelled".to_owned())),
+        Some(Limit::Pids) => verdict(Some("pids"), "The program ran out of processes".to_owned()),
+        Some(Limit::Cancelled) => verdict(None, "The run was cancelled".to_owned()),
         None => match outcome {
             Death::NotStarted(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
-                let message = format!("The runner's entrypoint could not be started: {error}");
-                (exit_code, verdict(None, message))
+                verdict(None, format!("The runner's entrypoint could not be started: {error}"))
             }
-            Death::Exited(_) | Death::Signaled(_) => (exit_code, None),
+            Death::Exited(_) | Death::Signaled(_) => None,
         },
     }
 }
