@@ -139,12 +139,14 @@ impl Fields {
         escape(&self.message, &mut line);
         for (name, value) in self.rest {
             let _ = write!(line, " {name}=");
-            match value {
+            match &value {
                 Value::String(text) if text.contains([' ', '"', '=']) || text.is_empty() => {
                     let _ = write!(line, "{text:?}");
                 }
-                Value::String(text) => escape(&text, &mut line),
-                other => drop(write!(line, "{other}")),
+                Value::String(text) => escape(text, &mut line),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    let _ = write!(line, "{value}");
+                }
             }
         }
         line

@@ -51,15 +51,14 @@ pub(super) async fn bring_in(
         }
     }
     stream.close().await?;
-    loop {
-        match next(&stream).await? {
-            Incoming::Event(Event::Applied) => break,
-            Incoming::Event(Event::Failed { what }) => return Err(SessionError::BringIn(what)),
-            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+    match next(&stream).await? {
+        Incoming::Event(Event::Applied) => {
+            *known = after;
+            Ok(())
         }
+        Incoming::Event(Event::Failed { what }) => Err(SessionError::BringIn(what)),
+        Incoming::Event(_) | Incoming::Data(..) | Incoming::End => Err(LinkError::Refused.into()),
     }
-    *known = after;
-    Ok(())
 }
 
 async fn send_file(

@@ -183,7 +183,7 @@ impl Sessions {
             language = request.language,
             duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
             exit_code = report.end.exit_code(),
-            limit = report.end.limit().map(|limit| tracing::field::debug(limit)),
+            limit = report.end.limit().map(tracing::field::debug),
             files = report.changed.len(),
             "ended"
         );
