@@ -20,7 +20,6 @@ const TYPESCRIPT = /\.[cm]?tsx?$/;
 const ENDINGS = ['.ts', '.tsx', '.mts', '.cts', '.js', '.mjs', '.cjs', '.json', '/index.ts', '/index.tsx', '/index.js'];
 const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'], '.jsx': ['.tsx'] };
 const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
-const ES_ONLY = /import statement outside a module|Unexpected token 'export'|import\.meta|await is only valid|'await'|'with'/;
 
 let swc; // 10 ms, so not before it is needed
 let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
@@ -28,6 +27,7 @@ let main = path.join(DATA, 'main.ts');
 
 if (stored === undefined && isMainThread && /^\/tmp\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
   stored = process.env.SANDBOX_MAIN = process.argv[1];
+  process.chdir(DATA); // not before: node reads the package.json of the folder that it starts in
 }
 if (stored !== undefined) {
   if (fs.existsSync(main)) main = path.join(DATA, 'main.run.ts'); // the user's own main.ts keeps its name
@@ -60,6 +60,7 @@ function transpile(source, file) {
       jsc: {
         parser, target: 'esnext',
         transform: { legacyDecorator: true, decoratorMetadata: true },
+        experimental: { keepImportAttributes: true },
       },
     }))).code;
   try {
@@ -68,22 +69,22 @@ function transpile(source, file) {
     try {
       return transform({ syntax: 'ecmascript', jsx: true, decorators: true, allowReturnOutsideFunction: true });
     } catch {
-      const plain = new SyntaxError(String(error.message).replace(/\x1b\[[\d;]*m/g, '').trim());
+      const plain = new SyntaxError(String(error.message).replace(/\x1b\[[\d;]*m/g, '').replace(/\n\s*Caused by:[^]*/, ''));
       plain.stack = `SyntaxError: ${plain.message}`;
       throw plain;
     }
   }
 }
 
-/** 'module' if the code can only be an ES module, as node itself decides it. */
+/** The code has been parsed, so what is no CommonJS is an ES module: node decides in much the same way. */
 function kind(code, file) {
   if (/\.mtsx?$/.test(file)) return 'module';
   if (/\.ctsx?$/.test(file)) return 'commonjs';
   try {
     vm.compileFunction(code, WRAPPER, { filename: file });
     return 'commonjs';
-  } catch (error) {
-    return ES_ONLY.test(error.message) ? 'module' : 'commonjs';
+  } catch {
+    return 'module';
   }
 }
 
@@ -120,6 +121,7 @@ Module.registerHooks({
     if (!url.startsWith('file:') || url.includes('/node_modules/')) return next(url, context);
     const file = fileURLToPath(url);
     const isMain = stored !== undefined && file === main;
+    if (file.endsWith('.json')) return next(url, { ...context, importAttributes: { type: 'json' } }); // as tsc takes it
     if (!isMain && !TYPESCRIPT.test(file)) return next(url, context);
     const source = fs.readFileSync(isMain ? stored : file, 'utf8');
     let code;
