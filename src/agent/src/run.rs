@@ -203,6 +203,7 @@ async fn execute(
         let _ = dead.await;
     }
     let (swept, survivors) = sweep(container).await;
+    spawn::resume_all(); // the bridge, if the code stopped that alone
     end.leftovers += swept;
     end.survivors = survivors;
     let [out, err] = pumps;
