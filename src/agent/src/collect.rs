@@ -8,7 +8,6 @@
 //!
 //! It must never report a file as whole that changed while it was read.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::io::Write;
 
@@ -16,64 +15,16 @@ use bytes::BytesMut;
 use paddock_proto::limits::CHUNK;
 use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
-use rustix::fs::{self, AtFlags, FileType, Mode, Stat, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, FileType, Mode, Timespec, Timestamps};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::container::Container;
 use crate::files;
-use crate::init::Container;
 use crate::link::Stream;
+use crate::stamp::{Base, Stamp};
 
 /// Twice the coarsest kernel tick (10 ms).
 const RACY_NS: i64 = 20_000_000;
-
-/// What an entry looked like.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    kind: EntryKind,
-    mode: u32,
-    mtime_ns: i64,
-    /// Zero for directories: their times follow their entries'.
-    ctime_ns: i64,
-    inode: u64,
-    /// Only of a racy stamp.
-    hash: Option<u64>,
-}
-
-/// The state both sides agree on.
-pub(crate) type Base = BTreeMap<RelPath, Stamp>;
-
-impl Stamp {
-    fn of(stat: &Stat) -> Option<Self> {
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => EntryKind::File(stat.st_size.cast_unsigned()),
-            FileType::Directory => EntryKind::Dir,
-            FileType::Symlink
-            | FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => return None,
-        };
-        let ns = |s: i64, ns: u64| s.saturating_mul(1_000_000_000).saturating_add(ns.cast_signed());
-        let file = kind != EntryKind::Dir;
-        Some(Self {
-            kind,
-            mode: stat.st_mode & 0o777,
-            mtime_ns: if file { ns(stat.st_mtime, stat.st_mtime_nsec) } else { 0 },
-            ctime_ns: if file { ns(stat.st_ctime, stat.st_ctime_nsec) } else { 0 },
-            inode: if file { stat.st_ino } else { 0 },
-            hash: None,
-        })
-    }
-
-    fn same_but_hash(&self, other: &Self) -> bool {
-        Self { hash: None, ..self.clone() } == Self { hash: None, ..other.clone() }
-    }
-
-    fn entry(&self, path: &RelPath) -> Entry {
-        Entry { path: path.clone(), kind: self.kind, mode: self.mode, mtime_ns: self.mtime_ns }
-    }
-}
 
 fn now_ns() -> i64 {
     let now = fs_now();
