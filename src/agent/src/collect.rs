@@ -70,6 +70,13 @@ impl Stamp {
         Self { hash: None, ..self.clone() } == Self { hash: None, ..other.clone() }
     }
 
+    /// The content was read: its hash, and its time of change then. Opening a file that is closed to its owner
+    /// touches that time.
+    fn settle(&mut self, hash: u64, ctime_ns: i64, walked_at: i64) {
+        self.ctime_ns = ctime_ns;
+        self.hash = (ctime_ns > walked_at - RACY_NS).then_some(hash);
+    }
+
     fn entry(&self, path: &RelPath) -> Entry {
         Entry { path: path.clone(), kind: self.kind, mode: self.mode, mtime_ns: self.mtime_ns }
     }
@@ -94,10 +101,15 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         stream.event(&Event::Removed(path.clone())).await;
     }
     for (path, mut stamp) in walk.found {
-        let racy = stamp.ctime_ns > walked_at - RACY_NS;
         let unchanged = match base.get(&path) {
             Some(old) if old.same_but_hash(&stamp) => match old.hash {
-                Some(hash) => hash_of(&path) == Some(hash),
+                Some(hash) => match hash_of(&path) {
+                    Some((now, ctime_ns)) if now == hash => {
+                        stamp.settle(hash, ctime_ns, walked_at);
+                        true
+                    }
+                    _ => false,
+                },
                 None => true,
             },
             _ => false,
@@ -108,10 +120,10 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         }
         stream.event(&Event::Changed(stamp.entry(&path))).await;
         if let EntryKind::File(size) = stamp.kind {
-            let hash = send_file(stream, &path, size).await;
-            stream.event(&Event::FileEnd { whole: hash.is_some() }).await;
-            let Some(hash) = hash else { continue };
-            stamp.hash = racy.then_some(hash);
+            let sent = send_file(stream, &path, size).await;
+            stream.event(&Event::FileEnd { whole: sent.is_some() }).await;
+            let Some((hash, ctime_ns)) = sent else { continue };
+            stamp.settle(hash, ctime_ns, walked_at);
         }
         next.insert(path, stamp);
     }
@@ -130,8 +142,8 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     container.base.replace(if committed { next } else { base });
 }
 
-/// Sends the content; its hash if it was of one piece.
-async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
+/// Sends the content; its hash and its time of change if it was of one piece.
+async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let before = Stamp::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
@@ -149,16 +161,18 @@ async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
         stream.data(Channel::File, piece.freeze()).await;
     }
     let after = Stamp::of(&fs::fstat(&file).ok()?)?;
-    (after.same_but_hash(&before) && after.kind == EntryKind::File(size)).then(|| hash.digest())
+    (after.same_but_hash(&before) && after.kind == EntryKind::File(size))
+        .then(|| (hash.digest(), after.ctime_ns))
 }
 
-fn hash_of(path: &RelPath) -> Option<u64> {
+/// Of the content, and the time of change.
+fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; CHUNK];
     loop {
         match file.read(&mut buffer).ok()? {
-            0 => return Some(hash.digest()),
+            0 => return Some((hash.digest(), Stamp::of(&fs::fstat(&file).ok()?)?.ctime_ns)),
             n => hash.update(&buffer[..n]),
         }
     }
