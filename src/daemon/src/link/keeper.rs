@@ -59,7 +59,9 @@ impl Keeper {
 
     async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
         loop {
-            if let Broken::Agent(error) = self.carry(carrier, rest).await {
+            let broken = self.carry(carrier, rest).await;
+            self.shared.carried.send_replace(false);
+            if let Broken::Agent(error) = broken {
                 return LinkError::Protocol(error);
             }
             let broke = Instant::now();
@@ -67,9 +69,13 @@ impl Keeper {
                 match self.connect().await {
                     Ok((carrier, rest, _)) => break (carrier, rest),
                     Err(error) if broke.elapsed() > REDIAL_FOR => return error,
-                    Err(_) => tokio::time::sleep(REDIAL_PAUSE).await,
+                    Err(error) => match self.shared.fault() {
+                        Some(_) => return error, // it is known already that there is nobody to talk to
+                        None => tokio::time::sleep(REDIAL_PAUSE).await,
+                    },
                 }
             };
+            self.shared.carried.send_replace(true);
         }
     }
 

@@ -56,6 +56,9 @@ pub enum LinkError {
     /// The agent did not do as told in time.
     #[error("the container's agent did not answer within {0:?}")]
     Silent(Duration),
+    /// The container is not running any more.
+    #[error("the container has ended")]
+    Ended,
     /// This side let go of the link.
     #[error("the container was released")]
     Closed,
@@ -91,6 +94,8 @@ struct Shared {
     /// Something is to be sent.
     transmit: Notify,
     lost: watch::Sender<Option<LinkError>>,
+    /// Whether there is a carrier now.
+    carried: watch::Sender<bool>,
 }
 
 struct Inner {
@@ -131,6 +136,7 @@ impl Link {
             inner: Mutex::new(Inner { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
             transmit: Notify::new(),
             lost: watch::Sender::new(None),
+            carried: watch::Sender::new(true),
         });
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
@@ -154,6 +160,24 @@ impl Link {
         drop(inner);
         self.shared.transmit.notify_one();
         Ok(Stream::new(id, self.clone(), bell))
+    }
+
+    /// Waits until there is a carrier: at once, but for a container that is gone, or whose bridge was killed.
+    ///
+    /// # Errors
+    /// The link's own fault, at the latest after [`REDIAL_FOR`].
+    pub async fn ready(&self) -> Result<(), LinkError> {
+        let mut carried = self.shared.carried.subscribe();
+        tokio::select! {
+            biased;
+            fault = self.lost() => Err(fault),
+            _ = carried.wait_for(|carried| *carried) => Ok(()),
+        }
+    }
+
+    /// To be called when the container has ended: nothing is to be waited for.
+    pub fn container_ended(&self) {
+        self.shared.lose(LinkError::Ended);
     }
 
     /// Resolves when the link is lost for good. Waiting does not keep the link up.

@@ -109,6 +109,9 @@ impl Driver {
                     held.armed.as_ref().is_some_and(|armed| armed.id == id).then_some(*member)
                 });
                 if let Some(member) = member {
+                    if let Some(armed) = self.members.get(&member).and_then(|held| held.armed.as_ref()) {
+                        armed.link.container_ended();
+                    }
                     self.tell(Event::Died { member });
                 }
             }
