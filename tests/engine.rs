@@ -12,7 +12,13 @@ mod containers;
 mod events;
 #[path = "engine/execs.rs"]
 mod execs;
+#[path = "engine/fake.rs"]
+mod fake;
 #[path = "engine/files.rs"]
 mod files;
+#[path = "engine/hostile.rs"]
+mod hostile;
 #[path = "engine/scene.rs"]
 mod scene;
+#[path = "engine/streams.rs"]
+mod streams;

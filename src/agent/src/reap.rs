@@ -9,7 +9,6 @@ use std::rc::Rc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::spawn::News;
 use crate::{spawn, tree};
 
 /// Knows the jobs that are alive.
@@ -23,16 +22,9 @@ impl Reaper {
     pub(crate) async fn serve(self: Rc<Self>) -> std::io::Result<()> {
         let mut deaths = signal(SignalKind::child())?;
         loop {
-            while let Some(news) = spawn::reap_one() {
-                match news {
-                    News::Dead(pid) => {
-                        if let Some(run) = self.jobs.borrow_mut().remove(&pid) {
-                            let _ = run.send(());
-                        }
-                    }
-                    // Only code does that. It has stopped the bridge as well, most likely, and nobody would hear
-                    // of the run's end.
-                    News::Stopped => spawn::resume_all(),
+            while let Some(pid) = spawn::reap_one() {
+                if let Some(run) = self.jobs.borrow_mut().remove(&pid) {
+                    let _ = run.send(());
                 }
             }
             deaths.recv().await;

@@ -1,4 +1,91 @@
-//! placeholder
+//! **paddock** runs code nobody has read yet in locked-down containers that stand warm and armed before the code
+//! comes. This page is the architecture; the README is the user's.
+//!
+//! # The picture
+//!
+//! ```text
+//!  client ── HTTP ── api ── tools ── session ── pool ── engine ── /var/run/docker.sock
+//!                               │        │        │        └─ create, start, exec, archive, events
+//!                               │        │        └─ idle, armed containers of each runner; leases
+//!                               │      store (files on disk: the truth)     sign (links)
+//!                               │
+//!                             link ══ one hijacked exec stream ══ agent bridge ── agent (PID 1) ── job ── code
+//! ```
+//!
+//! A request becomes a tool call, a tool call a turn of a session, the turn leases a container, and the code is a
+//! message on a stream that was open before it came. Nothing flows back up but events and the answer.
+//!
+//! # The code map
+//!
+//! | place | what is there |
+//! |---|---|
+//! | `src/proto` | what daemon and agent say to each other: frames, messages, checked paths, the mux; no I/O |
+//! | `src/agent` | the program in the container: PID 1, jobs, what changed in `/data`, the bridge |
+//! | [`engine`] | Engine API client, one file per resource; the only place that talks to Docker |
+//! | [`link`] | the other end of the agent: streams that outlive the carrier they run over |
+//! | [`pool`] | a pure core that decides, one driver that does; what every container is; the proof; runners |
+//! | [`session`] | turns, leases, files in and out of containers, runs, eviction and expiry |
+//! | [`store`] | files on disk: staged, synced, renamed, then acknowledged |
+//! | [`sign`] | signed links |
+//! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
+//! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
+//! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
+//! | [`config`], [`id`], [`log`] | leaves: settings, names and randomness, log lines |
+//!
+//! Direction of `use`: `main → app → api → tools → session → pool → {engine, link} → proto`; `config`, `id`,
+//! `sign`, `store` and `log` are used by those and use none of them.
+//!
+//! # How a run goes
+//!
+//! 1. `api` admits the request (host, origin, token), `tools` checks every argument. Nothing was touched yet.
+//! 2. `session` takes the turn of this conversation. One thing at a time happens in it; a bounded number waits.
+//! 3. If the session has no container of this language, `pool` leases one: armed already, or the next to be.
+//! 4. What the container lacks of the session's files is sent over the link (`Apply`).
+//! 5. `Run` goes over the same link, code behind it. The agent forks a *job* (a child subreaper), the job the
+//!    image's entrypoint. Output comes back under a window per stream; its head is kept for the answer, and all
+//!    of it in a log if it is longer than an answer.
+//! 6. The program ends, or a bound ends it. The job kills whatever else it started, PID 1 whatever a killed job
+//!    left. Only then `Ended` is said.
+//! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` writes,
+//!    syncs and renames it; the agent is told to `Commit`; the answer leaves.
+//!
+//! The Engine's API is in steps 3 only, and not even there if a container stands ready.
+//!
+//! # Why it is so
+//!
+//! * **The exec is armed before the code comes.** An exec of python by the Engine takes 58 ms and each archive call
+//!   42–60 ms on two cores; a message on an open exec stream takes a fraction of a millisecond. So one exec, the
+//!   agent's bridge, is opened when the container starts and kept.
+//! * **PID 1 decides, the bridge only carries.** Code can kill every process of its user but PID 1, so the state is
+//!   there. A killed bridge is replaced and the streams go on where they were: nothing is lost or repeated.
+//! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
+//!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
+//!   program's mode (0111) keeps its memory closed.
+//! * **`/data` is a tmpfs volume**: a hard quota of bytes and inodes on every file system, and quick. It dies with
+//!   the container; hence the store is the truth and the container a cache. It is memory: the container's limit
+//!   is the program's plus what these file systems may take.
+//! * **A UID for each container**, because pipes, inotify and queues are limited per user, across containers.
+//! * **Containers are never used twice**: a lease that is dropped is a container that is removed.
+//!
+//! # Invariants
+//!
+//! * A container serves one session in its life. No file, process or environment is seen by another.
+//! * A file that an answer names is on disk, synced.
+//! * When a run's end is said, every process that it started is dead.
+//! * A run is never tried again once its code may have started: what is not known is said to be `lost`.
+//! * Every queue, buffer, body, frame and wait has a named bound; every Engine call has a deadline.
+//! * What comes out of a container is not trusted: names, sizes, order, exit codes.
+//! * Containers and volumes of another owner are never touched; of this owner's none is left after the end.
+//! * Bad input is refused before anything is touched.
+//!
+//! # Deliberately absent
+//!
+//! * The archive API on the way of a run. It is used for the agent's volume only: at 42–60 ms a call, and with
+//!   answers that can miss data without saying so, it is a tool for bulk and rescue.
+//! * Containers given back to a pool, and reset images of any kind: nobody can show that they are clean.
+//! * Any trust in a container's name: containers are known by id and by our labels.
+//! * HTTP/2, TLS: a reverse proxy's business.
+
 pub mod api;
 pub mod app;
 pub mod config;

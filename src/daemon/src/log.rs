@@ -139,12 +139,14 @@ impl Fields {
         escape(&self.message, &mut line);
         for (name, value) in self.rest {
             let _ = write!(line, " {name}=");
-            match value {
+            match &value {
                 Value::String(text) if text.contains([' ', '"', '=']) || text.is_empty() => {
                     let _ = write!(line, "{text:?}");
                 }
-                Value::String(text) => escape(&text, &mut line),
-                other => drop(write!(line, "{other}")),
+                Value::String(text) => escape(text, &mut line),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    let _ = write!(line, "{value}");
+                }
             }
         }
         line
@@ -173,7 +175,7 @@ mod tests {
         fields.rest.insert("why".into(), json!("two words"));
         fields.rest.insert("ms".into(), json!(3));
         let line = fields.console(layer("paddock::pool::driver"), "INFO", "T");
-        assert_eq!(line, "[POOL] T INFO a\\nb ms=3 path=x\\ny why=\"two words\"");
+        assert_eq!(line, "[POOL] T INFO a\\nb path=x\\ny why=\"two words\" ms=3");
         assert_eq!(layer("paddock::api::mcp"), "MCP");
         assert_eq!(layer("paddock::api::server"), "HTTP");
         assert_eq!(layer("rmcp::service"), "LIB");

@@ -61,12 +61,10 @@ pub(super) async fn read(mut body: Incoming, limit: u64, patience: Duration) -> 
             return Err(BodyError::TooLarge(limit));
         }
         // Most bodies are one frame: those are not copied.
-        if first.is_empty() && all.is_empty() {
+        if got == 0 {
             first = data;
         } else {
-            if all.is_empty() {
-                all.extend_from_slice(&std::mem::take(&mut first));
-            }
+            all.extend_from_slice(&std::mem::take(&mut first));
             all.extend_from_slice(&data);
         }
     }

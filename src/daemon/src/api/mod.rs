@@ -8,7 +8,7 @@
 //!                                                        └ /               page
 //! ```
 //!
-//! Only this module knows HTTP and only [`mcp`] knows JSON-RPC. HTTP/2 is not spoken. It must never let a
+//! Only this module knows HTTP and only `mcp` knows JSON-RPC. HTTP/2 is not spoken. It must never let a
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod body;

@@ -16,6 +16,7 @@ mod env;
 mod error;
 mod flags;
 mod layers;
+mod pool;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub use self::env::{Variable, variables};
 pub use self::error::{ConfigError, Origin, Warning};
 pub use self::flags::Overrides;
 use self::layers::Layers;
+pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub use self::types::{
     Agent, Auth, Config, Engine, Files, Http, Limits, Log, LogFormat, LogLevel, PublicUrl, Sessions,
     Shutdown, Store, Timeouts, Token, WhenFull,

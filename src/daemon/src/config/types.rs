@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::value::Secret;
-use crate::pool::core::PoolSettings;
+use crate::config::PoolSettings;
 
 /// Everything that can be set. Sizes are in bytes.
 #[derive(Debug, Clone)]

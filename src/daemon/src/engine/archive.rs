@@ -5,6 +5,7 @@
 //! changed under them. It must never unpack one, and never send one compressed.
 
 use std::io;
+use std::task::Poll;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::io::StreamReader;
+use tokio_util::sync::CancellationToken;
 
 use super::Engine;
 use super::call::{self, Call, SendBody};
@@ -107,7 +109,7 @@ impl Engine {
 
     /// [`archive_put`](Engine::archive_put) of a stream, sent as it comes and never held whole.
     ///
-    /// An error of the stream ends the request unfinished and comes back as [`EngineError::Upload`]; what was
+    /// The stream is dropped when the call ends, however it ends. An error of the stream ends the request unfinished and comes back as [`EngineError::Upload`]; what was
     /// unpacked until then stays.
     pub async fn archive_put_stream<S, E>(
         &self,
@@ -119,7 +121,16 @@ impl Engine {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        let body = StreamBody::new(tar.map(|piece| piece.map(Frame::data).map_err(Into::into)));
+        // hyper goes on sending after an early refusal; without this an endless stream is pulled for ever.
+        let call_is_over = CancellationToken::new();
+        let mut over = Box::pin(call_is_over.clone().cancelled_owned());
+        let _guard = call_is_over.drop_guard();
+        let mut tar = Box::pin(tar);
+        let pieces = stream::poll_fn(move |cx| match over.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Some(Err("the call is over".into()))),
+            Poll::Pending => tar.poll_next_unpin(cx).map_err(Into::into),
+        });
+        let body = StreamBody::new(pieces.map_ok(Frame::data));
         self.put(id, path, BodyExt::boxed_unsync(body)).await
     }
 

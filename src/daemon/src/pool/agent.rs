@@ -45,7 +45,7 @@ pub enum AgentError {
 ///
 /// # Errors
 /// See [`AgentError`].
-pub async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
+pub(super) async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
     let name = volume_name()?;
     let labels = BTreeMap::from([("app".to_owned(), "paddock-agent".to_owned())]);
     engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name.clone()) }).await?;
@@ -62,7 +62,7 @@ pub async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> R
 ///
 /// # Errors
 /// None that can happen: see [`AgentError::Name`].
-pub fn volume_name() -> Result<VolumeName, AgentError> {
+pub(super) fn volume_name() -> Result<VolumeName, AgentError> {
     Ok(format!("paddock-agent-{}", hex(&Sha256::digest(PROGRAM)[..8])).parse()?)
 }
 

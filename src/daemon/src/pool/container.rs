@@ -29,7 +29,7 @@ pub struct Armed {
 
 /// Why a container did not come up.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(super) enum StartError {
     /// The engine refused or failed a step.
     #[error("{step}: {error}")]
     Engine {
@@ -47,7 +47,7 @@ pub enum StartError {
 
 impl StartError {
     /// The step as the core counts it.
-    pub fn failure(&self) -> StartFailure {
+    pub(super) fn failure(&self) -> StartFailure {
         match self {
             Self::Engine { error: EngineError::Deadline { .. }, .. } => StartFailure::Deadline,
             Self::Engine { failure, .. } => *failure,
@@ -60,7 +60,7 @@ impl StartError {
 ///
 /// # Errors
 /// See [`StartError`]; whatever was made then is still there, for [`destroy`].
-pub async fn start(
+pub(super) async fn start(
     engine: &Engine,
     plan: Plan,
     uid: Uid,
@@ -89,7 +89,7 @@ pub async fn start(
 ///
 /// # Errors
 /// The engine's: something may then still be there.
-pub async fn destroy(
+pub(super) async fn destroy(
     engine: &Engine,
     name: &VolumeName,
     id: Option<&ContainerId>,
@@ -112,7 +112,10 @@ pub async fn destroy(
 ///
 /// # Errors
 /// The engine's, after everything was tried.
-pub async fn remove_leftovers(engine: &Engine, owned: &[String; 2]) -> Result<(usize, usize), EngineError> {
+pub(super) async fn remove_leftovers(
+    engine: &Engine,
+    owned: &[String; 2],
+) -> Result<(usize, usize), EngineError> {
     let mut failed = None;
     let containers = engine.container_list(owned).await?;
     for container in &containers {

@@ -56,7 +56,6 @@ mod member;
 mod message;
 mod plan;
 mod runner;
-mod settings;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -68,8 +67,8 @@ use self::member::{Member, Removal, State};
 pub use self::message::{Action, Event, MemberId, Refusal, RunnerId, StartFailure, Uid, WaiterId};
 pub use self::runner::FAIL_FAST_AFTER;
 use self::runner::Runner;
-pub use self::settings::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub use self::snapshot::{RunnerSnapshot, Snapshot};
+pub use crate::config::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 
 /// The state of one engine's pool, and its rules.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ pub enum ProofError {
 ///
 /// # Errors
 /// See [`ProofError`]; the daemon must not serve then.
-pub async fn prove(
+pub(super) async fn prove(
     engine: &Engine,
     blueprint: &Blueprint,
     runner: &Arc<Runner>,
@@ -162,7 +162,8 @@ mod tests {
     #[test]
     fn each_weakness_is_found_and_named() {
         assert_eq!(judge(&good(), &bounds(), Uid(20_000)), Vec::<String>::new());
-        let spoil: [(&str, fn(&mut Facts)); 14] = [
+        type Spoil = fn(&mut Facts);
+        let spoil: [(&str, Spoil); 14] = [
             ("UID", |f| f.uids[1] = 0),
             ("GID", |f| f.gids = [0; 3]),
             ("groups", |f| f.groups.push(0)),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
 /// The label that makes an image a runner.
-pub const LABEL: &str = "sandbox.runner=true";
+pub(super) const LABEL: &str = "sandbox.runner=true";
 const LANGUAGE: &str = "sandbox.language";
 const LIBRARIES: &str = "sandbox.libraries";
 const STDIN: &str = "sandbox.stdin";
@@ -40,7 +40,7 @@ pub struct Runner {
 
 /// All runners of an engine, and what is to be said about those left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub(super) struct Found {
     /// By language.
     pub runners: BTreeMap<String, Runner>,
     /// One sentence each.
@@ -51,7 +51,7 @@ pub struct Found {
 ///
 /// # Errors
 /// The engine's. An image that is chosen but missing is a warning: it may appear later.
-pub async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> Result<Found, EngineError> {
+pub(super) async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> Result<Found, EngineError> {
     let mut found = Found::default();
     let mut candidates: BTreeMap<String, Vec<ImageDetail>> = BTreeMap::new();
     for summary in engine.image_list(&[LABEL.to_owned()]).await? {

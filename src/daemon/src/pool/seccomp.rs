@@ -65,7 +65,7 @@ const INT: u64 = 0xFFFF_FFFF;
 const ENOSYS: u32 = 38;
 
 /// The profile as the Engine wants it.
-pub fn profile() -> String {
+pub(super) fn profile() -> String {
     let plain: Vec<&str> =
         [FILES, MEMORY, PROCESSES, REST, SOCKETS].iter().flat_map(|group| group.split_whitespace()).collect();
     let mut rules = vec![json!({ "names": plain, "action": "SCMP_ACT_ALLOW" })];

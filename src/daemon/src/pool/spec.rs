@@ -18,9 +18,9 @@ use crate::engine::{
 use crate::id::hex;
 
 /// The label that every container and volume of every paddock daemon carries.
-pub const APP: &str = "app=paddock";
+pub(super) const APP: &str = "app=paddock";
 /// The label that says whose it is: the random id of a store.
-pub const OWNER: &str = "paddock.owner";
+pub(super) const OWNER: &str = "paddock.owner";
 const NAME: &str = "paddock.name";
 const RUNNER: &str = "paddock.runner";
 const SPEC: &str = "paddock.spec";
@@ -103,7 +103,7 @@ impl Bounds {
 
 /// Everything that is the same for all containers of one daemon.
 #[derive(Debug, Clone)]
-pub struct Blueprint {
+pub(super) struct Blueprint {
     /// The store's owner id.
     pub owner: String,
     /// The volume that holds the agent.
@@ -114,7 +114,7 @@ pub struct Blueprint {
 
 /// One container to be: what to ask of the engine.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Its name; the volume has the same.
     pub name: VolumeName,
     /// Its `/data`.
@@ -125,17 +125,17 @@ pub struct Plan {
 
 impl Blueprint {
     /// Labels that select everything of this owner.
-    pub fn owned(&self) -> [String; 2] {
+    pub(super) fn owned(&self) -> [String; 2] {
         [APP.to_owned(), format!("{OWNER}={}", self.owner)]
     }
 
     /// A label that selects the container of this name, whatever its id.
-    pub fn named(name: &VolumeName) -> String {
+    pub(super) fn named(name: &VolumeName) -> String {
         format!("{NAME}={name}")
     }
 
     /// The plan for a container of `runner` that runs as `uid`, under a name never used before.
-    pub fn plan(&self, runner: &Runner, uid: Uid) -> Option<Plan> {
+    pub(super) fn plan(&self, runner: &Runner, uid: Uid) -> Option<Plan> {
         let owner = self.owner.get(..8).unwrap_or(&self.owner);
         let name: VolumeName =
             format!("paddock-{owner}-{}-{}", uid.0, crate::id::random_hex::<4>()).parse().ok()?;
@@ -156,7 +156,7 @@ impl Blueprint {
     }
 
     /// The same text for two containers that differ in nothing but name and UID.
-    pub fn hash(&self, runner: &Runner) -> String {
+    pub(super) fn hash(&self, runner: &Runner) -> String {
         let name: Result<VolumeName, _> = "any".parse();
         let text = name.map(|name| {
             let mut spec = self.container_without_hash(runner, Uid(0), &name);

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A file is written to `tmp`, synced, renamed, and its directory synced, before anyone is told that it is
-//! saved. It must never follow a symbolic link, never make one, and never use a name that is no [`RelPath`].
+//! saved. It must never follow a symbolic link, never make one, and never use a name that is no [`RelPath`](paddock_proto::RelPath).
 
 mod batch;
 mod manifest;
@@ -67,9 +67,9 @@ pub enum StoreError {
 
 impl StoreError {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(what.into()),
-            _ => Self::Io { what: what.into(), source },
+        move |source| {
+            let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            if full { Self::Full(what.into()) } else { Self::Io { what: what.into(), source } }
         }
     }
 }

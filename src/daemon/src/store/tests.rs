@@ -75,7 +75,7 @@ async fn sessions_and_owners_do_not_see_each_other() {
         save(&space, &[("n", n.to_string().as_bytes())]).await;
     }
     for (n, id) in ids.iter().enumerate() {
-        assert_eq!(content(&*store.space("default", id).await.unwrap(), "n"), n.to_string());
+        assert_eq!(content(&store.space("default", id).await.unwrap(), "n"), n.to_string());
         assert_eq!(store.space("other", id).await.unwrap().manifest().files().count(), 0);
     }
     // the length in front keeps ("ab", "c") and ("a", "bc") apart

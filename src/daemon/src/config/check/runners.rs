@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Check;
 use crate::config::error::ConfigError;
 use crate::config::raw::RawPool;
-use crate::pool::core::{Backoff, PoolSettings, RawPoolSettings};
+use crate::config::{Backoff, PoolSettings, RawPoolSettings};
 
 /// The pause between attempts: short enough for an engine that hiccups, long enough not to beat on a broken
 /// image.

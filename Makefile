@@ -1,0 +1,38 @@
+# `make` alone says what there is.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: help run test check e2e bench setup images clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: images ## set the host up, build, start the daemon, and show it at work; Ctrl-C stops it
+	cargo build --release
+	deploy/first-run
+
+test: images ## every test: the runner images' promises, then the workspace's against a real engine
+	runner-images/check
+	cargo test --workspace
+
+check: ## formatting, clippy and rustdoc, warnings refused
+	cargo fmt --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
+
+e2e: images ## only the tests that drive the daemon as its clients do
+	cargo test --package paddock-daemon --test '*'
+
+bench: images ## how long things take, against a real engine
+	cargo bench --bench paddock
+
+setup: ## what the host needs, a Docker Engine included, installed or started if missing
+	deploy/setup
+
+images: setup ## the runner images, those that are missing or have changed
+	deploy/images
+
+clean: ## remove what building and running left in this folder; the images stay
+	cargo clean
+	rm -rf run/first-run run/store run/build-*.log

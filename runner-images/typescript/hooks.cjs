@@ -1,0 +1,139 @@
+'use strict';
+// Preloaded into node (`node --require hooks.cjs /tmp/run.<pid>/main.ts`): makes node run TypeScript, all of it.
+//
+// The user's code is stored under /tmp but runs under the name /data/main.ts: so `./helper`, __dirname and
+// import.meta.url mean the folder where the user's files are, and a stack trace says main.ts.
+// Types are taken off, never checked. Modules keep the kind they were written as: what has import, export or a
+// top-level await is an ES module, all else CommonJS; ES modules are given require, __dirname and the like as well.
+// Nothing of /data is read before the user's own code asks for it: swc comes by its absolute path.
+
+const fs = require('node:fs');
+const Module = require('node:module');
+const path = require('node:path');
+const vm = require('node:vm');
+const { isMainThread } = require('node:worker_threads');
+const { fileURLToPath, pathToFileURL } = require('node:url');
+
+const DATA = '/data';
+const TYPESCRIPT = /\.[cm]?tsx?$/;
+// What may be left out of, or stand in place of, the end of a relative import.
+const ENDINGS = ['.ts', '.tsx', '.mts', '.cts', '.js', '.mjs', '.cjs', '.json', '/index.ts', '/index.tsx', '/index.js'];
+const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'], '.jsx': ['.tsx'] };
+const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
+
+let swc; // 10 ms, so not before it is needed
+let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
+let main = path.join(DATA, 'main.ts');
+
+if (stored === undefined && isMainThread && /^\/tmp\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
+  stored = process.env.SANDBOX_MAIN = process.argv[1];
+  process.chdir(DATA); // not before: node reads the package.json of the folder that it starts in
+}
+if (stored !== undefined) {
+  if (fs.existsSync(main)) main = path.join(DATA, 'main.run.ts'); // the user's own main.ts keeps its name
+  if (process.argv[1] === stored) process.argv[1] = main;
+}
+const mainUrl = pathToFileURL(main).href;
+const storedUrl = stored === undefined ? undefined : pathToFileURL(stored).href;
+
+const isFile = (name) => fs.statSync(name, { throwIfNoEntry: false })?.isFile() === true;
+
+/** The file that a relative specifier without, or with another, ending means; undefined if there is none. */
+function probe(wanted) {
+  if (wanted === main || isFile(wanted)) return wanted;
+  const written = path.extname(wanted);
+  for (const ending of WRITTEN_AS[written] ?? []) {
+    const other = wanted.slice(0, -written.length) + ending;
+    if (isFile(other)) return other;
+  }
+  return ENDINGS.map((ending) => wanted + ending).find(isFile);
+}
+
+/** TypeScript in, JavaScript with its source map inside out. Code that is no TypeScript may still be JavaScript. */
+function transpile(source, file) {
+  swc ??= require('/node_modules/@swc/core/binding.js');
+  const jsx = /x$/.test(file);
+  const transform = (parser) =>
+    swc.transformSync(source, false, Buffer.from(JSON.stringify({
+      filename: file, sourceFileName: file, sourceMaps: 'inline', inlineSourcesContent: true,
+      swcrc: false, configFile: false, isModule: 'unknown',
+      jsc: {
+        parser, target: 'esnext',
+        transform: { legacyDecorator: true, decoratorMetadata: true },
+        experimental: { keepImportAttributes: true },
+      },
+    }))).code;
+  try {
+    return transform({ syntax: 'typescript', tsx: jsx, decorators: true, dts: false });
+  } catch (error) {
+    try {
+      return transform({ syntax: 'ecmascript', jsx: true, decorators: true, allowReturnOutsideFunction: true });
+    } catch {
+      const plain = new SyntaxError(String(error.message).replace(/\x1b\[[\d;]*m/g, '').replace(/\n\s*Caused by:[^]*/, ''));
+      plain.stack = `SyntaxError: ${plain.message}`;
+      throw plain;
+    }
+  }
+}
+
+/** The code has been parsed, so what is no CommonJS is an ES module: node decides in much the same way. */
+function kind(code, file) {
+  if (/\.mtsx?$/.test(file)) return 'module';
+  if (/\.ctsx?$/.test(file)) return 'commonjs';
+  try {
+    vm.compileFunction(code, WRAPPER, { filename: file });
+    return 'commonjs';
+  } catch {
+    return 'module';
+  }
+}
+
+/** ES modules have no require, __dirname and so on; models mix them all the same. Only what is mentioned is made. */
+function lendCommonJs(source) {
+  let module;
+  const lent = {
+    require: () => Object.assign(Module.createRequire(main), { main: lent.module() }),
+    module: () => (module ??= Object.assign(new Module(main), { filename: main, loaded: false })),
+    exports: () => lent.module().exports,
+    __filename: () => main,
+    __dirname: () => DATA,
+  };
+  for (const [name, make] of Object.entries(lent)) {
+    if (Object.hasOwn(globalThis, name) || !new RegExp(`\\b${name}\\b`).test(source)) continue;
+    Object.defineProperty(globalThis, name, { value: make(), writable: true, configurable: true, enumerable: false });
+  }
+}
+
+Module.registerHooks({
+  resolve(specifier, context, next) {
+    if (stored !== undefined && (specifier === stored || specifier === storedUrl || specifier === main || specifier === mainUrl)) {
+      return { url: mainUrl, shortCircuit: true };
+    }
+    if (/^(\.{0,2}\/|\.\.?$|file:)/.test(specifier) && !context.parentURL?.includes('/node_modules/')) {
+      const base = context.parentURL?.startsWith('file:') ? context.parentURL : mainUrl;
+      const url = new URL(specifier, base);
+      const found = probe(fileURLToPath(url));
+      if (found !== undefined) return { url: pathToFileURL(found).href + url.search, shortCircuit: true };
+    }
+    return next(specifier, context);
+  },
+  load(url, context, next) {
+    if (!url.startsWith('file:') || url.includes('/node_modules/')) return next(url, context);
+    const file = fileURLToPath(url);
+    const isMain = stored !== undefined && file === main;
+    if (file.endsWith('.json')) return next(url, { ...context, importAttributes: { type: 'json' } }); // as tsc takes it
+    if (!isMain && !TYPESCRIPT.test(file)) return next(url, context);
+    const source = fs.readFileSync(isMain ? stored : file, 'utf8');
+    let code;
+    try {
+      code = transpile(source, file);
+    } catch (error) {
+      if (!isMain || !isMainThread) throw error;
+      fs.writeSync(2, `${error.stack}\n`); // without node's own frames about where it was thrown
+      process.exit(1);
+    }
+    const format = kind(code, file);
+    if (format === 'module') lendCommonJs(source);
+    return { format, source: code, shortCircuit: true };
+  },
+});
