@@ -6,9 +6,27 @@
 
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
 
+#[path = "e2e/client.rs"]
+mod client;
+#[path = "e2e/data.rs"]
+mod data;
+#[path = "e2e/ending.rs"]
+mod ending;
+#[path = "e2e/engine_gone.rs"]
+mod engine_gone;
+#[path = "e2e/guard.rs"]
+mod guard;
+#[path = "e2e/isolation.rs"]
+mod isolation;
+#[path = "e2e/links.rs"]
+mod links;
 #[path = "e2e/mcp.rs"]
 mod mcp;
+#[path = "e2e/pool.rs"]
+mod pool;
 #[path = "e2e/run.rs"]
 mod run;
 #[path = "support/mod.rs"]
 mod support;
+#[path = "e2e/upload.rs"]
+mod upload;

@@ -234,8 +234,18 @@ impl Daemon {
     }
 
     /// Ends it as a service manager does: it must end well and leave nothing on the engine.
-    pub(crate) async fn stop(mut self) -> Log {
+    pub(crate) async fn stop(self) -> Log {
         let view = self.view().await;
+        self.stop_and_look(view).await
+    }
+
+    /// The same for one on another engine.
+    pub(crate) async fn stop_on(self, host: &str) -> Log {
+        let view = View::on(&host.parse().expect("a host"), &self.store.owner()).await;
+        self.stop_and_look(view).await
+    }
+
+    async fn stop_and_look(mut self, view: View) -> Log {
         self.process.signal(Signal::TERM);
         self.log.end(END).await;
         let status = self.process.wait();

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use paddock::engine::{
-    ContainerAction, ContainerId, ContainerSummary, Engine, EngineHost, EngineLimits, EventFilter, Events,
-    Followed, Occurrence, Signal, Volume,
+    ContainerAction, ContainerId, ContainerStatus, ContainerSummary, Engine, EngineHost, EngineLimits,
+    EventFilter, Events, ExecSpec, Followed, Occurrence, Signal, Volume,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use super::within;
 
@@ -53,6 +55,14 @@ impl View {
         found.into_iter().next().expect("one").id
     }
 
+    /// The one container that runs this language and has not ended.
+    pub(crate) async fn running(&self, language: &str) -> ContainerId {
+        let mut found = self.containers_for(language).await;
+        found.retain(|container| container.state == ContainerStatus::Running);
+        assert_eq!(found.len(), 1, "containers for {language}: {found:?}");
+        found.remove(0).id
+    }
+
     pub(crate) async fn volumes(&self) -> Vec<Volume> {
         self.engine.volume_list(&self.labels).await.expect("volumes")
     }
@@ -67,6 +77,39 @@ impl View {
 
     pub(crate) async fn kill(&self, id: &ContainerId) {
         self.engine.container_kill(id, Signal::Kill).await.expect("kill");
+    }
+
+    /// What a program says that is run inside by hand.
+    pub(crate) async fn exec(&self, id: &ContainerId, cmd: &[&str]) -> String {
+        let cmd = cmd.iter().map(|word| (*word).to_owned()).collect();
+        let spec = ExecSpec { cmd, ..ExecSpec::default() };
+        let exec = self.engine.exec_create(id, &spec).await.expect("an exec");
+        let mut stream = self.engine.exec_start(&exec).await.expect("a stream");
+        let mut said = Vec::new();
+        while let Some(chunk) = stream.chunk().await.expect("a whole stream") {
+            said.extend(chunk.bytes);
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// All that the engine tells of a container, as it comes.
+    pub(crate) async fn inspect(&self, id: &ContainerId) -> String {
+        self.ask(&format!("GET /containers/{id}/json"), "").await
+    }
+
+    /// A request of its own, for what the daemon's client cannot do.
+    pub(crate) async fn ask(&self, what: &str, body: &str) -> String {
+        let host = self.engine.host().to_string();
+        let path = host.strip_prefix("unix://").expect("these tests need the engine at a Unix socket");
+        let mut socket = UnixStream::connect(path).await.expect("the engine's socket");
+        let length = body.len();
+        let text = format!(
+            "{what} HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        socket.write_all(text.as_bytes()).await.expect("written");
+        let mut answer = Vec::new();
+        within(super::PATIENCE, what, socket.read_to_end(&mut answer)).await.expect("an answer");
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     /// Follows what happens to this owner's containers from now on.

@@ -66,10 +66,16 @@ impl Request {
     /// Sends it and takes the whole answer.
     pub(crate) async fn send(self) -> Answer {
         let what = format!("an answer to {} {}", self.method, self.path);
-        within(PATIENCE * 2, &what, self.exchange()).await
+        within(PATIENCE * 2, &what, self.exchange()).await.expect("an answer")
     }
 
-    async fn exchange(self) -> Answer {
+    /// Sends it; `None` if the connection ended without an answer.
+    pub(crate) async fn try_send(self) -> Option<Answer> {
+        let what = format!("an end of {} {}", self.method, self.path);
+        within(PATIENCE * 2, &what, self.exchange()).await.ok()
+    }
+
+    async fn exchange(self) -> Result<Answer, hyper::Error> {
         let socket = TcpStream::connect(self.addr).await.expect("a connection to the daemon");
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.expect("HTTP");
@@ -82,12 +88,12 @@ impl Request {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(self.body)).expect("a request");
-        let response = sender.send_request(request).await.expect("an answer");
+        let response = sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
-        let body = body.collect().await.expect("a whole body").to_bytes();
+        let body = body.collect().await?.to_bytes();
         drop(sender);
         driving.abort();
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 }
 

@@ -67,6 +67,18 @@ impl Log {
         line.unwrap_or_else(|| panic!("the daemon ended and never said {what:?}:\n{}", self.text()))
     }
 
+    /// The mark behind the line that [`Log::line_since`] gives.
+    pub(crate) async fn mark_behind(&self, mark: usize, what: &str) -> usize {
+        self.line_since(mark, what).await;
+        let lines = self.lines.lock().expect("no panic");
+        lines
+            .iter()
+            .enumerate()
+            .skip(mark)
+            .find(|(_, line)| line.contains(what))
+            .map_or(mark, |(at, _)| at + 1)
+    }
+
     async fn line_after(&self, mark: usize, what: &str, patience: Duration) -> Option<String> {
         let mut news = self.news.clone();
         let wait = async {

@@ -9,16 +9,17 @@ mod daemon;
 mod engine;
 mod http;
 mod log;
+mod private;
 mod store;
 
 use std::time::Duration;
 
 pub(crate) use answer::Ran;
 pub(crate) use call::{Call, Session};
-pub(crate) use daemon::{Daemon, Setup};
-pub(crate) use engine::{View, host};
+pub(crate) use daemon::{Daemon, TOKEN};
 pub(crate) use http::{Answer, Request, events};
 pub(crate) use log::Log;
+pub(crate) use private::PrivateEngine;
 pub(crate) use store::Store;
 
 /// How long anything may take that has no bound of its own: far more than it ever does.

@@ -4,7 +4,7 @@
 //! compares, sends what differs, and moves the base only when the daemon says that it is saved.
 //!
 //! Kernel times tick in steps, so a file written and rewritten within one step can look unchanged. A stamp
-//! younger than [`RACY_NS`] when it was taken carries a hash of the content, compared the next time.
+//! younger than `RACY_NS` when it was taken carries a hash of the content, compared the next time.
 //!
 //! It must never report a file as whole that changed while it was read.
 
@@ -22,9 +22,6 @@ use crate::container::Container;
 use crate::files;
 use crate::link::Stream;
 use crate::stamp::{Base, Stamp};
-
-/// Twice the coarsest kernel tick (10 ms).
-const RACY_NS: i64 = 20_000_000;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -45,10 +42,15 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         stream.event(&Event::Removed(path.clone())).await;
     }
     for (path, mut stamp) in walk.found {
-        let racy = stamp.ctime_ns > walked_at - RACY_NS;
         let unchanged = match base.get(&path) {
             Some(old) if old.same_but_hash(&stamp) => match old.hash {
-                Some(hash) => hash_of(&path) == Some(hash),
+                Some(hash) => match hash_of(&path) {
+                    Some((now, ctime_ns)) if now == hash => {
+                        stamp.settle(hash, ctime_ns, walked_at);
+                        true
+                    }
+                    _ => false,
+                },
                 None => true,
             },
             _ => false,
@@ -59,10 +61,10 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         }
         stream.event(&Event::Changed(stamp.entry(&path))).await;
         if let EntryKind::File(size) = stamp.kind {
-            let hash = send_file(stream, &path, size).await;
-            stream.event(&Event::FileEnd { whole: hash.is_some() }).await;
-            let Some(hash) = hash else { continue };
-            stamp.hash = racy.then_some(hash);
+            let sent = send_file(stream, &path, size).await;
+            stream.event(&Event::FileEnd { whole: sent.is_some() }).await;
+            let Some((hash, ctime_ns)) = sent else { continue };
+            stamp.settle(hash, ctime_ns, walked_at);
         }
         next.insert(path, stamp);
     }
@@ -81,8 +83,8 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     container.base.replace(if committed { next } else { base });
 }
 
-/// Sends the content; its hash if it was of one piece.
-async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
+/// Sends the content; its hash and its time of change if it was of one piece.
+async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let before = Stamp::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
@@ -100,16 +102,18 @@ async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
         stream.data(Channel::File, piece.freeze()).await;
     }
     let after = Stamp::of(&fs::fstat(&file).ok()?)?;
-    (after.same_but_hash(&before) && after.kind == EntryKind::File(size)).then(|| hash.digest())
+    (after.same_but_hash(&before) && after.kind == EntryKind::File(size))
+        .then(|| (hash.digest(), after.ctime_ns))
 }
 
-fn hash_of(path: &RelPath) -> Option<u64> {
+/// Of the content, and the time of change.
+fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; CHUNK];
     loop {
         match file.read(&mut buffer).ok()? {
-            0 => return Some(hash.digest()),
+            0 => return Some((hash.digest(), Stamp::of(&fs::fstat(&file).ok()?)?.ctime_ns)),
             n => hash.update(&buffer[..n]),
         }
     }

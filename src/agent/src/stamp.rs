@@ -8,6 +8,9 @@ use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use rustix::fs::{FileType, Stat};
 
+/// Twice the coarsest kernel tick (10 ms).
+const RACY_NS: i64 = 20_000_000;
+
 /// What an entry looked like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp {
@@ -50,6 +53,13 @@ impl Stamp {
 
     pub(crate) fn same_but_hash(&self, other: &Self) -> bool {
         Self { hash: None, ..self.clone() } == Self { hash: None, ..other.clone() }
+    }
+
+    /// The content was read: its hash, and its time of change then. Opening a file that is closed to its owner
+    /// touches that time.
+    pub(crate) fn settle(&mut self, hash: u64, ctime_ns: i64, walked_at: i64) {
+        self.ctime_ns = ctime_ns;
+        self.hash = (ctime_ns > walked_at - RACY_NS).then_some(hash);
     }
 
     pub(crate) fn entry(&self, path: &RelPath) -> Entry {

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode, request};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -37,6 +38,8 @@ use crate::tools::{CallError, Caller, Tools};
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 const SESSION: &str = "mcp-session-id";
+/// The POST of newer revisions that is kept open to listen, as JSON.
+const LISTEN: &str = "\"subscriptions/listen\"";
 
 /// An MCP session that nothing was heard of for this long is forgotten.
 const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
@@ -47,15 +50,17 @@ type Service = StreamableHttpService<Handler, LocalSessionManager>;
 pub(super) struct Mcp {
     /// By owner: with sessions, and without.
     services: HashMap<String, (Service, Service)>,
+    stop_streams: CancellationToken,
 }
 
 impl Mcp {
-    /// `stop` ends every stream.
+    /// `stop_streams` ends the streams that only listen, `stop_calls` every call.
     pub(super) fn new(
         tools: &Arc<Tools>,
         owners: &[String],
         max_body: u64,
-        stop: &CancellationToken,
+        stop_streams: &CancellationToken,
+        stop_calls: &CancellationToken,
     ) -> Self {
         let pair = |owner: &String| {
             let service = |with_sessions: bool| {
@@ -73,12 +78,12 @@ impl Mcp {
                     .with_legacy_session_mode(with_sessions)
                     .with_json_response(!with_sessions)
                     .with_max_request_body_bytes(usize::try_from(max_body).unwrap_or(usize::MAX))
-                    .with_cancellation_token(stop.child_token());
+                    .with_cancellation_token(stop_calls.child_token());
                 StreamableHttpService::new(make, Arc::new(manager), config)
             };
             (owner.clone(), (service(true), service(false)))
         };
-        Self { services: owners.iter().map(pair).collect() }
+        Self { services: owners.iter().map(pair).collect(), stop_streams: stop_streams.clone() }
     }
 
     /// Answers one request whose body was read.
@@ -86,11 +91,16 @@ impl Mcp {
         let Some((full, bare)) = self.services.get(owner) else {
             return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
         };
+        let mut listens = false;
         let service = match parts.method {
-            Method::GET | Method::DELETE => full,
+            Method::GET | Method::DELETE => {
+                listens = true;
+                full
+            }
             Method::POST => {
-                if let Err(refused) = check(&parts.headers, &body) {
-                    return *refused;
+                match check(&parts.headers, &body) {
+                    Ok(method) => listens = method == Some(LISTEN),
+                    Err(refused) => return *refused,
                 }
                 let is_bare = !accepts_events(&parts.headers) && !parts.headers.contains_key(SESSION);
                 // Clients name one type, none, or `*/*`; the SDK wants to see both.
@@ -106,7 +116,14 @@ impl Mcp {
             }
         };
         let response = service.handle(Request::from_parts(parts, Full::new(body))).await;
-        response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+        response.map(|body| {
+            let body = body.map_err(|never| match never {});
+            if !listens {
+                return body.boxed_unsync();
+            }
+            let stop = self.stop_streams.clone().cancelled_owned();
+            StreamBody::new(BodyStream::new(body).take_until(stop)).boxed_unsync()
+        })
     }
 }
 
@@ -130,8 +147,8 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// What the SDK would answer otherwise than JSON-RPC says.
-fn check(headers: &HeaderMap, body: &[u8]) -> Result<(), Box<Answer>> {
+/// What the SDK would answer otherwise than JSON-RPC says; the method as it stands in the body.
+fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'a str>, Box<Answer>> {
     let essence =
         headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|v| v.split(';').next());
     if !essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
@@ -142,7 +159,7 @@ fn check(headers: &HeaderMap, body: &[u8]) -> Result<(), Box<Answer>> {
         let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
         Box::new(answer(StatusCode::BAD_REQUEST, &error))
     };
-    let envelope: Envelope<'_> = match serde_json::from_slice(body) {
+    let envelope: Envelope<'a> = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
         Err(error) if error.is_data() => {
             return Err(refuse(-32600, "a request is one JSON object; batches are not taken".to_owned()));
@@ -156,7 +173,7 @@ fn check(headers: &HeaderMap, body: &[u8]) -> Result<(), Box<Answer>> {
     if !named && envelope.result.is_none() && envelope.error.is_none() {
         return Err(refuse(-32600, "`method` must be a text such as \"tools/call\"".to_owned()));
     }
-    Ok(())
+    Ok(envelope.method.map(RawValue::get))
 }
 
 /// The tools as the SDK wants them.

@@ -58,7 +58,10 @@ pub struct Server {
     tools: Arc<Tools>,
     store: Arc<Store>,
     mcp: Mcp,
+    /// Ends streams that only listen.
     stop_streams: CancellationToken,
+    /// Ends calls.
+    stop_calls: CancellationToken,
 }
 
 impl Server {
@@ -69,9 +72,9 @@ impl Server {
         owners.push(crate::sign::DEFAULT_OWNER.to_owned());
         owners.sort();
         owners.dedup();
-        let stop_streams = CancellationToken::new();
-        let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams);
-        Arc::new(Self { config, guard, tools, store, mcp, stop_streams })
+        let (stop_streams, stop_calls) = (CancellationToken::new(), CancellationToken::new());
+        let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams, &stop_calls);
+        Arc::new(Self { config, guard, tools, store, mcp, stop_streams, stop_calls })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -107,9 +110,12 @@ impl Server {
         connections.close();
         if tokio::time::timeout(drain, connections.wait()).await.is_err() {
             info!(left = connections.len(), "requests are broken off: they took longer than shutdown.drain");
+            self.stop_calls.cancel();
             abort.cancel();
             connections.wait().await;
         }
+        // Calls of MCP sessions may go on without a connection.
+        self.stop_calls.cancel();
     }
 
     async fn connection(

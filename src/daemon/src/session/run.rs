@@ -209,6 +209,7 @@ impl Sessions {
             leases.insert(request.language.clone(), Leased { lease, known: Known::default() });
         }
         let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
+        leased.lease.link.ready().await?;
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
         let spec = RunSpec {
