@@ -214,6 +214,8 @@ async fn execute(
 async fn sweep(container: &Container) -> (u32, u32) {
     let begun = Instant::now();
     let mut seen = std::collections::BTreeSet::new();
+    // The code may have stopped the bridge, which nobody here is the parent of.
+    spawn::wake_all();
     loop {
         let strays = container.reaper.strays();
         if strays.is_empty() || begun.elapsed() > SWEEP_PATIENCE {
@@ -256,6 +258,7 @@ impl Running {
         }
         self.limit = Some(why);
         self.give_up = Some(Instant::now() + JOB_PATIENCE);
+        spawn::wake_all();
         if let Some(main) = self.main {
             // Its job may be dead or stopped already: all of its tree at once.
             let mut all = tree::descendants(self.job);

@@ -233,9 +233,25 @@ fn wait(flags: i32, used: &mut Used) -> Option<(i32, i32)> {
     }
 }
 
-/// Reaps one dead child of PID 1, if there is one.
+/// Reaps one dead child of PID 1, if there is one. A child that was stopped goes on at once: a job has work to do,
+/// whatever the code that it watches thinks of it.
 pub(crate) fn reap_one() -> Option<i32> {
-    wait(libc::WNOHANG, &mut Used::default()).map(|(pid, _)| pid).filter(|pid| *pid > 0)
+    loop {
+        match wait(libc::WNOHANG | libc::WUNTRACED, &mut Used::default()) {
+            Some((pid, status)) if pid > 0 && libc::WIFSTOPPED(status) => {
+                // SAFETY: a plain system call.
+                unsafe { libc::kill(pid, libc::SIGCONT) };
+            }
+            Some((pid, _)) if pid > 0 => return Some(pid),
+            Some(_) | None => return None,
+        }
+    }
+}
+
+/// Lets every process of the container go on that someone has stopped, the bridge among them.
+pub(crate) fn wake_all() {
+    // SAFETY: a plain system call; from PID 1 it reaches every process but PID 1.
+    unsafe { libc::kill(-1, libc::SIGCONT) };
 }
 
 /// A process that does one thing and exits; true if it exited with 0. For probing what a system call does.

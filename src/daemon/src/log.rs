@@ -175,7 +175,7 @@ mod tests {
         fields.rest.insert("why".into(), json!("two words"));
         fields.rest.insert("ms".into(), json!(3));
         let line = fields.console(layer("paddock::pool::driver"), "INFO", "T");
-        assert_eq!(line, "[POOL] T INFO a\\nb ms=3 path=x\\ny why=\"two words\"");
+        assert_eq!(line, "[POOL] T INFO a\\nb path=x\\ny why=\"two words\" ms=3");
         assert_eq!(layer("paddock::api::mcp"), "MCP");
         assert_eq!(layer("paddock::api::server"), "HTTP");
         assert_eq!(layer("rmcp::service"), "LIB");

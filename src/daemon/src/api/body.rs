@@ -61,16 +61,11 @@ pub(super) async fn read(mut body: Incoming, limit: u64, patience: Duration) -> 
             return Err(BodyError::TooLarge(limit));
         }
         // Most bodies are one frame: those are not copied.
-        if first.is_empty() {
+        if got == 0 {
             first = data;
         } else {
-            if all.is_empty() {
-                all.extend_from_slice(&first);
-            }
+            all.extend_from_slice(&std::mem::take(&mut first));
             all.extend_from_slice(&data);
-        }
-        if !all.is_empty() {
-            first = Bytes::new();
         }
     }
     Ok(if all.is_empty() { first } else { all.freeze() })

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use paddock_proto::limits::AGENT_PROGRAM;
 
-use super::{Carrier, Dial};
-use crate::engine::{ContainerId, Engine, ExecSpec};
+use super::{Carrier, Dial, DialError};
+use crate::engine::{ContainerId, Engine, EngineError, ExecSpec};
 
 /// Dials the agent of one container.
 pub struct Bridge {
@@ -17,15 +17,22 @@ pub struct Bridge {
 }
 
 impl Dial for Bridge {
-    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, String>> + Send + '_>> {
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
         Box::pin(async {
             let cmd = vec![AGENT_PROGRAM.to_owned(), "bridge".to_owned()];
             let spec = ExecSpec { cmd, stdin: true, ..ExecSpec::default() };
-            let exec = self.engine.exec_create(&self.container, &spec).await.map_err(|e| e.to_string())?;
-            let hijacked = self.engine.exec_start(&exec).await.map_err(|e| e.to_string())?;
+            let exec = self.engine.exec_create(&self.container, &spec).await.map_err(failed)?;
+            let hijacked = self.engine.exec_start(&exec).await.map_err(failed)?;
             let (from, to) = hijacked.into_split();
             let carrier: Carrier = (Box::new(from), Box::new(to));
             Ok(carrier)
         })
     }
+}
+
+/// A container that is missing, or does not run, will not come back: nobody restarts ours.
+fn failed(error: EngineError) -> DialError {
+    let gone = error.is_not_found() || error.is_conflict();
+    let text = error.to_string();
+    if gone { DialError::Gone(text) } else { DialError::Failed(text) }
 }

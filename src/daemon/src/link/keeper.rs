@@ -10,7 +10,7 @@ use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::{Carrier, DIAL_WITHIN, Dial, LinkError, REDIAL_FOR, Shared, Terms};
+use super::{Carrier, DIAL_WITHIN, Dial, DialError, LinkError, REDIAL_FOR, Shared, Terms};
 
 /// Bytes given to the carrier at a time.
 const BATCH: usize = 64 * 1024;
@@ -47,7 +47,7 @@ impl Keeper {
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
     pub(super) async fn start(self, stop: CancellationToken) -> Result<bool, LinkError> {
-        let (carrier, rest, ran) = self.connect().await?;
+        let (carrier, rest, ran) = self.connect().await.map_err(|(error, _)| error)?;
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => self.shared.lose(LinkError::Closed),
@@ -64,23 +64,35 @@ impl Keeper {
             }
             let broke = Instant::now();
             (carrier, rest) = loop {
+                if let Some(fault) = self.shared.fault() {
+                    return fault;
+                }
                 match self.connect().await {
                     Ok((carrier, rest, _)) => break (carrier, rest),
-                    Err(error) if broke.elapsed() > REDIAL_FOR => return error,
+                    Err((error, true)) => return error,
+                    Err((error, false)) if broke.elapsed() > REDIAL_FOR => return error,
                     Err(_) => tokio::time::sleep(REDIAL_PAUSE).await,
                 }
             };
         }
     }
 
-    async fn connect(&self) -> Result<(Carrier, BytesMut, bool), LinkError> {
+    /// A new carrier, what came with its greeting, and whether anything ever ran there; or why not, and whether
+    /// that is final.
+    async fn connect(&self) -> Result<(Carrier, BytesMut, bool), (LinkError, bool)> {
         let attempt = async {
-            let carrier = self.dialer.dial().await.map_err(LinkError::Unreachable)?;
-            self.greet(carrier).await
+            let carrier = self.dialer.dial().await.map_err(|error| {
+                let gone = matches!(error, DialError::Gone(_));
+                (LinkError::Unreachable(error.to_string()), gone)
+            })?;
+            self.greet(carrier).await.map_err(|error| {
+                let gone = matches!(error, LinkError::Protocol(_));
+                (error, gone)
+            })
         };
         match tokio::time::timeout(DIAL_WITHIN, attempt).await {
             Ok(result) => result,
-            Err(_) => Err(LinkError::Silent(DIAL_WITHIN)),
+            Err(_) => Err((LinkError::Silent(DIAL_WITHIN), false)),
         }
     }
 
@@ -99,7 +111,8 @@ impl Keeper {
         to.flush().await.map_err(gone)?;
         let mut input = BytesMut::new();
         let frame = loop {
-            if let Some(frame) = Frame::decode(&mut input)? {
+            // A runtime that cannot exec says so in words, where the greeting is due.
+            if let Some(frame) = Frame::decode(&mut input).map_err(|_| LinkError::Refused)? {
                 break frame;
             }
             if from.read_buf(&mut input).await.map_err(gone)? == 0 {
@@ -109,7 +122,7 @@ impl Keeper {
         if frame.stream != 0 || frame.kind != Kind::Message {
             return Err(LinkError::Refused);
         }
-        let reply: HelloReply = message::decode(&frame.payload)?;
+        let reply: HelloReply = message::decode(&frame.payload).map_err(|_| LinkError::Refused)?;
         if reply.version != VERSION {
             return Err(LinkError::Refused);
         }

@@ -64,10 +64,21 @@ pub enum LinkError {
 /// What carries the bytes: the reading and the writing side.
 pub type Carrier = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
+/// Why there is no new carrier.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DialError {
+    /// The container is not there or does not run: no other attempt can succeed.
+    #[error("{0}")]
+    Gone(String),
+    /// It did not work this time.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Makes carriers to one container. Implemented by [`Bridge`], and by tests that break them.
 pub trait Dial: Send + Sync + 'static {
     /// A new carrier; the one before is dead or about to be abandoned.
-    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, String>> + Send + '_>>;
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>>;
 }
 
 /// What the hello says besides the streams.
@@ -154,6 +165,16 @@ impl Link {
         drop(inner);
         self.shared.transmit.notify_one();
         Ok(Stream::new(id, self.clone(), bell))
+    }
+
+    /// What the link was lost to, if it was.
+    pub fn fault(&self) -> Option<LinkError> {
+        self.shared.fault()
+    }
+
+    /// The container is known to have ended: every stream is told so now, and nothing is dialed any more.
+    pub fn give_up(&self, why: &str) {
+        self.shared.lose(LinkError::Unreachable(why.to_owned()));
     }
 
     /// Resolves when the link is lost for good. Waiting does not keep the link up.

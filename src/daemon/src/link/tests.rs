@@ -18,7 +18,7 @@ struct Fake {
 }
 
 impl Dial for Fake {
-    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, String>> + Send + '_>> {
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
         self.dialed.fetch_add(1, Ordering::Relaxed);
         let (ours, theirs) = tokio::io::duplex(4096);
         tokio::spawn(echo(self.mux.clone(), theirs, self.bytes_per_carrier));
@@ -109,8 +109,8 @@ async fn a_stream_does_not_notice_that_its_carriers_break() {
 struct Never;
 
 impl Dial for Never {
-    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, String>> + Send + '_>> {
-        Box::pin(async { Err("no such container".to_owned()) })
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
+        Box::pin(async { Err(DialError::Failed("no such container".to_owned())) })
     }
 }
 
@@ -124,7 +124,7 @@ async fn an_agent_that_cannot_be_reached_is_said_so() {
 struct Liar;
 
 impl Dial for Liar {
-    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, String>> + Send + '_>> {
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
         Box::pin(async {
             let (ours, mut theirs) = tokio::io::duplex(4096);
             tokio::spawn(async move {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
 use super::container::{self, Armed};
@@ -48,6 +48,8 @@ pub(super) struct Driver {
     pub(super) by_id: HashMap<RunnerId, Arc<Runner>>,
     pub(super) members: HashMap<MemberId, Held>,
     pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, Refusal>>>,
+    /// Removals under way at one time: the engine gets slower with more, not faster.
+    pub(super) removals: Arc<Semaphore>,
     pub(super) next_runner: u32,
     pub(super) closing: bool,
 }
@@ -109,6 +111,9 @@ impl Driver {
                     held.armed.as_ref().is_some_and(|armed| armed.id == id).then_some(*member)
                 });
                 if let Some(member) = member {
+                    if let Some(armed) = self.members.get(&member).and_then(|held| held.armed.as_ref()) {
+                        armed.link.give_up("the container ended");
+                    }
                     self.tell(Event::Died { member });
                 }
             }
@@ -198,7 +203,9 @@ impl Driver {
                 };
                 let (name, armed) = (held.name.clone(), held.armed.clone());
                 let (engine, sender) = (self.engine.clone(), self.sender.clone());
+                let places = self.removals.clone();
                 tokio::spawn(async move {
+                    let _place = places.acquire().await;
                     let id = armed.map(|armed| armed.id.clone());
                     let event = match container::destroy(&engine, &name, id.as_ref()).await {
                         Ok(()) => {

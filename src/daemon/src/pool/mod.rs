@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch as latest};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
 
 pub use self::agent::AgentError;
 pub use self::container::{Armed, StartError};
@@ -42,6 +42,9 @@ pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 use crate::engine::{Engine, EngineError};
 use crate::link::Terms;
+
+/// Containers that are removed at one time.
+const REMOVALS: usize = 4;
 
 /// The runners that there are, by language.
 pub type Runners = BTreeMap<String, (RunnerId, Arc<Runner>)>;
@@ -109,6 +112,7 @@ impl Pool {
             by_id: HashMap::new(),
             members: HashMap::new(),
             waiters: HashMap::new(),
+            removals: Arc::new(Semaphore::new(REMOVALS)),
             next_runner: 0,
             closing: false,
         };

@@ -3,16 +3,15 @@
 //! Whatever comes out was written by the code. It must never take more than the bounds say, nor believe a size,
 //! a name or an order that the agent's words do not keep.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use paddock_proto::message::{Entry, EntryKind, SkipReason};
-use paddock_proto::{Channel, Event, RelPath, Request};
+use paddock_proto::{Channel, Event, Request};
 
-use super::{SessionBounds, SessionError};
+use super::{Known, SessionBounds, SessionError};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::store::{Batch, Held, Space, StoreError, blocking};
 
@@ -28,16 +27,17 @@ pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
 }
 
 /// Makes a container as the store is; `known` says what it has, before and after.
-pub(super) async fn bring_in(
-    space: &Arc<Space>,
-    link: &Link,
-    known: &mut BTreeMap<RelPath, u64>,
-) -> Result<(), SessionError> {
+pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known) -> Result<(), SessionError> {
     let (difference, after) = {
         let manifest = space.manifest();
-        (manifest.lacking(known), manifest.known())
+        let generation = manifest.generation();
+        if known.generation == generation {
+            return Ok(());
+        }
+        (manifest.lacking(&known.paths), Known { paths: manifest.known(), generation })
     };
     if difference.remove.is_empty() && difference.put.is_empty() {
+        *known = after;
         return Ok(());
     }
     let stream = link.request(&Request::Apply)?;
@@ -101,7 +101,7 @@ pub(super) struct Collected {
 pub(super) async fn collect(
     space: &Arc<Space>,
     stream: &Stream,
-    known: &mut BTreeMap<RelPath, u64>,
+    known: &mut Known,
     bounds: &SessionBounds,
 ) -> Result<Collected, SessionError> {
     let mut batch = Batch::new(space.clone());
@@ -148,17 +148,18 @@ pub(super) async fn collect(
     {
         let manifest = space.manifest();
         for path in &gone {
-            known.retain(|p, _| p != path && !p.is_below(path));
+            known.paths.retain(|p, _| p != path && !p.is_below(path));
         }
         for entry in &put {
             let mut path = Some(entry.path.clone());
             while let Some(at) = path {
                 if let Some(held) = manifest.get(&at) {
-                    known.insert(at.clone(), held.generation);
+                    known.paths.insert(at.clone(), held.generation);
                 }
                 path = at.parent();
             }
         }
+        known.generation = manifest.generation();
     }
     stream.say(&Request::Commit).await?;
     stream.close().await?;

@@ -163,10 +163,29 @@ struct Work {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A container, and the generation of each path that it has.
+/// A container, and what it has.
 struct Leased {
     lease: Lease,
-    known: BTreeMap<RelPath, u64>,
+    known: Known,
+}
+
+/// What a container has of the session's files.
+#[derive(Default)]
+struct Known {
+    /// The generation of each path.
+    paths: BTreeMap<RelPath, u64>,
+    /// The store's generation when the two were last equal: while it stands, there is nothing to compare.
+    generation: u64,
+}
+
+impl Work {
+    /// Gives a container up; a session without any counts as live no more.
+    fn drop_lease(&mut self, language: &str) {
+        self.leases.remove(language);
+        if self.leases.is_empty() {
+            self.permit = None;
+        }
+    }
 }
 
 /// The turn of one call.

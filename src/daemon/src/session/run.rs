@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::carry::{self, Collected};
 use super::output::{Capture, Output};
-use super::{Leased, SessionError, Sessions, Turn};
+use super::{Known, Leased, SessionError, Sessions, Turn};
 use crate::link::{Incoming, LinkError, Stream};
 
 /// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
@@ -128,7 +128,7 @@ impl Sessions {
                     turn.work.leases.remove(&request.language);
                 }
                 Err(error) => {
-                    turn.work.leases.remove(&request.language);
+                    turn.work.drop_lease(&request.language);
                     return Err(error);
                 }
             }
@@ -174,7 +174,7 @@ impl Sessions {
             Err(error) => report.end = RunEnd::Lost(error.to_string()),
         }
         if !keep {
-            turn.work.leases.remove(&request.language);
+            turn.work.drop_lease(&request.language);
         }
         (report.stdout, report.stderr, report.logged) = capture.finish();
         info!(
@@ -199,10 +199,14 @@ impl Sessions {
         let mut waited = Duration::ZERO;
         let space = turn.session.space.clone();
         let leases = &mut turn.work.leases;
+        if let Some(fault) = leases.get(&request.language).and_then(|leased| leased.lease.link.fault()) {
+            info!(session_id = %turn.session.id, %fault, "a container ended between two calls; another is taken");
+            leases.remove(&request.language);
+        }
         if !leases.contains_key(&request.language) {
             let lease = self.pool.lease(&request.language).await?;
             waited = lease.waited;
-            leases.insert(request.language.clone(), Leased { lease, known: Default::default() });
+            leases.insert(request.language.clone(), Leased { lease, known: Known::default() });
         }
         let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;

@@ -40,6 +40,11 @@ pub struct Difference {
 }
 
 impl Manifest {
+    /// Nothing yet, with generations above those of an earlier manifest of the same session.
+    pub fn after(earlier: &Self) -> Self {
+        Self { generation: earlier.generation + 1, ..Self::default() }
+    }
+
     /// Notes that an entry is so now, and that whatever contradicts it is gone.
     pub fn put(&mut self, entry: Entry) {
         let mut above = entry.path.parent();
@@ -70,6 +75,11 @@ impl Manifest {
                 self.generation += 1;
             }
         }
+    }
+
+    /// Grows with every change; equal generations of one session are equal contents. 0 is the empty beginning.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// One entry.

@@ -79,7 +79,7 @@ impl Space {
 
     /// Reads the manifest off the disk again.
     pub(super) fn reload(&self) -> Result<(), StoreError> {
-        let mut manifest = Manifest::default();
+        let mut manifest = Manifest::after(&self.manifest());
         let files = self.files();
         walk(&files, None, &mut manifest)
             .map_err(StoreError::io(format!("cannot read the files of a session in {}", files.display())))?;
