@@ -139,7 +139,8 @@ async fn ended_by_signal() -> &'static str {
     }
 }
 
-fn bounds(config: &Config) -> Bounds {
+/// What a container may use, of what is configured.
+pub fn bounds(config: &Config) -> Bounds {
     let limits = &config.limits;
     Bounds {
         memory: limits.memory,

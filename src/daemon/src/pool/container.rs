@@ -29,7 +29,7 @@ pub struct Armed {
 
 /// Why a container did not come up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
+pub enum StartError {
     /// The engine refused or failed a step.
     #[error("{step}: {error}")]
     Engine {

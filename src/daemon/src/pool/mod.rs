@@ -21,6 +21,7 @@ mod proof;
 mod runner;
 mod seccomp;
 mod spec;
+mod specimen;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,12 +33,13 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
 
 pub use self::agent::AgentError;
-pub use self::container::Armed;
+pub use self::container::{Armed, StartError};
 use self::core::{Core, Event, MemberId, PoolSettings, Refusal, RunnerId, Snapshot, WaiterId};
 use self::driver::{Driver, Message};
 pub use self::proof::ProofError;
 pub use self::runner::{Runner, is_language};
-pub use self::spec::Bounds;
+pub use self::spec::{Bounds, Plan};
+pub use self::specimen::{Specimen, SpecimenError};
 use crate::engine::{Engine, EngineError};
 use crate::link::Terms;
 

@@ -114,7 +114,7 @@ pub(super) struct Blueprint {
 
 /// One container to be: what to ask of the engine.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub struct Plan {
     /// Its name; the volume has the same.
     pub name: VolumeName,
     /// Its `/data`.

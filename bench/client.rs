@@ -1,0 +1,89 @@
+//! A client of the daemon: bare MCP calls over one kept-alive connection, as n8n and curl make them.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::Result;
+use crate::daemon::Daemon;
+
+pub(crate) struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+    token: String,
+}
+
+impl Client {
+    pub(crate) async fn connect(daemon: &Daemon) -> Result<Self> {
+        let stream = TcpStream::connect(daemon.addr).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self { sender, host: daemon.addr.to_string(), token: daemon.token.clone() })
+    }
+
+    /// Calls a tool: its answer, and the time from the first byte sent to the last received.
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Result<(Value, Duration)> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let (answer, taken) = self.send(Method::POST, "/mcp", Bytes::from(body.to_string())).await?;
+        let mut answer: Value = serde_json::from_slice(&answer)?;
+        let document = answer["result"]["structuredContent"].take();
+        if document["success"] == true {
+            Ok((document, taken))
+        } else {
+            Err(format!("{tool}: {answer} {document}").into())
+        }
+    }
+
+    /// Runs code that must print just this.
+    pub(crate) async fn run(
+        &mut self,
+        language: &str,
+        session: &str,
+        code: &str,
+        prints: &str,
+    ) -> Result<(Value, Duration)> {
+        let arguments = json!({ "language": language, "session_id": session, "code": code });
+        let (document, taken) = self.call("run_code", arguments).await?;
+        if document["stdout"] == prints {
+            Ok((document, taken))
+        } else {
+            Err(format!("unexpected: {document}").into())
+        }
+    }
+
+    /// Gets what is at a path or a link.
+    pub(crate) async fn get(&mut self, url: &str) -> Result<(Bytes, Duration)> {
+        let path = url.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..])).unwrap_or(url);
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<(Bytes, Duration)> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Host", &self.host)
+            .header("Authorization", format!("Bearer {}", self.token))
+            .header("Content-Type", "application/json")
+            .header("Accept", "application/json")
+            .body(Full::new(body))?;
+        self.sender.ready().await?;
+        let begun = Instant::now();
+        let answer = self.sender.send_request(request).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        let taken = begun.elapsed();
+        if status.is_success() {
+            Ok((body, taken))
+        } else {
+            Err(format!("{path}: {status} {}", String::from_utf8_lossy(&body)).into())
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The daemon under measurement: the release binary with its defaults, a store of its own and a token of its own.
+//!
+//! It must never be told anything that a real one is not, but for the room that many new sessions need.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use paddock::config::{Config, Overrides};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use crate::Result;
+
+/// One idle container a language; sessions that are over keep theirs to the end, so that no removal disturbs the
+/// measurement. User ids apart from those of a daemon with defaults.
+const CONFIG: &str = r#"
+http.addr = "127.0.0.1:0"
+sessions.max = 400
+pool = { idle = 1, max_containers = 500, uids = "30000-30999" }
+"#;
+
+/// From its start to `serving`: the agent's volume, the proof of confinement.
+const START: Duration = Duration::from_secs(60);
+/// For a container to stand ready again.
+const REFILL: Duration = Duration::from_secs(30);
+/// From the signal to the end: the removal of all containers is most of it.
+const END: Duration = Duration::from_secs(90);
+
+pub(crate) struct Daemon {
+    child: Child,
+    seen: watch::Receiver<Seen>,
+    pub(crate) token: String,
+    pub(crate) addr: SocketAddr,
+}
+
+/// What its log has said so far.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Seen {
+    serving: Option<SocketAddr>,
+    /// Containers that came up, by language.
+    armed: BTreeMap<String, u32>,
+    over: bool,
+}
+
+/// What the daemon will read, as this process reads it; the twin containers are made from it.
+pub(crate) fn config(dir: &Path) -> Result<Config> {
+    let file = dir.join("bench.toml");
+    std::fs::write(&file, CONFIG)?;
+    let env = environment(String::new()).into_iter().collect();
+    Ok(Config::load(Some(&file), &env, &Overrides::default())?.config)
+}
+
+/// Nothing of the caller's environment but the way to the engine.
+fn environment(token: String) -> Vec<(String, String)> {
+    let kept = ["PATH", "HOME", "DOCKER_HOST"];
+    let mut all: Vec<_> =
+        kept.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+    all.push(("MCP_API_TOKEN".to_owned(), token));
+    all
+}
+
+impl Daemon {
+    /// `dir` has the configuration and gets the store; its log goes to `log`.
+    pub(crate) async fn start(dir: &Path, log: &Path) -> Result<Self> {
+        let token = paddock::id::random_hex::<16>();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_paddock"))
+            .args(["serve", "--config"])
+            .arg(dir.join("bench.toml"))
+            .arg("--store")
+            .arg(dir.join("store"))
+            .env_clear()
+            .envs(environment(token.clone()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
+        let mut log_file = tokio::fs::File::create(log).await?;
+        let (seen, mut now) = watch::channel(Seen::default());
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                seen.send_modify(|seen| seen.take(&line));
+                let _ = log_file.write_all(format!("{line}\n").as_bytes()).await;
+            }
+            seen.send_modify(|seen| seen.over = true);
+        });
+        let serving = now.wait_for(|seen| seen.serving.is_some() || seen.over);
+        let addr = tokio::time::timeout(START, serving).await.ok().and_then(|seen| seen.ok()?.serving);
+        let addr = addr.ok_or_else(|| format!("the daemon did not come up; see {}", log.display()))?;
+        Ok(Self { child, seen: now, token, addr })
+    }
+
+    /// How many containers of this language came up so far.
+    pub(crate) fn armed(&self, language: &str) -> u32 {
+        self.seen.borrow().armed.get(language).copied().unwrap_or(0)
+    }
+
+    /// Waits until so many have.
+    pub(crate) async fn wait_for_armed(&self, language: &str, count: u32) -> Result<()> {
+        let mut seen = self.seen.clone();
+        let enough = |seen: &Seen| seen.armed.get(language).copied().unwrap_or(0) >= count;
+        let waited = tokio::time::timeout(REFILL, seen.wait_for(enough)).await;
+        waited.map_err(|_| format!("no {language} container stood ready within {REFILL:?}"))??;
+        Ok(())
+    }
+
+    /// Ends it as an operator would, and waits until it has removed everything.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        }
+        let status = tokio::time::timeout(END, self.child.wait()).await;
+        let status = status.map_err(|_| format!("the daemon did not end within {END:?}"))??;
+        if status.success() { Ok(()) } else { Err(format!("the daemon ended with {status}").into()) }
+    }
+}
+
+impl Seen {
+    fn take(&mut self, line: &str) {
+        let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
+        if line.contains(" serving ") {
+            self.serving = field("addr=").and_then(|addr| addr.parse().ok());
+        } else if line.contains(" armed ")
+            && let Some(language) = field("language=")
+        {
+            *self.armed.entry(language.to_owned()).or_default() += 1;
+        }
+    }
+}

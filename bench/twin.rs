@@ -1,0 +1,192 @@
+//! A container made as the daemon makes its own, used without the daemon: by engine exec and the archive API, by
+//! the agent's link alone, and by a shell that stands in it and starts programs (what they cost by themselves).
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use paddock::engine::{Engine, ExecSpec, Hijacked, Stdio};
+use paddock::link::Incoming;
+use paddock::pool::{PoolConfig, Specimen};
+use paddock_proto::limits::DATA_DIR;
+use paddock_proto::message::{Outcome, RunSpec};
+use paddock_proto::{Channel, Event, Request};
+use tokio::io::AsyncWriteExt;
+use tokio_tar::{Builder, EntryType, Header};
+
+use crate::Result;
+
+/// Reads a command a line, does it, and says so.
+const SHELL: &str = "while read -r command; do eval \"$command\"; echo '#'; done";
+const DONE: &str = "#\n";
+
+/// Room for an archive of the files that are measured.
+const ARCHIVE: u64 = 16 << 20;
+/// Between two looks at an exec whose stream has ended but whose status is not there yet.
+const PAUSE: Duration = Duration::from_micros(500);
+
+pub(crate) struct Twin {
+    pub(crate) specimen: Specimen,
+    engine: Engine,
+    uid: u32,
+    shell: Hijacked,
+}
+
+impl Twin {
+    pub(crate) async fn start(
+        engine: &Engine,
+        config: &PoolConfig,
+        language: &str,
+        uid: u32,
+    ) -> Result<Self> {
+        let specimen = Specimen::start(engine, config, language, uid).await?;
+        let cmd = ["/bin/sh", "-c", SHELL].map(str::to_owned).to_vec();
+        let spec = ExecSpec { cmd, env: environment(&specimen), stdin: true, ..ExecSpec::default() };
+        let exec = engine.exec_create(&specimen.armed.id, &spec).await?;
+        let shell = engine.exec_start(&exec).await?;
+        Ok(Self { specimen, engine: engine.clone(), uid, shell })
+    }
+
+    /// The image's entrypoint with this code on standard input, as an engine exec: create, start, all output,
+    /// status.
+    pub(crate) async fn exec(&self, code: &str, prints: &str) -> Result<Duration> {
+        let (cmd, env) = (self.specimen.armed.runner.argv.clone(), environment(&self.specimen));
+        let spec = ExecSpec { cmd, env, stdin: true, ..ExecSpec::default() };
+        let begun = Instant::now();
+        let exec = self.engine.exec_create(&self.specimen.armed.id, &spec).await?;
+        let mut stream = self.engine.exec_start(&exec).await?;
+        stream.write_all(code.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut output = Vec::new();
+        while let Some(chunk) = stream.chunk().await? {
+            output.extend_from_slice(&chunk.bytes);
+        }
+        let status = loop {
+            let status = self.engine.exec_inspect(&exec.id).await?;
+            if !status.running {
+                break status.exit_code;
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
+        let taken = begun.elapsed();
+        expect("engine exec", &output, prints)?;
+        if status == Some(0) { Ok(taken) } else { Err(format!("engine exec: exit code {status:?}").into()) }
+    }
+
+    /// One command of the shell that stands in the container.
+    pub(crate) async fn shell(&mut self, command: &str, prints: &str) -> Result<Duration> {
+        let begun = Instant::now();
+        self.shell.write_all(format!("{command}\n").as_bytes()).await?;
+        let mut output = Vec::new();
+        while !output.ends_with(DONE.as_bytes()) {
+            let chunk = self.shell.chunk().await?.ok_or("the shell in the container ended")?;
+            if chunk.stdio == Stdio::Stdout {
+                output.extend_from_slice(&chunk.bytes);
+            } else {
+                return Err(format!("{command}: {}", String::from_utf8_lossy(&chunk.bytes)).into());
+            }
+        }
+        let taken = begun.elapsed();
+        expect(command, &output, &format!("{prints}{DONE}"))?;
+        Ok(taken)
+    }
+
+    /// A command that is the image's entrypoint with this code, one line, on standard input.
+    pub(crate) async fn entrypoint(&mut self, name: &str, code: &str) -> Result<String> {
+        let file = format!("/tmp/bench-{name}");
+        self.shell(&format!("printf %s {} > {file}", quoted(code)), "").await?;
+        let argv: Vec<_> = self.specimen.armed.runner.argv.iter().map(|word| quoted(word)).collect();
+        Ok(format!("{} < {file}", argv.join(" ")))
+    }
+
+    /// A run over the agent's link, as the daemon makes it, without the daemon around it. `argv`: another program
+    /// than the image's.
+    pub(crate) async fn link(&self, argv: Option<&[&str]>, code: &str, prints: &str) -> Result<Duration> {
+        let entrypoint = &self.specimen.armed.runner.argv;
+        let spec = RunSpec {
+            argv: argv
+                .map_or_else(|| entrypoint.clone(), |argv| argv.iter().map(|s| (*s).to_owned()).collect()),
+            env: environment(&self.specimen),
+            cwd: DATA_DIR.to_owned(),
+            wall_ms: 30_000,
+            output_cap: 1 << 20,
+            stdin: false,
+            collect: true,
+        };
+        let begun = Instant::now();
+        let stream = self.specimen.armed.link.request(&Request::Run(spec))?;
+        stream.data(Channel::Code, Bytes::copy_from_slice(code.as_bytes())).await?;
+        stream.eof(Channel::Code).await?;
+        let mut output = Vec::new();
+        loop {
+            match stream.next().await? {
+                Incoming::Data(_, bytes) => output.extend_from_slice(&bytes),
+                Incoming::Event(Event::Ended(end)) if end.outcome != Outcome::Exited(0) => {
+                    return Err(format!("{:?}", end.outcome).into());
+                }
+                Incoming::Event(Event::Collected { .. }) => break,
+                Incoming::Event(_) => {}
+                Incoming::End => return Err("the agent broke off".into()),
+            }
+        }
+        stream.say(&Request::Commit).await?;
+        stream.close().await?;
+        let taken = begun.elapsed();
+        expect("link", &output, prints)?;
+        Ok(taken)
+    }
+
+    /// A file in by the archive API, code that makes another of it, that one out.
+    pub(crate) async fn files(&mut self, content: &[u8], code: &str) -> Result<Duration> {
+        let tar = Bytes::from(archive(content, self.uid).await?);
+        let id = &self.specimen.armed.id;
+        let begun = Instant::now();
+        self.engine.archive_put(id, DATA_DIR, tar).await?;
+        self.exec(code, "").await?;
+        let mut reader = self.engine.archive_get(id, &format!("{DATA_DIR}/out.bin"), ARCHIVE).await?;
+        let mut bytes = 0;
+        while let Some(piece) = reader.chunk().await? {
+            bytes += piece.len();
+        }
+        let taken = begun.elapsed();
+        // The next run over the link would find them.
+        self.shell(&format!("rm {DATA_DIR}/*"), "").await?;
+        if bytes > content.len() { Ok(taken) } else { Err(format!("an archive of {bytes} bytes").into()) }
+    }
+
+    pub(crate) async fn remove(self) -> Result<()> {
+        drop(self.shell);
+        Ok(self.specimen.remove().await?)
+    }
+}
+
+/// What the daemon adds to the image's own.
+fn environment(specimen: &Specimen) -> Vec<String> {
+    let own = std::iter::once("HOME=/tmp".to_owned());
+    own.chain(specimen.armed.runner.env.iter().cloned()).collect()
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn expect(what: &str, output: &[u8], prints: &str) -> Result<()> {
+    let text = String::from_utf8_lossy(output);
+    if text == prints { Ok(()) } else { Err(format!("{what} printed {text:?}, not {prints:?}").into()) }
+}
+
+async fn archive(content: &[u8], uid: u32) -> io::Result<Vec<u8>> {
+    let header = |kind, mode, size: usize| {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_size(size as u64);
+        header.set_uid(uid.into());
+        header.set_gid(uid.into());
+        header
+    };
+    let mut builder = Builder::new(Vec::new());
+    builder.append_data(&mut header(EntryType::Directory, 0o700, 0), ".", tokio::io::empty()).await?;
+    builder.append_data(&mut header(EntryType::Regular, 0o644, content.len()), "in.bin", content).await?;
+    builder.into_inner().await
+}
