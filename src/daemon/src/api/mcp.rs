@@ -91,22 +91,19 @@ impl Mcp {
         let Some((full, bare)) = self.services.get(owner) else {
             return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
         };
-        let mut listens = false;
-        let service = match parts.method {
-            Method::GET | Method::DELETE => {
-                listens = true;
-                full
-            }
+        let (service, listens) = match parts.method {
+            Method::GET | Method::DELETE => (full, true),
             Method::POST => {
-                match check(&parts.headers, &body) {
-                    Ok(method) => listens = method == Some(LISTEN),
+                let method = match check(&parts.headers, &body) {
+                    Ok(method) => method,
                     Err(refused) => return *refused,
-                }
+                };
+                let listens = method == Some(LISTEN);
                 let is_bare = !accepts_events(&parts.headers) && !parts.headers.contains_key(SESSION);
                 // Clients name one type, none, or `*/*`; the SDK wants to see both.
                 parts.headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
                 parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-                if is_bare { bare } else { full }
+                (if is_bare { bare } else { full }, listens)
             }
             _ => {
                 let message = "/mcp takes POST, and GET and DELETE for sessions";
