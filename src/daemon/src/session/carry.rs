@@ -107,7 +107,8 @@ pub(super) async fn collect(
     let mut batch = Batch::new(space.clone());
     let mut done = Collected::default();
     let mut gone = Vec::new();
-    let (mut bytes, mut entries) = (0u64, 0u64);
+    let (mut refused, mut entries) = (0u64, 0u64);
+    let mut agreed = true;
     loop {
         match next(stream).await? {
             Incoming::Event(Event::Removed(path)) => {
@@ -117,12 +118,20 @@ pub(super) async fn collect(
             Incoming::Event(Event::Changed(entry)) => match entry.kind {
                 EntryKind::Dir => batch.dir(entry),
                 EntryKind::File(size) => {
-                    bytes = bytes.saturating_add(size);
-                    let fits = bytes <= bounds.data;
+                    // A sparse file, or many links to one, can be larger than all that `/data` holds.
+                    let fits = batch.admit(&entry).is_ok();
                     if fits {
                         batch.file(entry.clone());
                     }
-                    let whole = receive(stream, fits.then_some(&mut batch), size).await?;
+                    let (whole, taken) = receive(stream, fits.then_some(&mut batch), size).await?;
+                    if !fits {
+                        // The agent counts as this does and sends nothing of it; one that does is not believed long.
+                        agreed &= !whole;
+                        refused = refused.saturating_add(taken);
+                        if refused > bounds.data {
+                            return Err(LinkError::Refused.into());
+                        }
+                    }
                     match (fits, whole) {
                         (true, true) => batch.keep(),
                         (true, false) => {
@@ -161,14 +170,21 @@ pub(super) async fn collect(
         }
         known.generation = manifest.generation();
     }
-    stream.say(&Request::Commit).await?;
+    if agreed {
+        stream.say(&Request::Commit).await?;
+    }
     stream.close().await?;
     done.changed = put.into_iter().filter(|entry| entry.kind != EntryKind::Dir).collect();
     Ok(done)
 }
 
-/// One file's content: exactly `size` bytes, into the batch or away. Whether it was of one piece.
-async fn receive(stream: &Stream, mut batch: Option<&mut Batch>, size: u64) -> Result<bool, SessionError> {
+/// One file's content: exactly `size` bytes, into the batch or away. Whether it was of one piece, and how many
+/// bytes came.
+async fn receive(
+    stream: &Stream,
+    mut batch: Option<&mut Batch>,
+    size: u64,
+) -> Result<(bool, u64), SessionError> {
     let mut left = size;
     loop {
         match next(stream).await? {
@@ -179,7 +195,7 @@ async fn receive(stream: &Stream, mut batch: Option<&mut Batch>, size: u64) -> R
                     batch.write(&piece).await?;
                 }
             }
-            Incoming::Event(Event::FileEnd { whole }) => return Ok(whole && left == 0),
+            Incoming::Event(Event::FileEnd { whole }) => return Ok((whole && left == 0, size - left)),
             Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
         }
     }
