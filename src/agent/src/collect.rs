@@ -314,7 +314,7 @@ async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
             }
             Ok(Request::Remove(path)) => {
                 files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
-                base.retain(|p, _| *p != path && !p.is_below(&path));
+                path.remove_from(base);
             }
             Err(Inbound::Close) => return Ok(()),
             Ok(_) | Err(_) => return Err("the daemon broke off".into()),

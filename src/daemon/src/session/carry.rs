@@ -26,6 +26,11 @@ pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
     tokio::time::timeout(SILENCE, stream.next()).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
 }
 
+/// What is sent is taken within [`SILENCE`], or the agent does not work.
+pub(super) async fn taken(sending: impl Future<Output = Result<(), LinkError>>) -> Result<(), LinkError> {
+    tokio::time::timeout(SILENCE, sending).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
+}
+
 /// Makes a container as the store is; `known` says what it has, before and after.
 pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known) -> Result<(), SessionError> {
     let (difference, after) = {
@@ -42,15 +47,15 @@ pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known)
     }
     let stream = link.request(&Request::Apply)?;
     for path in difference.remove {
-        stream.say(&Request::Remove(path)).await?;
+        taken(stream.say(&Request::Remove(path))).await?;
     }
     for Held { entry, .. } in difference.put {
-        stream.say(&Request::Put(entry.clone())).await?;
+        taken(stream.say(&Request::Put(entry.clone()))).await?;
         if let EntryKind::File(size) = entry.kind {
             send_file(space, &stream, &entry, size).await?;
         }
     }
-    stream.close().await?;
+    taken(stream.close()).await?;
     match next(&stream).await? {
         Incoming::Event(Event::Applied) => {
             *known = after;
@@ -82,8 +87,7 @@ async fn send_file(
         })
         .await?;
         left -= piece.len() as u64;
-        let sending = stream.data(Channel::File, piece.into());
-        tokio::time::timeout(SILENCE, sending).await.unwrap_or(Err(LinkError::Silent(SILENCE)))?;
+        taken(stream.data(Channel::File, piece.into())).await?;
     }
     Ok(())
 }
@@ -157,7 +161,7 @@ pub(super) async fn collect(
     {
         let manifest = space.manifest();
         for path in &gone {
-            known.paths.retain(|p, _| p != path && !p.is_below(path));
+            path.remove_from(&mut known.paths);
         }
         for entry in &put {
             let mut path = Some(entry.path.clone());
@@ -171,9 +175,9 @@ pub(super) async fn collect(
         known.generation = manifest.generation();
     }
     if agreed {
-        stream.say(&Request::Commit).await?;
+        taken(stream.say(&Request::Commit)).await?;
     }
-    stream.close().await?;
+    taken(stream.close()).await?;
     done.changed = put.into_iter().filter(|entry| entry.kind != EntryKind::Dir).collect();
     Ok(done)
 }
