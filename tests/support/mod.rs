@@ -20,7 +20,7 @@ pub(crate) use daemon::{Daemon, TOKEN};
 pub(crate) use http::{Answer, Request, events};
 pub(crate) use log::Log;
 pub(crate) use private::PrivateEngine;
-pub(crate) use store::Store;
+pub(crate) use store::{Cleared, Store};
 
 /// How long anything may take that has no bound of its own: far more than it ever does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

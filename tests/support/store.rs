@@ -42,12 +42,42 @@ impl Place {
 impl Drop for Place {
     /// Only tests that kill a daemon, or that fail, leave anything.
     fn drop(&mut self) {
-        let Some(owner) = self.owner() else { return };
-        let sweep = std::thread::spawn(move || {
+        if let Some(owner) = self.owner() {
+            drop(Cleared::of(&owner));
+        }
+    }
+}
+
+/// At its end nothing of this owner, and no image of this name, is on the engine: also when a test fails.
+pub(crate) struct Cleared {
+    owner: String,
+    image: Option<String>,
+}
+
+impl Cleared {
+    pub(crate) fn of(owner: &str) -> Cleared {
+        Cleared { owner: owner.to_owned(), image: None }
+    }
+
+    pub(crate) fn and_image(self, image: &str) -> Cleared {
+        Cleared { image: Some(image.to_owned()), ..self }
+    }
+}
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        let (owner, image) = (std::mem::take(&mut self.owner), self.image.take());
+        let clear = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async { View::of(&owner).await.remove_all().await });
+            runtime.block_on(async {
+                let view = View::of(&owner).await;
+                view.remove_all().await;
+                if let Some(image) = image {
+                    view.ask(&format!("DELETE /images/{image}?force=true"), "").await;
+                }
+            });
         });
-        let _ = sweep.join();
+        let _ = clear.join();
     }
 }
