@@ -123,7 +123,8 @@ impl Sessions {
             };
             match prepared {
                 Ok(ready) => break ready,
-                Err(SessionError::Link(error)) if attempts > 0 => {
+                // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
+                Err(error @ (SessionError::Link(_) | SessionError::BringIn(_))) if attempts > 0 => {
                     warn!(%error, run_id, "a container was lost before its code; another is taken");
                     turn.work.leases.remove(&request.language);
                 }

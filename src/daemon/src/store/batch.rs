@@ -25,6 +25,9 @@ use super::{Manifest, Space, StoreError, blocking, make_dir, sync_dir};
 /// Content that may wait in memory, over all files of a batch.
 const IN_MEMORY: usize = 1 << 20;
 
+/// Changes from which on the file system is synced as a whole, twice: 16,000 small files one by one take 16 s.
+const MANY: usize = 256;
+
 /// Changes under way.
 pub struct Batch {
     space: Arc<Space>,
@@ -55,13 +58,13 @@ impl Change {
 struct Staged {
     entry: Entry,
     buffer: Vec<u8>,
-    /// Where the content before `buffer` is.
-    on_disk: Option<(PathBuf, File)>,
+    /// Where the content before `buffer` is. Only a name: a batch can have more files than the process may open.
+    on_disk: Option<PathBuf>,
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let Some((path, _)) = &self.on_disk {
+        if let Some(path) = &self.on_disk {
             let _ = fs::remove_file(path); // after a commit it is not there any more
         }
     }
@@ -173,10 +176,14 @@ impl Batch {
 
     fn commit_now(mut self) -> Result<Vec<Entry>, StoreError> {
         let tmp = self.space.tmp.clone();
+        let many = self.changes.len() > MANY;
         for change in &mut self.changes {
             if let Change::File(staged) = change {
-                staged.seal(&tmp)?;
+                staged.seal(&tmp, !many)?;
             }
+        }
+        if many {
+            sync_file_system(&tmp)?;
         }
         let mut put = Vec::new();
         let mut dirs = BTreeSet::new();
@@ -184,7 +191,9 @@ impl Batch {
         // A removal may have taken directories that were noted for a sync. Looked at once: a look at all of them
         // after each change would be a square of what code can make.
         dirs.retain(|dir| dir.exists());
-        let synced = applied.and_then(|()| dirs.iter().try_for_each(|dir| sync_dir(dir)));
+        let synced = applied.and_then(|()| {
+            if many { sync_file_system(&tmp) } else { dirs.iter().try_for_each(|dir| sync_dir(dir)) }
+        });
         if let Err(error) = synced {
             self.space.reload()?;
             return Err(error);
@@ -218,7 +227,7 @@ impl Batch {
                     if let Some(parent) = path.parent() {
                         self.make_dirs(&parent, dirs)?;
                     }
-                    let Some((from, _)) = &staged.on_disk else { return Ok(()) };
+                    let Some(from) = &staged.on_disk else { return Ok(()) };
                     match fs::rename(from, &target) {
                         Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
                             remove(&target)?;
@@ -261,14 +270,16 @@ impl Staged {
     fn spill(&mut self, tmp: &Path) -> Result<(), StoreError> {
         let what = format!("cannot save {:?}", self.entry.path);
         let mut write = || {
-            let (_, file) = match &mut self.on_disk {
-                Some(on_disk) => on_disk,
+            let mut options = OpenOptions::new();
+            let (path, file) = match &self.on_disk {
+                Some(path) => (path.clone(), options.append(true).open(path)),
                 None => {
                     let path = tmp.join(crate::id::random_hex::<12>());
-                    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-                    self.on_disk.insert((path, file))
+                    (path.clone(), options.write(true).create_new(true).mode(0o600).open(path))
                 }
             };
+            let mut file = file?;
+            self.on_disk = Some(path);
             file.write_all(&self.buffer)
         };
         write().map_err(StoreError::io(what))?;
@@ -276,21 +287,30 @@ impl Staged {
         Ok(())
     }
 
-    /// Brings the whole content to disk, with its mode and time, for good.
-    fn seal(&mut self, tmp: &Path) -> Result<(), StoreError> {
-        self.spill(tmp)?;
+    /// Brings the whole content to disk, with its mode and time; for good, if `sync`.
+    fn seal(&mut self, tmp: &Path, sync: bool) -> Result<(), StoreError> {
+        if self.on_disk.is_none() || !self.buffer.is_empty() {
+            self.spill(tmp)?;
+        }
         let what = format!("cannot save {:?}", self.entry.path);
-        let Some((_, file)) = &self.on_disk else { return Ok(()) };
+        let Some(path) = &self.on_disk else { return Ok(()) };
         let entry = &mut self.entry;
         let mut seal = || {
+            let file = OpenOptions::new().write(true).open(path)?;
             entry.kind = EntryKind::File(file.metadata()?.len());
             // The daemon must be able to read it again, whatever the program made of it.
             file.set_permissions(Permissions::from_mode(entry.mode & 0o777 | 0o400))?;
             file.set_times(FileTimes::new().set_modified(time(entry.mtime_ns)))?;
-            file.sync_all()
+            if sync { file.sync_all() } else { Ok(()) }
         };
         seal().map_err(StoreError::io(what))
     }
+}
+
+/// Syncs the whole file system that the store is on.
+fn sync_file_system(on: &Path) -> Result<(), StoreError> {
+    let sync = || rustix::fs::syncfs(File::open(on)?).map_err(io::Error::from);
+    sync().map_err(StoreError::io(format!("cannot sync the file system of {}", on.display())))
 }
 
 fn remove(target: &Path) -> io::Result<()> {
