@@ -4,76 +4,27 @@
 //! compares, sends what differs, and moves the base only when the daemon says that it is saved.
 //!
 //! Kernel times tick in steps, so a file written and rewritten within one step can look unchanged. A stamp
-//! younger than [`RACY_NS`] when it was taken carries a hash of the content, compared the next time.
+//! younger than `RACY_NS` when it was taken carries a hash of the content, compared the next time.
 //!
 //! It must never report a file as whole that changed while it was read.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::io::Write;
 
 use bytes::BytesMut;
-use paddock_proto::limits::CHUNK;
+use paddock_proto::limits::{CHUNK, DATA_DIR};
 use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
-use rustix::fs::{self, AtFlags, FileType, Mode, Stat, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, FileType, Mode, Timespec, Timestamps};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::container::Container;
 use crate::files;
-use crate::init::Container;
 use crate::link::Stream;
+use crate::stamp::{Base, Stamp};
 
-/// Twice the coarsest kernel tick (10 ms).
-const RACY_NS: i64 = 20_000_000;
-
-/// What an entry looked like.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    kind: EntryKind,
-    mode: u32,
-    mtime_ns: i64,
-    /// Zero for directories: their times follow their entries'.
-    ctime_ns: i64,
-    inode: u64,
-    /// Only of a racy stamp.
-    hash: Option<u64>,
-}
-
-/// The state both sides agree on.
-pub(crate) type Base = BTreeMap<RelPath, Stamp>;
-
-impl Stamp {
-    fn of(stat: &Stat) -> Option<Self> {
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => EntryKind::File(stat.st_size.cast_unsigned()),
-            FileType::Directory => EntryKind::Dir,
-            FileType::Symlink
-            | FileType::Fifo
-            | FileType::Socket
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Unknown => return None,
-        };
-        let ns = |s: i64, ns: u64| s.saturating_mul(1_000_000_000).saturating_add(ns.cast_signed());
-        let file = kind != EntryKind::Dir;
-        Some(Self {
-            kind,
-            mode: stat.st_mode & 0o777,
-            mtime_ns: if file { ns(stat.st_mtime, stat.st_mtime_nsec) } else { 0 },
-            ctime_ns: if file { ns(stat.st_ctime, stat.st_ctime_nsec) } else { 0 },
-            inode: if file { stat.st_ino } else { 0 },
-            hash: None,
-        })
-    }
-
-    fn same_but_hash(&self, other: &Self) -> bool {
-        Self { hash: None, ..self.clone() } == Self { hash: None, ..other.clone() }
-    }
-
-    fn entry(&self, path: &RelPath) -> Entry {
-        Entry { path: path.clone(), kind: self.kind, mode: self.mode, mtime_ns: self.mtime_ns }
-    }
-}
+/// `/data` counts in pages, and so does the daemon.
+const PAGE: u64 = 4096;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -93,11 +44,17 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     for path in base.keys().rev().filter(|p| !walk.found.contains_key(*p)) {
         stream.event(&Event::Removed(path.clone())).await;
     }
+    let mut room = Room::beside(&base, &walk.found);
     for (path, mut stamp) in walk.found {
-        let racy = stamp.ctime_ns > walked_at - RACY_NS;
         let unchanged = match base.get(&path) {
             Some(old) if old.same_but_hash(&stamp) => match old.hash {
-                Some(hash) => hash_of(&path) == Some(hash),
+                Some(hash) => match hash_of(&path) {
+                    Some((now, ctime_ns)) if now == hash => {
+                        stamp.settle(hash, ctime_ns, walked_at);
+                        true
+                    }
+                    _ => false,
+                },
                 None => true,
             },
             _ => false,
@@ -107,12 +64,18 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
             continue;
         }
         stream.event(&Event::Changed(stamp.entry(&path))).await;
+        let old = base.get(&path);
         if let EntryKind::File(size) = stamp.kind {
-            let hash = send_file(stream, &path, size).await;
-            stream.event(&Event::FileEnd { whole: hash.is_some() }).await;
-            let Some(hash) = hash else { continue };
-            stamp.hash = racy.then_some(hash);
+            let sent = if room.fits(old, &stamp) { send_file(stream, &path, size).await } else { None };
+            stream.event(&Event::FileEnd { whole: sent.is_some() }).await;
+            let Some((hash, ctime_ns)) = sent else {
+                // The daemon still has what it had; this is told again the next time, and so is its end.
+                next.extend(old.map(|old| (path, old.clone())));
+                continue;
+            };
+            stamp.settle(hash, ctime_ns, walked_at);
         }
+        room.take(old, &stamp);
         next.insert(path, stamp);
     }
     for (path, reason) in walk.skipped {
@@ -130,8 +93,36 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     container.base.replace(if committed { next } else { base });
 }
 
-/// Sends the content; its hash if it was of one piece.
-async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
+/// What the daemon can still take: as much as `/data` holds, by the sizes of files, in pages. A sparse file, or
+/// many names of one, has a size that its volume never had to hold; sent, it would take forever and break a quota.
+struct Room(u64);
+
+impl Room {
+    /// What is free beside what the daemon has and keeps.
+    fn beside(base: &Base, found: &Base) -> Self {
+        let all = fs::statvfs(DATA_DIR).map_or(0, |data| data.f_blocks.saturating_mul(data.f_frsize) / PAGE);
+        let kept = base.iter().filter(|(path, _)| found.contains_key(*path)).map(|(_, stamp)| pages(stamp));
+        Self(all.saturating_sub(kept.sum()))
+    }
+
+    fn fits(&self, old: Option<&Stamp>, new: &Stamp) -> bool {
+        pages(new) <= self.0.saturating_add(old.map_or(0, pages))
+    }
+
+    fn take(&mut self, old: Option<&Stamp>, new: &Stamp) {
+        self.0 = self.0.saturating_add(old.map_or(0, pages)).saturating_sub(pages(new));
+    }
+}
+
+fn pages(stamp: &Stamp) -> u64 {
+    match stamp.kind {
+        EntryKind::File(size) => size.div_ceil(PAGE),
+        EntryKind::Dir => 0,
+    }
+}
+
+/// Sends the content; its hash and its time of change if it was of one piece.
+async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let before = Stamp::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
@@ -149,16 +140,18 @@ async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<u64> {
         stream.data(Channel::File, piece.freeze()).await;
     }
     let after = Stamp::of(&fs::fstat(&file).ok()?)?;
-    (after.same_but_hash(&before) && after.kind == EntryKind::File(size)).then(|| hash.digest())
+    (after.same_but_hash(&before) && after.kind == EntryKind::File(size))
+        .then(|| (hash.digest(), after.ctime_ns))
 }
 
-fn hash_of(path: &RelPath) -> Option<u64> {
+/// Of the content, and the time of change.
+fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; CHUNK];
     loop {
         match file.read(&mut buffer).ok()? {
-            0 => return Some(hash.digest()),
+            0 => return Some((hash.digest(), Stamp::of(&fs::fstat(&file).ok()?)?.ctime_ns)),
             n => hash.update(&buffer[..n]),
         }
     }
@@ -275,7 +268,7 @@ async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
             }
             Ok(Request::Remove(path)) => {
                 files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
-                base.retain(|p, _| *p != path && !p.is_below(&path));
+                path.remove_from(base);
             }
             Err(Inbound::Close) => return Ok(()),
             Ok(_) | Err(_) => return Err("the daemon broke off".into()),

@@ -3,7 +3,6 @@
 //! It must never start a program before the secret is set, nor serve two carriers at once, nor outlive its
 //! daemon by more than it was told.
 
-use std::cell::{Cell, RefCell};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::rc::Rc;
@@ -17,34 +16,13 @@ use paddock_proto::{Event, Hello, Kind, Request};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::task::{LocalSet, spawn_local};
 
-use crate::collect::{self, Base};
-use crate::link::Link;
-use crate::reap::Reaper;
-use crate::{probe, run};
-
-/// Until a daemon says otherwise.
-const ORPHAN_AFTER: Duration = Duration::from_secs(600);
+use crate::container::Container;
+use crate::{collect, probe, run};
 
 /// Connections that have not said who they are; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
-
-/// Everything PID 1 knows.
-pub(crate) struct Container {
-    pub(crate) reaper: Rc<Reaper>,
-    pub(crate) base: RefCell<Base>,
-    /// Whether any run was ever started here.
-    pub(crate) ran: Cell<bool>,
-    link: Rc<Link>,
-    secret: Cell<Option<[u8; 32]>>,
-    /// The daemon's mux that the streams belong to.
-    peer: Cell<u64>,
-    orphan_after: Cell<Duration>,
-    last_heard: Cell<Instant>,
-    strangers: Cell<usize>,
-    carrier: RefCell<Option<JoinHandle<()>>>,
-}
 
 pub(crate) fn main() -> std::io::Result<()> {
     // The program's mode already makes it so; this holds for copies with another mode too.
@@ -58,18 +36,7 @@ async fn serve() -> std::io::Result<()> {
     let listener = StdListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    let container = Rc::new(Container {
-        reaper: Rc::default(),
-        base: RefCell::default(),
-        ran: Cell::new(false),
-        link: Link::new(),
-        secret: Cell::new(None),
-        peer: Cell::new(0),
-        orphan_after: Cell::new(ORPHAN_AFTER),
-        last_heard: Cell::new(Instant::now()),
-        strangers: Cell::new(0),
-        carrier: RefCell::default(),
-    });
+    let container = Rc::new(Container::new());
     spawn_local(container.reaper.clone().serve());
     spawn_local(accept_streams(container.clone()));
     spawn_local(accept_carriers(container.clone(), listener));

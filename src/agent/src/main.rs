@@ -16,14 +16,17 @@
 
 mod bridge;
 mod collect;
+mod container;
 mod counters;
 mod files;
 mod init;
 mod link;
 mod probe;
+mod pump;
 mod reap;
 mod run;
 mod spawn;
+mod stamp;
 mod tree;
 
 use std::process::ExitCode;

@@ -7,27 +7,23 @@
 //! `Ended` is said only when no process of the run lives and every byte it wrote was sent. It must never wait
 //! for an end of file: a program may close its streams and live, or leave them open and die.
 
-use std::cell::Cell;
 use std::ffi::CString;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use paddock_proto::limits::CHUNK;
 use paddock_proto::message::{Limit, Outcome, Request, RunEnd, RunSpec};
 use paddock_proto::{Channel, Event, Inbound};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
+use crate::container::Container;
 use crate::counters::Counters;
-use crate::init::Container;
 use crate::link::Stream;
-use crate::spawn::{self, EXTRA_FD, Program, REPORT, Report};
+use crate::pump::{Pump, Reports};
+use crate::spawn::{self, EXTRA_FD, Program, Report};
 use crate::{collect, tree};
 
 /// How long a job may take to kill the rest of its run before PID 1 does it over its head: the code may have
@@ -52,7 +48,9 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    if end.limit.is_none() && end.outcome != Outcome::Exited(0) {
+    // A program that was refused something and ends well has coped; one that leaves processes behind, as a fork
+    // bomb does, has not: the bound is what ended them.
+    if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {
         end.limit = Counters::read().limit_since(before);
     }
     stream.event(&Event::Ended(end)).await;
@@ -178,9 +176,12 @@ async fn execute(
                     (end.cpu_us, end.max_rss_kib, end.leftovers) = (cpu_us, max_rss_kib, leftovers);
                     break;
                 }
-                // The job was killed: by the code, by PID 1 below, or for memory.
+                // The job was killed: by the code, by PID 1 below, or for memory. One that could not even fork has
+                // said so.
                 None => {
-                    end.outcome = Outcome::Signaled(libc::SIGKILL);
+                    if !reports.failed {
+                        end.outcome = Outcome::Signaled(libc::SIGKILL);
+                    }
                     break;
                 }
             },
@@ -265,88 +266,5 @@ impl Running {
             all.push(main);
             tree::kill(&all);
         }
-    }
-}
-
-/// The job's reports, one by one.
-struct Reports {
-    pipe: Option<pipe::Receiver>,
-    failed: bool,
-}
-
-impl Reports {
-    fn new(fd: OwnedFd) -> Self {
-        Self { pipe: pipe::Receiver::from_owned_fd(fd).ok(), failed: false }
-    }
-
-    /// Cancel-safe: a report is in the pipe as a whole or not at all.
-    async fn next(&mut self) -> Option<Report> {
-        let pipe = self.pipe.as_mut()?;
-        loop {
-            pipe.readable().await.ok()?;
-            let mut bytes = [0; REPORT];
-            match pipe.try_read(&mut bytes) {
-                Ok(REPORT) => {
-                    let report = Report::from_bytes(&bytes);
-                    self.failed |= matches!(report, Some(Report::Failed(_)));
-                    return report;
-                }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                Ok(_) | Err(_) => return None,
-            }
-        }
-    }
-}
-
-/// Carries one output stream of the program to the daemon, up to the cap.
-struct Pump {
-    task: tokio::task::JoinHandle<()>,
-    bytes: Rc<Cell<u64>>,
-    ended: Rc<Notify>,
-}
-
-impl Pump {
-    fn start(fd: OwnedFd, channel: Channel, stream: Rc<Stream>, cap: u64, over: Rc<Notify>) -> Self {
-        let (bytes, ended) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
-        let (count, end) = (bytes.clone(), ended.clone());
-        let task = tokio::task::spawn_local(async move {
-            let Ok(mut pipe) = pipe::Receiver::from_owned_fd(fd) else { return };
-            let mut last = false;
-            let mut buffer = BytesMut::new();
-            loop {
-                buffer.reserve(CHUNK);
-                let n = if last {
-                    // Every writer is dead: what is in the pipe is all there is.
-                    pipe.try_read_buf(&mut buffer).unwrap_or(0)
-                } else {
-                    tokio::select! {
-                        biased;
-                        () = end.notified() => { last = true; continue; }
-                        read = pipe.read_buf(&mut buffer) => read.unwrap_or(0),
-                    }
-                };
-                if n == 0 {
-                    return;
-                }
-                let piece = buffer.split().freeze();
-                let room = usize::try_from(cap - count.get()).unwrap_or(usize::MAX);
-                if piece.len() > room {
-                    over.notify_one();
-                }
-                let piece: Bytes = piece.slice(..piece.len().min(room));
-                count.set(count.get() + piece.len() as u64);
-                if !piece.is_empty() {
-                    stream.data(channel, piece).await;
-                }
-            }
-        });
-        Self { task, bytes, ended }
-    }
-
-    /// To be called when no process of the run lives: sends the rest and gives the count.
-    async fn finish(self) -> u64 {
-        self.ended.notify_one();
-        let _ = self.task.await;
-        self.bytes.get()
     }
 }

@@ -170,7 +170,7 @@ fn execute(program: &Program, say: &dyn Fn(Report)) -> ! {
     unsafe {
         libc::setsid();
         // Out of the way first, so that no dup2 overwrites the source of the next.
-        let high = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 64);
+        let high = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, EXTRA_FD + 1);
         let fds = [
             high(program.stdin.as_raw_fd()),
             high(program.stdout.as_raw_fd()),

@@ -17,6 +17,7 @@ mod guard;
 mod health;
 mod mcp;
 mod page;
+mod range;
 mod server;
 
 pub use server::{ApiConfig, Server};

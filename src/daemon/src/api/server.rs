@@ -58,7 +58,12 @@ pub struct Server {
     tools: Arc<Tools>,
     store: Arc<Store>,
     mcp: Mcp,
+    /// Ends streams that only listen.
+    /// Places for large request bodies: what they take of memory is bounded by these.
+    large_bodies: Arc<Semaphore>,
     stop_streams: CancellationToken,
+    /// Ends calls.
+    stop_calls: CancellationToken,
 }
 
 impl Server {
@@ -69,9 +74,10 @@ impl Server {
         owners.push(crate::sign::DEFAULT_OWNER.to_owned());
         owners.sort();
         owners.dedup();
-        let stop_streams = CancellationToken::new();
-        let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams);
-        Arc::new(Self { config, guard, tools, store, mcp, stop_streams })
+        let (stop_streams, stop_calls) = (CancellationToken::new(), CancellationToken::new());
+        let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams, &stop_calls);
+        let large_bodies = Arc::new(Semaphore::new(body::LARGE_AT_ONCE));
+        Arc::new(Self { config, guard, tools, store, mcp, large_bodies, stop_streams, stop_calls })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -107,9 +113,12 @@ impl Server {
         connections.close();
         if tokio::time::timeout(drain, connections.wait()).await.is_err() {
             info!(left = connections.len(), "requests are broken off: they took longer than shutdown.drain");
+            self.stop_calls.cancel();
             abort.cancel();
             connections.wait().await;
         }
+        // Calls of MCP sessions may go on without a connection.
+        self.stop_calls.cancel();
     }
 
     async fn connection(
@@ -171,13 +180,14 @@ impl Server {
                 Ok(owner) => owner,
                 Err(refused) => return *refused,
             };
-            let body = if parts.method == Method::POST {
-                match body::read(incoming, self.config.max_body, self.config.body_timeout).await {
-                    Ok(body) => body,
+            let (limit, patience) = (self.config.max_body, self.config.body_timeout);
+            let (body, _place) = if parts.method == Method::POST {
+                match body::read(incoming, limit, patience, &self.large_bodies).await {
+                    Ok(read) => read,
                     Err(error) => return error.answer(),
                 }
             } else {
-                Bytes::new()
+                (Bytes::new(), None)
             };
             return self.mcp.serve(owner, parts, body).await;
         }

@@ -59,7 +59,9 @@ impl Keeper {
 
     async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
         loop {
-            if let Broken::Agent(error) = self.carry(carrier, rest).await {
+            let broken = self.carry(carrier, rest).await;
+            self.shared.carried.send_replace(false);
+            if let Broken::Agent(error) = broken {
                 return LinkError::Protocol(error);
             }
             let broke = Instant::now();
@@ -74,6 +76,7 @@ impl Keeper {
                     Err(_) => tokio::time::sleep(REDIAL_PAUSE).await,
                 }
             };
+            self.shared.carried.send_replace(true);
         }
     }
 

@@ -102,6 +102,8 @@ struct Shared {
     /// Something is to be sent.
     transmit: Notify,
     lost: watch::Sender<Option<LinkError>>,
+    /// Whether there is a carrier now.
+    carried: watch::Sender<bool>,
 }
 
 struct Inner {
@@ -142,6 +144,7 @@ impl Link {
             inner: Mutex::new(Inner { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
             transmit: Notify::new(),
             lost: watch::Sender::new(None),
+            carried: watch::Sender::new(true),
         });
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
@@ -165,6 +168,19 @@ impl Link {
         drop(inner);
         self.shared.transmit.notify_one();
         Ok(Stream::new(id, self.clone(), bell))
+    }
+
+    /// Waits until there is a carrier: at once, but for a container that is gone, or whose bridge was killed.
+    ///
+    /// # Errors
+    /// The link's own fault, at the latest after [`REDIAL_FOR`].
+    pub async fn ready(&self) -> Result<(), LinkError> {
+        let mut carried = self.shared.carried.subscribe();
+        tokio::select! {
+            biased;
+            fault = self.lost() => Err(fault),
+            _ = carried.wait_for(|carried| *carried) => Ok(()),
+        }
     }
 
     /// What the link was lost to, if it was.

@@ -96,7 +96,7 @@ impl Pool {
     /// See [`PoolError`].
     pub async fn start(engine: Engine, config: PoolConfig) -> Result<Self, PoolError> {
         let (sender, messages) = mpsc::unbounded_channel();
-        let (runners, runners_now) = latest::channel(Arc::new(Runners::new()));
+        let (runners, mut runners_now) = latest::channel(Arc::new(Runners::new()));
         let mut watch = watch::Watch::new(engine.clone(), &config, sender.clone());
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
@@ -123,6 +123,8 @@ impl Pool {
             watching.abort();
             finished.send_replace(true);
         });
+        // The driver has heard of what the first look found: nobody is told that there is no runner at all.
+        let _ = runners_now.changed().await;
         Ok(Self { sender, runners: runners_now, next_waiter: Arc::default(), done, fatal, engine_up })
     }
 

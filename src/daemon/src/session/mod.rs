@@ -13,12 +13,11 @@
 //! session see another.
 
 mod carry;
+mod id;
 mod output;
 mod run;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +26,7 @@ use paddock_proto::RelPath;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tracing::info;
 
+pub use id::{IdError, SessionId};
 pub use output::Output;
 pub use run::{RunEnd, RunReport, RunRequest};
 
@@ -35,54 +35,6 @@ use crate::link::LinkError;
 use crate::pool::core::Refusal;
 use crate::pool::{Lease, Pool};
 use crate::store::{Space, Store, StoreError};
-
-/// The longest id, in bytes.
-const MAX_ID: usize = 256;
-
-/// A name that a caller gave a conversation, or that was made up for one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SessionId(String);
-
-/// Why a text is no session id.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IdError {
-    /// Empty.
-    #[error("is empty; leave it out to get one made up, or give any text up to {MAX_ID} bytes")]
-    Empty,
-    /// Too long.
-    #[error("has {0} bytes; at most {MAX_ID} are possible")]
-    TooLong(usize),
-}
-
-impl SessionId {
-    /// A new one that nobody can guess: `sess_` and 12 hex digits.
-    pub fn generate() -> Self {
-        Self(format!("sess_{}", crate::id::random_hex::<6>()))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SessionId {
-    type Err = IdError;
-
-    fn from_str(text: &str) -> Result<Self, IdError> {
-        match text.len() {
-            0 => Err(IdError::Empty),
-            1..=MAX_ID => Ok(Self(text.to_owned())),
-            long => Err(IdError::TooLong(long)),
-        }
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// The bounds of sessions.
 #[derive(Debug, Clone)]

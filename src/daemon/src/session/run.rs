@@ -209,6 +209,7 @@ impl Sessions {
             leases.insert(request.language.clone(), Leased { lease, known: Known::default() });
         }
         let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
+        leased.lease.link.ready().await?;
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
         let spec = RunSpec {
@@ -243,12 +244,17 @@ async fn follow(
     cancel: &CancellationToken,
     capture: &mut Capture,
 ) -> Result<paddock_proto::message::RunEnd, LinkError> {
-    stream.data(Channel::Code, request.code.clone()).await?;
-    stream.eof(Channel::Code).await?;
-    if let Some(stdin) = &request.stdin {
-        stream.data(Channel::Stdin, stdin.clone()).await?;
-        stream.eof(Channel::Stdin).await?;
-    }
+    // An input can be larger than the window: an agent that takes nothing (a paused container) must not hold us.
+    carry::taken(async {
+        stream.data(Channel::Code, request.code.clone()).await?;
+        stream.eof(Channel::Code).await?;
+        if let Some(stdin) = &request.stdin {
+            stream.data(Channel::Stdin, stdin.clone()).await?;
+            stream.eof(Channel::Stdin).await?;
+        }
+        Ok(())
+    })
+    .await?;
     let patience = request.timeout + GRACE;
     let late = tokio::time::sleep(patience);
     tokio::pin!(late);

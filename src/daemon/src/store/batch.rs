@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 
-use super::{Space, StoreError, blocking, make_dir, sync_dir};
+use super::{Manifest, Space, StoreError, blocking, make_dir, sync_dir};
 
 /// Content that may wait in memory, over all files of a batch.
 const IN_MEMORY: usize = 1 << 20;
@@ -31,12 +31,24 @@ pub struct Batch {
     changes: Vec<Change>,
     writing: Option<Staged>,
     buffered: usize,
+    /// The session as it would be after `changes`; made when it is asked for first.
+    planned: Option<Manifest>,
 }
 
 enum Change {
     Remove(RelPath),
     Dir(Entry),
     File(Staged),
+}
+
+impl Change {
+    fn note(&self, manifest: &mut Manifest) {
+        match self {
+            Self::Remove(path) => manifest.remove(path),
+            Self::Dir(entry) => manifest.put(entry.clone()),
+            Self::File(staged) => manifest.put(staged.entry.clone()),
+        }
+    }
 }
 
 /// One file's new content.
@@ -58,17 +70,37 @@ impl Drop for Staged {
 impl Batch {
     /// Nothing changed yet.
     pub fn new(space: Arc<Space>) -> Self {
-        Self { space, changes: Vec::new(), writing: None, buffered: 0 }
+        Self { space, changes: Vec::new(), writing: None, buffered: 0, planned: None }
     }
 
     /// A path, and all below it, is to go.
     pub fn remove(&mut self, path: RelPath) {
-        self.changes.push(Change::Remove(path));
+        self.change(Change::Remove(path));
     }
 
     /// A directory is to be.
     pub fn dir(&mut self, entry: Entry) {
-        self.changes.push(Change::Dir(entry));
+        self.change(Change::Dir(entry));
+    }
+
+    /// Checks that a file would fit what the session may hold, together with everything changed so far.
+    ///
+    /// # Errors
+    /// [`StoreError::Quota`].
+    pub fn admit(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let planned = self.planned.get_or_insert_with(|| {
+            let mut planned = self.space.manifest().clone();
+            self.changes.iter().for_each(|change| change.note(&mut planned));
+            planned
+        });
+        planned.admit(entry, self.space.quota)
+    }
+
+    fn change(&mut self, change: Change) {
+        if let Some(planned) = &mut self.planned {
+            change.note(planned);
+        }
+        self.changes.push(change);
     }
 
     /// A file's new content begins. One that was begun before and not kept is dropped.
@@ -92,7 +124,9 @@ impl Batch {
 
     /// The content begun last is complete.
     pub fn keep(&mut self) {
-        self.changes.extend(self.writing.take().map(Change::File));
+        if let Some(staged) = self.writing.take() {
+            self.change(Change::File(staged));
+        }
     }
 
     /// The content begun last is not to be saved.
@@ -147,19 +181,16 @@ impl Batch {
         let mut put = Vec::new();
         let mut dirs = BTreeSet::new();
         let applied = self.changes.iter().try_for_each(|change| self.apply(change, &mut put, &mut dirs));
+        // A removal may have taken directories that were noted for a sync. Looked at once: a look at all of them
+        // after each change would be a square of what code can make.
+        dirs.retain(|dir| dir.exists());
         let synced = applied.and_then(|()| dirs.iter().try_for_each(|dir| sync_dir(dir)));
         if let Err(error) = synced {
             self.space.reload()?;
             return Err(error);
         }
         let mut manifest = self.space.manifest();
-        for change in &self.changes {
-            match change {
-                Change::Remove(path) => manifest.remove(path),
-                Change::Dir(entry) => manifest.put(entry.clone()),
-                Change::File(staged) => manifest.put(staged.entry.clone()),
-            }
-        }
+        self.changes.iter().for_each(|change| change.note(&mut manifest));
         drop(manifest);
         Ok(put)
     }
@@ -203,8 +234,6 @@ impl Batch {
         if let Some(parent) = target.parent() {
             dirs.insert(parent.to_owned());
         }
-        // A removal may have taken directories that were noted for a sync.
-        dirs.retain(|dir| dir.exists());
         put.extend(entry.cloned());
         Ok(())
     }

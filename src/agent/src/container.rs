@@ -1,0 +1,48 @@
+//! What PID 1 knows of its container. No behaviour lives here.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use crate::link::Link;
+use crate::reap::Reaper;
+use crate::stamp::Base;
+
+/// Until a daemon says otherwise.
+const ORPHAN_AFTER: Duration = Duration::from_secs(600);
+
+/// Everything PID 1 knows.
+pub(crate) struct Container {
+    pub(crate) reaper: Rc<Reaper>,
+    pub(crate) base: RefCell<Base>,
+    /// Whether any run was ever started here.
+    pub(crate) ran: Cell<bool>,
+    pub(crate) link: Rc<Link>,
+    pub(crate) secret: Cell<Option<[u8; 32]>>,
+    /// The daemon's mux that the streams belong to.
+    pub(crate) peer: Cell<u64>,
+    pub(crate) orphan_after: Cell<Duration>,
+    pub(crate) last_heard: Cell<Instant>,
+    pub(crate) strangers: Cell<usize>,
+    pub(crate) carrier: RefCell<Option<JoinHandle<()>>>,
+}
+
+impl Container {
+    /// Nothing ran, nobody was heard.
+    pub(crate) fn new() -> Self {
+        Self {
+            reaper: Rc::default(),
+            base: RefCell::default(),
+            ran: Cell::new(false),
+            link: Link::new(),
+            secret: Cell::new(None),
+            peer: Cell::new(0),
+            orphan_after: Cell::new(ORPHAN_AFTER),
+            last_heard: Cell::new(Instant::now()),
+            strangers: Cell::new(0),
+            carrier: RefCell::default(),
+        }
+    }
+}

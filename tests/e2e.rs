@@ -1,0 +1,32 @@
+//! The whole daemon, as clients meet it: the real binary, over HTTP, with real containers.
+//!
+//! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) and on it the runner images for
+//! python and typescript and the plain example of a runner for sh. Without them the tests fail; none is skipped. Each
+//! test starts daemons of its own on stores of their own, looks only at what carries their label, and leaves nothing.
+
+#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
+
+#[path = "e2e/client.rs"]
+mod client;
+#[path = "e2e/data.rs"]
+mod data;
+#[path = "e2e/ending.rs"]
+mod ending;
+#[path = "e2e/engine_gone.rs"]
+mod engine_gone;
+#[path = "e2e/guard.rs"]
+mod guard;
+#[path = "e2e/isolation.rs"]
+mod isolation;
+#[path = "e2e/links.rs"]
+mod links;
+#[path = "e2e/mcp.rs"]
+mod mcp;
+#[path = "e2e/pool.rs"]
+mod pool;
+#[path = "e2e/run.rs"]
+mod run;
+#[path = "support/mod.rs"]
+mod support;
+#[path = "e2e/upload.rs"]
+mod upload;

@@ -1,0 +1,299 @@
+//! `/data`: what a run leaves is saved, whatever it is called, and is there for the next run, whichever its language.
+
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use tokio::join;
+
+use crate::support::{Daemon, PATIENCE};
+
+#[tokio::test]
+async fn two_languages_share_one_data_in_step() {
+    let d = Daemon::start().await;
+    let s = d.session("both");
+    s.python("import os; os.makedirs('d'); open('d/a', 'w').write('python'); open('gone', 'w').write('x')")
+        .await
+        .expect_success();
+    let ran = s
+        .typescript(
+            "import * as fs from 'node:fs';\nconsole.log(fs.readFileSync('/data/d/a', 'utf8'));\n\
+             fs.appendFileSync('/data/d/a', ' and typescript'); fs.rmSync('/data/gone'); fs.writeFileSync('/data/b', 'new');",
+        )
+        .await
+        .expect_stdout("python\n");
+    assert_eq!(ran.files(), ["b", "d/a"]);
+    assert_eq!(ran.artifacts(), ["/mnt/data/b", "/mnt/data/d/a"]);
+    let ran = s.python("import os; print(open('d/a').read(), sorted(os.listdir()))").await;
+    let ran = ran.expect_stdout("python and typescript ['b', 'd']\n");
+    assert_eq!(ran.artifacts(), Vec::<String>::new(), "nothing changed");
+    // The other container sees what a third call brought from outside.
+    s.upload("d/a", b"uploaded").await.expect_success();
+    s.typescript("console.log(require('fs').readFileSync('/data/d/a', 'utf8'))")
+        .await
+        .expect_stdout("uploaded\n");
+    s.python("print(open('d/a').read())").await.expect_stdout("uploaded\n");
+    s.python("import shutil; shutil.rmtree('d')").await.expect_success();
+    s.typescript("console.log(require('fs').readdirSync('/data').join())").await.expect_stdout("b\n");
+    assert_eq!(d.view().await.containers().await.len(), 2);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn one_directory_has_three_names() {
+    let d = Daemon::start().await;
+    let s = d.session("names");
+    let code = "import os\nopen('/mnt/data/a', 'w').write('1')\nopen('/workspace/b', 'w').write('2')\nopen('c', 'w').write('3')\n\
+                print([sorted(os.listdir(p)) for p in ('/data', '/mnt/data', '/workspace')], os.getcwd())";
+    let all = "['a', 'b', 'c']";
+    let ran = s.python(code).await.expect_stdout(&format!("[{all}, {all}, {all}] /data\n"));
+    assert_eq!(ran.files(), ["a", "b", "c"]);
+    for name in ["/data/x", "/mnt/data/y", "/workspace/z", "w"] {
+        s.upload(name, b"").await.expect_success();
+    }
+    assert_eq!(s.python("0").await.files(), ["a", "b", "c", "w", "x", "y", "z"]);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn names_are_taken_as_they_are() {
+    let d = Daemon::start().await;
+    let s = d.session("odd");
+    let names = [
+        "-rf",
+        "a\nb",
+        "BZh91AY.bin",
+        "e\u{301}.txt",
+        "\u{e9}.txt",
+        "ustar",
+        " lead",
+        "trail ",
+        "dot.",
+        "$(id)",
+        "' OR 1=1 --",
+        "{{7*7}}",
+        "%s%n",
+        "..%2f..%2fetc",
+        "..\\..\\x",
+        "a\r\nSet-Cookie: x=1",
+        "\u{202e}gnp.exe",
+        "\u{1f600}",
+        "...",
+        "#?&=+",
+        ".hidden",
+    ];
+    let long = "n".repeat(255);
+    let code = format!(
+        "for n in {}:\n    open('/data/' + n, 'w').write('of ' + n)\n",
+        serde_json::to_string(&names.iter().copied().chain([long.as_str()]).collect::<Vec<_>>())
+            .expect("JSON")
+    );
+    let ran = s.python(&code).await.expect_success();
+    let mut expected: Vec<String> = names.iter().copied().chain([long.as_str()]).map(str::to_owned).collect();
+    expected.sort();
+    assert_eq!(ran.files(), expected);
+    for name in &expected {
+        let answer = d.fetch(&ran.link(name)).await.expect(200);
+        assert_eq!(answer.text(), format!("of {name}"));
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{name:?}");
+        let disposition = answer.header("content-disposition");
+        assert!(disposition.is_ascii() && !disposition.contains(['\r', '\n']), "{disposition:?}");
+        assert!(!answer.headers.contains_key("set-cookie"));
+    }
+    // They survive the container.
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let mut events = view.follow().await;
+    view.kill(&container).await;
+    events.death_of(&container, PATIENCE).await;
+    let read = format!(
+        "{}\nimport os\nprint(len(os.listdir('/data')))",
+        code.replace("'w').write('of ' + n)", "newline='').read() == 'of ' + n or print('BAD', n)")
+    );
+    s.python(&read).await.expect_stdout(&format!("{}\n", expected.len()));
+
+    // A name that is no text has another way to be told.
+    let ran = s.python("open(b'/data/\\xff\\xfe', 'w').write('bytes')").await.expect_success();
+    let exact = BASE64_STANDARD.encode(b"\xff\xfe");
+    let files = ran.document["files"].as_array().expect("files").clone();
+    let file = files.iter().find(|file| file["name_base64"] == json!(exact)).expect("it is listed");
+    assert_eq!(d.fetch(file["url"].as_str().expect("a link")).await.expect(200).text(), "bytes");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn every_shape_of_tree_is_saved() {
+    let d = Daemon::start().await;
+    let s = d.session("trees");
+    let make = "import os\nos.makedirs('a/b/c/d')\nopen('a/b/c/d/deep', 'w').write('deep')\nos.mkdir('empty')\nopen('zero', 'w')\n\
+                open('closed', 'w').write('closed')\nos.chmod('closed', 0)\nos.mkdir('shut')\nopen('shut/in', 'w').write('in')\n\
+                os.chmod('shut', 0)\nopen('run.sh', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run.sh', 0o755)\n\
+                os.makedirs('/data/' + '/'.join('d' * 1 for _ in range(60)))";
+    let ran = s.python(make).await.expect_success();
+    assert_eq!(ran.files(), ["a/b/c/d/deep", "closed", "run.sh", "shut/in", "zero"]);
+    for (name, content) in [("closed", "closed"), ("shut/in", "in"), ("zero", ""), ("a/b/c/d/deep", "deep")] {
+        assert_eq!(d.fetch(&ran.link(name)).await.expect(200).text(), content);
+    }
+    for _ in 0..3 {
+        let ran =
+            s.python("import os\nprint(oct(os.stat('closed').st_mode), oct(os.stat('shut').st_mode))").await;
+        let ran = ran.expect_stdout("0o100000 0o40000\n");
+        assert_eq!(ran.artifacts(), Vec::<String>::new(), "looking changes nothing");
+    }
+
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let mut events = view.follow().await;
+    view.kill(&container).await;
+    events.death_of(&container, PATIENCE).await;
+    let look = "import os\nprint(os.listdir('empty'), os.path.getsize('zero'), os.path.isdir('/data/' + '/'.join('d' * 60)))\n\
+                print(oct(os.stat('closed').st_mode), os.popen('./run.sh').read().strip())";
+    s.python(look).await.expect_stdout("[] 0 True\n0o100000 ran\n");
+
+    let change = "import os, shutil\nos.rename('a/b/c/d/deep', 'up')\nshutil.rmtree('a')\nos.remove('zero')\nos.mkdir('zero')\n\
+                  open('zero/now', 'w').write('a directory')\nshutil.rmtree('empty')\nopen('empty', 'w').write('a file')";
+    let ran = s.python(change).await.expect_success();
+    assert_eq!(ran.files(), ["closed", "empty", "run.sh", "shut/in", "up", "zero/now"]);
+    s.typescript("const fs = require('fs'); console.log(fs.readFileSync('/data/zero/now', 'utf8'), fs.readFileSync('/data/empty', 'utf8'), fs.existsSync('/data/a'))")
+        .await
+        .expect_stdout("a directory a file false\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_is_seen_whatever_it_looks_like() {
+    let d = Daemon::start().await;
+    let s = d.session("sly");
+    s.python("open('f', 'w').write('aaaa')").await.expect_success();
+    // Same size, same times; and once more at once.
+    let sly = "import os\ns = os.stat('f')\nopen('f', 'r+').write('XXXX')\nos.utime('f', ns=(s.st_atime_ns, s.st_mtime_ns))";
+    for letter in ["bbbb", "cccc"] {
+        let ran = s.python(&sly.replace("XXXX", letter)).await.expect_success();
+        assert_eq!(d.fetch(&ran.link("f")).await.expect(200).text(), letter);
+    }
+    for n in 0..5 {
+        let ran = s.python(&format!("open('f', 'w').write('{n:04}')")).await.expect_success();
+        assert_eq!(d.fetch(&ran.link("f")).await.expect(200).text(), format!("{n:04}"));
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn many_files_and_large_ones_are_saved() {
+    let d = Daemon::start().await;
+    let s = d.session("many");
+    let many = "import os\nfor n in range(2000):\n    os.makedirs(f'd{n % 40}', exist_ok=True)\n    open(f'd{n % 40}/{n}', 'w').write(str(n))";
+    let ran = s.python(many).timeout(60.0).await.expect_success();
+    assert_eq!((ran.files().len(), &ran.document["files_truncated"]), (100, &json!(true)));
+    assert_eq!((ran.artifacts().len(), &ran.document["artifacts_truncated"]), (100, &json!(true)));
+    let large = "import hashlib\nb = b''.join(hashlib.sha256(str(n).encode()).digest() for n in range(60 * 32768))\n\
+                 open('large', 'wb').write(b)\nprint(len(b), hashlib.sha256(b).hexdigest())";
+    let told = s.python(large).timeout(120.0).await.expect_success().stdout().to_owned();
+    assert!(told.starts_with("62914560 "), "{told}");
+
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let mut events = view.follow().await;
+    view.kill(&container).await;
+    events.death_of(&container, PATIENCE).await;
+    let check = "import hashlib, os\nb = open('large', 'rb').read()\nprint(len(b), hashlib.sha256(b).hexdigest())\n\
+                 assert all(open(f'd{n % 40}/{n}').read() == str(n) for n in range(2000))";
+    s.python(check).timeout(60.0).await.expect_stdout(&told);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_file_stays_inside_and_is_named() {
+    let d = Daemon::start().await;
+    let s = d.session("special");
+    let code = "import os, socket\nos.symlink('/etc/passwd', 'link')\nos.symlink('/etc', 'out')\nos.symlink('/proc/self/environ', 'l2')\n\
+                os.mkfifo('fifo')\nsocket.socket(socket.AF_UNIX).bind('sock')\nopen('real', 'w').write('real')\nos.link('real', 'hard')";
+    let ran = s.python(code).await.expect_success();
+    assert_eq!(ran.files(), ["hard", "real"]);
+    let mut told = ran.not_saved();
+    told.sort();
+    let expected = [
+        "/mnt/data/fifo: it is no regular file",
+        "/mnt/data/l2: it is a symbolic link",
+        "/mnt/data/link: it is a symbolic link",
+        "/mnt/data/out: it is a symbolic link",
+        "/mnt/data/sock: it is no regular file",
+    ];
+    assert_eq!(told, expected);
+    let mut on_disk = Vec::new();
+    let mut dirs = vec![d.store.path().to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let kind = entry.file_type().expect("a type");
+            assert!(kind.is_file() || kind.is_dir(), "{:?} is on the host", entry.path());
+            if kind.is_dir() { dirs.push(entry.path()) } else { on_disk.push(entry.file_name()) }
+        }
+    }
+    assert!(on_disk.iter().any(|name| name == "real") && !on_disk.iter().any(|name| name == "link"));
+    // An upload through a link replaces the link: nothing is written where it points.
+    s.upload("out/x", b"mine").await.expect_success();
+    s.python("import os; print(os.path.islink('out'), open('out/x').read(), os.path.exists('/etc/x'))")
+        .await
+        .expect_stdout("False mine False\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_container_lost_between_two_calls_costs_nothing() {
+    let d = Daemon::start().await;
+    let s = d.session("lost");
+    s.python("open('a', 'w').write('kept')").await.expect_success();
+    let view = d.view().await;
+    let mut events = view.follow().await;
+    for _ in 0..3 {
+        let container = view.running("python").await;
+        view.kill(&container).await;
+        events.death_of(&container, PATIENCE).await;
+        let begun = Instant::now();
+        s.python("print(open('a').read())").await.expect_stdout("kept\n");
+        assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_container_lost_in_mid_run_is_said_and_never_run_again() {
+    let d = Daemon::start().await;
+    let s = d.session("lost");
+    s.python("open('a', 'w').write('kept')").await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let mark = d.log.mark();
+    let (ran, ()) = join!(
+        async {
+            s.python("open('b', 'w').write('x')\nprint('begun', flush=True)\nimport time\ntime.sleep(60)")
+                .await
+        },
+        async {
+            d.log.line_since(mark, "request").await;
+            view.kill(&container).await;
+        }
+    );
+    let ran = ran.expect_error("lost").expect_exit(-1);
+    assert_eq!(ran.files(), ["a"]);
+    s.python("import os; print(open('a').read(), os.path.exists('b'))").await.expect_stdout("kept False\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_picture_comes_with_the_answer() {
+    let d = Daemon::start().await;
+    let code = "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as p\np.plot([1, 2])\np.savefig('p.png')\nprint('ok')";
+    let ran = d.session("plot").python(code).timeout(60.0).await.expect_stdout("ok\n");
+    assert_eq!(ran.content.len(), 2, "{:?}", ran.content.len());
+    assert_eq!(
+        (&ran.content[1]["type"], &ran.content[1]["mimeType"]),
+        (&json!("image"), &json!("image/png"))
+    );
+    let data = BASE64_STANDARD.decode(ran.content[1]["data"].as_str().expect("data")).expect("base64");
+    assert_eq!(d.fetch(&ran.link("p.png")).await.expect(200).body, data);
+    assert_eq!(ran.document["artifacts"][0]["mime_type"], "image/png");
+    d.stop().await;
+}

@@ -1,0 +1,231 @@
+//! Containers that stand warm, what is done when they are all taken, and what earlier daemons left.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use paddock::engine::{ContainerSpec, ImageRef, VolumeSpec};
+use tokio::{join, try_join};
+
+use crate::support::{Cleared, Daemon, PATIENCE};
+
+#[tokio::test]
+async fn every_runner_has_its_idle_ones_and_what_is_taken_is_replaced() {
+    let d = Daemon::with().set("pool.idle", 1).start().await;
+    let view = d.view().await;
+    for language in ["python", "typescript", "sh"] {
+        d.log.line(&format!("armed language={language} ")).await;
+        assert_eq!(view.containers_for(language).await.len(), 1, "{language}");
+    }
+    let before = view.the_container("sh").await;
+    let mark = d.log.mark();
+    let uid = d.session("one").sh("id -u").await.expect_success().stdout().trim().to_owned();
+    d.log.line_since(mark, "armed language=sh ").await;
+    let after = view.containers_for("sh").await;
+    assert_eq!(after.len(), 2, "the leased one and another idle one");
+    let leased = after.iter().find(|container| container.id == before).expect("the warm one was leased");
+    assert_eq!(leased.labels["paddock.uid"], uid);
+    let all = view.containers().await;
+    let uids: BTreeSet<_> = all.iter().map(|container| container.labels["paddock.uid"].clone()).collect();
+    assert_eq!(uids.len(), all.len(), "each has a UID of its own");
+    assert_eq!(view.volumes().await.len(), all.len());
+
+    // One that dies idle is replaced as well.
+    let idle = after.iter().find(|container| container.id != before).expect("an idle one").id.clone();
+    let mark = d.log.mark();
+    view.kill(&idle).await;
+    d.log.line_since(mark, "armed language=sh ").await;
+    d.session("two").sh("echo fine").await.expect_stdout("fine\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn the_session_that_rested_longest_gives_its_place_and_keeps_its_files() {
+    let d = Daemon::with().set("sessions.max", 2).start().await;
+    let view = d.view().await;
+    let mut events = view.follow().await;
+    let put = |name: &str| format!("echo of-{name} > f; echo done");
+    d.session("a").sh(&put("a")).await.expect_stdout("done\n");
+    let of_a = view.the_container("sh").await;
+    d.session("b").sh(&put("b")).await.expect_stdout("done\n");
+    d.session("c").sh(&put("c")).await.expect_stdout("done\n");
+    events.removal_of(&of_a, PATIENCE).await;
+    assert_eq!(view.containers().await.len(), 2);
+    d.session("b").sh("cat f").await.expect_stdout("of-b\n");
+    d.session("a").sh("cat f").await.expect_stdout("of-a\n"); // in place of c
+    d.session("c").sh("cat f").await.expect_stdout("of-c\n");
+
+    // Nobody is thrown out while at work.
+    let mark = d.log.mark();
+    let [a, b, c] = ["a", "b", "c"].map(|name| d.session(name));
+    let (ran_a, ran_b, ()) =
+        join!(async { a.sh("echo go; sleep 3").await }, async { b.sh("echo go; sleep 3").await }, async {
+            d.log.line_since(mark, "request").await;
+            d.log.line_since(mark, "armed").await;
+            let refused = c.sh("echo x").await.expect_error("max_sessions");
+            assert!(refused.text("message").contains('2'), "{}", refused.document);
+        },);
+    ran_a.expect_stdout("go\n");
+    ran_b.expect_stdout("go\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn by_configuration_one_too_many_is_refused() {
+    let d = Daemon::with().set("sessions.max", 1).set("sessions.when_full", "refuse").start().await;
+    d.session("a").sh("echo a").await.expect_stdout("a\n");
+    let begun = Instant::now();
+    d.session("b").sh("echo b").await.expect_error("max_sessions");
+    assert!(begun.elapsed() < Duration::from_secs(2), "quickly: {:?}", begun.elapsed());
+    d.session("b").upload("f", b"x").await.expect_success(); // needs no container
+    d.session("a").sh("echo a").await.expect_stdout("a\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn queues_are_bounded() {
+    let d =
+        Daemon::with().set("sessions.queue", 1).set("pool.queue", 1).set("pool.starting", 1).start().await;
+    let s = d.session("a");
+    s.sh("true").await.expect_success();
+    let mark = d.log.mark();
+    let (first, second, third) = join!(
+        async { s.sh("sleep 2").await },
+        async {
+            d.log.line_since(mark, "request").await;
+            s.sh("true").await
+        },
+        async {
+            d.log.line_since(mark, "request").await;
+            s.sh("true").await
+        },
+    );
+    let mut ends: Vec<_> = [first, second, third]
+        .iter()
+        .map(|ran| ran.document["error"].as_str().unwrap_or("ran").to_owned())
+        .collect();
+    ends.sort();
+    assert_eq!(ends, ["queue_full", "ran", "ran"]);
+
+    // The pool's own queue: one waits for a container, no more.
+    let [b, c, e] = ["b", "c", "e"].map(|name| d.session(name));
+    let (b, c, e) =
+        join!(async { b.sh("true").await }, async { c.sh("true").await }, async { e.sh("true").await });
+    let mut ends: Vec<_> =
+        [b, c, e].iter().map(|ran| ran.document["error"].as_str().unwrap_or("ran").to_owned()).collect();
+    ends.sort();
+    assert_eq!(ends, ["queue_full", "queue_full", "ran"]);
+    d.session("c").sh("echo later").await.expect_stdout("later\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_longer_than_is_set() {
+    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "5s").start().await;
+    d.session("a").sh("echo a").await.expect_stdout("a\n");
+    let begun = Instant::now();
+    d.session("b").sh("echo b").await.expect_error("queue_full");
+    let took = begun.elapsed();
+    assert!(Duration::from_secs(5) <= took && took < Duration::from_secs(10), "{took:?}");
+    d.session("a").sh("echo a").await.expect_stdout("a\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn who_rests_too_long_gives_back() {
+    let d = Daemon::with()
+        .set("pool.idle", 1)
+        .set("pool.idle_ttl", "2s")
+        .set("sessions.ttl", "1s")
+        .set("sessions.sweep", "1s")
+        .start()
+        .await;
+    let view = d.view().await;
+    d.log.line("armed language=sh ").await;
+    let mut events = view.follow().await;
+    let idle = view.the_container("sh").await;
+    events.removal_of(&idle, PATIENCE).await; // and another is started
+    let ran = d
+        .session("s")
+        .sh("echo kept > f; hostname; cat /proc/sys/kernel/random/boot_id > /dev/null")
+        .await
+        .expect_success();
+    assert_eq!(ran.files(), ["f"]);
+    let line = d.log.line("containers released").await;
+    assert!(line.contains("session_id=s") && line.contains("why=idle"), "{line}");
+    d.session("s").sh("cat f").await.expect_stdout("kept\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_crash_left_is_removed_and_what_is_anothers_is_not() {
+    let d = Daemon::with().set("pool.idle", 1).start().await;
+    d.log.line("armed language=sh ").await;
+    d.session("s").sh("echo acknowledged > f").await.expect_success();
+    let view = d.view().await;
+    let store = d.crash().await;
+    let left: Vec<_> = view.containers().await.into_iter().map(|container| container.id).collect();
+    assert!(left.len() >= 2, "{left:?}");
+
+    // Ours by all signs but the owner.
+    let prefix = format!("paddock-{}", &store.owner()[..8]);
+    let another = format!("not-{}", store.owner());
+    let _cleared = Cleared::of(&another);
+    let labels = [("app", "paddock"), ("paddock.owner", another.as_str()), ("paddock.runner", "sh")];
+    let labels: std::collections::BTreeMap<_, _> = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let spec = ContainerSpec {
+        image: "paddock-example-sh".into(),
+        labels: labels.clone(),
+        ..ContainerSpec::default()
+    };
+    let decoy = view
+        .engine
+        .container_create(Some(&format!("{prefix}-20000-decoy")), &spec)
+        .await
+        .expect("a decoy")
+        .id;
+    let volume =
+        VolumeSpec { labels, ..VolumeSpec::local(format!("{prefix}-20001-decoy").parse().expect("a name")) };
+    view.engine.volume_create(&volume).await.expect("a decoy");
+
+    let d = Daemon::with().store(&store).start().await;
+    let line = d.log.line("removed what an earlier daemon of this store left").await;
+    assert!(line.contains("containers="), "{line}");
+    let now = view.containers().await;
+    assert!(now.iter().all(|container| !left.contains(&container.id)), "{now:?}");
+    d.session("s").sh("cat f").await.expect_stdout("acknowledged\n");
+    d.stop().await;
+    let decoys = try_join!(view.engine.container_inspect(&decoy), view.engine.volume_inspect(&volume.name));
+    decoys.expect("the decoys were left alone");
+}
+
+#[tokio::test]
+async fn an_image_that_appears_later_is_taken() {
+    let name = format!("paddock-e2e-{}", std::process::id());
+    let _cleared = Cleared::of("nobody").and_image(&name);
+    let d = Daemon::with().set("runners.later", name.as_str()).start().await;
+    let warning = d.log.line(&name).await;
+    assert!(warning.contains("runners.later"), "{warning}");
+    d.run("later", "echo here").await.expect_error("unknown_language");
+
+    // A copy of the plain one, labelled so that no other daemon takes it for a runner.
+    let view = d.view().await;
+    let spec = ContainerSpec { image: "paddock-example-sh".into(), ..ContainerSpec::default() };
+    let made = view.engine.container_create(None, &spec).await.expect("a container").id;
+    let commit = format!("POST /commit?container={made}&repo={name}&changes=LABEL%20sandbox.runner%3Dno");
+    let committed = view.ask(&commit, "{}").await;
+    view.engine.container_remove(&made).await.expect("removed");
+    assert!(committed.contains("201 Created"), "{committed}");
+
+    d.log.line("runner found language=later").await;
+    d.run("later", "echo here").await.expect_stdout("here\n");
+    let answer = d.tool("list_runners", serde_json::json!({})).await.document.to_string();
+    assert!(answer.contains(&name), "{answer}");
+
+    let mark = d.log.mark();
+    let gone = view.ask(&format!("DELETE /images/{name}?force=true"), "").await;
+    assert!(gone.contains("200 OK"), "{gone}");
+    d.log.line_since(mark, "runner gone").await;
+    d.run("later", "echo here").await.expect_error("unknown_language");
+    assert!(view.engine.image_inspect(&name.parse::<ImageRef>().expect("a name")).await.is_err());
+    d.stop().await;
+}

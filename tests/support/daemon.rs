@@ -1,0 +1,298 @@
+//! The daemon as a user starts it: the real binary, a configuration file, a clean environment, a store of its own.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Map, Value, json};
+
+use super::answer::Ran;
+use super::engine::View;
+use super::log::{Log, field};
+use super::{Answer, Call, PATIENCE, Request, Session, Store};
+
+/// The environment's token, unless a test sets another.
+pub(crate) const TOKEN: &str = "the-token-of-these-tests";
+
+/// A drain, and the removal of every container.
+const END: Duration = Duration::from_secs(80);
+
+/// The binary is opened once: a build in the middle of the tests must not change what they test.
+fn program() -> &'static str {
+    static PROGRAM: OnceLock<(File, String)> = OnceLock::new();
+    let (_, path) = PROGRAM.get_or_init(|| {
+        let file = File::open(env!("CARGO_BIN_EXE_paddock")).expect("the daemon's binary");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        (file, path)
+    });
+    path
+}
+
+/// How a daemon is to be started.
+pub(crate) struct Setup {
+    config: toml::Table,
+    env: Vec<(String, String)>,
+    args: Vec<String>,
+    token: Option<String>,
+    store: Store,
+}
+
+/// One that serves. Dropping it ends it; [`Daemon::stop`] also looks at how it ended.
+pub(crate) struct Daemon {
+    process: Process,
+    pub(crate) addr: SocketAddr,
+    pub(crate) url: String,
+    pub(crate) log: Log,
+    pub(crate) store: Store,
+    token: Option<String>,
+}
+
+/// One that did not start.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: Option<i32>,
+    pub(crate) said: String,
+}
+
+struct Process {
+    child: Child,
+    log: Log,
+    /// Disconnected when it is gone: for waiting where nothing can be awaited.
+    ended: Receiver<()>,
+    over: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        let mut config = toml::Table::new();
+        // A container is started when it is wanted: most tests want one, of one language.
+        put(&mut config, "pool.idle", 0.into());
+        Setup {
+            config,
+            env: Vec::new(),
+            args: ["--addr", "127.0.0.1:0"].map(str::to_owned).to_vec(),
+            token: Some(TOKEN.to_owned()),
+            store: Store::new(),
+        }
+    }
+}
+
+impl Setup {
+    /// Sets a key of the configuration file.
+    pub(crate) fn set(mut self, key: &str, value: impl Into<toml::Value>) -> Setup {
+        put(&mut self.config, key, value.into());
+        self
+    }
+
+    /// Adds to the environment, which is empty otherwise.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Setup {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn args<const N: usize>(mut self, args: [&str; N]) -> Setup {
+        self.args = args.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// Without the environment's token.
+    pub(crate) fn without_token(mut self) -> Setup {
+        self.token = None;
+        self
+    }
+
+    /// On the store of an earlier daemon.
+    pub(crate) fn store(mut self, store: &Store) -> Setup {
+        self.store = store.clone();
+        self
+    }
+
+    fn spawn(&self) -> Process {
+        let file = self.store.path().join("config.toml");
+        std::fs::write(&file, self.config.to_string()).expect("a configuration file");
+        let mut command = Command::new(program());
+        command.arg0("paddock").arg("serve").arg("--config").arg(&file).args(&self.args);
+        command.env_clear().env("SANDBOX_ROOT", self.store.path());
+        if let Some(token) = &self.token {
+            command.env("MCP_API_TOKEN", token);
+        }
+        if let Ok(host) = std::env::var("DOCKER_HOST") {
+            command.env("DOCKER_HOST", host);
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::inherit()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the daemon's binary");
+        let (log, ended) = Log::read(child.stderr.take().expect("it is piped"));
+        Process { child, log, ended, over: false }
+    }
+
+    /// A daemon that serves.
+    pub(crate) async fn start(self) -> Daemon {
+        let process = self.spawn();
+        let log = process.log.clone();
+        let Some(line) = log.line_or_end(" serving ").await else {
+            panic!("the daemon did not start:\n{}", log.text());
+        };
+        let addr = field(&line, "addr").and_then(|addr| addr.parse().ok()).expect("an address");
+        let url = field(&line, "url").expect("a URL");
+        Daemon { process, addr, url, log, store: self.store, token: self.token }
+    }
+
+    /// A daemon that ends before it serves.
+    pub(crate) async fn refusal(self) -> Refusal {
+        let mut process = self.spawn();
+        let log = process.log.clone();
+        if let Some(line) = log.line_or_end(" serving ").await {
+            panic!("the daemon started: {line}");
+        }
+        Refusal { code: process.wait().code(), said: log.text() }
+    }
+}
+
+fn put(table: &mut toml::Table, key: &str, value: toml::Value) {
+    match key.split_once('.') {
+        None => drop(table.insert(key.to_owned(), value)),
+        Some((section, rest)) => {
+            let inner = table.entry(section).or_insert_with(|| toml::Table::new().into());
+            put(inner.as_table_mut().expect("a section"), rest, value);
+        }
+    }
+}
+
+impl Daemon {
+    /// One with a token and nothing warm.
+    pub(crate) async fn start() -> Daemon {
+        Setup::default().start().await
+    }
+
+    pub(crate) fn with() -> Setup {
+        Setup::default()
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process.child)
+    }
+
+    pub(crate) async fn view(&self) -> View {
+        View::of(&self.store.owner()).await
+    }
+
+    /// A request that carries the token.
+    pub(crate) fn request(&self, method: &str, path: &str) -> Request {
+        let request = Request::new(self.addr, method, path);
+        match &self.token {
+            Some(token) => request.bearer(token),
+            None => request,
+        }
+    }
+
+    /// What a link opens, for whoever has nothing but the link.
+    pub(crate) async fn fetch(&self, link: &str) -> Answer {
+        self.link("GET", link).send().await
+    }
+
+    /// A request for a link, without any token.
+    #[track_caller]
+    pub(crate) fn link(&self, method: &str, link: &str) -> Request {
+        let path = link.strip_prefix(&self.url).unwrap_or_else(|| panic!("{link} is not of {}", self.url));
+        Request::new(self.addr, method, path)
+    }
+
+    /// The answer to one bare JSON-RPC request.
+    pub(crate) async fn rpc(&self, method: &str, params: Value) -> Value {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answer = self.request("POST", "/mcp").set("accept", "application/json").json(&call).send().await;
+        assert_eq!(answer.header("content-type"), "application/json");
+        answer.json()
+    }
+
+    /// What a tool answers to a bare call.
+    pub(crate) async fn tool(&self, name: &str, arguments: Value) -> Ran {
+        Ran::of(self.rpc("tools/call", json!({ "name": name, "arguments": arguments })).await)
+    }
+
+    /// A conversation by this name.
+    pub(crate) fn session(&self, id: &str) -> Session<'_> {
+        Session::new(self, id)
+    }
+
+    /// A run that names no conversation.
+    pub(crate) fn run(&self, language: &str, code: &str) -> Call<'_> {
+        let arguments =
+            Map::from_iter([("language".to_owned(), json!(language)), ("code".to_owned(), json!(code))]);
+        Call::new(self, "run_code", arguments)
+    }
+
+    pub(crate) async fn health(&self) -> Value {
+        Request::new(self.addr, "GET", "/health").send().await.expect(200).json()
+    }
+
+    /// Ends it as a service manager does: it must end well and leave nothing on the engine.
+    pub(crate) async fn stop(self) -> Log {
+        let view = self.view().await;
+        self.stop_and_look(view).await
+    }
+
+    /// The same for one on another engine.
+    pub(crate) async fn stop_on(self, host: &str) -> Log {
+        let view = View::on(&host.parse().expect("a host"), &self.store.owner()).await;
+        self.stop_and_look(view).await
+    }
+
+    async fn stop_and_look(mut self, view: View) -> Log {
+        self.process.signal(Signal::TERM);
+        self.log.end(END).await;
+        let status = self.process.wait();
+        assert_eq!(status.code(), Some(0), "{}", self.log.text());
+        view.expect_empty().await;
+        self.log.clone()
+    }
+
+    /// Asks it to end; [`Daemon::stop`] then waits for it.
+    pub(crate) fn terminate(&self) {
+        kill_process(self.pid(), Signal::TERM).expect("a living daemon");
+    }
+
+    /// Ends it as a crash does. Its containers stay.
+    pub(crate) async fn crash(mut self) -> Store {
+        self.process.signal(Signal::KILL);
+        self.log.end(PATIENCE).await;
+        self.process.wait();
+        self.store.clone()
+    }
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        if !self.over {
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        self.over = true;
+        self.child.wait().expect("an exit status")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.log.text());
+        }
+        self.signal(Signal::TERM);
+        if self.ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
+            self.signal(Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}

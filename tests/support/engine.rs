@@ -1,0 +1,170 @@
+//! The engine behind a daemon: what it holds of one owner, and what happens there.
+
+use std::time::Duration;
+
+use paddock::engine::{
+    ContainerAction, ContainerId, ContainerStatus, ContainerSummary, Engine, EngineHost, EngineLimits,
+    EventFilter, Events, ExecSpec, Followed, Occurrence, Signal, Volume,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::within;
+
+/// The engine that the tests use.
+pub(crate) fn host() -> EngineHost {
+    let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
+    host.parse().expect("DOCKER_HOST")
+}
+
+/// What an engine holds of one owner.
+pub(crate) struct View {
+    pub(crate) engine: Engine,
+    labels: Vec<String>,
+}
+
+impl View {
+    pub(crate) async fn of(owner: &str) -> View {
+        View::on(&host(), owner).await
+    }
+
+    pub(crate) async fn on(host: &EngineHost, owner: &str) -> View {
+        let engine = Engine::connect(host, EngineLimits::default()).await;
+        let engine = engine.expect("these tests need a Docker engine: set DOCKER_HOST");
+        View { engine, labels: vec!["app=paddock".to_owned(), format!("paddock.owner={owner}")] }
+    }
+
+    /// The containers, in any state.
+    pub(crate) async fn containers(&self) -> Vec<ContainerSummary> {
+        self.engine.container_list(&self.labels).await.expect("containers")
+    }
+
+    /// The containers that run this language.
+    pub(crate) async fn containers_for(&self, language: &str) -> Vec<ContainerSummary> {
+        let mut found = self.containers().await;
+        found.retain(|container| {
+            container.labels.get("paddock.runner").is_some_and(|runner| runner == language)
+        });
+        found
+    }
+
+    /// The one container that runs this language.
+    pub(crate) async fn the_container(&self, language: &str) -> ContainerId {
+        let found = self.containers_for(language).await;
+        assert_eq!(found.len(), 1, "containers for {language}: {found:?}");
+        found.into_iter().next().expect("one").id
+    }
+
+    /// The one container that runs this language and has not ended.
+    pub(crate) async fn running(&self, language: &str) -> ContainerId {
+        let mut found = self.containers_for(language).await;
+        found.retain(|container| container.state == ContainerStatus::Running);
+        assert_eq!(found.len(), 1, "containers for {language}: {found:?}");
+        found.remove(0).id
+    }
+
+    pub(crate) async fn volumes(&self) -> Vec<Volume> {
+        self.engine.volume_list(&self.labels).await.expect("volumes")
+    }
+
+    /// Fails the test if anything of this owner is left.
+    pub(crate) async fn expect_empty(&self) {
+        let names: Vec<_> = self.containers().await.into_iter().flat_map(|c| c.names).collect();
+        assert_eq!(names, Vec::<String>::new(), "containers are left");
+        let names: Vec<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
+        assert_eq!(names, Vec::<String>::new(), "volumes are left");
+    }
+
+    pub(crate) async fn kill(&self, id: &ContainerId) {
+        self.engine.container_kill(id, Signal::Kill).await.expect("kill");
+    }
+
+    /// What a program says that is run inside by hand.
+    pub(crate) async fn exec(&self, id: &ContainerId, cmd: &[&str]) -> String {
+        let cmd = cmd.iter().map(|word| (*word).to_owned()).collect();
+        let spec = ExecSpec { cmd, ..ExecSpec::default() };
+        let exec = self.engine.exec_create(id, &spec).await.expect("an exec");
+        let mut stream = self.engine.exec_start(&exec).await.expect("a stream");
+        let mut said = Vec::new();
+        while let Some(chunk) = stream.chunk().await.expect("a whole stream") {
+            said.extend(chunk.bytes);
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// All that the engine tells of a container, as it comes.
+    pub(crate) async fn inspect(&self, id: &ContainerId) -> String {
+        self.ask(&format!("GET /containers/{id}/json"), "").await
+    }
+
+    /// A request of its own, for what the daemon's client cannot do.
+    pub(crate) async fn ask(&self, what: &str, body: &str) -> String {
+        let host = self.engine.host().to_string();
+        let path = host.strip_prefix("unix://").expect("these tests need the engine at a Unix socket");
+        let mut socket = UnixStream::connect(path).await.expect("the engine's socket");
+        let length = body.len();
+        let text = format!(
+            "{what} HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        socket.write_all(text.as_bytes()).await.expect("written");
+        let mut answer = Vec::new();
+        within(super::PATIENCE, what, socket.read_to_end(&mut answer)).await.expect("an answer");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Follows what happens to this owner's containers from now on.
+    pub(crate) async fn follow(&self) -> Happenings {
+        let filter = EventFilter { labels: self.labels.clone(), ..EventFilter::default() };
+        let mut events = self.engine.events(filter);
+        let first = within(Duration::from_secs(20), "the engine's events", events.next()).await;
+        assert!(matches!(first, Followed::Connected), "{first:?}");
+        Happenings { events }
+    }
+
+    pub(crate) async fn remove_all(&self) {
+        for container in self.engine.container_list(&self.labels).await.unwrap_or_default() {
+            let _ = self.engine.container_remove(&container.id).await;
+        }
+        for volume in self.engine.volume_list(&self.labels).await.unwrap_or_default() {
+            let _ = self.engine.volume_remove(&volume.name).await;
+        }
+    }
+}
+
+/// What happens to the containers of one owner.
+pub(crate) struct Happenings {
+    events: Events,
+}
+
+impl Happenings {
+    /// Waits until this container's PID 1 has ended.
+    pub(crate) async fn death_of(&mut self, id: &ContainerId, patience: Duration) {
+        self.container(id, patience, "die", |action| matches!(action, ContainerAction::Die { .. })).await;
+    }
+
+    /// Waits until this container is removed.
+    pub(crate) async fn removal_of(&mut self, id: &ContainerId, patience: Duration) {
+        self.container(id, patience, "destroy", |action| matches!(action, ContainerAction::Destroy)).await;
+    }
+
+    async fn container(
+        &mut self,
+        id: &ContainerId,
+        patience: Duration,
+        what: &str,
+        wanted: impl Fn(&ContainerAction) -> bool,
+    ) {
+        let wait = async {
+            loop {
+                if let Followed::Event(event) = self.events.next().await
+                    && let Occurrence::Container { id: of, action, .. } = event.what
+                    && of == *id
+                    && wanted(&action)
+                {
+                    return;
+                }
+            }
+        };
+        within(patience, &format!("the event {what} of {id}"), wait).await;
+    }
+}

@@ -1,0 +1,129 @@
+//! HTTP as clients speak it: one connection for each request, every header as the test says.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderMap};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use super::{PATIENCE, within};
+
+/// A request to be sent.
+#[derive(Clone)]
+pub(crate) struct Request {
+    addr: SocketAddr,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Bytes,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Request {
+    pub(crate) fn new(addr: SocketAddr, method: &str, path: &str) -> Request {
+        Request { addr, method: method.into(), path: path.into(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    /// One more header; a second of the same name goes beside the first.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Request {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// In place of what was there.
+    pub(crate) fn set(self, name: &str, value: &str) -> Request {
+        self.without(name).header(name, value)
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Request {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self
+    }
+
+    pub(crate) fn bearer(self, token: &str) -> Request {
+        self.set("authorization", &format!("Bearer {token}"))
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Request {
+        self.body = body.into();
+        self
+    }
+
+    pub(crate) fn json(self, document: &Value) -> Request {
+        self.set("content-type", "application/json").body(document.to_string())
+    }
+
+    /// Sends it and takes the whole answer.
+    pub(crate) async fn send(self) -> Answer {
+        let what = format!("an answer to {} {}", self.method, self.path);
+        within(PATIENCE * 2, &what, self.exchange()).await.expect("an answer")
+    }
+
+    /// Sends it; `None` if the connection ended without an answer.
+    pub(crate) async fn try_send(self) -> Option<Answer> {
+        let what = format!("an end of {} {}", self.method, self.path);
+        within(PATIENCE * 2, &what, self.exchange()).await.ok()
+    }
+
+    async fn exchange(self) -> Result<Answer, hyper::Error> {
+        let socket = TcpStream::connect(self.addr).await.expect("a connection to the daemon");
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.expect("HTTP");
+        let driving = tokio::spawn(connection);
+        let mut request = http::Request::builder().method(self.method.as_str()).uri(&self.path);
+        if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request = request.header(HOST, self.addr.to_string());
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(self.body)).expect("a request");
+        let response = sender.send_request(request).await?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        drop(sender);
+        driving.abort();
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Answer {
+        assert_eq!(self.status, status, "{}", self.text());
+        self
+    }
+
+    /// The one header of this name.
+    #[track_caller]
+    pub(crate) fn header(&self, name: &str) -> String {
+        let all: Vec<_> = self.headers.get_all(name).iter().collect();
+        assert_eq!(all.len(), 1, "{name}: {all:?}");
+        all[0].to_str().expect("ASCII").to_owned()
+    }
+}
+
+/// The JSON messages of an event stream.
+pub(crate) fn events(text: &str) -> Vec<Value> {
+    let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
+    data.filter(|data| !data.trim().is_empty()).filter_map(|data| serde_json::from_str(data).ok()).collect()
+}

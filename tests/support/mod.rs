@@ -1,0 +1,34 @@
+//! What the end-to-end tests share: a daemon as a user starts it, requests as clients send them, and a look at the
+//! engine behind it.
+//!
+//! Nothing in here sleeps: every wait is for a log line, an answer or an event of the engine, and has a deadline.
+
+mod answer;
+mod call;
+mod daemon;
+mod engine;
+mod http;
+mod log;
+mod private;
+mod store;
+
+use std::time::Duration;
+
+pub(crate) use answer::Ran;
+pub(crate) use call::{Call, Session};
+pub(crate) use daemon::{Daemon, TOKEN};
+pub(crate) use http::{Answer, Request, events};
+pub(crate) use log::Log;
+pub(crate) use private::PrivateEngine;
+pub(crate) use store::{Cleared, Store};
+
+/// How long anything may take that has no bound of its own: far more than it ever does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `future` comes to, or a failed test that says what did not come.
+pub(crate) async fn within<T>(patience: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(patience, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: not within {patience:?}"),
+    }
+}

@@ -1,0 +1,86 @@
+//! An engine of a test's own, to be killed and started again. It needs root, `dockerd`, `docker` and `ip`, and has a
+//! bridge of its own: one without any would take the first engine's away.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{Log, PATIENCE};
+
+pub(crate) struct PrivateEngine {
+    dir: TempDir,
+    bridge: String,
+    running: Option<(Child, Receiver<()>)>,
+}
+
+impl PrivateEngine {
+    /// One that has this image and no other.
+    pub(crate) async fn with_image(image: &str) -> PrivateEngine {
+        let dir = TempDir::new().expect("a directory");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))
+            .expect("open to other users");
+        let number = std::process::id() % 250;
+        let bridge = format!("pde2e{number}");
+        run("ip", &["link", "add", &bridge, "type", "bridge"]);
+        run("ip", &["addr", "add", &format!("10.213.{number}.1/24"), "dev", &bridge]);
+        let mut engine = PrivateEngine { dir, bridge, running: None };
+        engine.start().await;
+        let archive = engine.path("image.tar");
+        let archive = archive.to_str().expect("text");
+        run("docker", &["save", "-o", archive, image]);
+        run("docker", &["-H", &engine.host(), "load", "-q", "-i", archive]);
+        engine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// As `DOCKER_HOST` has it.
+    pub(crate) fn host(&self) -> String {
+        format!("unix://{}", self.path("docker.sock").display())
+    }
+
+    pub(crate) async fn start(&mut self) {
+        let mut command = Command::new("dockerd");
+        for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+            command.arg(flag).arg(self.path(name));
+        }
+        command.args(["-H", &self.host(), "--bridge", &self.bridge]);
+        command.args(["--iptables=false", "--ip-forward=false", "--ip-masq=false"]);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("dockerd");
+        let (log, ended) = Log::read(child.stderr.take().expect("it is piped"));
+        self.running = Some((child, ended));
+        log.line("API listen on").await;
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.end(Signal::KILL);
+    }
+
+    fn end(&mut self, signal: Signal) {
+        let Some((mut child, ended)) = self.running.take() else { return };
+        let _ = kill_process(Pid::from_child(&child), signal);
+        if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+    }
+}
+
+impl Drop for PrivateEngine {
+    fn drop(&mut self) {
+        self.end(Signal::TERM);
+        let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
+    }
+}
+
+fn run(program: &str, args: &[&str]) {
+    let done = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(done.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
