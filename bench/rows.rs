@@ -18,7 +18,7 @@ const WARM_UP: u32 = 3;
 /// Of rows that start a container; each of their samples is long in any case.
 const WARM_UP_HEAVY: u32 = 1;
 /// Rows that start a container take part in one round of so many; others would get too few samples.
-pub(crate) const HEAVY: usize = 8;
+pub(crate) const HEAVY: usize = 10;
 
 pub(crate) struct Row {
     /// What is run.
@@ -109,17 +109,17 @@ pub(crate) fn all() -> Vec<Row> {
     group(
         "Python, import pandas, print('hi')",
         vec![
-            ("paddock warm", 4, Work::Warm(PANDAS)),
-            ("engine exec", 4, Work::Exec(PANDAS)),
-            ("entrypoint alone", 4, Work::Entrypoint(PANDAS, None)),
+            ("paddock warm", 8, Work::Warm(PANDAS)),
+            ("engine exec", 8, Work::Exec(PANDAS)),
+            ("entrypoint alone", 8, Work::Entrypoint(PANDAS, None)),
         ],
     );
     group(
         "1 MiB file in, copied by Python, out",
         vec![
-            ("paddock, a link as answer", 2, Work::Files { download: false }),
-            ("paddock, and its download", 2, Work::Files { download: true }),
-            ("engine put, exec, get", 2, Work::Archives),
+            ("paddock, a link as answer", 4, Work::Files { download: false }),
+            ("paddock, and its download", 4, Work::Files { download: true }),
+            ("engine put, exec, get", 4, Work::Archives),
         ],
     );
     group(
