@@ -59,8 +59,9 @@ impl Cleared {
         Cleared { owner: owner.to_owned(), image: None }
     }
 
-    pub(crate) fn and_image(self, image: &str) -> Cleared {
-        Cleared { image: Some(image.to_owned()), ..self }
+    pub(crate) fn and_image(mut self, image: &str) -> Cleared {
+        self.image = Some(image.to_owned());
+        self
     }
 }
 
