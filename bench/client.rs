@@ -35,7 +35,7 @@ impl Client {
         let (answer, taken) = self.send(Method::POST, "/mcp", Bytes::from(body.to_string())).await?;
         let mut answer: Value = serde_json::from_slice(&answer)?;
         let document = answer["result"]["structuredContent"].take();
-        if document["success"] == true {
+        if answer["result"]["isError"] == false {
             Ok((document, taken))
         } else {
             Err(format!("{tool}: {answer} {document}").into())

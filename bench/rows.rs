@@ -18,7 +18,7 @@ const WARM_UP: u32 = 3;
 /// Of rows that start a container; each of their samples is long in any case.
 const WARM_UP_HEAVY: u32 = 1;
 /// Rows that start a container take part in one round of so many; others would get too few samples.
-const HEAVY: usize = 8;
+pub(crate) const HEAVY: usize = 8;
 
 pub(crate) struct Row {
     /// What is run.

@@ -75,12 +75,13 @@ pub(crate) fn print(machine: &Value, seconds: u64, rows: &[Row]) -> Result<()> {
         if row.group != group {
             group = row.group;
             base = figures.median;
-            let head = ["n", "median", "p95", "p99", "max", "ratio"];
+            let head = ["n", "min", "median", "p95", "p99", "max", "ratio"];
             text.push_str(&format!("\n{group:<36}{}\n", head.map(|h| format!("{h:>9}")).concat()));
         }
         let ratio = exact(figures.median) / exact(base);
         let cells = [
             figures.n.to_string(),
+            millis(figures.min),
             millis(figures.median),
             figures.p95.map_or_else(|| "-".to_owned(), millis),
             figures.p99.map_or_else(|| "-".to_owned(), millis),

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::io::Write;
 
 use bytes::BytesMut;
-use paddock_proto::limits::CHUNK;
+use paddock_proto::limits::{CHUNK, DATA_DIR};
 use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
 use rustix::fs::{self, AtFlags, FileType, Mode, Timespec, Timestamps};
@@ -22,6 +22,9 @@ use crate::container::Container;
 use crate::files;
 use crate::link::Stream;
 use crate::stamp::{Base, Stamp};
+
+/// `/data` counts in pages, and so does the daemon.
+const PAGE: u64 = 4096;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -41,6 +44,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     for path in base.keys().rev().filter(|p| !walk.found.contains_key(*p)) {
         stream.event(&Event::Removed(path.clone())).await;
     }
+    let mut room = Room::beside(&base, &walk.found);
     for (path, mut stamp) in walk.found {
         let unchanged = match base.get(&path) {
             Some(old) if old.same_but_hash(&stamp) => match old.hash {
@@ -60,12 +64,18 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
             continue;
         }
         stream.event(&Event::Changed(stamp.entry(&path))).await;
+        let old = base.get(&path);
         if let EntryKind::File(size) = stamp.kind {
-            let sent = send_file(stream, &path, size).await;
+            let sent = if room.fits(old, &stamp) { send_file(stream, &path, size).await } else { None };
             stream.event(&Event::FileEnd { whole: sent.is_some() }).await;
-            let Some((hash, ctime_ns)) = sent else { continue };
+            let Some((hash, ctime_ns)) = sent else {
+                // The daemon still has what it had; this is told again the next time, and so is its end.
+                next.extend(old.map(|old| (path, old.clone())));
+                continue;
+            };
             stamp.settle(hash, ctime_ns, walked_at);
         }
+        room.take(old, &stamp);
         next.insert(path, stamp);
     }
     for (path, reason) in walk.skipped {
@@ -81,6 +91,34 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         }
     };
     container.base.replace(if committed { next } else { base });
+}
+
+/// What the daemon can still take: as much as `/data` holds, by the sizes of files, in pages. A sparse file, or
+/// many names of one, has a size that its volume never had to hold; sent, it would take forever and break a quota.
+struct Room(u64);
+
+impl Room {
+    /// What is free beside what the daemon has and keeps.
+    fn beside(base: &Base, found: &Base) -> Self {
+        let all = fs::statvfs(DATA_DIR).map_or(0, |data| data.f_blocks.saturating_mul(data.f_frsize) / PAGE);
+        let kept = base.iter().filter(|(path, _)| found.contains_key(*path)).map(|(_, stamp)| pages(stamp));
+        Self(all.saturating_sub(kept.sum()))
+    }
+
+    fn fits(&self, old: Option<&Stamp>, new: &Stamp) -> bool {
+        pages(new) <= self.0.saturating_add(old.map_or(0, pages))
+    }
+
+    fn take(&mut self, old: Option<&Stamp>, new: &Stamp) {
+        self.0 = self.0.saturating_add(old.map_or(0, pages)).saturating_sub(pages(new));
+    }
+}
+
+fn pages(stamp: &Stamp) -> u64 {
+    match stamp.kind {
+        EntryKind::File(size) => size.div_ceil(PAGE),
+        EntryKind::Dir => 0,
+    }
 }
 
 /// Sends the content; its hash and its time of change if it was of one piece.
@@ -230,7 +268,7 @@ async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
             }
             Ok(Request::Remove(path)) => {
                 files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
-                base.retain(|p, _| *p != path && !p.is_below(&path));
+                path.remove_from(base);
             }
             Err(Inbound::Close) => return Ok(()),
             Ok(_) | Err(_) => return Err("the daemon broke off".into()),

@@ -48,7 +48,9 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    if end.limit.is_none() && end.outcome != Outcome::Exited(0) {
+    // A program that was refused something and ends well has coped; one that leaves processes behind, as a fork
+    // bomb does, has not: the bound is what ended them.
+    if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {
         end.limit = Counters::read().limit_since(before);
     }
     stream.event(&Event::Ended(end)).await;
@@ -174,9 +176,12 @@ async fn execute(
                     (end.cpu_us, end.max_rss_kib, end.leftovers) = (cpu_us, max_rss_kib, leftovers);
                     break;
                 }
-                // The job was killed: by the code, by PID 1 below, or for memory.
+                // The job was killed: by the code, by PID 1 below, or for memory. One that could not even fork has
+                // said so.
                 None => {
-                    end.outcome = Outcome::Signaled(libc::SIGKILL);
+                    if !reports.failed {
+                        end.outcome = Outcome::Signaled(libc::SIGKILL);
+                    }
                     break;
                 }
             },

@@ -125,7 +125,8 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
     fatal.map_or(Ok(()), Err)
 }
 
-/// Resolves with the first signal that asks the daemon to end; a second one ends it at once.
+/// Resolves with the first signal that asks the daemon to end; further ones change nothing: `shutdown.drain` and
+/// [`REMOVAL`] bound how long the end takes.
 async fn ended_by_signal() -> &'static str {
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))

@@ -29,7 +29,7 @@ impl Range {
             (from, to) => {
                 let (from, to) = (number(from)?, number(to)?);
                 if to < from {
-                    return None;
+                    return Some(Self::Unsatisfiable);
                 }
                 (from, to.saturating_add(1).min(size))
             }
@@ -57,7 +57,7 @@ mod tests {
             ("bytes=0-99999999999999999999999", part(0, 10)),
             ("bytes=10-", Some(Range::Unsatisfiable)),
             ("bytes=-0", Some(Range::Unsatisfiable)),
-            ("bytes=5-2", None),
+            ("bytes=5-2", Some(Range::Unsatisfiable)),
             ("bytes=0-1,3-4", None),
             ("bytes=a-b", None),
             ("bytes=-", None),

@@ -4,6 +4,7 @@
 //! daemon, because a daemon before may have died while it wrote.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use paddock_proto::limits::AGENT_DIR;
 use sha2::{Digest, Sha256};
@@ -22,6 +23,11 @@ static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
 
 /// Nobody may read it, so that a process that runs it can be neither dumped nor traced.
 const MODE: u32 = 0o111;
+
+/// How long another daemon's writing is waited for; it takes well under a second.
+const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+/// Between two attempts to be the one that writes.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why there is no agent on the engine.
 #[derive(Debug, thiserror::Error)]
@@ -43,19 +49,41 @@ pub enum AgentError {
 /// Makes sure of the agent's volume. `image` is any image of the engine: the archive API wants a container,
 /// which is made from it, never started, and removed.
 ///
+/// Daemons that start at the same time take turns in writing: the name of the writing container is the lock.
+///
 /// # Errors
 /// See [`AgentError`].
 pub(super) async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
     let name = volume_name()?;
     let labels = BTreeMap::from([("app".to_owned(), "paddock-agent".to_owned())]);
     engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name.clone()) }).await?;
-    let helper = helper(engine, image, &name, owner).await?;
-    let done = fill(engine, &helper, &name).await;
+    let spec = helper(image, &name, owner);
+    let reader = engine.container_create(None, &spec).await?.id;
+    let good = holds(engine, &reader).await;
     // Also after a failure; one that is left behind is found by its label at the next start.
-    let removed = engine.container_remove(&helper).await;
-    done?;
-    removed?;
-    Ok(())
+    engine.container_remove(&reader).await?;
+    if good? {
+        return Ok(());
+    }
+    let writer = lock(engine, &name, &spec).await?;
+    let done = fill(engine, &writer, &name).await;
+    engine.container_remove(&writer).await?;
+    done
+}
+
+/// The container that may write: its name is taken by one at a time.
+async fn lock(engine: &Engine, volume: &VolumeName, spec: &ContainerSpec) -> Result<ContainerId, AgentError> {
+    let begun = Instant::now();
+    let name = format!("{volume}-writer");
+    loop {
+        // A writer that died keeps the name until its owner starts again: after a while it is written all the same.
+        let name = (begun.elapsed() < LOCK_PATIENCE).then_some(name.as_str());
+        match engine.container_create(name, spec).await {
+            Ok(created) => return Ok(created.id),
+            Err(error) if error.is_conflict() => tokio::time::sleep(LOCK_PAUSE).await,
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// The volume's name, made of its content.
@@ -66,12 +94,7 @@ pub(super) fn volume_name() -> Result<VolumeName, AgentError> {
     Ok(format!("paddock-agent-{}", hex(&Sha256::digest(PROGRAM)[..8])).parse()?)
 }
 
-async fn helper(
-    engine: &Engine,
-    image: &ImageRef,
-    volume: &VolumeName,
-    owner: &[String; 2],
-) -> Result<ContainerId, AgentError> {
+fn helper(image: &ImageRef, volume: &VolumeName, owner: &[String; 2]) -> ContainerSpec {
     debug_assert!(owner.iter().any(|label| label == APP));
     let mount = Mount {
         kind: MountType::Volume,
@@ -81,7 +104,7 @@ async fn helper(
         volume_options: Some(VolumeOptions { no_copy: true }),
     };
     let labels = owner.iter().filter_map(|label| label.split_once('='));
-    let spec = ContainerSpec {
+    ContainerSpec {
         image: image.to_string(),
         entrypoint: Some(vec!["/never-started".to_owned()]),
         labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
@@ -91,8 +114,7 @@ async fn helper(
             ..HostConfig::default()
         },
         ..ContainerSpec::default()
-    };
-    Ok(engine.container_create(None, &spec).await?.id)
+    }
 }
 
 async fn fill(engine: &Engine, helper: &ContainerId, name: &VolumeName) -> Result<(), AgentError> {

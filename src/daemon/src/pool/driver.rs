@@ -112,7 +112,7 @@ impl Driver {
                 });
                 if let Some(member) = member {
                     if let Some(armed) = self.members.get(&member).and_then(|held| held.armed.as_ref()) {
-                        armed.link.give_up("the container ended");
+                        armed.link.give_up("the container ended, or was paused");
                     }
                     self.tell(Event::Died { member });
                 }

@@ -106,7 +106,9 @@ impl Watch {
         let Ok(blueprint) = self.blueprint() else { return };
         let filter = EventFilter {
             kinds: vec![EventKind::Container, EventKind::Image],
-            actions: ["die", "tag", "untag", "delete", "import", "load", "pull"].map(String::from).to_vec(),
+            actions: ["die", "pause", "tag", "untag", "delete", "import", "load", "pull"]
+                .map(String::from)
+                .to_vec(),
             ..EventFilter::default()
         };
         let mut events = self.engine.events(filter);
@@ -140,7 +142,12 @@ impl Watch {
                     let _ = self.sender.send(Message::Event(Event::EngineDown));
                 }
                 Followed::Event(event) => match event.what {
-                    Occurrence::Container { id, action: ContainerAction::Die { .. }, .. } => {
+                    // Nobody here pauses one: it answers no more, and its run would only be late.
+                    Occurrence::Container {
+                        id,
+                        action: ContainerAction::Die { .. } | ContainerAction::Pause,
+                        ..
+                    } => {
                         let _ = self.sender.send(Message::Ended(id));
                     }
                     Occurrence::Image { .. } => look_again = true,

@@ -26,6 +26,11 @@ pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
     tokio::time::timeout(SILENCE, stream.next()).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
 }
 
+/// What is sent is taken within [`SILENCE`], or the agent does not work.
+pub(super) async fn taken(sending: impl Future<Output = Result<(), LinkError>>) -> Result<(), LinkError> {
+    tokio::time::timeout(SILENCE, sending).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
+}
+
 /// Makes a container as the store is; `known` says what it has, before and after.
 pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known) -> Result<(), SessionError> {
     let (difference, after) = {
@@ -42,15 +47,15 @@ pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known)
     }
     let stream = link.request(&Request::Apply)?;
     for path in difference.remove {
-        stream.say(&Request::Remove(path)).await?;
+        taken(stream.say(&Request::Remove(path))).await?;
     }
     for Held { entry, .. } in difference.put {
-        stream.say(&Request::Put(entry.clone())).await?;
+        taken(stream.say(&Request::Put(entry.clone()))).await?;
         if let EntryKind::File(size) = entry.kind {
             send_file(space, &stream, &entry, size).await?;
         }
     }
-    stream.close().await?;
+    taken(stream.close()).await?;
     match next(&stream).await? {
         Incoming::Event(Event::Applied) => {
             *known = after;
@@ -82,8 +87,7 @@ async fn send_file(
         })
         .await?;
         left -= piece.len() as u64;
-        let sending = stream.data(Channel::File, piece.into());
-        tokio::time::timeout(SILENCE, sending).await.unwrap_or(Err(LinkError::Silent(SILENCE)))?;
+        taken(stream.data(Channel::File, piece.into())).await?;
     }
     Ok(())
 }
@@ -107,7 +111,8 @@ pub(super) async fn collect(
     let mut batch = Batch::new(space.clone());
     let mut done = Collected::default();
     let mut gone = Vec::new();
-    let (mut bytes, mut entries) = (0u64, 0u64);
+    let (mut refused, mut entries) = (0u64, 0u64);
+    let mut agreed = true;
     loop {
         match next(stream).await? {
             Incoming::Event(Event::Removed(path)) => {
@@ -117,12 +122,20 @@ pub(super) async fn collect(
             Incoming::Event(Event::Changed(entry)) => match entry.kind {
                 EntryKind::Dir => batch.dir(entry),
                 EntryKind::File(size) => {
-                    bytes = bytes.saturating_add(size);
-                    let fits = bytes <= bounds.data;
+                    // A sparse file, or many links to one, can be larger than all that `/data` holds.
+                    let fits = batch.admit(&entry).is_ok();
                     if fits {
                         batch.file(entry.clone());
                     }
-                    let whole = receive(stream, fits.then_some(&mut batch), size).await?;
+                    let (whole, taken) = receive(stream, fits.then_some(&mut batch), size).await?;
+                    if !fits {
+                        // The agent counts as this does and sends nothing of it; one that does is not believed long.
+                        agreed &= !whole;
+                        refused = refused.saturating_add(taken);
+                        if refused > bounds.data {
+                            return Err(LinkError::Refused.into());
+                        }
+                    }
                     match (fits, whole) {
                         (true, true) => batch.keep(),
                         (true, false) => {
@@ -148,7 +161,7 @@ pub(super) async fn collect(
     {
         let manifest = space.manifest();
         for path in &gone {
-            known.paths.retain(|p, _| p != path && !p.is_below(path));
+            path.remove_from(&mut known.paths);
         }
         for entry in &put {
             let mut path = Some(entry.path.clone());
@@ -161,14 +174,21 @@ pub(super) async fn collect(
         }
         known.generation = manifest.generation();
     }
-    stream.say(&Request::Commit).await?;
-    stream.close().await?;
+    if agreed {
+        taken(stream.say(&Request::Commit)).await?;
+    }
+    taken(stream.close()).await?;
     done.changed = put.into_iter().filter(|entry| entry.kind != EntryKind::Dir).collect();
     Ok(done)
 }
 
-/// One file's content: exactly `size` bytes, into the batch or away. Whether it was of one piece.
-async fn receive(stream: &Stream, mut batch: Option<&mut Batch>, size: u64) -> Result<bool, SessionError> {
+/// One file's content: exactly `size` bytes, into the batch or away. Whether it was of one piece, and how many
+/// bytes came.
+async fn receive(
+    stream: &Stream,
+    mut batch: Option<&mut Batch>,
+    size: u64,
+) -> Result<(bool, u64), SessionError> {
     let mut left = size;
     loop {
         match next(stream).await? {
@@ -179,7 +199,7 @@ async fn receive(stream: &Stream, mut batch: Option<&mut Batch>, size: u64) -> R
                     batch.write(&piece).await?;
                 }
             }
-            Incoming::Event(Event::FileEnd { whole }) => return Ok(whole && left == 0),
+            Incoming::Event(Event::FileEnd { whole }) => return Ok((whole && left == 0, size - left)),
             Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
         }
     }

@@ -123,7 +123,8 @@ impl Sessions {
             };
             match prepared {
                 Ok(ready) => break ready,
-                Err(SessionError::Link(error)) if attempts > 0 => {
+                // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
+                Err(error @ (SessionError::Link(_) | SessionError::BringIn(_))) if attempts > 0 => {
                     warn!(%error, run_id, "a container was lost before its code; another is taken");
                     turn.work.leases.remove(&request.language);
                 }
@@ -244,12 +245,17 @@ async fn follow(
     cancel: &CancellationToken,
     capture: &mut Capture,
 ) -> Result<paddock_proto::message::RunEnd, LinkError> {
-    stream.data(Channel::Code, request.code.clone()).await?;
-    stream.eof(Channel::Code).await?;
-    if let Some(stdin) = &request.stdin {
-        stream.data(Channel::Stdin, stdin.clone()).await?;
-        stream.eof(Channel::Stdin).await?;
-    }
+    // An input can be larger than the window: an agent that takes nothing (a paused container) must not hold us.
+    carry::taken(async {
+        stream.data(Channel::Code, request.code.clone()).await?;
+        stream.eof(Channel::Code).await?;
+        if let Some(stdin) = &request.stdin {
+            stream.data(Channel::Stdin, stdin.clone()).await?;
+            stream.eof(Channel::Stdin).await?;
+        }
+        Ok(())
+    })
+    .await?;
     let patience = request.timeout + GRACE;
     let late = tokio::time::sleep(patience);
     tokio::pin!(late);

@@ -118,8 +118,9 @@ impl Manifest {
             return Err(StoreError::Quota { wanted, allowed: quota.bytes, unit: "bytes" });
         }
         // The directories above it may be new, and `/data` itself takes one.
-        let above = entry.path.components().count() as u64;
-        let wanted = self.entries.len() as u64 + above + 1;
+        let above = std::iter::successors(Some(entry.path.clone()), RelPath::parent);
+        let fresh = above.filter(|path| !self.entries.contains_key(path)).count();
+        let wanted = (self.entries.len() + fresh + 1) as u64;
         if wanted > quota.entries {
             return Err(StoreError::Quota { wanted, allowed: quota.entries, unit: "files and directories" });
         }

@@ -23,7 +23,7 @@ const MAX_LOGS: usize = 32;
 pub struct Space {
     dir: PathBuf,
     pub(super) tmp: PathBuf,
-    quota: Quota,
+    pub(super) quota: Quota,
     manifest: Mutex<Manifest>,
 }
 
@@ -62,14 +62,6 @@ impl Space {
         }
         space.reload()?;
         Ok(space)
-    }
-
-    /// Checks that one more entry would fit what the session may hold.
-    ///
-    /// # Errors
-    /// [`StoreError::Quota`].
-    pub fn admit(&self, entry: &Entry) -> Result<(), StoreError> {
-        self.manifest().admit(entry, self.quota)
     }
 
     /// The manifest as of now.

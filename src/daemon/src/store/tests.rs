@@ -142,3 +142,44 @@ fn a_store_has_one_owner_at_a_time() {
     fs::write(root.path().join("agent.secret"), "short").unwrap();
     assert!(second.secret("agent.secret").unwrap_err().to_string().contains("agent.secret"));
 }
+
+#[tokio::test]
+async fn files_of_one_batch_count_together() {
+    let root = TempDir::new().unwrap();
+    let quota = Quota { bytes: 4096 * 3, entries: 5 };
+    let store = Arc::new(Store::open(root.path(), quota).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    let sized = |at: &str, size| Entry { kind: EntryKind::File(size), ..file(at) };
+    save(&space, &[("old", &[1; 5000])]).await;
+    let mut batch = Batch::new(space.clone());
+    assert!(batch.admit(&sized("a", 4096)).is_ok());
+    batch.file(sized("a", 4096));
+    batch.write(&[0; 4096]).await.unwrap();
+    batch.keep();
+    assert!(matches!(batch.admit(&sized("b", 1)), Err(StoreError::Quota { wanted: 16384, .. })));
+    // In place of what is there, and after a removal of this very batch, there is room.
+    assert!(batch.admit(&sized("a", 1)).is_ok());
+    batch.remove(path("old"));
+    assert!(batch.admit(&sized("b", 8192)).is_ok());
+    assert!(batch.admit(&sized("x/y/z", 0)).is_ok());
+    assert!(batch.admit(&sized("w/x/y/z", 0)).is_err());
+    batch.commit().await.unwrap();
+    assert_eq!(space.manifest().files().count(), 1);
+}
+
+#[tokio::test]
+async fn a_batch_of_many_files_and_directories() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    let names: Vec<String> = (0..600).map(|i| format!("d{}/f{i}", i % 200)).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
+    save(&space, &files).await;
+    assert_eq!(space.manifest().files().count(), 600);
+    assert_eq!(content(&space, "d7/f207"), "d7/f207");
+    let mut batch = Batch::new(space.clone());
+    (0..200).for_each(|i| batch.remove(path(&format!("d{i}"))));
+    batch.commit().await.unwrap();
+    assert_eq!(space.manifest().files().count(), 0);
+    assert_eq!(std::fs::read_dir(root.path().join("tmp")).unwrap().count(), 0);
+}

@@ -167,7 +167,7 @@ async fn run(
         for (path, content) in checked.files {
             let kind = EntryKind::File(content.len() as u64);
             let entry = Entry { path, kind, mode: 0o644, mtime_ns: now_ns() };
-            session.space.admit(&entry)?;
+            batch.admit(&entry)?;
             batch.file(entry);
             batch.write(&content).await?;
             batch.keep();

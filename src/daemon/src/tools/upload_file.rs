@@ -56,8 +56,8 @@ pub(super) async fn call(
     let size = bytes.len();
     let entry =
         Entry { path: path.clone(), kind: EntryKind::File(size as u64), mode: 0o644, mtime_ns: now_ns() };
-    session.space.admit(&entry)?;
     let mut batch = Batch::new(session.space.clone());
+    batch.admit(&entry)?;
     batch.file(entry);
     batch.write(&bytes).await?;
     batch.keep();
