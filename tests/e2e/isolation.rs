@@ -255,6 +255,17 @@ async fn every_room_has_a_wall() {
     d.stop().await;
 }
 
+/// Memory runs out for programs before it does for PID 1: they, and what they start, are killed first.
+#[tokio::test]
+async fn programs_go_first_when_memory_runs_out() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    s.sh("sleep 0.2; cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj)")
+        .await
+        .expect_stdout("1000\n1000\n");
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn sessions_never_see_each_other() {
     let d = Daemon::start().await;

@@ -112,7 +112,13 @@ fn job(program: &Program, status: RawFd) -> ! {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         close_all_but(&keep);
     }
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    // Its writing end lies above what the program's own descriptors will be put on.
+    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .and_then(|(read, write)| Ok((read, rustix::io::fcntl_dupfd_cloexec(&write, EXTRA_FD + 1)?)));
+    let Ok((executed, executing)) = pipe else {
+        say(Report::Failed(libc::EMFILE));
+        exit(1);
+    };
     // SAFETY: single-threaded as its parent.
     let main = match unsafe { libc::fork() } {
         -1 => {
@@ -123,8 +129,13 @@ fn job(program: &Program, status: RawFd) -> ! {
         pid => pid,
     };
     // SAFETY: these descriptors belong to the program now.
-    unsafe { close_all_but(&[status]) };
+    unsafe { close_all_but(&[status, executed.as_raw_fd()]) };
+    std::mem::forget(executing); // closed with all the others
     say(Report::Started(main));
+    // An exec closes the pipe. Before it the program is as undumpable as PID 1, and its files in /proc are root's;
+    // from then on they are ours, and it and what it starts go first when memory runs out.
+    let _ = rustix::io::read(&executed, &mut [0_u8; 1]);
+    let _ = std::fs::write(format!("/proc/{main}/oom_score_adj"), "1000");
 
     let mut used = Used::default();
     let status_of_main = loop {
@@ -138,11 +149,15 @@ fn job(program: &Program, status: RawFd) -> ! {
     loop {
         // Reap what is dead, kill what is not, wait for one death, look again: a killed process' children
         // come to this subreaper, and a process with a pending SIGKILL cannot fork.
-        while let Some((pid, _)) = wait(libc::WNOHANG, &mut used) {
-            leftovers += u32::from(pid != 0);
-            if pid == 0 {
-                break;
+        let living = loop {
+            match wait(libc::WNOHANG, &mut used) {
+                Some((0, _)) => break true,
+                Some(_) => leftovers += 1,
+                None => break false,
             }
+        };
+        if !living {
+            break;
         }
         let rest = tree::descendants(std::process::id().cast_signed());
         tree::kill(&rest);
