@@ -58,6 +58,7 @@ pub struct Server {
     tools: Arc<Tools>,
     store: Arc<Store>,
     mcp: Mcp,
+    room: body::Room,
     stop_streams: CancellationToken,
 }
 
@@ -71,7 +72,8 @@ impl Server {
         owners.dedup();
         let stop_streams = CancellationToken::new();
         let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams);
-        Arc::new(Self { config, guard, tools, store, mcp, stop_streams })
+        let room = body::Room::new(config.max_body);
+        Arc::new(Self { config, guard, tools, store, mcp, room, stop_streams })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -164,7 +166,7 @@ impl Server {
         if let Err(refused) = self.guard.admit(request.headers()) {
             return *refused;
         }
-        let (parts, incoming) = request.into_parts();
+        let (mut parts, incoming) = request.into_parts();
         let path = parts.uri.path();
         if path == "/mcp" {
             let owner = match self.guard.owner(&parts.headers) {
@@ -172,8 +174,13 @@ impl Server {
                 Err(refused) => return *refused,
             };
             let body = if parts.method == Method::POST {
-                match body::read(incoming, self.config.max_body, self.config.body_timeout).await {
-                    Ok(body) => body,
+                let (max, patience) = (self.config.max_body, self.config.body_timeout);
+                match body::read(incoming, max, patience, &self.room).await {
+                    // The SDK keeps the parts of a request with its call, whether that is answered at once or not.
+                    Ok((body, place)) => {
+                        parts.extensions.insert(place);
+                        body
+                    }
                     Err(error) => return error.answer(),
                 }
             } else {
