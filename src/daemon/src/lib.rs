@@ -49,7 +49,7 @@
 //! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` writes,
 //!    syncs and renames it; the agent is told to `Commit`; the answer leaves.
 //!
-//! The Engine's API is in steps 3 only, and not even there if a container stands ready.
+//! The Engine's API is in step 3 only, and not even there if a container stands ready.
 //!
 //! # Why it is so
 //!

@@ -17,13 +17,56 @@ use tokio::time::Instant;
 /// Every answer's body.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Bodies over this many bytes count as large.
-const LARGE: u64 = 1 << 20;
-/// Large bodies at one time; further ones wait, within their own time.
-pub(super) const LARGE_AT_ONCE: usize = 8;
-
 /// A sender that keeps this pace is never too slow, in bytes a second.
 const PACE: u64 = 256 * 1024;
+
+/// Bytes of large bodies in memory at one time, if one body may not be larger: a call holds its body, and what it
+/// was decoded to, several times over.
+const LARGE_BODIES: u64 = 128 << 20;
+
+/// A body up to this size counts as none; there are no more of them than connections.
+const SMALL: u64 = 64 * 1024;
+
+/// One permit's worth of a large body.
+const UNIT: u64 = 64 * 1024;
+
+/// Room for large bodies.
+pub(super) struct Room(Arc<Semaphore>);
+
+/// A place in the [`Room`], kept for as long as the call that the body is of.
+pub(super) type Place = Option<Arc<OwnedSemaphorePermit>>;
+
+impl Room {
+    /// Room for one body of `limit` bytes at least.
+    pub(super) fn new(limit: u64) -> Self {
+        Self(Arc::new(Semaphore::new(units(limit.max(LARGE_BODIES)) as usize)))
+    }
+
+    /// Waits until there is room for `bytes` in all.
+    async fn grow(
+        &self,
+        held: &mut Option<OwnedSemaphorePermit>,
+        bytes: u64,
+        patience: Duration,
+    ) -> Result<(), BodyError> {
+        let have = held.as_ref().map_or(0, |held| held.num_permits());
+        let more = units(bytes).saturating_sub(u32::try_from(have).unwrap_or(u32::MAX));
+        if bytes <= SMALL || more == 0 {
+            return Ok(());
+        }
+        let permit = tokio::time::timeout(patience, self.0.clone().acquire_many_owned(more)).await;
+        let permit = permit.map_err(|_| BodyError::NoRoom)?.map_err(|_| BodyError::NoRoom)?;
+        match held {
+            Some(held) => held.merge(permit),
+            None => *held = Some(permit),
+        }
+        Ok(())
+    }
+}
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
 
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +75,8 @@ pub(super) enum BodyError {
     TooLarge(u64),
     #[error("the body did not arrive in time")]
     TooSlow,
-    #[error("too many large requests are being read; try again in a moment")]
-    Busy,
+    #[error("too many large bodies are being worked on; try again in some seconds")]
+    NoRoom,
     #[error("the connection broke in mid-body")]
     Broken,
 }
@@ -42,13 +85,13 @@ impl BodyError {
     pub(super) fn answer(&self) -> Answer {
         let (status, code) = match self {
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            Self::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Broken => (StatusCode::BAD_REQUEST, "invalid_argument"),
         };
         let mut answer = error(status, code, &self.to_string());
-        if matches!(self, Self::Busy) {
-            answer.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if matches!(self, Self::NoRoom) {
+            answer.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
         // What was not read is still on the connection.
         answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
@@ -57,20 +100,22 @@ impl BodyError {
 }
 
 /// Reads a whole body of at most `limit` bytes; it may take `patience`, and longer only while it keeps [`PACE`].
-/// A large one takes a place of `large`, to be held as long as the bytes are.
+/// The [`Place`] is to live as long as the call.
 pub(super) async fn read(
     mut body: Incoming,
     limit: u64,
     patience: Duration,
-    large: &Arc<Semaphore>,
-) -> Result<(Bytes, Option<OwnedSemaphorePermit>), BodyError> {
-    if body.size_hint().lower() > limit {
+    room: &Room,
+) -> Result<(Bytes, Place), BodyError> {
+    let announced = body.size_hint().lower();
+    if announced > limit {
         return Err(BodyError::TooLarge(limit));
     }
+    let mut place = None;
+    room.grow(&mut place, announced, patience).await?;
     let begun = Instant::now();
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
-    let mut place = None;
     loop {
         let got = (first.len() + all.len()) as u64;
         let until = begun + patience + Duration::from_secs(got / PACE);
@@ -80,10 +125,7 @@ pub(super) async fn read(
         if got + data.len() as u64 > limit {
             return Err(BodyError::TooLarge(limit));
         }
-        if place.is_none() && got + data.len() as u64 > LARGE {
-            let free = tokio::time::timeout_at(until, large.clone().acquire_owned()).await;
-            place = Some(free.map_err(|_| BodyError::Busy)?.map_err(|_| BodyError::Busy)?);
-        }
+        room.grow(&mut place, got + data.len() as u64, patience).await?;
         // Most bodies are one frame: those are not copied.
         if got == 0 {
             first = data;
@@ -92,7 +134,7 @@ pub(super) async fn read(
             all.extend_from_slice(&data);
         }
     }
-    Ok((if all.is_empty() { first } else { all.freeze() }, place))
+    Ok((if all.is_empty() { first } else { all.freeze() }, place.map(Arc::new)))
 }
 
 /// A body that is all there.

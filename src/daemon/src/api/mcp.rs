@@ -8,8 +8,8 @@
 //! Both services run the same [`Handler`]; there is a pair for each token's name, so that nobody can use another's
 //! MCP session. It must never decide anything about a tool.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,13 +24,14 @@ use rmcp::model::{
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
+use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::body::{Answer, error, json as answer};
 use crate::tools::{CallError, Caller, Tools};
@@ -44,13 +45,41 @@ const LISTEN: &str = "\"subscriptions/listen\"";
 /// An MCP session that nothing was heard of for this long is forgotten.
 const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
 
+/// MCP sessions of one owner. Each takes some 50 KB, and many clients make one for every call and never end it: of
+/// more than these the one unheard of for longest goes.
+const SESSIONS: usize = 500;
+
+/// Bytes of a body that is no tool call: what a client says of itself is kept as long as its session.
+const SMALL: usize = 64 * 1024;
+
 type Service = StreamableHttpService<Handler, LocalSessionManager>;
 
 /// The endpoint.
 pub(super) struct Mcp {
-    /// By owner: with sessions, and without.
-    services: HashMap<String, (Service, Service)>,
+    /// By owner.
+    services: HashMap<String, Pair>,
     stop_streams: CancellationToken,
+}
+
+/// One owner's services.
+struct Pair {
+    /// With sessions.
+    full: Service,
+    /// Without.
+    bare: Service,
+    manager: Arc<LocalSessionManager>,
+    /// The sessions, the one heard of last at the end.
+    heard: Mutex<VecDeque<Arc<str>>>,
+}
+
+impl Pair {
+    /// Notes that a session was heard of; the one that has to go for it, if one has.
+    fn hear(&self, id: &str) -> Option<Arc<str>> {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = heard.iter().position(|known| **known == *id).and_then(|at| heard.remove(at));
+        heard.push_back(known.unwrap_or_else(|| id.into()));
+        if heard.len() > SESSIONS { heard.pop_front() } else { None }
+    }
 }
 
 impl Mcp {
@@ -63,14 +92,15 @@ impl Mcp {
         stop_calls: &CancellationToken,
     ) -> Self {
         let pair = |owner: &String| {
+            let mut manager = LocalSessionManager::default();
+            manager.session_config.keep_alive = Some(KEEP_ALIVE);
+            let manager = Arc::new(manager);
             let service = |with_sessions: bool| {
                 let (tools, owner) = (tools.clone(), owner.clone());
                 let make = move || {
                     let own_session = Arc::default();
                     Ok(Handler { tools: tools.clone(), caller: Caller { owner: owner.clone(), own_session } })
                 };
-                let mut manager = LocalSessionManager::default();
-                manager.session_config.keep_alive = Some(KEEP_ALIVE);
                 // Host and Origin are the guard's business, for every route alike.
                 let config = StreamableHttpServerConfig::default()
                     .disable_allowed_hosts()
@@ -79,20 +109,21 @@ impl Mcp {
                     .with_json_response(!with_sessions)
                     .with_max_request_body_bytes(usize::try_from(max_body).unwrap_or(usize::MAX))
                     .with_cancellation_token(stop_calls.child_token());
-                StreamableHttpService::new(make, Arc::new(manager), config)
+                StreamableHttpService::new(make, manager.clone(), config)
             };
-            (owner.clone(), (service(true), service(false)))
+            let (full, bare) = (service(true), service(false));
+            (owner.clone(), Pair { full, bare, manager, heard: Mutex::default() })
         };
         Self { services: owners.iter().map(pair).collect(), stop_streams: stop_streams.clone() }
     }
 
     /// Answers one request whose body was read.
     pub(super) async fn serve(&self, owner: &str, mut parts: request::Parts, body: Bytes) -> Answer {
-        let Some((full, bare)) = self.services.get(owner) else {
+        let Some(pair) = self.services.get(owner) else {
             return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
         };
         let (service, listens) = match parts.method {
-            Method::GET | Method::DELETE => (full, true),
+            Method::GET | Method::DELETE => (&pair.full, true),
             Method::POST => {
                 let method = match check(&parts.headers, &body) {
                     Ok(method) => method,
@@ -103,7 +134,7 @@ impl Mcp {
                 // Clients name one type, none, or `*/*`; the SDK wants to see both.
                 parts.headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
                 parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-                (if is_bare { bare } else { full }, listens)
+                (if is_bare { &pair.bare } else { &pair.full }, listens)
             }
             _ => {
                 let message = "/mcp takes POST, and GET and DELETE for sessions";
@@ -112,10 +143,20 @@ impl Mcp {
                 return answer;
             }
         };
+        let asked = parts.headers.get(SESSION).filter(|_| parts.method != Method::DELETE).cloned();
         let response = service.handle(Request::from_parts(parts, Full::new(body.clone()))).await;
         // The type was right, so it is the content that the SDK could not read.
         if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return unread(&body);
+        }
+        // A new session's id is in the answer; one that there is not is answered 404.
+        let id =
+            response.headers().get(SESSION).cloned().or(asked).filter(|_| response.status().is_success());
+        if let Some(id) = id.as_ref().and_then(|id| id.to_str().ok())
+            && let Some(gone) = pair.hear(id)
+        {
+            debug!("an MCP session is forgotten: its owner has {SESSIONS} that were heard of since");
+            let _ = pair.manager.close_session(&gone).await;
         }
         response.map(|body| {
             let body = body.map_err(|never| match never {});
@@ -178,6 +219,12 @@ fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'a str>, Box
     if !named && envelope.result.is_none() && envelope.error.is_none() {
         return Err(refuse(-32600, "`method` must be a text such as \"tools/call\""));
     }
+    let is_call = envelope.method.map(RawValue::get) == Some("\"tools/call\"");
+    if !is_call && body.len() > SMALL {
+        let message =
+            format!("only a `tools/call` may have more than {SMALL} bytes; this has {}", body.len());
+        return Err(refuse(-32600, &message));
+    }
     let id = match envelope.id.map(RawValue::get) {
         None => return Ok(envelope.method.map(RawValue::get)),
         Some(text) => serde_json::from_str(text).unwrap_or(Value::Null),
@@ -189,7 +236,7 @@ fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'a str>, Box
     if envelope.params.is_some_and(|params| !params.get().starts_with('{')) {
         return Err(invalid("`params` must be an object"));
     }
-    if envelope.method.map(RawValue::get) == Some("\"tools/call\"") {
+    if is_call {
         let shape: Option<Shape<'_>> =
             envelope.params.and_then(|params| serde_json::from_str(params.get()).ok());
         let Some(name) =
@@ -349,6 +396,8 @@ mod tests {
         ] {
             assert_eq!(refused(body).await, Some(want), "{body}");
         }
+        let long = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","x":"{}"}}"#, "x".repeat(SMALL));
+        assert_eq!(refused(&long).await, Some((400, -32600, json!(null))));
         for body in [
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
             r#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#,

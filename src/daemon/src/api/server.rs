@@ -58,9 +58,8 @@ pub struct Server {
     tools: Arc<Tools>,
     store: Arc<Store>,
     mcp: Mcp,
+    room: body::Room,
     /// Ends streams that only listen.
-    /// Places for large request bodies: what they take of memory is bounded by these.
-    large_bodies: Arc<Semaphore>,
     stop_streams: CancellationToken,
     /// Ends calls.
     stop_calls: CancellationToken,
@@ -76,8 +75,8 @@ impl Server {
         owners.dedup();
         let (stop_streams, stop_calls) = (CancellationToken::new(), CancellationToken::new());
         let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams, &stop_calls);
-        let large_bodies = Arc::new(Semaphore::new(body::LARGE_AT_ONCE));
-        Arc::new(Self { config, guard, tools, store, mcp, large_bodies, stop_streams, stop_calls })
+        let room = body::Room::new(config.max_body);
+        Arc::new(Self { config, guard, tools, store, mcp, room, stop_streams, stop_calls })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -173,21 +172,25 @@ impl Server {
         if let Err(refused) = self.guard.admit(request.headers()) {
             return *refused;
         }
-        let (parts, incoming) = request.into_parts();
+        let (mut parts, incoming) = request.into_parts();
         let path = parts.uri.path();
         if path == "/mcp" {
             let owner = match self.guard.owner(&parts.headers) {
                 Ok(owner) => owner,
                 Err(refused) => return *refused,
             };
-            let (limit, patience) = (self.config.max_body, self.config.body_timeout);
-            let (body, _place) = if parts.method == Method::POST {
-                match body::read(incoming, limit, patience, &self.large_bodies).await {
-                    Ok(read) => read,
+            let body = if parts.method == Method::POST {
+                let (max, patience) = (self.config.max_body, self.config.body_timeout);
+                match body::read(incoming, max, patience, &self.room).await {
+                    // The SDK keeps the parts of a request with its call, whether that is answered at once or not.
+                    Ok((body, place)) => {
+                        parts.extensions.insert(place);
+                        body
+                    }
                     Err(error) => return error.answer(),
                 }
             } else {
-                (Bytes::new(), None)
+                Bytes::new()
             };
             return self.mcp.serve(owner, parts, body).await;
         }

@@ -168,6 +168,10 @@ impl Keeper {
                 bell.notify_waiters();
             }
         })?;
+        // Nothing that the agent asks for is served.
+        while let Some(id) = mux.accept() {
+            mux.reset(id);
+        }
         drop(inner);
         self.shared.transmit.notify_one();
         Ok(())
