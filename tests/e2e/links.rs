@@ -28,7 +28,6 @@ async fn a_link_opens_its_file_and_no_other() {
         ("bytes=8-", 206, "89", "bytes 8-9/10"),
         ("bytes=-3", 206, "789", "bytes 7-9/10"),
         ("bytes=0-18446744073709551615", 206, "0123456789", "bytes 0-9/10"),
-        ("bytes=5-2", 200, "0123456789", ""),
         ("bytes=0-0,1-1", 200, "0123456789", ""),
         ("lines=0-0", 200, "0123456789", ""),
     ] {
@@ -38,8 +37,10 @@ async fn a_link_opens_its_file_and_no_other() {
             assert_eq!(answer.header("content-range"), content_range);
         }
     }
-    let none = d.link("GET", &good).header("range", "bytes=10-").send().await.expect(416);
-    assert_eq!(none.header("content-range"), "bytes */10");
+    for range in ["bytes=10-", "bytes=5-2", "bytes=-0"] {
+        let none = d.link("GET", &good).header("range", range).send().await.expect(416);
+        assert_eq!(none.header("content-range"), "bytes */10");
+    }
 
     let flipped = sig.replace("929c", "929d");
     let path = |path: &str, query: &str| format!("{}/files/{path}{query}", d.url);
