@@ -73,12 +73,6 @@ impl Ran {
         self
     }
 
-    #[track_caller]
-    pub(crate) fn expect_stderr_with(self, text: &str) -> Ran {
-        assert!(self.stderr().contains(text), "no {text:?} in {}", self.document);
-        self
-    }
-
     /// It failed with this code, and a sentence.
     #[track_caller]
     pub(crate) fn expect_error(self, code: &str) -> Ran {
