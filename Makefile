@@ -13,6 +13,7 @@ run: images ## set the host up, build, start the daemon, and show it at work; Ct
 	deploy/first-run
 
 test: images ## every test: the runner images' promises, then the workspace's against a real engine
+	deploy/setup iproute2 # for the engines that tests start themselves
 	runner-images/check
 	cargo test --workspace
 
@@ -22,6 +23,7 @@ check: ## formatting, clippy and rustdoc, warnings refused
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 
 e2e: images ## only the tests that drive the daemon as its clients do
+	deploy/setup iproute2
 	cargo test --package paddock-daemon --test '*'
 
 bench: images ## how long things take, against a real engine

@@ -34,3 +34,23 @@ async fn an_engine_that_dies_in_mid_run_costs_that_run_and_nothing_else() {
     s.sh("cat f g").await.expect_stdout("kept\nmeanwhile");
     d.stop_on(&engine.host()).await;
 }
+
+#[tokio::test]
+async fn an_engine_without_images_is_served_and_a_runner_is_taken_when_it_appears() {
+    let engine = PrivateEngine::empty().await;
+    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
+    assert_eq!(d.health().await["degraded"][0], "no runner image was found");
+    let s = d.session("s");
+    let refused = s.sh("echo hi").await.expect_error("unknown_language");
+    assert!(
+        refused.document["message"].as_str().is_some_and(|text| text.contains("no runner image was found"))
+    );
+    s.upload("f", b"early").await.expect_success();
+
+    let mark = d.log.mark();
+    engine.load("paddock-example-sh");
+    d.log.line_since(mark, "runner found").await;
+    s.sh("cat f").await.expect_stdout("early");
+    assert_eq!(d.health().await, serde_json::json!({ "status": "healthy" }));
+    d.stop_on(&engine.host()).await;
+}

@@ -4,12 +4,16 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{Log, PATIENCE};
+
+/// Engines of one process have different bridges.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct PrivateEngine {
     dir: TempDir,
@@ -20,20 +24,31 @@ pub(crate) struct PrivateEngine {
 impl PrivateEngine {
     /// One that has this image and no other.
     pub(crate) async fn with_image(image: &str) -> PrivateEngine {
+        let engine = PrivateEngine::empty().await;
+        engine.load(image);
+        engine
+    }
+
+    /// One that has no image at all.
+    pub(crate) async fn empty() -> PrivateEngine {
         let dir = TempDir::new().expect("a directory");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))
             .expect("open to other users");
-        let number = std::process::id() % 250;
+        let number = (std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed)) % 250;
         let bridge = format!("pde2e{number}");
         run("ip", &["link", "add", &bridge, "type", "bridge"]);
         run("ip", &["addr", "add", &format!("10.213.{number}.1/24"), "dev", &bridge]);
         let mut engine = PrivateEngine { dir, bridge, running: None };
         engine.start().await;
-        let archive = engine.path("image.tar");
+        engine
+    }
+
+    /// Gives it an image of the other engine's.
+    pub(crate) fn load(&self, image: &str) {
+        let archive = self.path("image.tar");
         let archive = archive.to_str().expect("text");
         run("docker", &["save", "-o", archive, image]);
-        run("docker", &["-H", &engine.host(), "load", "-q", "-i", archive]);
-        engine
+        run("docker", &["-H", &self.host(), "load", "-q", "-i", archive]);
     }
 
     fn path(&self, name: &str) -> PathBuf {
