@@ -27,16 +27,14 @@ use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::body::{Answer, error, json as answer};
+use super::body::{Answer, error};
+use super::envelope::{JSON, check, unread};
 use crate::tools::{CallError, Caller, Tools};
 
-const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 const SESSION: &str = "mcp-session-id";
 /// The POST of newer revisions that is kept open to listen, as JSON.
@@ -48,9 +46,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
 /// MCP sessions of one owner. Each takes some 50 KB, and many clients make one for every call and never end it: of
 /// more than these the one unheard of for longest goes.
 const SESSIONS: usize = 500;
-
-/// Bytes of a body that is no tool call: what a client says of itself is kept as long as its session.
-const SMALL: usize = 64 * 1024;
 
 type Service = StreamableHttpService<Handler, LocalSessionManager>;
 
@@ -176,105 +171,6 @@ fn accepts_events(headers: &HeaderMap) -> bool {
         .any(|part| part.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(EVENTS)))
 }
 
-/// The outermost of a JSON-RPC message: enough to say what is wrong with it.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<&'a RawValue>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-/// What the SDK would answer otherwise than JSON-RPC says; the method as it stands in the body.
-fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'a str>, Box<Answer>> {
-    let essence =
-        headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|v| v.split(';').next());
-    if !essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
-        let message = "Content-Type must be application/json";
-        return Err(Box::new(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)));
-    }
-    let refuse =
-        |code: i32, message: &str| Box::new(refusal(StatusCode::BAD_REQUEST, Value::Null, code, message));
-    let envelope: Envelope<'a> = match serde_json::from_slice(body) {
-        Ok(envelope) => envelope,
-        Err(error) if error.is_data() => {
-            let message =
-                format!("a request is one JSON object, each key once; batches are not taken ({error})");
-            return Err(refuse(-32600, &message));
-        }
-        Err(error) => return Err(refuse(-32700, &format!("the body is not JSON: {error}"))),
-    };
-    if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
-        return Err(refuse(-32600, "`jsonrpc` must be \"2.0\""));
-    }
-    let named = envelope.method.is_some_and(|method| method.get().starts_with('"'));
-    if !named && envelope.result.is_none() && envelope.error.is_none() {
-        return Err(refuse(-32600, "`method` must be a text such as \"tools/call\""));
-    }
-    let is_call = envelope.method.map(RawValue::get) == Some("\"tools/call\"");
-    if !is_call && body.len() > SMALL {
-        let message =
-            format!("only a `tools/call` may have more than {SMALL} bytes; this has {}", body.len());
-        return Err(refuse(-32600, &message));
-    }
-    let id = match envelope.id.map(RawValue::get) {
-        None => return Ok(envelope.method.map(RawValue::get)),
-        Some(text) => serde_json::from_str(text).unwrap_or(Value::Null),
-    };
-    if !(id.is_string() || id.is_i64() || id.is_u64()) {
-        return Err(refuse(-32600, "`id` must be a text or a whole number"));
-    }
-    let invalid = |message: &str| Box::new(refusal(StatusCode::OK, id.clone(), -32602, message));
-    if envelope.params.is_some_and(|params| !params.get().starts_with('{')) {
-        return Err(invalid("`params` must be an object"));
-    }
-    if is_call {
-        let shape: Option<Shape<'_>> =
-            envelope.params.and_then(|params| serde_json::from_str(params.get()).ok());
-        let Some(name) =
-            shape.as_ref().and_then(|shape| shape.name).filter(|name| name.get().starts_with('"'))
-        else {
-            return Err(invalid("`params` must have the tool's `name`, a text"));
-        };
-        let arguments = shape.and_then(|shape| shape.arguments).map_or("{", RawValue::get);
-        if !arguments.starts_with('{') {
-            let name: String = name.get().chars().take(80).collect();
-            return Err(invalid(&format!("the `arguments` of {name} must be an object")));
-        }
-    }
-    Ok(envelope.method.map(RawValue::get))
-}
-
-/// What a tool call must look like to be one.
-#[derive(Deserialize)]
-struct Shape<'a> {
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
-}
-
-fn refusal(status: StatusCode, id: Value, code: i32, message: &str) -> Answer {
-    answer(status, &json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
-}
-
-/// Why the SDK could not read a body that [`check`] let through: an escape that is no character, too much nesting.
-fn unread(body: &[u8]) -> Answer {
-    let (code, message) = match serde_json::from_slice::<Value>(body) {
-        Err(error) => (-32700, format!("the body is not JSON: {error}")),
-        Ok(_) => (-32600, "the body is no JSON-RPC request, notification or response".to_owned()),
-    };
-    refusal(StatusCode::BAD_REQUEST, Value::Null, code, &message)
-}
-
 /// The tools as the SDK wants them.
 struct Handler {
     tools: Arc<Tools>,
@@ -355,56 +251,4 @@ impl ServerHandler for Handler {
 /// A tool's name for the log: only names that exist reach it, at their known lengths.
 fn known(name: &str) -> &str {
     name.get(..name.len().min(40)).unwrap_or("?")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn refused(body: &str) -> Option<(u16, i64, Value)> {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
-        let answer = *check(&headers, body.as_bytes()).err()?;
-        let status = answer.status().as_u16();
-        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
-        let document: Value = serde_json::from_slice(&bytes).unwrap();
-        Some((status, document["error"]["code"].as_i64().unwrap(), document["id"].clone()))
-    }
-
-    #[tokio::test]
-    async fn what_is_no_request_is_told_why() {
-        for (body, want) in [
-            ("", (400, -32700, json!(null))),
-            ("{}{}", (400, -32700, json!(null))),
-            ("[]", (400, -32600, json!(null))),
-            (r#"{"id":1,"method":"ping"}"#, (400, -32600, json!(null))),
-            (r#"{"jsonrpc":"2.0","id":1}"#, (400, -32600, json!(null))),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, (400, -32600, json!(null))),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, (400, -32600, json!(null))),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, (400, -32600, json!(null))),
-            (r#"{"jsonrpc":"2.0","id":99999999999999999999,"method":"ping"}"#, (400, -32600, json!(null))),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, (200, -32602, json!(1))),
-            (r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, (200, -32602, json!("a"))),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#,
-                (200, -32602, json!(1)),
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":[]}}"#,
-                (200, -32602, json!(1)),
-            ),
-        ] {
-            assert_eq!(refused(body).await, Some(want), "{body}");
-        }
-        let long = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","x":"{}"}}"#, "x".repeat(SMALL));
-        assert_eq!(refused(&long).await, Some((400, -32600, json!(null))));
-        for body in [
-            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-            r#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#,
-            r#"{"jsonrpc":"2.0","id":"","method":"tools/call","params":{"name":"x","arguments":{}}}"#,
-            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
-        ] {
-            assert_eq!(refused(body).await, None, "{body}");
-        }
-    }
 }

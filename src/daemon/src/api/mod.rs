@@ -12,6 +12,7 @@
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod body;
+mod envelope;
 mod files;
 mod guard;
 mod health;
