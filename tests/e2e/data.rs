@@ -167,9 +167,9 @@ async fn a_change_is_seen_whatever_it_looks_like() {
     let s = d.session("sly");
     s.python("open('f', 'w').write('aaaa')").await.expect_success();
     // Same size, same times; and once more at once.
-    let sly = "import os\ns = os.stat('f')\nopen('f', 'r+').write('XXXX')\nos.utime('f', ns=(s.st_atime_ns, s.st_mtime_ns))";
+    let sly = "import os\ns = os.stat('f')\nopen('f', 'r+').write('LETTER')\nos.utime('f', ns=(s.st_atime_ns, s.st_mtime_ns))";
     for letter in ["bbbb", "cccc"] {
-        let ran = s.python(&sly.replace("XXXX", letter)).await.expect_success();
+        let ran = s.python(&sly.replace("LETTER", letter)).await.expect_success();
         assert_eq!(d.fetch(&ran.link("f")).await.expect(200).text(), letter);
     }
     for n in 0..5 {

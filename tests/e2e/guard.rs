@@ -6,6 +6,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use sha2::{Digest, Sha256};
+
 use crate::support::{Daemon, Request, within};
 
 #[tokio::test]
@@ -35,7 +37,7 @@ async fn only_a_token_opens_the_tools() {
 
 #[tokio::test]
 async fn two_names_never_meet_though_their_conversations_are_called_alike() {
-    let digest = |token: &str| paddock::app::token_digest(token);
+    let digest = |token: &str| paddock::id::hex(&Sha256::digest(token));
     let token = |name: &str, text: &str| {
         toml::Value::Table(
             toml::toml! { name = "" sha256 = "" }

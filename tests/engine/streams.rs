@@ -15,6 +15,12 @@ const MULTIPLEXED: &str = "application/vnd.docker.multiplexed-stream";
 /// A name, what the fake does, and whether the error is the right one.
 type Case = (&'static str, Vec<Step>, fn(&EngineError) -> bool);
 
+/// A fake that does this with every archive call, and nothing with any other.
+async fn archives(transport: &str, steps: Vec<Step>) -> Fake {
+    Fake::on(transport, move |request, _| if request.contains("/archive") { steps.clone() } else { vec![] })
+        .await
+}
+
 /// What follows a good frame, and whether the stream's end is the right one.
 type FrameCase = (&'static [u8], fn(&Result<(), EngineError>) -> bool);
 
@@ -193,14 +199,7 @@ async fn an_archive_that_goes_wrong_is_told_apart() {
     ];
     for transport in TRANSPORTS {
         for (name, steps, expected) in cases.clone() {
-            let mut fake =
-                Fake::on(
-                    transport,
-                    move |request, _| {
-                        if request.contains("/archive") { steps.clone() } else { vec![] }
-                    },
-                )
-                .await;
+            let mut fake = archives(transport, steps).await;
             let engine = fake.engine().await.expect("a good start");
             let read = async {
                 let mut archive = engine.archive_get(&id(), "/x", 50_000).await?;
@@ -234,14 +233,7 @@ async fn an_upload_that_nobody_reads_or_wants_ends() {
     ];
     for transport in TRANSPORTS {
         for (name, steps, expected) in cases.clone() {
-            let mut fake =
-                Fake::on(
-                    transport,
-                    move |request, _| {
-                        if request.contains("/archive") { steps.clone() } else { vec![] }
-                    },
-                )
-                .await;
+            let mut fake = archives(transport, steps).await;
             let engine = fake.engine().await.expect("a good start");
             let error = engine.archive_put_stream(&id(), "/x", endless()).await.expect_err(name);
             assert!(expected(&error), "{transport}, {name}: {error:?}");

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -185,9 +184,4 @@ fn tool_limits(config: &Config) -> ToolLimits {
 
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// The digest that `auth.tokens` wants for a token.
-pub fn token_digest(token: &str) -> String {
-    crate::id::hex(&Sha256::digest(token.as_bytes()))
 }

@@ -145,6 +145,7 @@ impl Driver {
         for (id, runner) in gone {
             info!(language = runner.language, image = runner.image, "runner gone or replaced");
             self.tell(Event::RunnerRemoved { runner: *id });
+            self.by_id.remove(id);
         }
         for (id, runner) in after.values() {
             self.by_id.insert(*id, runner.clone());

@@ -185,11 +185,6 @@ impl Sessions {
         &self.bounds
     }
 
-    /// Sessions that have a container now.
-    pub fn live(&self) -> usize {
-        self.bounds.max - self.live.available_permits()
-    }
-
     /// Waits for the turn of a call on `session`.
     ///
     /// # Errors

@@ -137,11 +137,6 @@ impl Batch {
         self.writing = None;
     }
 
-    /// True if a commit would change nothing.
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
     async fn spill(&mut self) -> Result<(), StoreError> {
         let mut changes = std::mem::take(&mut self.changes);
         let mut writing = self.writing.take();
