@@ -21,6 +21,7 @@ mod batch;
 mod error;
 mod manifest;
 mod space;
+pub mod tar;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
