@@ -17,11 +17,19 @@
 //! saved. It must never follow a symbolic link, never make one, and never use a name that is no [`RelPath`](paddock_proto::RelPath).
 
 mod about;
+mod apply;
 mod batch;
+mod checkpoint;
 mod error;
+mod journal;
+mod links;
 mod manifest;
+mod record;
+mod recover;
 mod space;
+mod staged;
 pub mod tar;
+mod usage;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -29,11 +37,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use batch::Batch;
 pub use error::{Bound, StoreError};
@@ -41,6 +50,13 @@ pub use manifest::{Difference, Held, Manifest};
 pub use space::{LogFile, Space, open_log, open_saved};
 
 use crate::id::{hex, random_hex};
+use journal::{Journal, Ticket};
+use record::Record;
+use recover::Unsettled;
+use usage::{DiskClaim, Usage};
+
+/// Commits that are in memory for the disk at once; others wait.
+const COMMITS: usize = 64;
 
 /// What one session may hold.
 #[derive(Debug, Clone, Copy)]
@@ -65,18 +81,29 @@ pub struct Options {
 /// The open store.
 pub struct Store {
     shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
     /// Random id, hex; made once.
     pub owner: String,
-    _lock: File,
 }
 
-/// What the store and its spaces have in common.
+/// What the store, its spaces and its threads have in common. The lock is here: it is held as long as anyone could
+/// write.
 struct Shared {
     root: PathBuf,
     tmp: PathBuf,
+    /// The root, open from the start: a sync through it tells of all that failed since.
+    on: File,
     options: Options,
+    journal: Journal,
+    usage: Arc<Usage>,
+    /// Commits beyond the session's own turn.
+    commits: Arc<Semaphore>,
     /// By the name of their directory. There is only ever one that is not gone, or two would write one directory.
     spaces: Mutex<HashMap<String, Weak<Space>>>,
+    unsettled: Mutex<Unsettled>,
+    /// Whether a checkpoint failed such that there can be no other.
+    stuck: Mutex<bool>,
+    _lock: File,
 }
 
 /// A session that the store keeps something of.
@@ -111,16 +138,27 @@ impl Store {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(root.to_owned())),
             Err(error) => return Err(StoreError::io(what(&lock_path))(error.into())),
         }
+        let on = File::open(root).map_err(StoreError::io(what(root)))?;
         let tmp = root.join("tmp");
-        match fs::remove_dir_all(&tmp) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StoreError::io(what(&tmp))(error));
-            }
-            _ => make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?,
-        }
+        make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?;
+        let (journal, unsettled) = recover::recover(root, &tmp, &on)?;
         let owner = kept(root, "owner", 16)?;
-        let shared = Arc::new(Shared { root: root.to_owned(), tmp, options, spaces: Mutex::default() });
-        Ok(Self { shared, owner, _lock: lock })
+        let uncounted = checkpoint::sessions(root).map_err(StoreError::io(what(root)))?;
+        let shared = Arc::new(Shared {
+            root: root.to_owned(),
+            tmp,
+            on,
+            options,
+            journal,
+            usage: Usage::new(options.total, uncounted),
+            commits: Arc::new(Semaphore::new(COMMITS)),
+            spaces: Mutex::default(),
+            unsettled: Mutex::new(unsettled),
+            stuck: Mutex::new(false),
+            _lock: lock,
+        });
+        let threads = checkpoint::start(&shared)?;
+        Ok(Self { shared, threads, owner })
     }
 
     /// A secret of 32 random bytes, made once and kept 0600.
@@ -200,7 +238,7 @@ impl Store {
             }
             let (loaded, turn) = {
                 let space = space.clone();
-                blocking(move || space.load().map(|()| (space, turn))).await?
+                blocking(move || space.ready().map(|()| (space, turn))).await?
             };
             return Ok((loaded, turn));
         }
@@ -209,6 +247,16 @@ impl Store {
     /// Where the files of a session would be; for reading what was saved, without loading anything.
     pub fn place(&self, owner: &str, session: &str) -> PathBuf {
         self.shared.root.join(hash(owner, session))
+    }
+}
+
+impl Drop for Store {
+    /// Takes no more commits, and frees the journal.
+    fn drop(&mut self) {
+        self.shared.journal.close();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -228,6 +276,47 @@ impl Shared {
         let space = Arc::new(Space::new(self.clone(), hash.clone(), owner, session));
         spaces.insert(hash, Arc::downgrade(&space));
         space
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts in place what a session lacks; whether it lacked anything. The caller has the session's turn.
+    fn settle(&self, hash: &str) -> Result<bool, StoreError> {
+        let Some(mut lacking) = self.unsettled().remove(hash) else { return Ok(false) };
+        while let Some((record, _)) = lacking.first() {
+            if let Err(error) = apply::apply(&self.root, &self.tmp, record) {
+                self.unsettled().insert(hash.to_owned(), lacking);
+                return Err(StoreError::Pending(Box::new(error)));
+            }
+            lacking.remove(0);
+        }
+        Ok(true)
+    }
+
+    /// Tries that for every session that nobody else is at.
+    fn settle_all(self: &Arc<Self>) {
+        let whose = |(record, _): &(Arc<Record>, Ticket)| (record.owner.clone(), record.session.clone());
+        let all: Vec<_> =
+            self.unsettled().values().filter_map(|lacking| lacking.first().map(whose)).collect();
+        for (owner, session) in all {
+            let space = self.space(&owner, &session);
+            let Some(_turn) = space.try_turn() else { continue };
+            match space.ready() {
+                Ok(()) => tracing::info!(session, "a saved change that could not be put in place now is"),
+                Err(error) => tracing::warn!(session, %error, "a saved change still cannot be put in place"),
+            }
+        }
+    }
+
+    /// Claims room on the disk for a commit. The journal is freed first if that is what fills it.
+    fn room(&self, bytes: u64, inodes: u64, frees: bool) -> Result<DiskClaim, StoreError> {
+        let claim = || self.usage.disk(&self.on, bytes, inodes, frees);
+        match claim() {
+            Err(StoreError::Full(_)) if self.checkpoint() => claim(),
+            other => other,
+        }
     }
 
     fn stored(&self) -> Result<Vec<Stored>, StoreError> {

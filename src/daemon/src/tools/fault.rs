@@ -123,6 +123,10 @@ impl From<StoreError> for Failure {
                 Fault::new(Code::QuotaExceeded, error.to_string()).into()
             }
             StoreError::Gone => Self::Call(CallError::Internal(error.to_string())),
+            StoreError::Pending(_) => {
+                tracing::error!(%error, "failed");
+                Self::Call(CallError::Internal(error.to_string()))
+            }
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =
