@@ -48,9 +48,20 @@ pub(super) struct Journal {
     turned: Condvar,
     /// Syncs, and the records that they covered.
     pub(super) counts: Counts,
-    /// Makes the next sync fail.
     #[cfg(test)]
+    pub(super) hooks: Hooks,
+}
+
+/// Where tests come between.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Hooks {
+    /// Makes the next sync fail.
     pub(super) fail: std::sync::atomic::AtomicBool,
+    /// A sync waits for it.
+    pub(super) hold: Mutex<()>,
+    /// Records that someone wants to be durable.
+    pub(super) asked: AtomicU64,
 }
 
 /// What was done so far.
@@ -102,7 +113,7 @@ impl Journal {
             turned: Condvar::new(),
             counts: Counts::default(),
             #[cfg(test)]
-            fail: std::sync::atomic::AtomicBool::new(false),
+            hooks: Hooks::default(),
         }
     }
 
@@ -130,6 +141,8 @@ impl Journal {
         let slot = Arc::default();
         let mut state = self.room()?;
         state.waiting.push_back(Waiting { head, record: record.clone(), sources, slot: Arc::clone(&slot) });
+        #[cfg(test)]
+        self.hooks.asked.fetch_add(1, Ordering::Relaxed);
         let slot = || slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         loop {
             if let Some(done) = slot() {
@@ -255,8 +268,11 @@ impl Journal {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         #[cfg(test)]
-        if self.fail.swap(false, Ordering::Relaxed) {
-            return Err(io::Error::from_raw_os_error(5));
+        {
+            drop(self.hooks.hold.lock());
+            if self.hooks.fail.swap(false, Ordering::Relaxed) {
+                return Err(io::Error::from_raw_os_error(5));
+            }
         }
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
         file.sync_data()
@@ -332,6 +348,12 @@ impl Journal {
             Ok(spare) => self.state().spare = Some(spare),
             Err(error) => tracing::warn!(%error, "cannot make the next file of the store's journal"),
         }
+    }
+
+    /// Files that wait to be freed.
+    #[cfg(test)]
+    pub(super) fn sealed(&self) -> usize {
+        self.state().sealed.len()
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -9,6 +9,12 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod bounds;
+mod crash;
+mod full;
+mod kill;
+mod model;
+
 const OPTIONS: Options =
     Options { quota: Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 }, total: 1 << 40 };
 
