@@ -81,7 +81,7 @@ pub(super) async fn start(
     let id = created.map_err(at("creating the container", StartFailure::Create))?.id;
     engine.container_start(&id).await.map_err(at("starting the container", StartFailure::Start))?;
     let bridge = Bridge { engine: engine.clone(), container: id.clone() };
-    let (link, _ran) = Link::open(bridge, terms.clone()).await?;
+    let (link, _) = Link::open(bridge, terms.clone()).await?;
     Ok(Armed { engine: engine.clone(), id, name: plan.name, uid, runner, link })
 }
 

@@ -214,6 +214,7 @@ impl Sessions {
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
         let spec = RunSpec {
+            id: String::new(),
             argv: runner.argv.clone(),
             env: environment(&runner.env, &request.environment),
             cwd: DATA_DIR.to_owned(),
