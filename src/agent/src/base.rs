@@ -12,8 +12,7 @@ use crate::stamp::Base;
 
 /// Answers [`Request::Base`](paddock_proto::Request::Base).
 pub(crate) async fn tell(container: &Container, stream: &Stream) {
-    let entries: Vec<_> =
-        container.base.borrow().iter().map(|(path, stamp)| stamp.entry(path)).collect();
+    let entries: Vec<_> = container.base.borrow().iter().map(|(path, stamp)| stamp.entry(path)).collect();
     let count = entries.len() as u64;
     for entry in entries {
         stream.event(&Event::Changed(entry)).await;

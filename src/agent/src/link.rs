@@ -46,12 +46,8 @@ pub(crate) struct Stream {
 
 impl Link {
     pub(crate) fn new() -> Rc<Self> {
-        let inner = Inner {
-            mux: Mux::new(Role::Agent),
-            epoch: 0,
-            readers: HashMap::new(),
-            unheard: HashMap::new(),
-        };
+        let inner =
+            Inner { mux: Mux::new(Role::Agent), epoch: 0, readers: HashMap::new(), unheard: HashMap::new() };
         Rc::new(Self { inner: RefCell::new(inner), transmit: Notify::new(), fresh: Notify::new() })
     }
 
@@ -60,7 +56,9 @@ impl Link {
         let mut inner = self.inner.borrow_mut();
         let epoch = inner.epoch;
         let old = std::mem::replace(&mut inner.mux, Mux::new(Role::Agent));
-        for (id, frames) in old.into_unheard().filter(|(id, _)| inner.readers.contains_key(id)).collect::<Vec<_>>() {
+        for (id, frames) in
+            old.into_unheard().filter(|(id, _)| inner.readers.contains_key(id)).collect::<Vec<_>>()
+        {
             inner.unheard.insert((epoch, id), frames);
         }
         inner.epoch += 1;
