@@ -28,5 +28,7 @@ mod pool;
 mod run;
 #[path = "support/mod.rs"]
 mod support;
+#[path = "e2e/symlinks.rs"]
+mod symlinks;
 #[path = "e2e/upload.rs"]
 mod upload;

@@ -12,19 +12,17 @@ use std::io::Read;
 use std::io::Write;
 
 use bytes::BytesMut;
-use paddock_proto::limits::{CHUNK, DATA_DIR};
+use paddock_proto::limits::{CHUNK, DATA_DIR, PAGE};
 use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
-use rustix::fs::{self, AtFlags, FileType, Mode, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::container::Container;
 use crate::files;
 use crate::link::Stream;
 use crate::stamp::{Base, Stamp};
-
-/// `/data` counts in pages, and so does the daemon.
-const PAGE: u64 = 4096;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -102,23 +100,18 @@ impl Room {
     /// What is free beside what the daemon has and keeps.
     fn beside(base: &Base, found: &Base) -> Self {
         let all = fs::statvfs(DATA_DIR).map_or(0, |data| data.f_blocks.saturating_mul(data.f_frsize) / PAGE);
-        let kept = base.iter().filter(|(path, _)| found.contains_key(*path)).map(|(_, stamp)| pages(stamp));
+        let kept =
+            base.iter().filter(|(path, _)| found.contains_key(*path)).map(|(_, stamp)| stamp.kind.pages());
         Self(all.saturating_sub(kept.sum()))
     }
 
     fn fits(&self, old: Option<&Stamp>, new: &Stamp) -> bool {
-        pages(new) <= self.0.saturating_add(old.map_or(0, pages))
+        new.kind.pages() <= self.0.saturating_add(old.map_or(0, |old| old.kind.pages()))
     }
 
     fn take(&mut self, old: Option<&Stamp>, new: &Stamp) {
-        self.0 = self.0.saturating_add(old.map_or(0, pages)).saturating_sub(pages(new));
-    }
-}
-
-fn pages(stamp: &Stamp) -> u64 {
-    match stamp.kind {
-        EntryKind::File(size) => size.div_ceil(PAGE),
-        EntryKind::Dir => 0,
+        self.0 =
+            self.0.saturating_add(old.map_or(0, |old| old.kind.pages())).saturating_sub(new.kind.pages());
     }
 }
 
@@ -215,25 +208,25 @@ impl Walk {
                 self.skipped.push((full, SkipReason::Path));
                 continue;
             };
-            let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            match Stamp::of(&stat) {
-                Some(stamp) => {
-                    if stamp.kind == EntryKind::Dir {
-                        if stamp.mode & 0o700 != 0o700 {
-                            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-                            fs::chmodat(&fd, name, mode | Mode::RWXU, AtFlags::empty())?;
-                            self.forced.0.push((path.clone(), mode));
-                        }
-                        dirs.push(Some(path.clone()));
-                    }
-                    self.found.insert(path, stamp);
+            let stamp = match Stamp::at(&fd, name) {
+                Ok(Some(stamp)) => stamp,
+                Ok(None) => {
+                    self.skipped.push((path.into(), SkipReason::Special));
+                    continue;
                 }
-                None => {
-                    let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
-                    let reason = if link { SkipReason::Symlink } else { SkipReason::Special };
-                    self.skipped.push((path.into(), reason));
+                Err(Errno::NOENT) => continue, // it went meanwhile
+                Err(error) => return Err(error),
+            };
+            if stamp.kind == EntryKind::Dir {
+                if stamp.mode & 0o700 != 0o700 {
+                    let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                    fs::chmodat(&fd, name, mode | Mode::RWXU, AtFlags::empty())?;
+                    self.forced.0.push((path.clone(), mode));
                 }
+                dirs.push(Some(path.clone()));
             }
+            self.found.insert(path, stamp);
         }
         Ok(())
     }
@@ -260,6 +253,7 @@ async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
                 match entry.kind {
                     EntryKind::Dir => files::put_dir(&entry.path, entry.mode).map_err(what)?,
                     EntryKind::File(size) => receive_file(stream, &entry, size).await?,
+                    EntryKind::Link(ref target) => files::put_link(&entry.path, target).map_err(what)?,
                 }
                 note(base, &entry.path);
                 let mut above = entry.path.parent();
@@ -280,11 +274,10 @@ async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
 
 /// What is there now is what both sides know.
 fn note(base: &mut Base, path: &RelPath) {
-    let stat = files::open_dir(path.parent().as_ref())
-        .and_then(|dir| fs::statat(&dir, path.file_name(), AtFlags::SYMLINK_NOFOLLOW));
-    match stat.ok().and_then(|s| Stamp::of(&s)) {
-        Some(stamp) => base.insert(path.clone(), stamp),
-        None => base.remove(path),
+    let found = files::open_dir(path.parent().as_ref()).and_then(|dir| Stamp::at(&dir, path.file_name()));
+    match found {
+        Ok(Some(stamp)) => base.insert(path.clone(), stamp),
+        Ok(None) | Err(_) => base.remove(path),
     };
 }
 

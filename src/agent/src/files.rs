@@ -4,8 +4,8 @@
 
 use std::os::fd::OwnedFd;
 
-use paddock_proto::RelPath;
 use paddock_proto::limits::DATA_DIR;
+use paddock_proto::{LinkTarget, RelPath};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
@@ -95,7 +95,14 @@ pub(crate) fn put_file(path: &RelPath) -> Result<OwnedFd> {
     fs::openat(&parent, path.file_name(), flags, Mode::from_raw_mode(0o600))
 }
 
-/// Removes a file, or a directory with all below it; nothing there is fine.
+/// A symbolic link, in place of whatever was there.
+pub(crate) fn put_link(path: &RelPath, target: &LinkTarget) -> Result<()> {
+    let parent = make_parent(path)?;
+    remove_in(&parent, path.file_name())?;
+    fs::symlinkat(target.as_bytes(), &parent, path.file_name())
+}
+
+/// Removes a file or a link, or a directory with all below it; nothing there is fine.
 pub(crate) fn remove(path: &RelPath) -> Result<()> {
     match open_dir(path.parent().as_ref()) {
         Ok(parent) => remove_in(&parent, path.file_name()),

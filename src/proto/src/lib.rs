@@ -22,11 +22,13 @@ pub mod limits;
 pub mod message;
 pub mod mux;
 pub mod path;
+pub mod target;
 
 pub use frame::{Channel, Frame, Kind, StreamId};
 pub use message::{Event, Hello, HelloReply, Request};
 pub use mux::{Inbound, Mux};
 pub use path::{PathError, RelPath};
+pub use target::{LinkTarget, TargetError};
 
 /// A rule of the protocol that the peer broke. The link is not usable afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

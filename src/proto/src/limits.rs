@@ -19,8 +19,14 @@ pub const MAX_NAME: usize = 255;
 /// The longest path below `/data`, in bytes. Under `PATH_MAX`, with room for the store's own prefix.
 pub const MAX_PATH: usize = 2048;
 
+/// The longest target of a symbolic link, in bytes: `PATH_MAX` without its NUL, as `symlink(2)` takes.
+pub const MAX_TARGET: usize = 4095;
+
 /// Directories deep below `/data`. Walks recurse this far, on both sides.
 pub const MAX_DEPTH: usize = 64;
+
+/// `/data` counts in pages of this many bytes.
+pub const PAGE: u64 = 4096;
 
 /// How long an unauthenticated connection may take to say who it is, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;

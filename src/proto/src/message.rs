@@ -6,7 +6,9 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::PAGE;
 use crate::path::RelPath;
+use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
@@ -218,22 +220,33 @@ pub struct Entry {
     pub mtime_ns: i64,
 }
 
-/// The kinds of entry that are carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The kinds of entry that are carried. Two names of one file are carried as two files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory.
     Dir,
     /// A regular file of this many bytes.
     File(u64),
+    /// A symbolic link. Its mode and its time mean nothing and are not kept.
+    Link(LinkTarget),
+}
+
+impl EntryKind {
+    /// Pages of `/data` that its content takes, as tmpfs counts them.
+    pub fn pages(&self) -> u64 {
+        match self {
+            Self::File(size) => size.div_ceil(PAGE),
+            Self::Link(target) => target.pages(),
+            Self::Dir => 0,
+        }
+    }
 }
 
 /// Why an entry is not carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SkipReason {
-    /// Neither a regular file nor a directory.
+    /// Neither a regular file, nor a directory, nor a symbolic link.
     Special,
-    /// A symbolic link.
-    Symlink,
     /// Its path breaks a bound of [`RelPath`].
     Path,
     /// It could not be read, or would not stand still.

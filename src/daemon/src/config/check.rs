@@ -16,20 +16,26 @@ use super::layers::Layers;
 use super::raw::{
     Raw, RawAgent, RawEngine, RawFiles, RawLog, RawSessions, RawShutdown, RawStore, RawTimeouts,
 };
-use super::types::{Agent, Config, Engine, Files, Log, Sessions, Shutdown, Store, Timeouts};
+use super::types::{Agent, Config, Engine, Files, Log, Sessions, Shutdown, Store, Timeouts, UrlStyle};
 use super::value::{Secret, Size, Time};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Ten years, as humantime counts them.
+const DECADE: Duration = Duration::from_secs(10 * 31_557_600);
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
+const PIB: u64 = 1 << 50;
 
 /// A secret shorter than this can be guessed.
 const SHORT_SECRET: usize = 16;
+
+/// Each is tried for every link that opens nothing otherwise.
+const PREVIOUS_SECRETS: usize = 8;
 
 /// A checker of one merged table.
 pub(super) struct Check<'a> {
@@ -85,6 +91,11 @@ impl<'a> Check<'a> {
             auth,
             limits,
         };
+        if config.store.max_bytes < config.limits.data {
+            let (max, data) = (bytes(config.store.max_bytes), bytes(config.limits.data));
+            let problem = format!("is {max}, must hold one session at least: limits.data is {data}");
+            return Err(self.fail("store.max_bytes", problem));
+        }
         if config.sessions.max > config.pool.max_members {
             self.warn(format!(
                 "sessions.max is {}, but only pool.max_containers, {}, can have a container at one time",
@@ -94,10 +105,15 @@ impl<'a> Check<'a> {
         Ok(config)
     }
 
-    fn store(&self, RawStore { root }: RawStore) -> Result<Store, ConfigError> {
+    fn store(&self, RawStore { root, max_bytes }: RawStore) -> Result<Store, ConfigError> {
+        let max_bytes = self.size("store.max_bytes", max_bytes, MIB..=PIB)?;
+        Ok(Store { root: self.root(&root)?, max_bytes })
+    }
+
+    fn root(&self, given: &str) -> Result<PathBuf, ConfigError> {
         const KEY: &str = "store.root";
-        if !root.is_empty() {
-            return Ok(Store { root: self.absolute(KEY, &root)? });
+        if !given.is_empty() {
+            return self.absolute(KEY, given);
         }
         let directory = |name| self.env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let state = if self.is_root {
@@ -108,17 +124,33 @@ impl<'a> Check<'a> {
         let state = state.ok_or_else(|| {
             self.fail(KEY, "is empty, and neither XDG_STATE_HOME nor HOME is set: name a directory")
         })?;
-        Ok(Store { root: state.join("paddock") })
+        Ok(state.join("paddock"))
     }
 
-    fn files(&mut self, RawFiles { secret, max_log }: RawFiles, output: u64) -> Result<Files, ConfigError> {
+    fn files(&mut self, raw: RawFiles, output: u64) -> Result<Files, ConfigError> {
+        let RawFiles { secret, previous_secrets, url_ttl, url_style, max_log } = raw;
         let max_log = self.size("files.max_log", max_log, KIB..=TIB)?;
         if max_log < output {
             let problem = format!("is {}, must be at least limits.output, {}", bytes(max_log), bytes(output));
             return Err(self.fail("files.max_log", problem));
         }
         self.warn_if_short("files.secret", &secret);
-        Ok(Files { secret: Some(secret).filter(|secret| !secret.expose().is_empty()), max_log })
+        if let Some(at) = previous_secrets.iter().position(|secret| secret.expose().is_empty()) {
+            let key = format!("files.previous_secrets[{at}]");
+            return Err(self.fail(&key, "is empty, takes a value that files.secret had"));
+        }
+        if previous_secrets.len() > PREVIOUS_SECRETS {
+            let problem =
+                format!("has {} secrets, must have at most {PREVIOUS_SECRETS}", previous_secrets.len());
+            return Err(self.fail("files.previous_secrets", problem));
+        }
+        let url_ttl = self.time_or_never("files.url_ttl", url_ttl)?;
+        if url_ttl.is_some() && url_style == UrlStyle::Hashed {
+            let problem = "is set, but hashed links do not expire: it takes files.url_style = \"signed\"";
+            return Err(self.fail("files.url_ttl", problem));
+        }
+        let secret = Some(secret).filter(|secret| !secret.expose().is_empty());
+        Ok(Files { secret, previous_secrets, url_ttl, url_style, max_log })
     }
 
     fn engine(&mut self, RawEngine { host, runtime }: RawEngine) -> Result<Engine, ConfigError> {
@@ -143,24 +175,31 @@ impl<'a> Check<'a> {
         Ok(Engine { host, runtime: Some(runtime).filter(|runtime| !runtime.is_empty()) })
     }
 
-    fn timeouts(&self, RawTimeouts { run_code, max }: RawTimeouts) -> Result<Timeouts, ConfigError> {
+    fn timeouts(&self, raw: RawTimeouts) -> Result<Timeouts, ConfigError> {
+        let RawTimeouts { run_code, run_python, max } = raw;
         let max = self.time("timeouts.max", max, SECOND..=MONTH)?;
-        let run_code = self.time("timeouts.run_code", run_code, SECOND..=MONTH)?;
-        if run_code > max {
-            let problem = format!("is {}, must be at most timeouts.max, {}", human(run_code), human(max));
-            return Err(self.fail("timeouts.run_code", problem));
-        }
-        Ok(Timeouts { run_code, max })
+        let of = |key: &str, time| {
+            let time = self.time(key, time, SECOND..=MONTH)?;
+            if time > max {
+                let problem = format!("is {}, must be at most timeouts.max, {}", human(time), human(max));
+                return Err(self.fail(key, problem));
+            }
+            Ok(time)
+        };
+        let run_code = of("timeouts.run_code", run_code)?;
+        let run_python = of("timeouts.run_python", run_python)?;
+        Ok(Timeouts { run_code, run_python, max })
     }
 
     fn sessions(&self, raw: RawSessions) -> Result<Sessions, ConfigError> {
-        let RawSessions { ttl, max, sweep, when_full, queue } = raw;
+        let RawSessions { ttl, max, sweep, when_full, queue, retention } = raw;
         Ok(Sessions {
             ttl: self.time("sessions.ttl", ttl, SECOND..=MONTH)?,
             max: self.within("sessions.max", max, 1..=100_000)?,
             sweep: self.time("sessions.sweep", sweep, SECOND..=24 * HOUR)?,
             when_full,
             queue: self.within("sessions.queue", queue, 0..=100_000)?,
+            retention: self.time_or_never("sessions.retention", retention)?,
         })
     }
 
@@ -210,6 +249,18 @@ impl<'a> Check<'a> {
         if bounds.contains(&time) { Ok(time) } else { Err(self.fail(key, wrong())) }
     }
 
+    /// A time whose zero means that it never comes.
+    fn time_or_never(&self, key: &str, time: Time) -> Result<Option<Duration>, ConfigError> {
+        if time.0.is_zero() {
+            return Ok(None);
+        }
+        if !(SECOND..=DECADE).contains(&time.0) {
+            let (time, least, most) = (human(time.0), human(SECOND), human(DECADE));
+            return Err(self.fail(key, format!("{}, or 0s", out_of(time, least, most))));
+        }
+        Ok(Some(time.0))
+    }
+
     fn within<T: PartialOrd + Display>(
         &self,
         key: &str,
@@ -242,6 +293,7 @@ fn human(time: Duration) -> humantime::FormattedDuration {
 /// A size in the largest unit that shows it exactly.
 fn bytes(size: u64) -> String {
     let units = [
+        (PIB, "PiB"),
         (TIB, "TiB"),
         (GIB, "GiB"),
         (1_000_000_000, "GB"),

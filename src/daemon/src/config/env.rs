@@ -15,7 +15,7 @@ mod address;
 pub(super) use self::address::{TAKES_ADDR, parse_addr};
 
 /// The keys whose values are never shown.
-pub(super) const SECRETS: [&str; 2] = ["auth.token", "files.secret"];
+pub(super) const SECRETS: [&str; 3] = ["auth.token", "files.secret", "files.previous_secrets"];
 
 /// An environment variable that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +53,12 @@ const ROWS: &[Row] = &[
     Row { key: "limits.output", names: &["SANDBOX_MAX_OUTPUT_BYTES"], read: size },
     Row { key: "limits.code", names: &["SANDBOX_MAX_CODE_BYTES"], read: size },
     Row { key: "limits.upload", names: &["SANDBOX_MAX_UPLOAD_BYTES"], read: size },
+    Row { key: "limits.artifact_read", names: &["SANDBOX_MAX_ARTIFACT_READ_BYTES"], read: size },
+    Row { key: "timeouts.run_python", names: &["SANDBOX_EXEC_TIMEOUT_S"], read: seconds },
     Row { key: "sessions.ttl", names: &["SANDBOX_SESSION_TTL_M"], read: minutes },
     Row { key: "sessions.max", names: &["SANDBOX_MAX_SESSIONS"], read: count },
     Row { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
+    Row { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
     Row { key: "runners.python", names: &["SANDBOX_IMAGE"], read: text },
     Row { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
     Row { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
@@ -85,13 +88,24 @@ fn count(text: &str) -> Result<Value, &'static str> {
     text.trim().parse().map(|n: u32| Value::Integer(n.into())).map_err(|_| "a whole number such as 10")
 }
 
-fn minutes(text: &str) -> Result<Value, &'static str> {
-    let minutes: f64 = text.trim().parse().map_err(|_| TAKES_MINUTES)?;
-    let time = std::time::Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| TAKES_MINUTES)?;
-    Ok(Value::String(humantime::format_duration(time).to_string()))
+fn seconds(text: &str) -> Result<Value, &'static str> {
+    duration(text, 1.0).ok_or("a number of seconds such as 60")
 }
 
-const TAKES_MINUTES: &str = "a number of minutes such as 30";
+fn minutes(text: &str) -> Result<Value, &'static str> {
+    duration(text, 60.0).ok_or("a number of minutes such as 30")
+}
+
+fn hours(text: &str) -> Result<Value, &'static str> {
+    duration(text, 3600.0).ok_or("a number of hours such as 24")
+}
+
+/// A number of units of so many seconds, as the file would say it.
+fn duration(text: &str, unit: f64) -> Option<Value> {
+    let number: f64 = text.trim().parse().ok()?;
+    let time = std::time::Duration::try_from_secs_f64(number * unit).ok()?;
+    Some(Value::String(humantime::format_duration(time).to_string()))
+}
 
 fn level(text: &str) -> Result<Value, &'static str> {
     let known = text.parse::<LogLevel>().map(|_| Value::String(text.to_owned()));

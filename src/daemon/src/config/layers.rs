@@ -98,10 +98,14 @@ pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
     let table = text.parse::<Table>().ok()?;
     let held = env::SECRETS.iter().find(|key| {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        table.get(section).and_then(|t| t.get(name)).and_then(Value::as_str).is_some_and(|s| !s.is_empty())
+        table.get(section).and_then(|section| section.get(name)).is_some_and(holds_something)
     })?;
     (mode & 0o044 != 0)
         .then(|| Warning(format!("{} holds {held} and others can read it: chmod 600 {0}", path.display())))
+}
+
+fn holds_something(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty()) || value.as_array().is_some_and(|all| !all.is_empty())
 }
 
 fn parse(path: &Path, text: &str) -> Result<Table, ConfigError> {

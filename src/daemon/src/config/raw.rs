@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::types::{LogFormat, WhenFull};
+use super::types::{LogFormat, UrlStyle, WhenFull};
 use super::value::{Secret, Size, Time};
 
 #[derive(Deserialize)]
@@ -59,12 +59,16 @@ pub(super) struct RawToken {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawStore {
     pub(super) root: String,
+    pub(super) max_bytes: Size,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawFiles {
     pub(super) secret: Secret,
+    pub(super) previous_secrets: Vec<Secret>,
+    pub(super) url_ttl: Time,
+    pub(super) url_style: UrlStyle,
     pub(super) max_log: Size,
 }
 
@@ -84,6 +88,7 @@ pub(super) struct RawLimits {
     pub(super) output: Size,
     pub(super) code: Size,
     pub(super) upload: Size,
+    pub(super) artifact_read: Size,
     pub(super) data: Size,
     pub(super) data_inodes: u32,
     pub(super) tmp: Size,
@@ -98,6 +103,7 @@ pub(super) struct RawLimits {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawTimeouts {
     pub(super) run_code: Time,
+    pub(super) run_python: Time,
     pub(super) max: Time,
 }
 
@@ -109,6 +115,7 @@ pub(super) struct RawSessions {
     pub(super) sweep: Time,
     pub(super) when_full: WhenFull,
     pub(super) queue: u32,
+    pub(super) retention: Time,
 }
 
 #[derive(Deserialize)]

@@ -128,6 +128,8 @@ impl fmt::Debug for Token {
 pub struct Store {
     /// An absolute path. It may not exist yet.
     pub root: PathBuf,
+    /// All sessions' files together, in bytes.
+    pub max_bytes: u64,
 }
 
 /// Signed links and logs of runs.
@@ -136,8 +138,24 @@ pub struct Store {
 pub struct Files {
     /// The key; `None` lets the store make and keep one.
     pub secret: Option<Secret>,
+    /// Keys of before: links that they signed still open.
+    pub previous_secrets: Vec<Secret>,
+    /// How long a link opens; `None` for ever.
+    pub url_ttl: Option<Duration>,
+    /// What new links look like.
+    pub url_style: UrlStyle,
     /// How much of a run's output is kept whole, in bytes.
     pub max_log: u64,
+}
+
+/// What links to files look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UrlStyle {
+    /// `/files/{session}/{path}?sig=…`: each opens one file.
+    Signed,
+    /// `/files/{hash}/{path}`: who has one can ask for every file of its session.
+    Hashed,
 }
 
 /// The container engine.
@@ -162,8 +180,10 @@ pub struct Limits {
     pub output: u64,
     /// The code of one run.
     pub code: u64,
-    /// One uploaded file.
+    /// One file uploaded within a call.
     pub upload: u64,
+    /// One file read within a call.
+    pub artifact_read: u64,
     /// All files of a session.
     pub data: u64,
     /// How many files and directories.
@@ -195,6 +215,8 @@ impl Limits {
 pub struct Timeouts {
     /// A `run_code` whose caller does not say.
     pub run_code: Duration,
+    /// A `run_python`.
+    pub run_python: Duration,
     /// The most that a caller may ask for.
     pub max: Duration,
 }
@@ -212,6 +234,8 @@ pub struct Sessions {
     pub when_full: WhenFull,
     /// Calls that may wait for their turn in one session.
     pub queue: u32,
+    /// Disuse after which a session's stored files are deleted; `None`: never.
+    pub retention: Option<Duration>,
 }
 
 /// What a new session meets when as many as may be have a container.

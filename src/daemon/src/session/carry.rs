@@ -22,6 +22,8 @@ pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// One read of the store.
 const PIECE: usize = 256 * 1024;
 
+const OVER_QUOTA: &str = "the session's quota is used up";
+
 /// The next word of the agent, within [`SILENCE`].
 pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
     tokio::time::timeout(SILENCE, stream.next()).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
@@ -122,6 +124,11 @@ pub(super) async fn collect(
             }
             Incoming::Event(Event::Changed(entry)) => match entry.kind {
                 EntryKind::Dir => batch.dir(entry),
+                EntryKind::Link(_) if batch.admit(&entry).is_ok() => batch.link(entry),
+                EntryKind::Link(_) => {
+                    agreed = false;
+                    done.not_saved.push((entry.path.into(), OVER_QUOTA));
+                }
                 EntryKind::File(size) => {
                     // A sparse file, or many links to one, can be larger than all that `/data` holds.
                     let fits = batch.admit(&entry).is_ok();
@@ -143,9 +150,7 @@ pub(super) async fn collect(
                             batch.discard();
                             done.not_saved.push((entry.path.into(), "it changed while it was read"));
                         }
-                        (false, _) => {
-                            done.not_saved.push((entry.path.into(), "the session's quota is used up"))
-                        }
+                        (false, _) => done.not_saved.push((entry.path.into(), OVER_QUOTA)),
                     }
                 }
             },
@@ -179,7 +184,7 @@ pub(super) async fn collect(
         taken(stream.say(&Request::Commit)).await?;
     }
     taken(stream.close()).await?;
-    done.changed = put.into_iter().filter(|entry| entry.kind != EntryKind::Dir).collect();
+    done.changed = put.into_iter().filter(|entry| matches!(entry.kind, EntryKind::File(_))).collect();
     Ok(done)
 }
 
@@ -209,7 +214,6 @@ async fn receive(
 fn words(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::Special => "it is no regular file",
-        SkipReason::Symlink => "it is a symbolic link",
         SkipReason::Path => "its path is too long or too deep",
         SkipReason::Unreadable => "it could not be read",
     }

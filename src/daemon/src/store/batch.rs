@@ -41,6 +41,7 @@ pub struct Batch {
 enum Change {
     Remove(RelPath),
     Dir(Entry),
+    Link(Entry),
     File(Staged),
 }
 
@@ -48,7 +49,7 @@ impl Change {
     fn note(&self, manifest: &mut Manifest) {
         match self {
             Self::Remove(path) => manifest.remove(path),
-            Self::Dir(entry) => manifest.put(entry.clone()),
+            Self::Dir(entry) | Self::Link(entry) => manifest.put(entry.clone()),
             Self::File(staged) => manifest.put(staged.entry.clone()),
         }
     }
@@ -86,7 +87,12 @@ impl Batch {
         self.change(Change::Dir(entry));
     }
 
-    /// Checks that a file would fit what the session may hold, together with everything changed so far.
+    /// A symbolic link is to be.
+    pub fn link(&mut self, entry: Entry) {
+        self.change(Change::Link(entry));
+    }
+
+    /// Checks that an entry would fit what the session may hold, together with everything changed so far.
     ///
     /// # Errors
     /// [`StoreError::Quota`].
@@ -144,7 +150,7 @@ impl Batch {
         let work = move || {
             let kept = changes.iter_mut().filter_map(|change| match change {
                 Change::File(staged) => Some(staged),
-                Change::Remove(_) | Change::Dir(_) => None,
+                Change::Remove(_) | Change::Dir(_) | Change::Link(_) => None,
             });
             for staged in kept.chain(&mut writing).filter(|staged| !staged.buffer.is_empty()) {
                 staged.spill(&tmp)?;
@@ -207,7 +213,7 @@ impl Batch {
     ) -> Result<(), StoreError> {
         let (path, entry) = match change {
             Change::Remove(path) => (path, None),
-            Change::Dir(entry) => (&entry.path, Some(entry)),
+            Change::Dir(entry) | Change::Link(entry) => (&entry.path, Some(entry)),
             Change::File(staged) => (&staged.entry.path, Some(&staged.entry)),
         };
         let target = self.space.path(path);
@@ -217,6 +223,12 @@ impl Batch {
                 Change::Dir(entry) => {
                     self.make_dirs(path, dirs)?;
                     fs::set_permissions(&target, Permissions::from_mode(entry.mode & 0o777 | 0o700))?;
+                }
+                Change::Link(_) => {
+                    if let Some(parent) = path.parent() {
+                        self.make_dirs(&parent, dirs)?;
+                    }
+                    remove(&target)?; // no link is ever made here
                 }
                 Change::File(staged) => {
                     if let Some(parent) = path.parent() {

@@ -6,12 +6,10 @@
 use std::collections::BTreeMap;
 
 use paddock_proto::RelPath;
+use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Entry, EntryKind};
 
 use super::{Quota, StoreError};
-
-/// `/data` counts in pages.
-const PAGE: u64 = 4096;
 
 /// An entry and when it last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,14 +52,14 @@ impl Manifest {
                 self.remove(&dir);
             }
         }
-        if matches!(entry.kind, EntryKind::File(_)) {
+        if entry.kind != EntryKind::Dir {
             self.remove(&entry.path);
         }
         self.generation += 1;
-        self.pages += pages(&entry);
+        self.pages += entry.kind.pages();
         let held = Held { generation: self.generation, entry };
         if let Some(old) = self.entries.insert(held.entry.path.clone(), held) {
-            self.pages -= pages(&old.entry);
+            self.pages -= old.entry.kind.pages();
         }
     }
 
@@ -71,7 +69,7 @@ impl Manifest {
             self.entries.range(path..).map(|(p, _)| p).take_while(|p| starts(p, path)).cloned().collect();
         for gone in below.iter().filter(|p| *p == path || p.is_below(path)) {
             if let Some(old) = self.entries.remove(gone) {
-                self.pages -= pages(&old.entry);
+                self.pages -= old.entry.kind.pages();
                 self.generation += 1;
             }
         }
@@ -91,7 +89,7 @@ impl Manifest {
     pub fn files(&self) -> impl Iterator<Item = (&Entry, u64)> {
         self.entries.values().filter_map(|held| match held.entry.kind {
             EntryKind::File(size) => Some((&held.entry, size)),
-            EntryKind::Dir => None,
+            EntryKind::Dir | EntryKind::Link(_) => None,
         })
     }
 
@@ -112,8 +110,8 @@ impl Manifest {
     /// # Errors
     /// [`StoreError::Quota`].
     pub fn admit(&self, entry: &Entry, quota: Quota) -> Result<(), StoreError> {
-        let old = self.entries.get(&entry.path).map_or(0, |held| pages(&held.entry));
-        let wanted = (self.pages - old + pages(entry)) * PAGE;
+        let old = self.entries.get(&entry.path).map_or(0, |held| held.entry.kind.pages());
+        let wanted = (self.pages - old + entry.kind.pages()) * PAGE;
         if wanted > quota.bytes {
             return Err(StoreError::Quota { wanted, allowed: quota.bytes, unit: "bytes" });
         }
@@ -132,15 +130,9 @@ fn starts(path: &RelPath, with: &RelPath) -> bool {
     path.as_bytes().starts_with(with.as_bytes())
 }
 
-fn pages(entry: &Entry) -> u64 {
-    match entry.kind {
-        EntryKind::File(size) => size.div_ceil(PAGE),
-        EntryKind::Dir => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use paddock_proto::LinkTarget;
     use proptest::prelude::*;
 
     use super::*;
@@ -166,6 +158,25 @@ mod tests {
         manifest.put(file("a/x", 5000));
         assert_eq!(manifest.files().count(), 2);
         assert_eq!(manifest.pages, 3);
+    }
+
+    #[test]
+    fn a_link_is_an_entry_and_no_file_and_nothing_is_below_it() {
+        let link = |at: &str, bytes: usize| {
+            let target = LinkTarget::new("x".repeat(bytes)).unwrap();
+            Entry { path: path(at), kind: EntryKind::Link(target), mode: 0o777, mtime_ns: 0 }
+        };
+        let mut manifest = Manifest::default();
+        manifest.put(file("a/b", 5000));
+        manifest.put(link("a", 127));
+        assert_eq!((manifest.files().count(), manifest.entries.len(), manifest.pages), (0, 1, 0));
+        manifest.put(link("a", 128));
+        assert_eq!(manifest.pages, 1);
+        manifest.put(file("a/b", 1)); // the directory is noted by the batch that made it
+        assert_eq!((manifest.get(&path("a")), manifest.pages), (None, 1));
+        let quota = Quota { bytes: 4096, entries: 9 };
+        assert!(manifest.admit(&link("l", 127), quota).is_ok());
+        assert!(manifest.admit(&link("l", 128), quota).is_err());
     }
 
     #[test]

@@ -19,6 +19,7 @@
 mod batch;
 mod manifest;
 mod space;
+pub mod tar;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

@@ -171,8 +171,9 @@ fn walk(dir: &Path, at: Option<&RelPath>, manifest: &mut Manifest) -> io::Result
             _ => continue,
         };
         let mtime_ns = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
+        let dir = kind == EntryKind::Dir;
         manifest.put(Entry { path: path.clone(), kind, mode: metadata.mode() & 0o777, mtime_ns });
-        if kind == EntryKind::Dir {
+        if dir {
             walk(&entry.path(), Some(&path), manifest)?;
         }
     }

@@ -18,6 +18,7 @@ impl Check<'_> {
             output,
             code,
             upload,
+            artifact_read,
             data,
             data_inodes,
             tmp,
@@ -36,6 +37,8 @@ impl Check<'_> {
             output: self.size("limits.output", output, 1..=64 * MIB)?,
             code: self.size("limits.code", code, 1..=64 * MIB)?,
             upload: self.size("limits.upload", upload, 1..=16 * GIB)?,
+            // Held in memory several times over, in base64 too.
+            artifact_read: self.size("limits.artifact_read", artifact_read, 1..=64 * MIB)?,
             data: self.size("limits.data", data, MIB..=16 * TIB)?,
             data_inodes: self.within("limits.data_inodes", data_inodes, 64..=u32::MAX)?,
             tmp: self.size("limits.tmp", tmp, MIB..=16 * TIB)?,

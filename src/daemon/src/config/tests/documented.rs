@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
-use super::super::{EXAMPLE, variables};
+use super::super::{EXAMPLE, UrlStyle, variables};
 use super::{config, load};
 
 /// One other good value for every key. Each must change what the daemon gets to see.
@@ -19,7 +19,11 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.body_timeout", "\"31s\""),
     ("auth.token", "\"0123456789abcdef\""),
     ("store.root", "\"/srv/paddock\""),
+    ("store.max_bytes", "\"51GiB\""),
     ("files.secret", "\"0123456789abcdef\""),
+    ("files.previous_secrets", "[\"0123456789abcdef\"]"),
+    ("files.url_ttl", "\"1h\""),
+    ("files.url_style", "\"hashed\""),
     ("files.max_log", "\"17MiB\""),
     ("engine.host", "\"tcp://127.0.0.1:2375\""),
     ("engine.runtime", "\"runsc\""),
@@ -29,6 +33,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("limits.output", "\"101KB\""),
     ("limits.code", "\"101KB\""),
     ("limits.upload", "\"51MB\""),
+    ("limits.artifact_read", "\"11MB\""),
     ("limits.data", "\"1GiB\""),
     ("limits.data_inodes", "16385"),
     ("limits.tmp", "\"65MiB\""),
@@ -38,12 +43,14 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("limits.environment", "\"65KiB\""),
     ("limits.stdin", "\"2MiB\""),
     ("timeouts.run_code", "\"31s\""),
+    ("timeouts.run_python", "\"61s\""),
     ("timeouts.max", "\"11m\""),
     ("sessions.ttl", "\"31m\""),
     ("sessions.max", "11"),
     ("sessions.sweep", "\"6m\""),
     ("sessions.when_full", "\"refuse\""),
     ("sessions.queue", "17"),
+    ("sessions.retention", "\"720h\""),
     ("pool.idle", "3"),
     ("pool.idle_ttl", "\"31m\""),
     ("pool.queue", "65"),
@@ -148,6 +155,10 @@ fn the_defaults_are_those_that_are_promised() {
         (defaults.limits.output, defaults.limits.code, defaults.limits.upload),
         (100_000, 100_000, 50_000_000)
     );
+    assert_eq!((defaults.limits.artifact_read, defaults.store.max_bytes), (10_000_000, 50 << 30));
+    assert_eq!((defaults.timeouts.run_code.as_secs(), defaults.timeouts.run_python.as_secs()), (30, 60));
+    assert_eq!((defaults.files.url_ttl, defaults.files.url_style), (None, UrlStyle::Signed));
+    assert_eq!((defaults.sessions.retention, defaults.files.previous_secrets.len()), (None, 0));
     assert_eq!((defaults.limits.data, defaults.limits.data_inodes), (256 << 20, 16_384));
     assert_eq!(defaults.limits.container_memory(), (512 + 256 + 64 + 16) << 20);
     assert_eq!((defaults.sessions.max, defaults.sessions.ttl.as_secs()), (10, 30 * 60));

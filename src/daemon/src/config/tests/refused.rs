@@ -75,6 +75,31 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "timeouts.run_code = \"11m\"",
             "timeouts.run_code (/etc/paddock.toml): is 11m, must be at most timeouts.max, 10m",
         ),
+        ("timeouts.max = \"40s\"", "timeouts.run_python (default): is 1m, must be at most timeouts.max, 40s"),
+        (
+            "sessions.retention = \"100ms\"",
+            "sessions.retention (/etc/paddock.toml): is 100ms, must be 1s to 10years, or 0s",
+        ),
+        (
+            "store.max_bytes = \"200MiB\"",
+            "store.max_bytes (/etc/paddock.toml): is 200 MiB, must hold one session at least: limits.data is 256 MiB",
+        ),
+        (
+            "files.url_ttl = \"1h\"\nfiles.url_style = \"hashed\"",
+            "files.url_ttl (/etc/paddock.toml): is set, but hashed links do not expire: it takes files.url_style = \"signed\"",
+        ),
+        (
+            "files.url_style = \"plain\"",
+            "files.url_style (/etc/paddock.toml): unknown variant `plain`, expected `signed` or `hashed`",
+        ),
+        (
+            "files.previous_secrets = [\"a\", \"\"]",
+            "files.previous_secrets[1] (/etc/paddock.toml): is empty, takes a value that files.secret had",
+        ),
+        (
+            "limits.artifact_read = \"65MiB\"",
+            "limits.artifact_read (/etc/paddock.toml): is 65 MiB, must be 1 bytes to 64 MiB",
+        ),
         (
             "sessions.when_full = \"wait\"",
             "sessions.when_full (/etc/paddock.toml): unknown variant `wait`, expected `evict` or `refuse`",
@@ -150,6 +175,8 @@ fn a_bad_variable_is_named_with_its_value_and_what_it_takes() {
         ("SANDBOX_SESSION_TTL_M", "30m", "SANDBOX_SESSION_TTL_M is \"30m\": takes a number of minutes such as 30".into()),
         ("SANDBOX_SESSION_TTL_M", "-3", "SANDBOX_SESSION_TTL_M is \"-3\": takes a number of minutes such as 30".into()),
         ("SANDBOX_SESSION_TTL_M", "0", "sessions.ttl (environment SANDBOX_SESSION_TTL_M): is 0s, must be 1s to 30days".into()),
+        ("SANDBOX_EXEC_TIMEOUT_S", "1m", "SANDBOX_EXEC_TIMEOUT_S is \"1m\": takes a number of seconds such as 60".into()),
+        ("WORKSPACE_CLEANUP_AFTER_HOURS", "-1", "WORKSPACE_CLEANUP_AFTER_HOURS is \"-1\": takes a number of hours such as 24".into()),
         ("SANDBOX_LOG_FORMAT", "xml", "SANDBOX_LOG_FORMAT is \"xml\": takes console or json".into()),
         ("LOG_LEVEL", "loud", "LOG_LEVEL is \"loud\": takes error, warn, info, debug or trace".into()),
         ("SANDBOX_PORT", "70000", "SANDBOX_PORT is \"70000\": takes a port from 0 to 65535".into()),
@@ -209,6 +236,8 @@ fn no_error_and_no_debug_shows_a_secret() {
         ("[[auth.tokens]]\nname = \"a\"\nsha256 = \"hunter2hunter2 hunter2\"", &[]),
         (r#"files = "hunter2hunter2 hunter2""#, &[]),
         (r#"files.secret = ["hunter2hunter2 hunter2"]"#, &[]),
+        (r#"files.previous_secrets = "hunter2hunter2 hunter2""#, &[]),
+        (r#"files.previous_secrets = [["hunter2hunter2 hunter2"]]"#, &[]),
         ("", &[("MCP_API_TOKEN", secret)]),
         ("auth.token = \"hunter2hunter2", &[]),
     ];
@@ -218,6 +247,8 @@ fn no_error_and_no_debug_shows_a_secret() {
         assert!(!format!("{problem:?}").contains("hunter2"), "{problem:?}");
         assert!(!problem.to_string().contains('\n'), "{problem}");
     }
-    let loaded = super::load("", &[("FILE_SECRET", secret), ("MCP_API_TOKEN", "hunter2")]).expect("it loads");
+    let file = r#"files.previous_secrets = ["hunter2hunter2"]"#;
+    let loaded =
+        super::load(file, &[("FILE_SECRET", secret), ("MCP_API_TOKEN", "hunter2")]).expect("it loads");
     assert!(!format!("{loaded:?}").contains("hunter2"), "{loaded:?}");
 }

@@ -40,6 +40,9 @@ fn every_variable_reaches_its_key() {
             ("SANDBOX_MAX_OUTPUT_BYTES", "1000"),
             ("SANDBOX_MAX_CODE_BYTES", "2000"),
             ("SANDBOX_MAX_UPLOAD_BYTES", "3000"),
+            ("SANDBOX_MAX_ARTIFACT_READ_BYTES", "4000"),
+            ("SANDBOX_EXEC_TIMEOUT_S", "90"),
+            ("WORKSPACE_CLEANUP_AFTER_HOURS", "24"),
             ("SANDBOX_SESSION_TTL_M", "1.5"),
             ("SANDBOX_MAX_SESSIONS", "4"),
             ("SANDBOX_CLEANUP_INTERVAL_M", "1"),
@@ -56,6 +59,8 @@ fn every_variable_reaches_its_key() {
     assert_eq!(all.files.secret.expect("it is set").expose(), "a secret that is long");
     assert_eq!(all.engine.host, "tcp://127.0.0.1:2375");
     assert_eq!((all.limits.output, all.limits.code, all.limits.upload), (1000, 2000, 3000));
+    assert_eq!((all.limits.artifact_read, all.timeouts.run_python.as_secs()), (4000, 90));
+    assert_eq!(all.sessions.retention.map(|time| time.as_secs()), Some(86_400));
     assert_eq!((all.sessions.ttl.as_secs(), all.sessions.max, all.sessions.sweep.as_secs()), (90, 4, 60));
     assert_eq!(all.sessions.when_full, WhenFull::Evict);
     assert_eq!(all.runners, BTreeMap::from([("python".to_owned(), "python:3.13-slim".to_owned())]));
@@ -141,6 +146,7 @@ fn a_file_with_a_secret_that_others_can_read_is_told() {
         loaded.warnings.iter().filter(|warning| warning.to_string().contains("chmod 600")).count()
     };
     let secret = "files.secret = \"0123456789abcdef\"";
+    assert_eq!(told("files.previous_secrets = [\"0123456789abcdef\"]", 0o644), 1);
     assert_eq!((told(secret, 0o644), told(secret, 0o640), told(secret, 0o600)), (1, 1, 0));
     assert_eq!(told("files.max_log = \"20MiB\"", 0o644), 0);
 }
