@@ -19,7 +19,7 @@ use crate::link::Terms;
 use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::Signer;
-use crate::store::{Quota, Store};
+use crate::store::{self, Quota, Store};
 use crate::tools::{ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
@@ -40,8 +40,11 @@ fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
 /// [`AppError`], with everything that it had made removed again where the engine lets it.
 pub async fn serve(config: Config) -> Result<(), AppError> {
     let limits = &config.limits;
-    let quota = Quota { bytes: limits.data, entries: limits.data_inodes.into() };
-    let store = Arc::new(Store::open(&config.store.root, quota).map_err(|e| AppError(e.to_string()))?);
+    let options = store::Options {
+        quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
+        total: config.store.max_bytes,
+    };
+    let store = Arc::new(Store::open(&config.store.root, options).map_err(|e| AppError(e.to_string()))?);
     // Bound first: a port in use is the commonest fault, and nothing was made yet.
     let listener = TcpListener::bind(config.http.addr)
         .await
