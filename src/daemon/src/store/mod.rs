@@ -146,7 +146,7 @@ impl Store {
     /// # Errors
     /// What the file system says.
     pub fn folder(&self, name: &str) -> Result<PathBuf, StoreError> {
-        let path = self.root.join(name);
+        let path = self.shared.root.join(name);
         make_dir(&path).map_err(StoreError::io(format!("cannot make {}", path.display())))?;
         Ok(path)
     }

@@ -158,7 +158,7 @@ impl Oracle {
         assert!(self.up, "nothing is asked of an engine that is down");
         let leaving = self.being_destroyed().len();
         let free = self.free();
-        let idle_of_all: Vec<usize> = self.known_runners().into_iter().map(|r| self.idle_of(r)).collect();
+        let idle_of_all: Vec<usize> = self.members.values().map(|m| self.idle_of(m.runner)).collect();
         let held = self.members.get(&member).expect("what is destroyed may still be there");
         match held.phase {
             Phase::Ending { asked: false, failures, .. } => {
