@@ -21,6 +21,7 @@ mod leases;
 mod output;
 mod recover;
 mod run;
+mod salvage;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

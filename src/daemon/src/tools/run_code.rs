@@ -17,7 +17,7 @@ use super::upload_file::now_ns;
 use super::{CallError, Caller, Code, Fault, Outcome, Tools, arguments};
 use crate::session::{RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
 use crate::sign::Target;
-use crate::store::Batch;
+use crate::store::{Batch, StoreError};
 
 const TOOL: &str = "run_code";
 /// Set by the agent for a program that has an input; not a caller's to set.
@@ -174,13 +174,32 @@ async fn run(
         }
         batch.commit().await?;
     }
-    let report = tools.sessions.run(&mut turn, &checked.run, cancel).await?;
+    let mut report = tools.sessions.run(&mut turn, &checked.run, cancel).await?;
     let images = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &checked.run, &report);
     tools.put_earlier_runs(session, &mut document);
+    if let Some(error) = report.unsaved.take() {
+        unsaved(&mut document, error)?;
+    }
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
     Ok(Outcome { document, failed, images })
+}
+
+/// The program ran, and nothing that it made is saved: no success, whatever it says itself.
+fn unsaved(document: &mut Map<String, Value>, error: StoreError) -> Result<(), Failure> {
+    let fault = match Failure::from(error) {
+        Failure::Fault(fault) => fault,
+        failure @ Failure::Call(_) => return Err(failure),
+    };
+    let message = format!(
+        "{} The program ran, but the files that it made or changed are not saved; the next call saves them if it can.",
+        fault.message
+    );
+    document.insert("success".into(), json!(false));
+    document.insert("error".into(), json!(fault.code.as_str()));
+    document.insert("message".into(), json!(message));
+    Ok(())
 }
 
 /// The answer of a run: one document for every reader.
