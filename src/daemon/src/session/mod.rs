@@ -14,6 +14,7 @@
 //! calls and nothing is lost. It must never run two things of one session at a time, nor let a container of one
 //! session see another.
 
+mod bulk;
 mod carry;
 mod id;
 mod journal;

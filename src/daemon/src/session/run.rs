@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::carry::{self, Collected};
 use super::output::{Capture, Output};
-use super::{SessionError, Sessions, Turn, salvage};
+use super::{SessionError, Sessions, Turn, bulk, salvage};
 use crate::link::{Incoming, LinkError, Stream};
 use crate::store::StoreError;
 
@@ -237,6 +237,7 @@ impl Sessions {
         let leases = &mut turn.work.leases;
         let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
         leased.lease.link.ready().await?;
+        bulk::bring_all(&space, &leased.lease, &mut leased.known).await?;
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
         let spec = RunSpec {
