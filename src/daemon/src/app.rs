@@ -20,7 +20,7 @@ use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::Signer;
 use crate::store::{Quota, Store};
-use crate::tools::{ToolLimits, Tools};
+use crate::tools::{Room, ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
 const REMOVAL: Duration = Duration::from_secs(60);
@@ -87,6 +87,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         pool: pool.clone(),
         signer: Signer::new(&base, &key, owners),
         limits: tool_limits(&config),
+        reading: Room::default(),
     });
     let api = ApiConfig {
         public_url: base.clone(),
@@ -174,9 +175,12 @@ fn tool_limits(config: &Config) -> ToolLimits {
     ToolLimits {
         code: size(config.limits.code),
         upload: size(config.limits.upload),
+        artifact_read: config.limits.artifact_read,
+        output: size(config.limits.output),
         environment: size(config.limits.environment),
         stdin: size(config.limits.stdin),
         run_code: config.timeouts.run_code,
+        run_python: config.timeouts.run_python,
         longest: config.timeouts.max,
         memory: config.limits.memory,
     }
