@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::api::{ApiConfig, Server};
-use crate::config::Config;
+use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::link::Terms;
 use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
-use crate::sign::Signer;
-use crate::store::{Quota, Store};
+use crate::sign::{LinkTerms, Signer};
+use crate::store::{self, Quota, Store};
 use crate::tools::{Room, ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
@@ -40,8 +40,11 @@ fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
 /// [`AppError`], with everything that it had made removed again where the engine lets it.
 pub async fn serve(config: Config) -> Result<(), AppError> {
     let limits = &config.limits;
-    let quota = Quota { bytes: limits.data, entries: limits.data_inodes.into() };
-    let store = Arc::new(Store::open(&config.store.root, quota).map_err(|e| AppError(e.to_string()))?);
+    let options = store::Options {
+        quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
+        total: config.store.max_bytes,
+    };
+    let store = Arc::new(Store::open(&config.store.root, options).map_err(|e| AppError(e.to_string()))?);
     // Bound first: a port in use is the commonest fault, and nothing was made yet.
     let listener = TcpListener::bind(config.http.addr)
         .await
@@ -81,11 +84,20 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         None => secret("files.secret")?.to_vec(),
     };
     let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    let previous: Vec<_> =
+        config.files.previous_secrets.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
+    let terms = LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed };
+    let signer = Signer::new(&base, &key, &previous, owners, terms);
+    if signer.is_hashed() {
+        for stored in store.stored().await.map_err(|e| AppError(e.to_string()))? {
+            signer.learn(&stored.owner, &stored.session);
+        }
+    }
     let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config));
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
         pool: pool.clone(),
-        signer: Signer::new(&base, &key, owners),
+        signer,
         limits: tool_limits(&config),
         reading: Room::default(),
     });
@@ -164,6 +176,7 @@ fn session_bounds(config: &Config) -> SessionBounds {
         sweep: config.sessions.sweep,
         when_full: config.sessions.when_full,
         queue: size(config.sessions.queue.into()),
+        retention: config.sessions.retention,
         output: size(config.limits.output),
         max_log: config.files.max_log,
         data: config.limits.data,

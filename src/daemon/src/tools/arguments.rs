@@ -152,7 +152,9 @@ mod tests {
         let made = named(None, None).unwrap();
         assert!(made.starts_with("sess_") && made.len() == 17, "{made}");
         assert_eq!(named(None, None).unwrap(), made);
-        assert!(named_session("t", None, None).unwrap_err().to_string().contains("missing field `session_id`"));
+        assert!(
+            named_session("t", None, None).unwrap_err().to_string().contains("missing field `session_id`")
+        );
         assert_eq!(named_session("t", Some("a"), None).unwrap().as_str(), "a");
     }
 }

@@ -65,7 +65,11 @@ impl Tools {
         for entry in changed {
             let EntryKind::File(size) = entry.kind else { continue };
             let mime_type = mime_type(&entry.path);
-            if !SHOWN_IMAGES.contains(&mime_type.as_str()) || size == 0 || size > IMAGE_BYTES || images.len() == IMAGES {
+            if !SHOWN_IMAGES.contains(&mime_type.as_str())
+                || size == 0
+                || size > IMAGE_BYTES
+                || images.len() == IMAGES
+            {
                 continue;
             }
             let (space, path) = (session.space.clone(), entry.path.clone());

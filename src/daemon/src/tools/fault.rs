@@ -132,6 +132,7 @@ impl From<StoreError> for Failure {
             StoreError::Quota { .. } | StoreError::Full(_) => {
                 Fault::new(Code::QuotaExceeded, error.to_string()).into()
             }
+            StoreError::Gone => Self::Call(CallError::Internal(error.to_string())),
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =

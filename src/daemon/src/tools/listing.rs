@@ -34,7 +34,9 @@ impl Tools {
         let after = match cursor {
             None => None,
             Some(cursor) => Some(self.signer.position(owner, id.as_str(), cursor).ok_or_else(|| {
-                invalid("`cursor` is not one that a listing of this session gave; leave it out to begin".into())
+                invalid(
+                    "`cursor` is not one that a listing of this session gave; leave it out to begin".into(),
+                )
             })?),
         };
         let session = self.existing(owner, id).await?;

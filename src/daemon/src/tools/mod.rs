@@ -33,7 +33,6 @@ use tokio_util::sync::CancellationToken;
 pub use arguments::ArgumentError;
 pub(crate) use artifacts::mime_type;
 pub use catalog::ToolInfo;
-pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
 pub use read_artifact::Room;
 

@@ -44,7 +44,8 @@ impl Room {
     fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Fault> {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
         self.0.clone().try_acquire_many_owned(units).map_err(|_| {
-            let message = "too many large files are being read; try again in some seconds, or use the file's link";
+            let message =
+                "too many large files are being read; try again in some seconds, or use the file's link";
             Fault::new(Code::QueueFull, message)
         })
     }

@@ -49,7 +49,7 @@ pub(super) async fn perform(
 }
 
 /// The runner of a language.
-pub(super) fn runner(tools: &Tools, language: &str) -> Result<Runner, Fault> {
+pub(super) fn runner(tools: &Tools, language: &str) -> Result<Arc<Runner>, Fault> {
     let runners = tools.pool.runners();
     if let Some((_, runner)) = runners.get(language) {
         return Ok(runner.clone());
@@ -113,7 +113,7 @@ async fn run(
     let document = document(tools, session, &job.run, &report);
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
-    Ok(Outcome { document, failed, images })
+    Ok(Outcome { document, failed, images, place: None })
 }
 
 /// The answer of a run: one document for every reader.
