@@ -1,7 +1,7 @@
 //! The only wiring: configuration in, a running daemon out, and its end.
 //!
 //! ```text
-//!  store (lock) ─► engine ─► pool (leftovers, runners, proof) ─► sessions ─► tools ─► server ─► signal ─► drain
+//!  store (lock) ─► engine ─► pool (runners, proof, leftovers) ─► sessions (whose they are) ─► tools ─► server ─► signal ─► drain
 //! ```
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         AppError(format!("{error}{hint}"))
     })?;
     let secret = |name| store.secret(name).map_err(|e| AppError(e.to_string()));
-    let pool = Pool::start(
+    let (pool, adopted) = Pool::start(
         engine,
         PoolConfig {
             settings: config.pool.clone(),
@@ -93,7 +93,9 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
             signer.learn(&stored.owner, &stored.session);
         }
     }
-    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config));
+    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config))
+        .map_err(|e| AppError(e.to_string()))?;
+    sessions.adopt(adopted).await;
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
         pool: pool.clone(),
@@ -181,6 +183,7 @@ fn session_bounds(config: &Config) -> SessionBounds {
         max_log: config.files.max_log,
         data: config.limits.data,
         data_inodes: config.limits.data_inodes.into(),
+        longest: config.timeouts.max,
     }
 }
 

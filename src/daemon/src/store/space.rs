@@ -202,7 +202,8 @@ impl Space {
             let _ = fs::remove_file(gone);
         }
         let path = dir.join(format!("{run_id}.log"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        // A run that is heard again after a restart begins its log again.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         Ok(LogFile { file: file.map_err(StoreError::io(what()))? })
     }
 }

@@ -132,7 +132,7 @@ impl From<StoreError> for Failure {
             StoreError::Quota { .. } | StoreError::Full(_) => {
                 Fault::new(Code::QuotaExceeded, error.to_string()).into()
             }
-            StoreError::Gone => Self::Call(CallError::Internal(error.to_string())),
+            StoreError::Gone => Fault::new(Code::SessionNotFound, error.to_string()).into(),
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =

@@ -13,6 +13,7 @@ mod arguments;
 mod artifacts;
 mod catalog;
 mod close_session;
+mod earlier;
 mod fault;
 mod list_artifacts;
 mod list_runners;

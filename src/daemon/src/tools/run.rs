@@ -110,7 +110,8 @@ async fn run(
     let running = tools.sessions.run(&mut turn, &job.run, cancel);
     let report = session.unless_closed(cancel, running).await?;
     let images = tools.images(session, &report.changed).await;
-    let document = document(tools, session, &job.run, &report);
+    let mut document = document(tools, session, &job.run, &report);
+    tools.put_earlier_runs(session, &mut document);
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
     Ok(Outcome { document, failed, images, place: None })
