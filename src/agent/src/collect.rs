@@ -32,8 +32,8 @@ fn fs_now() -> Timespec {
     rustix::time::clock_gettime(rustix::time::ClockId::Realtime)
 }
 
-/// Answers [`Request::Collect`], up to the daemon's commit.
-pub(crate) async fn serve(container: &Container, stream: &Stream) {
+/// Answers [`Request::Collect`], up to the daemon's commit; whether it came.
+pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let walked_at = now_ns();
     let walk = Walk::run().await;
     let mut next = Base::new();
@@ -88,6 +88,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         }
     };
     container.base.replace(if committed { next } else { base });
+    committed
 }
 
 /// What the daemon can still take: as much as `/data` holds, by the sizes of files, in pages. A sparse file, or
@@ -149,9 +150,10 @@ fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
     }
 }
 
+/// All of `/data` as it is.
 #[derive(Default)]
-struct Walk {
-    found: Base,
+pub(crate) struct Walk {
+    pub(crate) found: Base,
     skipped: Vec<(Vec<u8>, SkipReason)>,
     forced: Forced,
     entries: u64,
@@ -173,7 +175,7 @@ impl Forced {
 
 impl Walk {
     /// All of `/data`, outermost first. The number of entries is bounded by the volume's inodes.
-    async fn run() -> Self {
+    pub(crate) async fn run() -> Self {
         let mut walk = Self::default();
         let mut dirs: Vec<Option<RelPath>> = vec![None];
         while let Some(dir) = dirs.pop() {

@@ -14,6 +14,7 @@
 //! It must never: trust a file name it walks over, follow a symbolic link, leave a process of a run alive
 //! after that run's end was reported, or hold more than a bounded amount of anything.
 
+mod base;
 mod bridge;
 mod carrier;
 mod collect;
@@ -22,6 +23,7 @@ mod counters;
 mod files;
 mod init;
 mod link;
+mod outlet;
 mod probe;
 mod pump;
 mod reap;

@@ -1,7 +1,7 @@
 //! The only wiring: configuration in, a running daemon out, and its end.
 //!
 //! ```text
-//!  store (lock) ─► engine ─► pool (leftovers, runners, proof) ─► sessions ─► tools ─► server ─► signal ─► drain
+//!  store (lock) ─► engine ─► pool (runners, proof, leftovers) ─► sessions (whose they are) ─► tools ─► server ─► signal ─► drain
 //! ```
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::link::Terms;
 use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::Signer;
-use crate::store::{Quota, Store};
+use crate::store::{self, Quota, Store};
 use crate::tools::{ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
@@ -40,8 +40,11 @@ fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
 /// [`AppError`], with everything that it had made removed again where the engine lets it.
 pub async fn serve(config: Config) -> Result<(), AppError> {
     let limits = &config.limits;
-    let quota = Quota { bytes: limits.data, entries: limits.data_inodes.into() };
-    let store = Arc::new(Store::open(&config.store.root, quota).map_err(|e| AppError(e.to_string()))?);
+    let options = store::Options {
+        quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
+        total: config.store.max_bytes,
+    };
+    let store = Arc::new(Store::open(&config.store.root, options).map_err(|e| AppError(e.to_string()))?);
     // Bound first: a port in use is the commonest fault, and nothing was made yet.
     let listener = TcpListener::bind(config.http.addr)
         .await
@@ -63,7 +66,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         AppError(format!("{error}{hint}"))
     })?;
     let secret = |name| store.secret(name).map_err(|e| AppError(e.to_string()));
-    let pool = Pool::start(
+    let (pool, adopted) = Pool::start(
         engine,
         PoolConfig {
             settings: config.pool.clone(),
@@ -81,7 +84,9 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         None => secret("files.secret")?.to_vec(),
     };
     let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
-    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config));
+    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config))
+        .map_err(|e| AppError(e.to_string()))?;
+    sessions.adopt(adopted).await;
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
         pool: pool.clone(),
@@ -167,6 +172,7 @@ fn session_bounds(config: &Config) -> SessionBounds {
         max_log: config.files.max_log,
         data: config.limits.data,
         data_inodes: config.limits.data_inodes.into(),
+        longest: config.timeouts.max,
     }
 }
 

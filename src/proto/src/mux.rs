@@ -322,6 +322,11 @@ impl Mux {
         Ok(())
     }
 
+    /// What the peer had not consumed of each stream when it went for good, in its order.
+    pub fn into_unheard(self) -> impl Iterator<Item = (StreamId, VecDeque<Frame>)> {
+        self.streams.into_iter().map(|(id, stream)| (id, stream.out))
+    }
+
     /// Streams not yet forgotten.
     pub fn open_streams(&self) -> usize {
         self.streams.len()

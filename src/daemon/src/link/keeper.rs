@@ -11,7 +11,7 @@ use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::{Carrier, DIAL_WITHIN, Dial, DialError, LinkError, REDIAL_FOR, Shared, Terms};
+use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_FOR, Shared, Terms};
 
 /// Between two attempts to dial: the engine may be restarting.
 const REDIAL_PAUSE: Duration = Duration::from_millis(250);
@@ -44,15 +44,15 @@ impl Keeper {
     }
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
-    pub(super) async fn start(self, stop: CancellationToken) -> Result<bool, LinkError> {
-        let (carrier, rest, ran) = self.connect().await.map_err(|(error, _)| error)?;
+    pub(super) async fn start(self, stop: CancellationToken) -> Result<Greeting, LinkError> {
+        let (carrier, rest, greeting) = self.connect().await.map_err(|(error, _)| error)?;
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => self.shared.lose(LinkError::Closed),
                 why = self.keep(carrier, rest) => self.shared.lose(why),
             }
         });
-        Ok(ran)
+        Ok(greeting)
     }
 
     async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
@@ -78,9 +78,9 @@ impl Keeper {
         }
     }
 
-    /// A new carrier, what came with its greeting, and whether anything ever ran there; or why not, and whether
-    /// that is final.
-    async fn connect(&self) -> Result<(Carrier, BytesMut, bool), (LinkError, bool)> {
+    /// A new carrier, what came with its greeting, and what the agent said of itself; or why not, and whether that
+    /// is final.
+    async fn connect(&self) -> Result<(Carrier, BytesMut, Greeting), (LinkError, bool)> {
         let attempt = async {
             let carrier = self.dialer.dial().await.map_err(|error| {
                 let gone = matches!(error, DialError::Gone(_));
@@ -97,7 +97,7 @@ impl Keeper {
         }
     }
 
-    async fn greet(&self, (mut from, mut to): Carrier) -> Result<(Carrier, BytesMut, bool), LinkError> {
+    async fn greet(&self, (mut from, mut to): Carrier) -> Result<(Carrier, BytesMut, Greeting), LinkError> {
         let gone = |e: std::io::Error| LinkError::Unreachable(e.to_string());
         let hello = Hello {
             version: VERSION,
@@ -129,7 +129,8 @@ impl Keeper {
         }
         self.shared.lock().mux.resume(&reply.resume)?;
         self.shared.ring_all();
-        Ok(((from, to), input, reply.ran))
+        let greeting = Greeting { ran: reply.ran, claim: reply.claim, runs: reply.runs };
+        Ok(((from, to), input, greeting))
     }
 
     async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> Broken {

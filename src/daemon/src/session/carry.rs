@@ -11,7 +11,8 @@ use bytes::Bytes;
 use paddock_proto::message::{Entry, EntryKind, SkipReason};
 use paddock_proto::{Channel, Event, Request};
 
-use super::{Known, SessionBounds, SessionError};
+use super::leases::Known;
+use super::{SessionBounds, SessionError};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::store::{Batch, Held, Space, StoreError, blocking};
 

@@ -6,6 +6,8 @@
 //!     └─ drops leases of who is idle ◄──────────────────────────────────────┘ what each container has
 //!
 //!  run: turn → container → bring in what it lacks → code → collect what changed → store → answer
+//!
+//!  journal   whose each container is, for the daemon that comes after a kill;  recover: that daemon's first work
 //! ```
 //!
 //! The store is the truth and a container a cache (`known` says of what): a lease can be dropped between any two
@@ -14,26 +16,31 @@
 
 mod carry;
 mod id;
+mod journal;
+mod leases;
 mod output;
+mod recover;
 mod run;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use paddock_proto::RelPath;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tracing::info;
 
 pub use id::{IdError, SessionId};
 pub use output::Output;
+pub use recover::Recovered;
 pub use run::{RunEnd, RunReport, RunRequest};
 
+use self::journal::Journal;
+use self::leases::Work;
 use crate::config::WhenFull;
 use crate::link::LinkError;
+use crate::pool::Pool;
 use crate::pool::core::Refusal;
-use crate::pool::{Lease, Pool};
 use crate::store::{Space, Store, StoreError};
 
 /// The bounds of sessions.
@@ -57,6 +64,8 @@ pub struct SessionBounds {
     pub data: u64,
     /// Entries of `/data`.
     pub data_inodes: u64,
+    /// The longest wall time that a run can have.
+    pub longest: Duration,
 }
 
 /// Why a call on a session could not be done.
@@ -89,6 +98,7 @@ pub enum SessionError {
 pub struct Sessions {
     store: Arc<Store>,
     pool: Pool,
+    journal: Journal,
     bounds: SessionBounds,
     all: Mutex<HashMap<(String, SessionId), Arc<Session>>>,
     /// One permit for each session that has a container.
@@ -106,38 +116,8 @@ pub struct Session {
     turn: Arc<tokio::sync::Mutex<Work>>,
     waiting: AtomicUsize,
     used: Mutex<Instant>,
-}
-
-/// What only the holder of the turn touches.
-#[derive(Default)]
-struct Work {
-    leases: BTreeMap<String, Leased>,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-/// A container, and what it has.
-struct Leased {
-    lease: Lease,
-    known: Known,
-}
-
-/// What a container has of the session's files.
-#[derive(Default)]
-struct Known {
-    /// The generation of each path.
-    paths: BTreeMap<RelPath, u64>,
-    /// The store's generation when the two were last equal: while it stands, there is nothing to compare.
-    generation: u64,
-}
-
-impl Work {
-    /// Gives a container up; a session without any counts as live no more.
-    fn drop_lease(&mut self, language: &str) {
-        self.leases.remove(language);
-        if self.leases.is_empty() {
-            self.permit = None;
-        }
-    }
+    /// What the next call is to be told.
+    news: Mutex<Vec<Recovered>>,
 }
 
 /// The turn of one call.
@@ -148,9 +128,13 @@ pub struct Turn {
 
 impl Sessions {
     /// No sessions yet; what the store has of them is loaded when they are asked for.
-    pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Result<Arc<Self>, StoreError> {
         let live = Arc::new(Semaphore::new(bounds.max));
-        Arc::new(Self { store, pool, bounds, all: Mutex::default(), live })
+        let journal = Journal::new(store.folder("leases")?);
+        Ok(Arc::new(Self { store, pool, journal, bounds, all: Mutex::default(), live }))
     }
 
     /// The session of this owner and id, new or not.
@@ -171,6 +155,7 @@ impl Sessions {
                 turn: Arc::default(),
                 waiting: AtomicUsize::new(0),
                 used: Mutex::new(Instant::now()),
+                news: Mutex::default(),
             })
         };
         Ok(self.all().entry(key).or_insert_with(new).clone())
@@ -235,7 +220,9 @@ impl Sessions {
                 }
             }
             self.all().retain(|_, session| {
-                let busy = Arc::strong_count(session) > 1 || session.waiting.load(Ordering::Relaxed) > 0;
+                let unheard = session.has_news() && session.last_used().elapsed() < self.bounds.ttl;
+                let busy =
+                    unheard || Arc::strong_count(session) > 1 || session.waiting.load(Ordering::Relaxed) > 0;
                 let bare = session.turn.try_lock().is_ok_and(|work| work.leases.is_empty());
                 busy || !bare
             });

@@ -15,12 +15,12 @@ use tracing::{info, warn};
 
 use super::carry::{self, Collected};
 use super::output::{Capture, Output};
-use super::{Known, Leased, SessionError, Sessions, Turn};
+use super::{SessionError, Sessions, Turn};
 use crate::link::{Incoming, LinkError, Stream};
 
 /// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
 /// agent gives a stopped job 1.5 s and its leftovers 5 s.
-const GRACE: Duration = Duration::from_secs(8);
+pub(super) const GRACE: Duration = Duration::from_secs(8);
 
 /// What to run.
 pub struct RunRequest {
@@ -118,7 +118,7 @@ impl Sessions {
         let (stream, waited) = loop {
             attempts -= 1;
             let prepared = tokio::select! {
-                prepared = self.prepare(turn, request) => prepared,
+                prepared = self.prepare(turn, request, &run_id) => prepared,
                 () = cancel.cancelled() => Err(SessionError::Cancelled),
             };
             match prepared {
@@ -174,6 +174,9 @@ impl Sessions {
             }
             Err(error) => report.end = RunEnd::Lost(error.to_string()),
         }
+        if let Some(leased) = turn.work.leases.get_mut(&request.language) {
+            leased.record.end();
+        }
         if !keep {
             turn.work.drop_lease(&request.language);
         }
@@ -196,24 +199,17 @@ impl Sessions {
         &self,
         turn: &mut Turn,
         request: &RunRequest,
+        run_id: &str,
     ) -> Result<(Stream, Duration), SessionError> {
-        let mut waited = Duration::ZERO;
+        let waited = self.take(turn, &request.language).await?;
         let space = turn.session.space.clone();
         let leases = &mut turn.work.leases;
-        if let Some(fault) = leases.get(&request.language).and_then(|leased| leased.lease.link.fault()) {
-            info!(session_id = %turn.session.id, %fault, "a container ended between two calls; another is taken");
-            leases.remove(&request.language);
-        }
-        if !leases.contains_key(&request.language) {
-            let lease = self.pool.lease(&request.language).await?;
-            waited = lease.waited;
-            leases.insert(request.language.clone(), Leased { lease, known: Known::default() });
-        }
         let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
         leased.lease.link.ready().await?;
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
         let spec = RunSpec {
+            id: run_id.to_owned(),
             argv: runner.argv.clone(),
             env: environment(&runner.env, &request.environment),
             cwd: DATA_DIR.to_owned(),
@@ -222,6 +218,7 @@ impl Sessions {
             stdin: request.stdin.is_some(),
             collect: true,
         };
+        leased.record.begin(run_id, request.timeout)?;
         // From here on the code may run.
         Ok((leased.lease.link.request(&Request::Run(spec))?, waited))
     }
@@ -256,8 +253,18 @@ async fn follow(
         Ok(())
     })
     .await?;
-    let patience = request.timeout + GRACE;
-    let late = tokio::time::sleep(patience);
+    listen(stream, Instant::now() + request.timeout + GRACE, cancel, capture).await
+}
+
+/// Takes output until the run's end is said, which is due by `until`.
+pub(super) async fn listen(
+    stream: &Stream,
+    until: Instant,
+    cancel: &CancellationToken,
+    capture: &mut Capture,
+) -> Result<paddock_proto::message::RunEnd, LinkError> {
+    let begun = Instant::now();
+    let late = tokio::time::sleep_until(until.into());
     tokio::pin!(late);
     let mut cancelled = false;
     loop {
@@ -272,7 +279,7 @@ async fn follow(
                 cancelled = true;
                 stream.say(&Request::Cancel).await?;
             }
-            () = &mut late => return Err(LinkError::Silent(patience)),
+            () = &mut late => return Err(LinkError::Silent(until - begun)),
         }
     }
 }

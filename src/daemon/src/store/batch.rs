@@ -102,7 +102,7 @@ impl Batch {
             self.changes.iter().for_each(|change| change.note(&mut planned));
             planned
         });
-        planned.admit(entry, self.space.quota)
+        planned.admit(entry, self.space.shared.options.quota)
     }
 
     fn change(&mut self, change: Change) {
@@ -146,7 +146,7 @@ impl Batch {
     async fn spill(&mut self) -> Result<(), StoreError> {
         let mut changes = std::mem::take(&mut self.changes);
         let mut writing = self.writing.take();
-        let tmp = self.space.tmp.clone();
+        let tmp = self.space.shared.tmp.clone();
         let work = move || {
             let kept = changes.iter_mut().filter_map(|change| match change {
                 Change::File(staged) => Some(staged),
@@ -165,18 +165,27 @@ impl Batch {
     /// Makes everything so, durably; the entries that were put, with their sizes as written.
     ///
     /// # Errors
-    /// [`StoreError::Full`] and what else the file system says. Up to the sync of the last file nothing has
+    /// [`StoreError::Gone`], [`StoreError::Full`] and what else the file system says. Up to the sync of the last file nothing has
     /// changed then; after it, the manifest says what did.
     pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
         self.writing = None;
         if self.changes.is_empty() {
             return Ok(Vec::new());
         }
-        blocking(move || self.commit_now()).await
+        let turn = self.space.turn().await;
+        blocking(move || {
+            let _turn = turn;
+            self.commit_now()
+        })
+        .await
     }
 
     fn commit_now(mut self) -> Result<Vec<Entry>, StoreError> {
-        let tmp = self.space.tmp.clone();
+        let tmp = self.space.shared.tmp.clone();
+        if self.space.is_gone() {
+            return Err(StoreError::Gone);
+        }
+        self.space.make()?;
         let many = self.changes.len() > MANY;
         for change in &mut self.changes {
             if let Change::File(staged) = change {

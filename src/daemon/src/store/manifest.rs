@@ -9,7 +9,7 @@ use paddock_proto::RelPath;
 use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Entry, EntryKind};
 
-use super::{Quota, StoreError};
+use super::{Bound, Quota, StoreError};
 
 /// An entry and when it last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,17 +110,22 @@ impl Manifest {
     /// # Errors
     /// [`StoreError::Quota`].
     pub fn admit(&self, entry: &Entry, quota: Quota) -> Result<(), StoreError> {
+        if let EntryKind::File(wanted) = entry.kind
+            && wanted > quota.file
+        {
+            return Err(StoreError::Quota { bound: Bound::File, wanted, allowed: quota.file });
+        }
         let old = self.entries.get(&entry.path).map_or(0, |held| held.entry.kind.pages());
         let wanted = (self.pages - old + entry.kind.pages()) * PAGE;
         if wanted > quota.bytes {
-            return Err(StoreError::Quota { wanted, allowed: quota.bytes, unit: "bytes" });
+            return Err(StoreError::Quota { bound: Bound::Bytes, wanted, allowed: quota.bytes });
         }
         // The directories above it may be new, and `/data` itself takes one.
         let above = std::iter::successors(Some(entry.path.clone()), RelPath::parent);
         let fresh = above.filter(|path| !self.entries.contains_key(path)).count();
         let wanted = (self.entries.len() + fresh + 1) as u64;
         if wanted > quota.entries {
-            return Err(StoreError::Quota { wanted, allowed: quota.entries, unit: "files and directories" });
+            return Err(StoreError::Quota { bound: Bound::Entries, wanted, allowed: quota.entries });
         }
         Ok(())
     }
@@ -174,7 +179,7 @@ mod tests {
         assert_eq!(manifest.pages, 1);
         manifest.put(file("a/b", 1)); // the directory is noted by the batch that made it
         assert_eq!((manifest.get(&path("a")), manifest.pages), (None, 1));
-        let quota = Quota { bytes: 4096, entries: 9 };
+        let quota = Quota { bytes: 4096, entries: 9, file: 4096 };
         assert!(manifest.admit(&link("l", 127), quota).is_ok());
         assert!(manifest.admit(&link("l", 128), quota).is_err());
     }
@@ -182,13 +187,15 @@ mod tests {
     #[test]
     fn a_quota_counts_pages_and_entries() {
         let mut manifest = Manifest::default();
-        let quota = Quota { bytes: 8192, entries: 4 };
+        let quota = Quota { bytes: 8192, entries: 4, file: 8192 };
         manifest.put(file("a", 4097));
         assert!(manifest.admit(&file("a", 8192), quota).is_ok());
+        let large = manifest.admit(&file("a", 8193), quota).unwrap_err();
+        assert_eq!(large.to_string(), "this file would take 8193 bytes, of 8192 allowed; write it in parts");
         assert!(matches!(manifest.admit(&file("b", 1), quota), Err(StoreError::Quota { wanted: 12288, .. })));
         assert!(matches!(
             manifest.admit(&file("x/y/z", 0), quota),
-            Err(StoreError::Quota { unit: "files and directories", .. })
+            Err(StoreError::Quota { bound: Bound::Entries, .. })
         ));
     }
 

@@ -8,7 +8,7 @@
 //!    agent.secret      what PID 1 of every container demands                0600
 //!    tmp/              files being written; emptied at every start
 //!    <hash>/           one per session: SHA-256 of owner and id
-//!      session.json    whose it is, for people
+//!      session.json    whose it is, and whether it was closed; its time is that of the last use
 //!      files/…         /data as it was last saved
 //!      logs/…          output of runs that was too long for an answer
 //! ```
@@ -16,81 +16,78 @@
 //! A file is written to `tmp`, synced, renamed, and its directory synced, before anyone is told that it is
 //! saved. It must never follow a symbolic link, never make one, and never use a name that is no [`RelPath`](paddock_proto::RelPath).
 
+mod about;
 mod batch;
+mod error;
 mod manifest;
 mod space;
+pub mod tar;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
+use tokio::sync::OwnedMutexGuard;
 
 pub use batch::Batch;
+pub use error::{Bound, StoreError};
 pub use manifest::{Difference, Held, Manifest};
 pub use space::{LogFile, Space, open_log, open_saved};
 
 use crate::id::{hex, random_hex};
 
-/// Why the store could not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another daemon has it.
-    #[error("{} is in use by another paddock daemon; give this one another store.root, or stop that one", .0.display())]
-    InUse(PathBuf),
-    /// No room on its disk.
-    #[error("the disk of the store is full ({0}); nothing of this call was saved")]
-    Full(String),
-    /// What a session may hold would be exceeded.
-    #[error("the files of this session would take {wanted} {unit}, of {allowed} allowed; delete some first")]
-    Quota {
-        /// What it would be.
-        wanted: u64,
-        /// What is allowed.
-        allowed: u64,
-        /// Bytes or files.
-        unit: &'static str,
-    },
-    /// Anything else the file system said.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was tried, with the path.
-        what: String,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl StoreError {
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        move |source| {
-            let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-            if full { Self::Full(what.into()) } else { Self::Io { what: what.into(), source } }
-        }
-    }
-}
-
-/// What a session may hold.
+/// What one session may hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Quota {
     /// Bytes, each file rounded up to a page as `/data` counts them.
     pub bytes: u64,
-    /// Files and directories.
+    /// Files, directories and links.
     pub entries: u64,
+    /// Bytes of the largest file.
+    pub file: u64,
+}
+
+/// The bounds of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// What one session may hold.
+    pub quota: Quota,
+    /// Bytes that all sessions together may hold.
+    pub total: u64,
 }
 
 /// The open store.
 pub struct Store {
-    root: PathBuf,
+    shared: Arc<Shared>,
     /// Random id, hex; made once.
     pub owner: String,
-    quota: Quota,
-    spaces: Mutex<HashMap<String, Weak<Space>>>,
     _lock: File,
+}
+
+/// What the store and its spaces have in common.
+struct Shared {
+    root: PathBuf,
+    tmp: PathBuf,
+    options: Options,
+    /// By the name of their directory. There is only ever one that is not gone, or two would write one directory.
+    spaces: Mutex<HashMap<String, Weak<Space>>>,
+}
+
+/// A session that the store keeps something of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Whose it is: the name of a token.
+    pub owner: String,
+    /// Its id.
+    pub session: String,
+    /// When it was last used, see [`Space::touch`].
+    pub used: SystemTime,
 }
 
 impl Store {
@@ -98,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::InUse`], or what the file system says.
-    pub fn open(root: &Path, quota: Quota) -> Result<Self, StoreError> {
+    pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
         let what = |path: &Path| format!("cannot use the store at {}", path.display());
         make_dir(root).map_err(StoreError::io(what(root)))?;
         let lock_path = root.join("lock");
@@ -122,7 +119,8 @@ impl Store {
             _ => make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?,
         }
         let owner = kept(root, "owner", 16)?;
-        Ok(Self { root: root.to_owned(), owner, quota, spaces: Mutex::default(), _lock: lock })
+        let shared = Arc::new(Shared { root: root.to_owned(), tmp, options, spaces: Mutex::default() });
+        Ok(Self { shared, owner, _lock: lock })
     }
 
     /// A secret of 32 random bytes, made once and kept 0600.
@@ -130,50 +128,137 @@ impl Store {
     /// # Errors
     /// What the file system says, or that the file is not what was written.
     pub fn secret(&self, name: &str) -> Result<[u8; 32], StoreError> {
-        let text = kept(&self.root, name, 32)?;
+        let text = kept(&self.shared.root, name, 32)?;
         let mut secret = [0; 32];
         for (byte, digits) in secret.iter_mut().zip(text.as_bytes().chunks(2)) {
             let digits = std::str::from_utf8(digits).unwrap_or("");
             *byte = u8::from_str_radix(digits, 16).map_err(|_| {
-                let what = format!("{} does not hold 64 hexadecimal digits", self.root.join(name).display());
+                let what =
+                    format!("{} does not hold 64 hexadecimal digits", self.shared.root.join(name).display());
                 StoreError::io(what)(io::ErrorKind::InvalidData.into())
             })?;
         }
         Ok(secret)
     }
 
-    /// The space of one session, loaded if it was there before.
+    /// A folder of this name beside the sessions', made if it is missing, for what is not a session's file.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn folder(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let path = self.shared.root.join(name);
+        make_dir(&path).map_err(StoreError::io(format!("cannot make {}", path.display())))?;
+        Ok(path)
+    }
+
+    /// The space of one session, loaded if it was there before, else empty.
     ///
     /// # Errors
     /// What the file system says.
     pub async fn space(self: &Arc<Self>, owner: &str, session: &str) -> Result<Arc<Space>, StoreError> {
-        let hash = hash(owner, session);
-        if let Some(space) = self.known(&hash) {
-            return Ok(space);
-        }
-        let store = self.clone();
-        let (owner, session) = (owner.to_owned(), session.to_owned());
-        let load = move || {
-            let space = Arc::new(Space::load(&store.root, &hash, &owner, &session, store.quota)?);
-            let mut spaces = store.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // Someone may have been faster; there must be only one manifest.
-            if let Some(first) = spaces.get(&hash).and_then(Weak::upgrade) {
-                return Ok(first);
-            }
-            spaces.retain(|_, space| space.strong_count() > 0);
-            spaces.insert(hash, Arc::downgrade(&space));
-            Ok(space)
-        };
-        blocking(load).await
+        Ok(self.loaded(owner, session).await?.0)
     }
 
-    fn known(&self, hash: &str) -> Option<Arc<Space>> {
-        self.spaces.lock().unwrap_or_else(PoisonError::into_inner).get(hash).and_then(Weak::upgrade)
+    /// The space of one session if something is stored for it; nothing is made if not.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub async fn find(
+        self: &Arc<Self>,
+        owner: &str,
+        session: &str,
+    ) -> Result<Option<Arc<Space>>, StoreError> {
+        let (space, _turn) = self.loaded(owner, session).await?;
+        Ok(space.is_stored().then_some(space))
+    }
+
+    /// Removes all that is stored for a session, for good; false if there was nothing. A [`Space`] of it that
+    /// someone still holds is gone then: it is empty, and what is written to it fails with [`StoreError::Gone`].
+    /// The next [`Store::space`] makes a new, empty one.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub async fn forget(self: &Arc<Self>, owner: &str, session: &str) -> Result<bool, StoreError> {
+        let (space, turn) = self.loaded(owner, session).await?;
+        blocking(move || {
+            let _turn = turn;
+            space.forget()
+        })
+        .await
+    }
+
+    /// All sessions that something is stored for, in no order.
+    ///
+    /// # Errors
+    /// What the file system says of the store itself; a session that cannot be read is left out, with a warning.
+    pub async fn stored(&self) -> Result<Vec<Stored>, StoreError> {
+        let shared = self.shared.clone();
+        blocking(move || shared.stored()).await
+    }
+
+    /// A space as it is on disk, and the turn to change it.
+    async fn loaded(
+        &self,
+        owner: &str,
+        session: &str,
+    ) -> Result<(Arc<Space>, OwnedMutexGuard<()>), StoreError> {
+        loop {
+            let space = self.shared.space(owner, session);
+            let turn = space.turn().await;
+            if space.is_gone() {
+                continue; // forgotten while this waited; there is a new one
+            }
+            let (loaded, turn) = {
+                let space = space.clone();
+                blocking(move || space.load().map(|()| (space, turn))).await?
+            };
+            return Ok((loaded, turn));
+        }
     }
 
     /// Where the files of a session would be; for reading what was saved, without loading anything.
     pub fn place(&self, owner: &str, session: &str) -> PathBuf {
-        self.root.join(hash(owner, session))
+        self.shared.root.join(hash(owner, session))
+    }
+}
+
+impl Shared {
+    fn spaces(&self) -> MutexGuard<'_, HashMap<String, Weak<Space>>> {
+        self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one space of a session, loaded or not.
+    fn space(self: &Arc<Self>, owner: &str, session: &str) -> Arc<Space> {
+        let hash = hash(owner, session);
+        let mut spaces = self.spaces();
+        if let Some(space) = spaces.get(&hash).and_then(Weak::upgrade).filter(|space| !space.is_gone()) {
+            return space;
+        }
+        spaces.retain(|_, space| space.strong_count() > 0);
+        let space = Arc::new(Space::new(self.clone(), hash.clone(), owner, session));
+        spaces.insert(hash, Arc::downgrade(&space));
+        space
+    }
+
+    fn stored(&self) -> Result<Vec<Stored>, StoreError> {
+        let what = || format!("cannot list the sessions in {}", self.root.display());
+        let mut all = Vec::new();
+        for found in fs::read_dir(&self.root).map_err(StoreError::io(what()))? {
+            let found = found.map_err(StoreError::io(what()))?;
+            let name = found.file_name();
+            let Some(name) = name.to_str().filter(|name| is_hash(name)) else { continue };
+            match about::read(&found.path()) {
+                Ok(Some((about, _))) if hash(&about.owner, &about.session_id) != name => {
+                    tracing::warn!(dir = name, "a session's session.json names another session; left alone");
+                }
+                Ok(Some((about, used))) => {
+                    all.push(Stored { owner: about.owner, session: about.session_id, used });
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(dir = name, %error, "a session's session.json cannot be read"),
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -184,6 +269,10 @@ fn hash(owner: &str, session: &str) -> String {
     digest.update(owner);
     digest.update(session);
     hex(&digest.finalize())
+}
+
+fn is_hash(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// Runs file system work where it may block.

@@ -8,60 +8,145 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use tokio::sync::OwnedMutexGuard;
 
-use super::{Manifest, Quota, StoreError, make_dir, sync_dir};
+use super::about::{self, About};
+use super::{Manifest, Shared, StoreError, make_dir, sync_dir};
 
 /// Whole outputs that are kept for a session; the oldest goes when there are more.
 const MAX_LOGS: usize = 32;
 
 /// One session's part of the store.
 pub struct Space {
+    pub(super) shared: Arc<Shared>,
+    owner: String,
+    session: String,
     dir: PathBuf,
-    pub(super) tmp: PathBuf,
-    pub(super) quota: Quota,
+    /// Held by whoever changes the session, or loads it.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    loaded: AtomicBool,
+    gone: AtomicBool,
+    closed: Mutex<bool>,
     manifest: Mutex<Manifest>,
 }
 
 impl Space {
-    pub(super) fn load(
-        root: &Path,
-        hash: &str,
-        owner: &str,
-        session: &str,
-        quota: Quota,
-    ) -> Result<Self, StoreError> {
-        let dir = root.join(hash);
-        let space = Self {
-            dir: dir.clone(),
-            tmp: root.join("tmp"),
-            quota,
+    pub(super) fn new(shared: Arc<Shared>, hash: String, owner: &str, session: &str) -> Self {
+        Self {
+            owner: owner.to_owned(),
+            session: session.to_owned(),
+            dir: shared.root.join(&hash),
+            turn: Arc::default(),
+            loaded: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            closed: Mutex::new(false),
             manifest: Mutex::new(Manifest::default()),
-        };
-        if !dir.join("session.json").exists() {
-            let what = || format!("cannot make {}", dir.display());
-            make_dir(&dir.join("files")).map_err(StoreError::io(what()))?;
-            let about = serde_json::json!({ "owner": owner, "session_id": session }).to_string();
-            let write = || {
-                let mut file = OpenOptions::new()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .open(dir.join("session.json"))?;
-                file.write_all(about.as_bytes())?;
-                file.sync_all()
-            };
-            write().map_err(StoreError::io(what()))?;
-            sync_dir(&dir)?;
-            sync_dir(root)?;
+            shared,
         }
-        space.reload()?;
-        Ok(space)
+    }
+
+    /// Waits for the right to change the session.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().lock_owned().await
+    }
+
+    /// Reads the session off the disk, the first time. The caller has the turn.
+    pub(super) fn load(&self) -> Result<(), StoreError> {
+        if self.loaded.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let found = about::read(&self.dir)
+            .map_err(StoreError::io(format!("cannot read session.json of {}", self.dir.display())))?;
+        if let Some((about, _)) = found {
+            *self.closed() = about.closed;
+            self.reload()?;
+        }
+        self.loaded.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the session's directory, if it is not there.
+    pub(super) fn make(&self) -> Result<(), StoreError> {
+        if self.is_stored() {
+            return Ok(());
+        }
+        let what = || format!("cannot make {}", self.dir.display());
+        make_dir(&self.files()).map_err(StoreError::io(what()))?;
+        self.write_about(*self.closed()).map_err(StoreError::io(what()))?;
+        sync_dir(&self.dir)?;
+        sync_dir(&self.shared.root)
+    }
+
+    fn write_about(&self, closed: bool) -> io::Result<()> {
+        let about = About { owner: self.owner.clone(), session_id: self.session.clone(), closed };
+        about::write(&self.dir, &self.shared.tmp, &about, true)
+    }
+
+    fn closed(&self) -> MutexGuard<'_, bool> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something is stored for it.
+    pub(super) fn is_stored(&self) -> bool {
+        !self.is_gone() && self.dir.join("session.json").exists()
+    }
+
+    /// Whether it was forgotten.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Removes it all. The caller has the turn.
+    pub(super) fn forget(&self) -> Result<bool, StoreError> {
+        if !self.is_stored() {
+            return Ok(false);
+        }
+        let what = || format!("cannot delete {}", self.dir.display());
+        let aside = self.shared.tmp.join(crate::id::random_hex::<12>());
+        fs::rename(&self.dir, &aside).map_err(StoreError::io(what()))?;
+        self.gone.store(true, Ordering::Release);
+        let mut manifest = self.manifest();
+        *manifest = Manifest::after(&manifest);
+        drop(manifest);
+        sync_dir(&self.shared.root)?;
+        if let Err(error) = fs::remove_dir_all(&aside) {
+            tracing::warn!(%error, "what is left of a deleted session goes at the next start");
+        }
+        Ok(true)
+    }
+
+    /// Notes that the session is used now: the disk keeps the time, as good as a crash lets it. Nothing is made
+    /// if nothing is stored.
+    pub fn touch(&self) {
+        if !self.is_gone() {
+            about::touch(&self.dir);
+        }
+    }
+
+    /// Whether someone closed the session, as said by [`Space::set_closed`].
+    pub fn is_closed(&self) -> bool {
+        *self.closed()
+    }
+
+    /// Keeps whether the session is closed; on disk too if anything is stored for it. That only fails with the
+    /// disk, and is then logged: files are not worth less for it.
+    pub fn set_closed(&self, closed: bool) {
+        let mut now = self.closed();
+        if *now == closed {
+            return;
+        }
+        *now = closed;
+        if self.is_stored()
+            && let Err(error) = self.write_about(closed)
+        {
+            tracing::warn!(dir = %self.dir.display(), %error, closed, "cannot keep that a session was closed or opened");
+        }
     }
 
     /// The manifest as of now.
@@ -99,8 +184,12 @@ impl Space {
     /// A file for a whole output, named after its run.
     ///
     /// # Errors
-    /// What the file system says.
+    /// [`StoreError::Gone`], and what the file system says.
     pub fn log(&self, run_id: &str) -> Result<LogFile, StoreError> {
+        if self.is_gone() {
+            return Err(StoreError::Gone);
+        }
+        self.make()?;
         let dir = self.dir.join("logs");
         let what = || format!("cannot keep the output of {run_id} in {}", dir.display());
         make_dir(&dir).map_err(StoreError::io(what()))?;
@@ -113,7 +202,8 @@ impl Space {
             let _ = fs::remove_file(gone);
         }
         let path = dir.join(format!("{run_id}.log"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        // A run that is heard again after a restart begins its log again.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         Ok(LogFile { file: file.map_err(StoreError::io(what()))? })
     }
 }

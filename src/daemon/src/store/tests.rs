@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 
-const QUOTA: Quota = Quota { bytes: 1 << 28, entries: 1000 };
+const OPTIONS: Options =
+    Options { quota: Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 }, total: 1 << 40 };
 
 fn path(text: &str) -> RelPath {
     RelPath::new(text).unwrap()
@@ -39,7 +40,7 @@ fn content(space: &Space, at: &str) -> String {
 async fn what_was_committed_is_there_after_a_restart() {
     let root = TempDir::new().unwrap();
     let before = {
-        let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
         let space = store.space("default", "c1").await.unwrap();
         let big = vec![b'x'; 3 << 20];
         let put = save(&space, &[("a.csv", b"1,2\n"), ("deep/er/b", b"b"), ("big", &big)]).await;
@@ -51,7 +52,7 @@ async fn what_was_committed_is_there_after_a_restart() {
         let manifest = space.manifest().clone();
         (store.owner.clone(), manifest)
     };
-    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     assert_eq!(store.owner, before.0);
     let space = store.space("default", "c1").await.unwrap();
     let sizes: BTreeMap<_, _> =
@@ -67,7 +68,7 @@ async fn what_was_committed_is_there_after_a_restart() {
 #[tokio::test]
 async fn sessions_and_owners_do_not_see_each_other() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let ids = ["a", "A", "a ", " a", "../a", "a/b", "a_b", "é", "e\u{301}", "\u{202e}", "-rf", "$(id)", ""];
     for (n, id) in ids.iter().enumerate() {
         let space = store.space("default", id).await.unwrap();
@@ -85,7 +86,7 @@ async fn sessions_and_owners_do_not_see_each_other() {
 #[tokio::test]
 async fn an_uncommitted_batch_leaves_nothing() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"old")]).await;
     let mut batch = Batch::new(space.clone());
@@ -101,8 +102,9 @@ async fn an_uncommitted_batch_leaves_nothing() {
 #[tokio::test]
 async fn a_link_that_someone_put_there_is_not_followed() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
+    save(&space, &[("a", b"1")]).await;
     let outside = TempDir::new().unwrap();
     fs::write(outside.path().join("secret"), "s").unwrap();
     symlink(outside.path(), space.files().join("dir")).unwrap();
@@ -118,7 +120,7 @@ async fn a_link_that_someone_put_there_is_not_followed() {
 #[tokio::test]
 async fn a_file_where_a_directory_was_and_back() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a/b/c", b"1")]).await;
     save(&space, &[("a", b"2")]).await;
@@ -131,11 +133,11 @@ async fn a_file_where_a_directory_was_and_back() {
 #[test]
 fn a_store_has_one_owner_at_a_time() {
     let root = TempDir::new().unwrap();
-    let first = Store::open(root.path(), QUOTA).unwrap();
-    assert!(matches!(Store::open(root.path(), QUOTA), Err(StoreError::InUse(_))));
+    let first = Store::open(root.path(), OPTIONS).unwrap();
+    assert!(matches!(Store::open(root.path(), OPTIONS), Err(StoreError::InUse(_))));
     let secret = first.secret("files.secret").unwrap();
     drop(first);
-    let second = Store::open(root.path(), QUOTA).unwrap();
+    let second = Store::open(root.path(), OPTIONS).unwrap();
     assert_eq!(second.secret("files.secret").unwrap(), secret);
     let mode = fs::metadata(root.path().join("files.secret")).unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -146,8 +148,8 @@ fn a_store_has_one_owner_at_a_time() {
 #[tokio::test]
 async fn files_of_one_batch_count_together() {
     let root = TempDir::new().unwrap();
-    let quota = Quota { bytes: 4096 * 3, entries: 5 };
-    let store = Arc::new(Store::open(root.path(), quota).unwrap());
+    let quota = Quota { bytes: 4096 * 3, entries: 5, file: 4096 * 3 };
+    let store = Arc::new(Store::open(root.path(), Options { quota, ..OPTIONS }).unwrap());
     let space = store.space("default", "c").await.unwrap();
     let sized = |at: &str, size| Entry { kind: EntryKind::File(size), ..file(at) };
     save(&space, &[("old", &[1; 5000])]).await;
@@ -170,7 +172,7 @@ async fn files_of_one_batch_count_together() {
 #[tokio::test]
 async fn a_batch_of_many_files_and_directories() {
     let root = TempDir::new().unwrap();
-    let store = Arc::new(Store::open(root.path(), QUOTA).unwrap());
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
     let names: Vec<String> = (0..600).map(|i| format!("d{}/f{i}", i % 200)).collect();
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
@@ -182,4 +184,72 @@ async fn a_batch_of_many_files_and_directories() {
     batch.commit().await.unwrap();
     assert_eq!(space.manifest().files().count(), 0);
     assert_eq!(std::fs::read_dir(root.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn what_is_not_stored_is_not_found_and_not_made() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    assert!(store.find("default", "c").await.unwrap().is_none());
+    let space = store.space("default", "c").await.unwrap();
+    assert!(store.find("default", "c").await.unwrap().is_none(), "a space that nobody wrote to is nothing");
+    assert!(store.stored().await.unwrap().is_empty());
+    assert!(!store.forget("default", "c").await.unwrap());
+    save(&space, &[("a", b"1")]).await;
+    assert!(Arc::ptr_eq(&store.find("default", "c").await.unwrap().unwrap(), &space));
+    assert_eq!(store.stored().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_forgotten_session_is_gone_for_good_also_for_those_who_hold_it() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let old = store.space("default", "c").await.unwrap();
+    save(&old, &[("a", b"1"), ("d/b", b"2")]).await;
+    old.log("run_1").unwrap().append(b"out").unwrap();
+    let mut late = Batch::new(old.clone());
+    late.file(file("late"));
+    late.write(b"3").await.unwrap();
+    late.keep();
+    assert!(store.forget("default", "c").await.unwrap());
+    assert!(!store.place("default", "c").exists());
+    assert!(!store.forget("default", "c").await.unwrap());
+    assert!(matches!(late.commit().await, Err(StoreError::Gone)));
+    assert!(matches!(old.log("run_2"), Err(StoreError::Gone)));
+    old.touch();
+    old.set_closed(true);
+    assert_eq!(old.manifest().files().count(), 0);
+    assert!(store.find("default", "c").await.unwrap().is_none());
+    let new = store.space("default", "c").await.unwrap();
+    assert!(!new.is_closed());
+    save(&new, &[("n", b"4")]).await;
+    assert!(matches!(store.find("default", "c").await, Ok(Some(found)) if Arc::ptr_eq(&found, &new)));
+    assert_eq!(new.manifest().files().count(), 1);
+    assert_eq!(fs::read_dir(root.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_time_of_use_and_a_close_are_kept() {
+    let root = TempDir::new().unwrap();
+    let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    {
+        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let space = store.space("default", "c").await.unwrap();
+        space.set_closed(true);
+        save(&space, &[("a", b"1")]).await;
+        let about = File::open(store.place("default", "c").join("session.json")).unwrap();
+        about.set_modified(long_ago).unwrap();
+        let stored = Stored { owner: "default".into(), session: "c".into(), used: long_ago };
+        assert_eq!(store.stored().await.unwrap(), [stored]);
+        space.touch();
+        assert!(store.stored().await.unwrap()[0].used > long_ago);
+        assert!(space.is_closed());
+    }
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let space = store.find("default", "c").await.unwrap().unwrap();
+    assert!(space.is_closed());
+    space.set_closed(false);
+    drop((space, store));
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    assert!(!store.space("default", "c").await.unwrap().is_closed());
 }

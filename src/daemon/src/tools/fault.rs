@@ -40,6 +40,14 @@ codes! {
     TooLarge = "too_large",
     /// The file is there already and `overwrite` is not set.
     FileExists = "file_exists",
+    /// The session has no such file.
+    NotFound = "not_found",
+    /// The file is over what is read within an answer; its link is in the answer.
+    ArtifactTooLarge = "artifact_too_large",
+    /// There is no session of this id, or it is closed already.
+    SessionNotFound = "session_not_found",
+    /// Another call of this session is at work, and this one does not wait.
+    SessionBusy = "session_busy",
     /// As many sessions as allowed have a container, and none could be taken away.
     MaxSessions = "max_sessions",
     /// Too many calls wait already, or no container became free in time: try again later.
@@ -114,6 +122,7 @@ impl From<StoreError> for Failure {
             StoreError::Quota { .. } | StoreError::Full(_) => {
                 Fault::new(Code::QuotaExceeded, error.to_string()).into()
             }
+            StoreError::Gone => Self::Call(CallError::Internal(error.to_string())),
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =

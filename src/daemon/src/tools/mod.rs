@@ -12,6 +12,7 @@
 mod arguments;
 mod artifacts;
 mod catalog;
+mod earlier;
 mod fault;
 mod list_runners;
 mod run_code;

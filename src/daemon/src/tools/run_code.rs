@@ -176,7 +176,8 @@ async fn run(
     }
     let report = tools.sessions.run(&mut turn, &checked.run, cancel).await?;
     let images = tools.images(session, &report.changed).await;
-    let document = document(tools, session, &checked.run, &report);
+    let mut document = document(tools, session, &checked.run, &report);
+    tools.put_earlier_runs(session, &mut document);
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
     Ok(Outcome { document, failed, images })

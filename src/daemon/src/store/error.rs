@@ -1,0 +1,90 @@
+//! Why the store could not do something.
+//!
+//! Every bound that was hit is named, with what was wanted and what is allowed. It must never say that something
+//! was not saved when it may have been.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why the store could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another daemon has it.
+    #[error("{} is in use by another paddock daemon; give this one another store.root, or stop that one", .0.display())]
+    InUse(PathBuf),
+    /// No room on its disk.
+    #[error("the disk of the store is full ({0}); nothing of this call was saved")]
+    Full(String),
+    /// One of the bounds would be exceeded.
+    #[error("{bound} would take {wanted} {}, of {allowed} allowed; {}", .bound.unit(), .bound.remedy())]
+    Quota {
+        /// Which bound.
+        bound: Bound,
+        /// What it would be, in [`Bound::unit`]s.
+        wanted: u64,
+        /// What is allowed.
+        allowed: u64,
+    },
+    /// The session's files were removed for good after this handle to them was had.
+    #[error("the files of this session were deleted meanwhile; call again to begin anew")]
+    Gone,
+    /// Anything else the file system said.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The bounds of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Bytes of one session's files, in pages.
+    Bytes,
+    /// Files, directories and links of one session.
+    Entries,
+    /// Bytes of one file.
+    File,
+    /// Bytes of all sessions: files, logs, and what is being written.
+    Total,
+}
+
+impl Bound {
+    /// What it counts.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Bytes | Self::File | Self::Total => "bytes",
+            Self::Entries => "files and directories",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Bytes | Self::Entries => "delete some first",
+            Self::File => "write it in parts",
+            Self::Total => "delete files or sessions first, or raise store.max_bytes",
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes | Self::Entries => "the files of this session",
+            Self::File => "this file",
+            Self::Total => "the files of all sessions together",
+        })
+    }
+}
+
+impl StoreError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| {
+            let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            if full { Self::Full(what.into()) } else { Self::Io { what: what.into(), source } }
+        }
+    }
+}
