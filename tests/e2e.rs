@@ -34,5 +34,7 @@ mod salvage;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/tools.rs"]
+mod tools;
 #[path = "e2e/upload.rs"]
 mod upload;

@@ -11,7 +11,6 @@
 use std::io::Read;
 use std::io::Write;
 
-use bytes::BytesMut;
 use paddock_proto::limits::{CHUNK, DATA_DIR, PAGE};
 use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
@@ -117,21 +116,21 @@ impl Room {
 
 /// Sends the content; its hash and its time of change if it was of one piece.
 async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i64)> {
-    let mut file = std::fs::File::from(files::open_file(path).ok()?);
+    let file = files::open_file(path).ok()?;
     let before = Stamp::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
     let mut left = size;
     while left > 0 {
         let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        let mut piece = BytesMut::zeroed(want);
-        let n = file.read(&mut piece).ok()?;
+        let mut piece = Vec::with_capacity(want);
+        let n = rustix::io::read(&file, rustix::buffer::spare_capacity(&mut piece)).ok()?;
         if n == 0 {
             return None; // it shrank
         }
-        piece.truncate(n);
+        piece.truncate(want);
         hash.update(&piece);
-        left -= n as u64;
-        stream.data(Channel::File, piece.freeze()).await;
+        left -= piece.len() as u64;
+        stream.data(Channel::File, piece.into()).await;
     }
     let after = Stamp::of(&fs::fstat(&file).ok()?)?;
     (after.same_but_hash(&before) && after.kind == EntryKind::File(size))

@@ -18,6 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::carrier::Carrier;
 use crate::container::Container;
 use crate::{base, collect, probe, run};
 
@@ -72,8 +73,8 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
                 let hello = tokio::time::timeout(Duration::from_millis(HELLO_MS), greet(&container, socket));
                 let greeted = hello.await.ok().flatten();
                 container.strangers.set(container.strangers.get() - 1);
-                if let Some((socket, rest)) = greeted {
-                    take_over(&container, socket, rest);
+                if let Some((carrier, rest)) = greeted {
+                    take_over(&container, carrier, rest);
                 }
             });
         }
@@ -81,13 +82,14 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
 }
 
 /// Hears a hello and answers it; nothing for whoever does not know the secret.
-async fn greet(container: &Container, mut socket: UnixStream) -> Option<(UnixStream, BytesMut)> {
+async fn greet(container: &Container, socket: UnixStream) -> Option<(Carrier, BytesMut)> {
+    let mut carrier = Carrier::receive(socket).await.ok()?;
     let mut input = BytesMut::new();
     let frame = loop {
         if let Some(frame) = Frame::decode(&mut input).ok()? {
             break frame;
         }
-        if socket.read_buf(&mut input).await.ok()? == 0 {
+        if carrier.from.read_buf(&mut input).await.ok()? == 0 {
             return None;
         }
     };
@@ -118,16 +120,16 @@ async fn greet(container: &Container, mut socket: UnixStream) -> Option<(UnixStr
     container.link.resume(&hello.resume).ok()?;
     let mut out = BytesMut::new();
     Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
-    socket.write_all(&out).await.ok()?;
-    Some((socket, input))
+    carrier.to.write_all(&out).await.ok()?;
+    Some((carrier, input))
 }
 
-fn take_over(container: &Rc<Container>, socket: UnixStream, rest: BytesMut) {
+fn take_over(container: &Rc<Container>, carrier: Carrier, rest: BytesMut) {
     let link = container.link.clone();
-    let carrier = spawn_local(async move {
-        let _ = link.carry(socket, rest).await;
+    let carrying = spawn_local(async move {
+        let _ = link.carry(carrier, rest).await;
     });
-    if let Some(old) = container.carrier.borrow_mut().replace(carrier) {
+    if let Some(old) = container.carrier.borrow_mut().replace(carrying) {
         old.abort();
     }
 }

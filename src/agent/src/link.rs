@@ -8,15 +8,14 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use paddock_proto::limits::{BATCH, READ};
 use paddock_proto::message::{self, ResumePoints};
 use paddock_proto::mux::Role;
 use paddock_proto::{Channel, Event, Frame, Inbound, Kind, Mux, ProtocolError, StreamId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
-/// Bytes given to the carrier at a time.
-const BATCH: usize = 64 * 1024;
+use crate::carrier::Carrier;
 
 /// All streams of this container, whichever carrier serves them now.
 pub(crate) struct Link {
@@ -97,11 +96,12 @@ impl Link {
     }
 
     /// Moves bytes both ways until the carrier breaks.
-    pub(crate) async fn carry(&self, socket: UnixStream, mut input: BytesMut) -> std::io::Result<()> {
-        let (mut from, mut to) = socket.into_split();
+    pub(crate) async fn carry(&self, carrier: Carrier, mut input: BytesMut) -> std::io::Result<()> {
+        let Carrier { mut from, mut to, bridge } = carrier;
         let read = async {
             loop {
-                self.on_bytes(&input.split())?;
+                self.on_bytes(&mut input)?;
+                input.reserve(READ);
                 if from.read_buf(&mut input).await? == 0 {
                     return Ok(());
                 }
@@ -112,29 +112,22 @@ impl Link {
             loop {
                 while self.inner.borrow_mut().mux.transmit(&mut out, BATCH) {
                     to.write_all_buf(&mut out).await?;
-                    self.wake_all();
                 }
                 self.transmit.notified().await;
             }
         };
-        tokio::select! { r = read => r, w = write => w }
+        tokio::select! { r = read => r, w = write => w, () = bridge.ended() => Ok(()) }
     }
 
-    fn on_bytes(&self, bytes: &[u8]) -> std::io::Result<()> {
+    fn on_bytes(&self, input: &mut BytesMut) -> std::io::Result<()> {
         let mut inner = self.inner.borrow_mut();
         let Inner { mux, readers, .. } = &mut *inner;
-        let broken = mux.on_bytes(bytes, |id| match readers.get(&id) {
+        let broken = mux.on_bytes(input, |id| match readers.get(&id) {
             Some(news) => news.notify_waiters(),
             None => self.fresh.notify_one(),
         });
         self.transmit.notify_one(); // credits may be due
         broken.map_err(std::io::Error::other)
-    }
-
-    fn wake_all(&self) {
-        for news in self.inner.borrow().readers.values() {
-            news.notify_waiters();
-        }
     }
 }
 

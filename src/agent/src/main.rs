@@ -1,8 +1,8 @@
 //! The agent: PID 1 of every paddock container, and the bridge that the daemon talks through.
 //!
 //! ```text
-//!  daemon ══ hijacked exec ══► agent bridge ── abstract socket ──► agent init (PID 1)
-//!                              (only bytes)                           │ fork, per run
+//!  daemon ══ hijacked exec ══► agent bridge ── its streams, once ──► agent init (PID 1)
+//!                              (waits)         over a socket          │ fork, per run
 //!                                                                   job: subreaper, waits, kills, reports
 //!                                                                     │ fork + exec
 //!                                                                   the image's entrypoint, code on stdin
@@ -16,6 +16,7 @@
 
 mod base;
 mod bridge;
+mod carrier;
 mod collect;
 mod container;
 mod counters;

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
+use paddock_proto::limits::{BATCH, READ};
 use paddock_proto::message::{self, Hello, HelloReply, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_FOR, Shared, Terms};
-
-/// Bytes given to the carrier at a time.
-const BATCH: usize = 64 * 1024;
 
 /// Between two attempts to dial: the engine may be restarting.
 const REDIAL_PAUSE: Duration = Duration::from_millis(250);
@@ -138,9 +136,10 @@ impl Keeper {
     async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> Broken {
         let read = async {
             loop {
-                if let Err(error) = self.receive(&input.split()) {
+                if let Err(error) = self.receive(&mut input) {
                     return Broken::Agent(error);
                 }
+                input.reserve(READ);
                 match from.read_buf(&mut input).await {
                     Ok(0) | Err(_) => return Broken::Carrier,
                     Ok(_) => {}
@@ -161,10 +160,10 @@ impl Keeper {
         tokio::select! { broken = read => broken, broken = write => broken }
     }
 
-    fn receive(&self, bytes: &[u8]) -> Result<(), ProtocolError> {
+    fn receive(&self, input: &mut BytesMut) -> Result<(), ProtocolError> {
         let mut inner = self.shared.lock();
         let super::Inner { mux, bells } = &mut *inner;
-        mux.on_bytes(bytes, |id| {
+        mux.on_bytes(input, |id| {
             if let Some(bell) = bells.get(&id) {
                 bell.notify_waiters();
             }

@@ -55,7 +55,7 @@ async fn echo(mux: Arc<Mutex<Mux>>, mut carrier: DuplexStream, budget: usize) {
     loop {
         {
             let mut mux = mux.lock().unwrap();
-            mux.on_bytes(&input.split(), |_| {}).unwrap();
+            mux.on_bytes(&mut input, |_| {}).unwrap();
             while let Some(id) = mux.accept() {
                 assert_eq!(id, 1);
             }

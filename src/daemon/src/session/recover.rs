@@ -136,7 +136,9 @@ impl Sessions {
         let mut capture = Capture::new(space.clone(), &run.id, self.bounds.output);
         capture.keep_whole();
         let until = Instant::now() + run.timeout + GRACE;
-        let heard = listen(&stream, until, &CancellationToken::new(), &mut capture).await;
+        let cancel = CancellationToken::new();
+        let listening = listen(&stream, until, &cancel, &mut capture);
+        let heard = turn.session.unless_closed(&cancel, listening).await;
         let (_, _, logged) = capture.finish();
         let end = heard?;
         let collected = carry::collect(&space, &stream, &mut leased.known, &self.bounds).await?;
