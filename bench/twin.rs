@@ -104,6 +104,7 @@ impl Twin {
     pub(crate) async fn link(&self, argv: Option<&[&str]>, code: &str, prints: &str) -> Result<Duration> {
         let entrypoint = &self.specimen.armed.runner.argv;
         let spec = RunSpec {
+            id: paddock::id::random_hex::<8>(),
             argv: argv
                 .map_or_else(|| entrypoint.clone(), |argv| argv.iter().map(|s| (*s).to_owned()).collect()),
             env: environment(&self.specimen),

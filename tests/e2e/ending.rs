@@ -132,6 +132,6 @@ async fn containers_without_a_daemon_end_themselves() {
     let took = begun.elapsed().as_secs_f64();
     assert!((29.0..40.0).contains(&took), "{took} s");
     let d = Daemon::with().store(&store).start().await;
-    assert!(d.log.text().contains("removed what an earlier daemon"), "{}", d.log.text());
+    assert!(d.log.text().contains("removed a leftover"), "{}", d.log.text());
     d.stop().await;
 }

@@ -164,18 +164,29 @@ async fn the_agent_cannot_be_read_or_commanded() {
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut bytes);
         BASE64_STANDARD.encode(bytes)
     };
-    let ask = "import socket, os, base64\n\
-        def ask(b):\n    s = socket.socket(socket.AF_UNIX)\n    s.settimeout(8)\n    s.connect('\\0paddock-agent')\n    s.sendall(b)\n    \
-        try: return s.recv(1)\n    except (ConnectionResetError, BrokenPipeError): return b''\n";
+    // As the bridge does: two streams are handed over with a byte, and the hello goes through them.
+    let ask = "import socket, os, base64, array, select\n\
+        def give(fds):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('\\0paddock-agent')\n    \
+        s.sendmsg([b'p'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])\n    \
+        return s\n\
+        def ask(b):\n    down, up = os.pipe(), os.pipe()\n    s = give([down[0], up[1]])\n    os.close(down[0]); os.close(up[1])\n    \
+        try: os.write(down[1], b)\n    except BrokenPipeError: pass\n    \
+        return os.read(up[0], 1) if select.select([up[0]], [], [], 8)[0] else 'silence'\n\
+        def refused(*fds):\n    s = give(fds)\n    s.settimeout(3)\n    \
+        try: return s.recv(1) == b''\n    except ConnectionResetError: return True\n";
     let code = format!(
         "{ask}import concurrent.futures as c\n\
          tries = [os.urandom(1000), b'GET / HTTP/1.1\\r\\n\\r\\n', b'', base64.b64decode('{}'), base64.b64decode('{}'), b'\\xff' * 9, b'\\0' * 13]\n\
-         print(list(c.ThreadPoolExecutor(7).map(ask, tries)))",
+         print(list(c.ThreadPoolExecutor(7).map(ask, tries)))\n\
+         file, zero, here = os.open('f', os.O_RDWR | os.O_CREAT), os.open('/dev/zero', os.O_RDWR), os.open('.', os.O_RDONLY)\n\
+         print([refused(*fds) for fds in ([], [file], [file, file], [zero, zero], [here, here], [0] * 3, [os.pipe()[0]] * 200)])",
         hello([0; 32]),
         hello([7; 32])
     );
     let ran = d.session("agent").python(&code).await;
-    assert_eq!(ran.expect_success().stdout(), "[b'', b'', b'', b'', b'', b'', b'']\n");
+    let all = "[True, True, True, True, True, True, True]";
+    let silent = "[b'', b'', b'', b'', b'', b'', b'']";
+    assert_eq!(ran.expect_success().stdout(), format!("{silent}\n{all}\n"));
     d.session("agent").python("print('fine')").await.expect_stdout("fine\n");
 
     // The same words with the secret are understood: it was the secret that was missing.

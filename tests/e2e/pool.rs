@@ -1,10 +1,10 @@
-//! Containers that stand warm, what is done when they are all taken, and what earlier daemons left.
+//! Containers that stand warm, and what is done when they are all taken.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use paddock::engine::{ContainerSpec, ImageRef, VolumeSpec};
-use tokio::{join, try_join};
+use paddock::engine::{ContainerSpec, ImageRef};
+use tokio::join;
 
 use crate::support::{Cleared, Daemon, PATIENCE};
 
@@ -154,48 +154,6 @@ async fn who_rests_too_long_gives_back() {
     assert!(line.contains("session_id=s") && line.contains("why=idle"), "{line}");
     d.session("s").sh("cat f").await.expect_stdout("kept\n");
     d.stop().await;
-}
-
-#[tokio::test]
-async fn what_a_crash_left_is_removed_and_what_is_anothers_is_not() {
-    let d = Daemon::with().set("pool.idle", 1).start().await;
-    d.log.line("armed language=sh ").await;
-    d.session("s").sh("echo acknowledged > f").await.expect_success();
-    let view = d.view().await;
-    let store = d.crash().await;
-    let left: Vec<_> = view.containers().await.into_iter().map(|container| container.id).collect();
-    assert!(left.len() >= 2, "{left:?}");
-
-    // Ours by all signs but the owner.
-    let prefix = format!("paddock-{}", &store.owner()[..8]);
-    let another = format!("not-{}", store.owner());
-    let _cleared = Cleared::of(&another);
-    let labels = [("app", "paddock"), ("paddock.owner", another.as_str()), ("paddock.runner", "sh")];
-    let labels: std::collections::BTreeMap<_, _> = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    let spec = ContainerSpec {
-        image: "paddock-example-sh".into(),
-        labels: labels.clone(),
-        ..ContainerSpec::default()
-    };
-    let decoy = view
-        .engine
-        .container_create(Some(&format!("{prefix}-20000-decoy")), &spec)
-        .await
-        .expect("a decoy")
-        .id;
-    let volume =
-        VolumeSpec { labels, ..VolumeSpec::local(format!("{prefix}-20001-decoy").parse().expect("a name")) };
-    view.engine.volume_create(&volume).await.expect("a decoy");
-
-    let d = Daemon::with().store(&store).start().await;
-    let line = d.log.line("removed what an earlier daemon of this store left").await;
-    assert!(line.contains("containers="), "{line}");
-    let now = view.containers().await;
-    assert!(now.iter().all(|container| !left.contains(&container.id)), "{now:?}");
-    d.session("s").sh("cat f").await.expect_stdout("acknowledged\n");
-    d.stop().await;
-    let decoys = try_join!(view.engine.container_inspect(&decoy), view.engine.volume_inspect(&volume.name));
-    decoys.expect("the decoys were left alone");
 }
 
 #[tokio::test]

@@ -1,29 +1,28 @@
-//! The exec'd half: carries bytes between its standard streams and PID 1's socket, and knows nothing else.
+//! The exec'd half: hands its standard streams to PID 1, and lives as long as PID 1 uses them.
 //!
-//! It must never interpret what it carries: the secret passes through it, the decisions are PID 1's.
+//! It must never read a byte of them: the secret passes there, the decisions are PID 1's.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
 use paddock_proto::limits::SOCKET_NAME;
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+
+use crate::carrier;
 
 /// PID 1 listens within milliseconds of the container's start; this is for a machine under heavy load.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One read's worth; a pipe holds 64 KiB.
-const BUFFER: usize = 64 * 1024;
-
 pub(crate) fn main() -> io::Result<()> {
-    let socket = connect()?;
-    let up = socket.try_clone()?;
-    // The daemon's side: when it closes, PID 1 is told so, and this process ends with the other direction.
-    std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
-        let _ = carry(&mut io::stdin().lock(), &mut &up);
-        let _ = up.shutdown(std::net::Shutdown::Both);
-    })?;
-    carry(&mut &socket, &mut io::stdout().lock())
+    let mut socket = connect()?;
+    carrier::hand_over(&socket)?;
+    // Only PID 1 has them now: when it lets go, the engine sees their end.
+    dup2_stdin(&socket)?;
+    dup2_stdout(&socket)?;
+    // PID 1 never says anything here: this waits for its end of the socket to close.
+    socket.read(&mut [0]).map(drop)
 }
 
 fn connect() -> io::Result<UnixStream> {
@@ -36,21 +35,6 @@ fn connect() -> io::Result<UnixStream> {
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused && begin.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(2));
             }
-            Err(e) => return Err(e),
-        }
-    }
-}
-
-fn carry(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(n) => {
-                to.write_all(&buffer[..n])?;
-                to.flush()?;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
     }

@@ -11,7 +11,6 @@
 use std::io::Read;
 use std::io::Write;
 
-use bytes::BytesMut;
 use paddock_proto::limits::{CHUNK, DATA_DIR, PAGE};
 use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
@@ -33,8 +32,8 @@ fn fs_now() -> Timespec {
     rustix::time::clock_gettime(rustix::time::ClockId::Realtime)
 }
 
-/// Answers [`Request::Collect`], up to the daemon's commit.
-pub(crate) async fn serve(container: &Container, stream: &Stream) {
+/// Answers [`Request::Collect`], up to the daemon's commit; whether it came.
+pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let walked_at = now_ns();
     let walk = Walk::run().await;
     let mut next = Base::new();
@@ -89,6 +88,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
         }
     };
     container.base.replace(if committed { next } else { base });
+    committed
 }
 
 /// What the daemon can still take: as much as `/data` holds, by the sizes of files, in pages. A sparse file, or
@@ -116,21 +116,21 @@ impl Room {
 
 /// Sends the content; its hash and its time of change if it was of one piece.
 async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i64)> {
-    let mut file = std::fs::File::from(files::open_file(path).ok()?);
+    let file = files::open_file(path).ok()?;
     let before = Stamp::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
     let mut left = size;
     while left > 0 {
         let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        let mut piece = BytesMut::zeroed(want);
-        let n = file.read(&mut piece).ok()?;
+        let mut piece = Vec::with_capacity(want);
+        let n = rustix::io::read(&file, rustix::buffer::spare_capacity(&mut piece)).ok()?;
         if n == 0 {
             return None; // it shrank
         }
-        piece.truncate(n);
+        piece.truncate(want);
         hash.update(&piece);
-        left -= n as u64;
-        stream.data(Channel::File, piece.freeze()).await;
+        left -= piece.len() as u64;
+        stream.data(Channel::File, piece.into()).await;
     }
     let after = Stamp::of(&fs::fstat(&file).ok()?)?;
     (after.same_but_hash(&before) && after.kind == EntryKind::File(size))
@@ -150,9 +150,10 @@ fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
     }
 }
 
+/// All of `/data` as it is.
 #[derive(Default)]
-struct Walk {
-    found: Base,
+pub(crate) struct Walk {
+    pub(crate) found: Base,
     skipped: Vec<(Vec<u8>, SkipReason)>,
     forced: Forced,
     entries: u64,
@@ -174,7 +175,7 @@ impl Forced {
 
 impl Walk {
     /// All of `/data`, outermost first. The number of entries is bounded by the volume's inodes.
-    async fn run() -> Self {
+    pub(crate) async fn run() -> Self {
         let mut walk = Self::default();
         let mut dirs: Vec<Option<RelPath>> = vec![None];
         while let Some(dir) = dirs.pop() {

@@ -1,12 +1,15 @@
 //! What PID 1 knows of its container. No behaviour lives here.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use paddock_proto::message::Claim;
 use tokio::task::JoinHandle;
 
 use crate::link::Link;
+use crate::outlet::Outlet;
 use crate::reap::Reaper;
 use crate::stamp::Base;
 
@@ -19,6 +22,10 @@ pub(crate) struct Container {
     pub(crate) base: RefCell<Base>,
     /// Whether any run was ever started here.
     pub(crate) ran: Cell<bool>,
+    /// The session it belongs to.
+    pub(crate) claim: Cell<Option<Claim>>,
+    /// Runs that no daemon has heard to their end.
+    pub(crate) runs: RefCell<BTreeMap<String, Rc<Outlet>>>,
     pub(crate) link: Rc<Link>,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
     /// The daemon's mux that the streams belong to.
@@ -36,6 +43,8 @@ impl Container {
             reaper: Rc::default(),
             base: RefCell::default(),
             ran: Cell::new(false),
+            claim: Cell::new(None),
+            runs: RefCell::default(),
             link: Link::new(),
             secret: Cell::new(None),
             peer: Cell::new(0),

@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
 use paddock_proto::limits::{HELLO_MS, SOCKET_NAME};
-use paddock_proto::message::{self, HelloReply, VERSION};
+use paddock_proto::message::{self, Claim, HelloReply, VERSION};
 use paddock_proto::{Event, Hello, Kind, Request};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::carrier::Carrier;
 use crate::container::Container;
-use crate::{collect, probe, run};
+use crate::{base, collect, probe, run};
 
 /// Connections that have not said who they are; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
@@ -72,8 +73,8 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
                 let hello = tokio::time::timeout(Duration::from_millis(HELLO_MS), greet(&container, socket));
                 let greeted = hello.await.ok().flatten();
                 container.strangers.set(container.strangers.get() - 1);
-                if let Some((socket, rest)) = greeted {
-                    take_over(&container, socket, rest);
+                if let Some((carrier, rest)) = greeted {
+                    take_over(&container, carrier, rest);
                 }
             });
         }
@@ -81,13 +82,14 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
 }
 
 /// Hears a hello and answers it; nothing for whoever does not know the secret.
-async fn greet(container: &Container, mut socket: UnixStream) -> Option<(UnixStream, BytesMut)> {
+async fn greet(container: &Container, socket: UnixStream) -> Option<(Carrier, BytesMut)> {
+    let mut carrier = Carrier::receive(socket).await.ok()?;
     let mut input = BytesMut::new();
     let frame = loop {
         if let Some(frame) = Frame::decode(&mut input).ok()? {
             break frame;
         }
-        if socket.read_buf(&mut input).await.ok()? == 0 {
+        if carrier.from.read_buf(&mut input).await.ok()? == 0 {
             return None;
         }
     };
@@ -104,8 +106,13 @@ async fn greet(container: &Container, mut socket: UnixStream) -> Option<(UnixStr
     if container.peer.replace(hello.link) != hello.link {
         container.link.restart();
     }
-    let reply =
-        HelloReply { version: VERSION, ran: container.ran.get(), resume: container.link.resume_points() };
+    let reply = HelloReply {
+        version: VERSION,
+        ran: container.ran.get(),
+        claim: container.claim.get(),
+        runs: container.runs.borrow().keys().cloned().collect(),
+        resume: container.link.resume_points(),
+    };
     // The old carrier must be silent before the streams are rewound for the new one.
     if let Some(old) = container.carrier.borrow_mut().take() {
         old.abort();
@@ -113,16 +120,16 @@ async fn greet(container: &Container, mut socket: UnixStream) -> Option<(UnixStr
     container.link.resume(&hello.resume).ok()?;
     let mut out = BytesMut::new();
     Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
-    socket.write_all(&out).await.ok()?;
-    Some((socket, input))
+    carrier.to.write_all(&out).await.ok()?;
+    Some((carrier, input))
 }
 
-fn take_over(container: &Rc<Container>, socket: UnixStream, rest: BytesMut) {
+fn take_over(container: &Rc<Container>, carrier: Carrier, rest: BytesMut) {
     let link = container.link.clone();
-    let carrier = spawn_local(async move {
-        let _ = link.carry(socket, rest).await;
+    let carrying = spawn_local(async move {
+        let _ = link.carry(carrier, rest).await;
     });
-    if let Some(old) = container.carrier.borrow_mut().replace(carrier) {
+    if let Some(old) = container.carrier.borrow_mut().replace(carrying) {
         old.abort();
     }
 }
@@ -132,6 +139,15 @@ fn equal(a: &[u8; 32], b: &[u8; 32]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |differ, (x, y)| differ | (x ^ y))) == 0
 }
 
+/// A container belongs to one session in its life.
+fn claimed(container: &Container, claim: Claim) -> Event {
+    if container.claim.get().is_some_and(|holder| holder != claim) {
+        return Event::Failed { what: "the container belongs to another session".to_owned() };
+    }
+    container.claim.set(Some(claim));
+    Event::Claimed
+}
+
 async fn accept_streams(container: Rc<Container>) {
     loop {
         let stream = container.link.accept().await;
@@ -139,11 +155,18 @@ async fn accept_streams(container: Rc<Container>) {
         spawn_local(async move {
             match stream.request().await {
                 Ok(Request::Run(spec)) => run::serve(container, stream, spec).await,
+                Ok(Request::Attach(id)) => run::attach(&container, stream, &id).await,
+                Ok(Request::Claim(claim)) => {
+                    stream.event(&claimed(&container, claim)).await;
+                    stream.close().await;
+                }
                 Ok(Request::Collect) => {
                     collect::serve(&container, &stream).await;
                     stream.close().await;
                 }
                 Ok(Request::Apply) => collect::apply(&container, &stream).await,
+                Ok(Request::Base) => base::tell(&container, &stream).await,
+                Ok(Request::Settle) => base::settle(&container, &stream).await,
                 Ok(Request::Probe) => {
                     stream.event(&Event::Facts(Box::new(probe::look()))).await;
                     stream.close().await;

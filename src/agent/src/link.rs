@@ -4,19 +4,18 @@
 //! runs, so `notify_waiters` loses nothing. It must never hold a borrow across an await.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use paddock_proto::limits::{BATCH, READ};
 use paddock_proto::message::{self, ResumePoints};
 use paddock_proto::mux::Role;
-use paddock_proto::{Channel, Event, Inbound, Kind, Mux, ProtocolError, StreamId};
+use paddock_proto::{Channel, Event, Frame, Inbound, Kind, Mux, ProtocolError, StreamId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
-/// Bytes given to the carrier at a time.
-const BATCH: usize = 64 * 1024;
+use crate::carrier::Carrier;
 
 /// All streams of this container, whichever carrier serves them now.
 pub(crate) struct Link {
@@ -29,9 +28,11 @@ pub(crate) struct Link {
 
 struct Inner {
     mux: Mux,
-    /// Counts daemons: a stream of an earlier one reads as reset.
+    /// Counts daemons: a stream of an earlier one is an orphan, and reads as reset.
     epoch: u64,
     readers: HashMap<StreamId, Rc<Notify>>,
+    /// What orphans had sent and no daemon acknowledged, until they are dropped.
+    unheard: HashMap<(u64, StreamId), VecDeque<Frame>>,
 }
 
 /// One stream. Dropping it without a close resets it.
@@ -44,14 +45,21 @@ pub(crate) struct Stream {
 
 impl Link {
     pub(crate) fn new() -> Rc<Self> {
-        let inner = Inner { mux: Mux::new(Role::Agent), epoch: 0, readers: HashMap::new() };
+        let inner =
+            Inner { mux: Mux::new(Role::Agent), epoch: 0, readers: HashMap::new(), unheard: HashMap::new() };
         Rc::new(Self { inner: RefCell::new(inner), transmit: Notify::new(), fresh: Notify::new() })
     }
 
-    /// Another daemon has taken over: all streams of the one before are reset.
+    /// Another daemon has taken over: all streams of the one before are orphans.
     pub(crate) fn restart(&self) {
         let mut inner = self.inner.borrow_mut();
-        inner.mux = Mux::new(Role::Agent);
+        let epoch = inner.epoch;
+        let old = std::mem::replace(&mut inner.mux, Mux::new(Role::Agent));
+        for (id, frames) in
+            old.into_unheard().filter(|(id, _)| inner.readers.contains_key(id)).collect::<Vec<_>>()
+        {
+            inner.unheard.insert((epoch, id), frames);
+        }
         inner.epoch += 1;
         for (_, news) in inner.readers.drain() {
             news.notify_waiters();
@@ -88,11 +96,12 @@ impl Link {
     }
 
     /// Moves bytes both ways until the carrier breaks.
-    pub(crate) async fn carry(&self, socket: UnixStream, mut input: BytesMut) -> std::io::Result<()> {
-        let (mut from, mut to) = socket.into_split();
+    pub(crate) async fn carry(&self, carrier: Carrier, mut input: BytesMut) -> std::io::Result<()> {
+        let Carrier { mut from, mut to, bridge } = carrier;
         let read = async {
             loop {
-                self.on_bytes(&input.split())?;
+                self.on_bytes(&mut input)?;
+                input.reserve(READ);
                 if from.read_buf(&mut input).await? == 0 {
                     return Ok(());
                 }
@@ -103,29 +112,22 @@ impl Link {
             loop {
                 while self.inner.borrow_mut().mux.transmit(&mut out, BATCH) {
                     to.write_all_buf(&mut out).await?;
-                    self.wake_all();
                 }
                 self.transmit.notified().await;
             }
         };
-        tokio::select! { r = read => r, w = write => w }
+        tokio::select! { r = read => r, w = write => w, () = bridge.ended() => Ok(()) }
     }
 
-    fn on_bytes(&self, bytes: &[u8]) -> std::io::Result<()> {
+    fn on_bytes(&self, input: &mut BytesMut) -> std::io::Result<()> {
         let mut inner = self.inner.borrow_mut();
         let Inner { mux, readers, .. } = &mut *inner;
-        let broken = mux.on_bytes(bytes, |id| match readers.get(&id) {
+        let broken = mux.on_bytes(input, |id| match readers.get(&id) {
             Some(news) => news.notify_waiters(),
             None => self.fresh.notify_one(),
         });
         self.transmit.notify_one(); // credits may be due
         broken.map_err(std::io::Error::other)
-    }
-
-    fn wake_all(&self) {
-        for news in self.inner.borrow().readers.values() {
-            news.notify_waiters();
-        }
     }
 }
 
@@ -162,22 +164,42 @@ impl Stream {
         self.send(Kind::Data(channel), bytes).await;
     }
 
+    /// Whether its daemon is gone and another came.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.link.inner.borrow().epoch != self.epoch
+    }
+
+    /// What an orphan had sent and its daemon had not acknowledged; once.
+    pub(crate) fn unheard(&self) -> VecDeque<Frame> {
+        self.link.inner.borrow_mut().unheard.remove(&(self.epoch, self.id)).unwrap_or_default()
+    }
+
+    /// Queues what an orphan had sent already. It fits the window, as it did before.
+    pub(crate) fn replay(&self, kind: Kind, payload: Bytes) {
+        let mut inner = self.link.inner.borrow_mut();
+        if inner.epoch == self.epoch {
+            inner.mux.send(self.id, kind, payload);
+            self.link.transmit.notify_one();
+        }
+    }
+
     pub(crate) async fn close(&self) {
         self.send(Kind::Close, Bytes::new()).await;
     }
 
-    /// Waits for room in the window, then queues. On a stream that is gone it returns at once.
-    async fn send(&self, kind: Kind, payload: Bytes) {
+    /// Waits for room in the window, then queues. On a stream that is reset it returns at once; false from an
+    /// orphan, which queues nothing.
+    pub(crate) async fn send(&self, kind: Kind, payload: Bytes) -> bool {
         loop {
             {
                 let mut inner = self.link.inner.borrow_mut();
                 if inner.epoch != self.epoch {
-                    return;
+                    return false;
                 }
                 if inner.mux.has_room(self.id, payload.len()) {
                     inner.mux.send(self.id, kind, payload);
                     self.link.transmit.notify_one();
-                    return;
+                    return true;
                 }
             }
             self.news.notified().await;
@@ -192,6 +214,8 @@ impl Drop for Stream {
             inner.mux.finish(self.id);
             inner.readers.remove(&self.id);
             self.link.transmit.notify_one();
+        } else {
+            inner.unheard.remove(&(self.epoch, self.id));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The agent: PID 1 of every paddock container, and the bridge that the daemon talks through.
 //!
 //! ```text
-//!  daemon ══ hijacked exec ══► agent bridge ── abstract socket ──► agent init (PID 1)
-//!                              (only bytes)                           │ fork, per run
+//!  daemon ══ hijacked exec ══► agent bridge ── its streams, once ──► agent init (PID 1)
+//!                              (waits)         over a socket          │ fork, per run
 //!                                                                   job: subreaper, waits, kills, reports
 //!                                                                     │ fork + exec
 //!                                                                   the image's entrypoint, code on stdin
@@ -14,13 +14,16 @@
 //! It must never: trust a file name it walks over, follow a symbolic link, leave a process of a run alive
 //! after that run's end was reported, or hold more than a bounded amount of anything.
 
+mod base;
 mod bridge;
+mod carrier;
 mod collect;
 mod container;
 mod counters;
 mod files;
 mod init;
 mod link;
+mod outlet;
 mod probe;
 mod pump;
 mod reap;

@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
-use crate::link::Stream;
+use crate::outlet::Outlet;
 use crate::spawn::{REPORT, Report};
 
 /// The job's reports, one by one.
@@ -58,7 +58,7 @@ impl Pump {
     pub(crate) fn start(
         fd: OwnedFd,
         channel: Channel,
-        stream: Rc<Stream>,
+        outlet: Rc<Outlet>,
         cap: u64,
         over: Rc<Notify>,
     ) -> Self {
@@ -91,7 +91,7 @@ impl Pump {
                 let piece: Bytes = piece.slice(..piece.len().min(room));
                 count.set(count.get() + piece.len() as u64);
                 if !piece.is_empty() {
-                    stream.data(channel, piece).await;
+                    outlet.data(channel, piece).await;
                 }
             }
         });

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! `Ended` is said only when no process of the run lives and every byte it wrote was sent. It must never wait
-//! for an end of file: a program may close its streams and live, or leave them open and die.
+//! for an end of file: a program may close its streams and live, or leave them open and die. A run goes on when its
+//! daemon goes, and is told to the next; only a daemon that is there and lets go of it ends it.
 
 use std::ffi::CString;
 use std::io::Write;
@@ -22,6 +23,7 @@ use tokio::sync::Notify;
 use crate::container::Container;
 use crate::counters::Counters;
 use crate::link::Stream;
+use crate::outlet::Outlet;
 use crate::pump::{Pump, Reports};
 use crate::spawn::{self, EXTRA_FD, Program, Report};
 use crate::{collect, tree};
@@ -39,12 +41,19 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(2);
 /// Answers a [`Request::Run`] on `stream`.
 pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
     let Some((code, stdin)) = receive(&stream, spec.stdin).await else { return };
+    if container.runs.borrow().contains_key(&spec.id) {
+        let what = format!("there is a run {} already", spec.id);
+        stream.event(&Event::Failed { what }).await;
+        stream.close().await;
+        return;
+    }
+    let outlet = Outlet::new(stream);
+    container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
     container.ran.set(true);
     let before = Counters::read();
     let begun = Instant::now();
-    let stream = Rc::new(stream);
     let mut end = match prepare(&spec, code, stdin) {
-        Ok((program, out, err)) => execute(&container, &stream, &spec, program, [out, err]).await,
+        Ok((program, out, err)) => execute(&container, &outlet, &spec, program, [out, err]).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -53,10 +62,31 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {
         end.limit = Counters::read().limit_since(before);
     }
-    stream.event(&Event::Ended(end)).await;
-    if spec.collect {
-        collect::serve(&container, &stream).await;
+    loop {
+        outlet.event(&Event::Ended(end.clone())).await;
+        let stream = outlet.stream();
+        let saved = spec.collect && collect::serve(&container, &stream).await;
+        stream.close().await;
+        if saved || !stream.is_orphaned() {
+            break;
+        }
+        // The daemon went before it had everything: the next one is told again.
+        outlet.attached(&stream).await;
     }
+    container.runs.borrow_mut().remove(&spec.id);
+}
+
+/// Answers a [`Request::Attach`] on `stream`.
+pub(crate) async fn attach(container: &Container, stream: Stream, id: &str) {
+    let outlet = container.runs.borrow().get(id).cloned();
+    let (stream, what) = match outlet {
+        None => (stream, format!("there is no run {id}")),
+        Some(outlet) => match outlet.attach(stream) {
+            Ok(()) => return,
+            Err(stream) => (stream, format!("the run {id} is followed already")),
+        },
+    };
+    stream.event(&Event::Failed { what }).await;
     stream.close().await;
 }
 
@@ -135,7 +165,7 @@ fn not_started(errno: i32) -> RunEnd {
 
 async fn execute(
     container: &Container,
-    stream: &Rc<Stream>,
+    outlet: &Rc<Outlet>,
     spec: &RunSpec,
     program: Program,
     outputs: [OwnedFd; 2],
@@ -149,7 +179,7 @@ async fn execute(
     let over = Rc::new(Notify::new());
     let [out, err] = outputs;
     let pumps = [(out, Channel::Stdout), (err, Channel::Stderr)]
-        .map(|(fd, channel)| Pump::start(fd, channel, stream.clone(), spec.output_cap, over.clone()));
+        .map(|(fd, channel)| Pump::start(fd, channel, outlet.clone(), spec.output_cap, over.clone()));
 
     let mut reports = Reports::new(reports);
     let mut run = Running { job, main: None, limit: None, give_up: None };
@@ -163,7 +193,7 @@ async fn execute(
             report = reports.next() => match report {
                 Some(Report::Started(main)) => {
                     run.main = Some(main);
-                    stream.event(&Event::Started).await;
+                    outlet.event(&Event::Started).await;
                     if run.limit.is_some() {
                         tree::kill(&[main]);
                     }
@@ -187,7 +217,7 @@ async fn execute(
             },
             () = &mut wall, if run.limit.is_none() => run.end(Limit::Wall),
             () = over.notified(), if run.limit.is_none() => run.end(Limit::Output),
-            request = stream.request(), if listening => match request {
+            request = outlet.request(), if listening => match request {
                 Ok(Request::Cancel) => run.end(Limit::Cancelled),
                 Err(Inbound::Reset) => { listening = false; run.end(Limit::Cancelled); }
                 _ => listening = false,

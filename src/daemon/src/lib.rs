@@ -56,8 +56,9 @@
 //! * **The exec is armed before the code comes.** An exec of python by the Engine takes 58 ms and each archive call
 //!   42–60 ms on two cores; a message on an open exec stream takes a fraction of a millisecond. So one exec, the
 //!   agent's bridge, is opened when the container starts and kept.
-//! * **PID 1 decides, the bridge only carries.** Code can kill every process of its user but PID 1, so the state is
-//!   there. A killed bridge is replaced and the streams go on where they were: nothing is lost or repeated.
+//! * **PID 1 decides and carries, the bridge only lends its streams.** The exec's program hands its standard input and
+//!   output to PID 1 over a socket and waits, so that no byte passes through a process of its own, and code that
+//!   stops the bridge stops nothing. Code can kill every process of its user but PID 1, so the state is there. A killed bridge is replaced and the streams go on where they were: nothing is lost or repeated.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
 //!   program's mode (0111) keeps its memory closed.

@@ -112,7 +112,8 @@ impl Frame {
         out.put_slice(&self.payload);
     }
 
-    /// Takes the next whole frame off the front of `input`, or nothing if it is not all there yet.
+    /// Takes the next whole frame off the front of `input`, or nothing if it is not all there yet. The payload is
+    /// a copy: a small one that waits must not hold the whole buffer that it came in.
     ///
     /// # Errors
     /// [`ProtocolError::Oversize`] and [`ProtocolError::UnknownKind`]; the input is then worthless.
@@ -125,11 +126,11 @@ impl Frame {
         }
         let kind = Kind::from_code(code)?;
         if input.len() < HEADER + length {
-            input.reserve(HEADER + length - input.len());
             return Ok(None);
         }
         input.advance(HEADER);
-        let payload = input.split_to(length).freeze();
+        let payload = Bytes::copy_from_slice(&input[..length]);
+        input.advance(length);
         Ok(Some(Self { stream: u32::from_le_bytes([s0, s1, s2, s3]), kind, payload }))
     }
 }

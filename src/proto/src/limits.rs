@@ -13,6 +13,12 @@ pub const MAX_STREAMS: usize = 256;
 /// Data is cut into pieces of this size: one pipe's worth, so that streams take turns often.
 pub const CHUNK: usize = 64 * 1024;
 
+/// Bytes given to the carrier at a time: what one stream can put in front of another's next frame.
+pub const BATCH: usize = 256 * 1024;
+
+/// Room for bytes taken from the carrier at a time; a link has one such buffer, and one frame's worth beside it.
+pub const READ: usize = 256 * 1024;
+
 /// The longest name of one path component, in bytes (Linux' own `NAME_MAX`).
 pub const MAX_NAME: usize = 255;
 

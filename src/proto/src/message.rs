@@ -21,7 +21,8 @@ pub struct Hello {
     pub version: u32,
     /// Set by the first hello, before any other code has run; demanded from every later one.
     pub secret: [u8; 32],
-    /// Which mux of the daemon this is. The same one resumes its streams; another one starts afresh.
+    /// Which mux of the daemon this is. The same one resumes its streams; another one starts afresh, and takes
+    /// over what still runs with [`Request::Attach`].
     pub link: u64,
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after_ms: u64,
@@ -36,9 +37,16 @@ pub struct HelloReply {
     pub version: u32,
     /// True once any run was started in this container.
     pub ran: bool,
+    /// The session that this container belongs to, see [`Request::Claim`].
+    pub claim: Option<Claim>,
+    /// Runs that no daemon has heard to their end, by [`RunSpec::id`].
+    pub runs: Vec<String>,
     /// What the agent has of the streams that it holds open.
     pub resume: ResumePoints,
 }
+
+/// What names a session to PID 1: the same for the same session, and nothing that tells which it is.
+pub type Claim = [u8; 32];
 
 /// How far each side has heard the other, stream by stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +64,14 @@ pub enum Request {
     /// `spec.stdin`); the agent answers [`Event::Started`], `Data(Stdout|Stderr)`…, [`Event::Ended`], then
     /// (if `spec.collect`) everything that [`Request::Collect`] answers.
     Run(RunSpec),
+    /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers with the output that
+    /// no daemon had acknowledged and all that follows, as on the run's own stream; or with [`Event::Failed`].
+    Attach(String),
     /// On a run's stream: end it now, its files are still collected.
     Cancel,
+    /// This container belongs to this session from now on: [`Event::Claimed`], or [`Event::Failed`] if it is
+    /// another's. Said before anything of a session reaches the container.
+    Claim(Claim),
     /// Report what changed in `/data` since the last [`Request::Commit`]: [`Event::Changed`] (for a file
     /// followed by `Data(File)`… and [`Event::FileEnd`]), [`Event::Removed`], [`Event::Skipped`], and one
     /// [`Event::Collected`]. The daemon then sends [`Request::Commit`], or closes to leave it uncommitted.
@@ -71,6 +85,12 @@ pub enum Request {
     Put(Entry),
     /// On an applying stream: this path is no more (a directory goes with all that is below it).
     Remove(RelPath),
+    /// Report what both sides agreed on last: an [`Event::Changed`] for every entry, without content, and one
+    /// [`Event::Collected`].
+    Base,
+    /// What is in `/data` now came from the daemon by another way: it is what both sides agree on. Answered as
+    /// [`Request::Base`].
+    Settle,
     /// Look at the container's own hardening: [`Event::Facts`].
     Probe,
 }
@@ -106,6 +126,8 @@ pub enum Event {
     },
     /// All changes of an apply stream are in place.
     Applied,
+    /// The container belongs to the session that claimed it.
+    Claimed,
     /// What a probe saw.
     Facts(Box<Facts>),
     /// The request could not be done at all.
@@ -118,6 +140,8 @@ pub enum Event {
 /// A program to run and its bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSpec {
+    /// Names the run: not used before in this container.
+    pub id: String,
     /// Program and arguments; the program is looked up in the environment's `PATH` if it has no `/`.
     pub argv: Vec<String>,
     /// The whole environment, as `NAME=value`.

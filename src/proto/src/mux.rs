@@ -77,7 +77,6 @@ pub struct Mux {
     streams: BTreeMap<StreamId, Stream>,
     fresh: VecDeque<StreamId>,
     resets: BTreeSet<StreamId>,
-    input: BytesMut,
     /// The stream that sent last: the next one has its turn.
     turn: StreamId,
 }
@@ -93,7 +92,6 @@ impl Mux {
             streams: BTreeMap::new(),
             fresh: VecDeque::new(),
             resets: BTreeSet::new(),
-            input: BytesMut::new(),
             turn: 0,
         }
     }
@@ -181,17 +179,25 @@ impl Mux {
         self.streams.get(&id).is_none_or(|s| s.reset || !s.inbox.is_empty())
     }
 
-    /// Takes what the carrier brought; `touched` hears of every stream that has news.
+    /// Takes whole frames off the front of what the carrier brought; the beginning of one stays. `touched` hears
+    /// of every stream that has news, once for frames in a row.
     ///
     /// # Errors
     /// Any broken rule; the link is then to be torn down.
-    pub fn on_bytes(&mut self, bytes: &[u8], mut touched: impl FnMut(StreamId)) -> Result<(), ProtocolError> {
-        self.input.extend_from_slice(bytes);
-        while let Some(frame) = Frame::decode(&mut self.input)? {
+    pub fn on_bytes(
+        &mut self,
+        input: &mut BytesMut,
+        mut touched: impl FnMut(StreamId),
+    ) -> Result<(), ProtocolError> {
+        let mut last = None;
+        while let Some(frame) = Frame::decode(input)? {
             let id = frame.stream;
             self.on_frame(frame)?;
-            touched(id);
+            if last != Some(id) {
+                last.replace(id).into_iter().for_each(&mut touched);
+            }
         }
+        last.into_iter().for_each(touched);
         Ok(())
     }
 
@@ -297,7 +303,6 @@ impl Mux {
     /// # Errors
     /// [`ProtocolError::BadCredit`] if the peer claims bytes that were never sent.
     pub fn resume(&mut self, peer: &ResumePoints) -> Result<(), ProtocolError> {
-        self.input.clear();
         let heard: BTreeMap<_, _> = peer.streams.iter().copied().collect();
         for id in heard.keys() {
             if !self.streams.contains_key(id) && (self.is_mine(*id) || *id <= self.highest) {
@@ -315,6 +320,11 @@ impl Mux {
             }
         }
         Ok(())
+    }
+
+    /// What the peer had not consumed of each stream when it went for good, in its order.
+    pub fn into_unheard(self) -> impl Iterator<Item = (StreamId, VecDeque<Frame>)> {
+        self.streams.into_iter().map(|(id, stream)| (id, stream.out))
     }
 
     /// Streams not yet forgotten.

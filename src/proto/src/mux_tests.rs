@@ -12,6 +12,9 @@ struct Pair {
     agent: Mux,
     down: BytesMut,
     up: BytesMut,
+    /// What has arrived and is not yet a frame.
+    at_agent: BytesMut,
+    at_daemon: BytesMut,
 }
 
 impl Pair {
@@ -21,6 +24,8 @@ impl Pair {
             agent: Mux::new(Role::Agent),
             down: BytesMut::new(),
             up: BytesMut::new(),
+            at_agent: BytesMut::new(),
+            at_daemon: BytesMut::new(),
         }
     }
 
@@ -28,15 +33,16 @@ impl Pair {
     fn pump(&mut self, n: usize) {
         self.daemon.transmit(&mut self.down, 4096);
         self.agent.transmit(&mut self.up, 4096);
-        let down = self.down.split_to(n.min(self.down.len()));
-        self.agent.on_bytes(&down, |_| {}).unwrap();
-        let up = self.up.split_to(n.min(self.up.len()));
-        self.daemon.on_bytes(&up, |_| {}).unwrap();
+        self.at_agent.extend_from_slice(&self.down.split_to(n.min(self.down.len())));
+        self.agent.on_bytes(&mut self.at_agent, |_| {}).unwrap();
+        self.at_daemon.extend_from_slice(&self.up.split_to(n.min(self.up.len())));
+        self.daemon.on_bytes(&mut self.at_daemon, |_| {}).unwrap();
     }
 
     fn cut(&mut self) {
-        self.down.clear();
-        self.up.clear();
+        for bytes in [&mut self.down, &mut self.up, &mut self.at_agent, &mut self.at_daemon] {
+            bytes.clear();
+        }
         let (d, a) = (self.daemon.resume_points(), self.agent.resume_points());
         self.daemon.resume(&a).unwrap();
         self.agent.resume(&d).unwrap();
@@ -136,7 +142,7 @@ proptest! {
     fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut mux = Mux::new(Role::Daemon);
         mux.open(Bytes::new()).unwrap();
-        let _ = mux.on_bytes(&bytes, |_| {});
+        let _ = mux.on_bytes(&mut BytesMut::from(&bytes[..]), |_| {});
     }
 }
 
@@ -195,7 +201,7 @@ fn a_sender_over_its_window_is_found_out() {
         let payload = vec![0; crate::limits::MAX_PAYLOAD].into();
         Frame { stream: id, kind: Kind::Data(Channel::Stdout), payload }.encode(&mut wire);
     }
-    assert_eq!(mux.on_bytes(&wire, |_| {}), Err(ProtocolError::WindowExceeded(id)));
+    assert_eq!(mux.on_bytes(&mut wire, |_| {}), Err(ProtocolError::WindowExceeded(id)));
 }
 
 #[test]
@@ -205,7 +211,7 @@ fn a_flood_on_one_stream_does_not_hold_up_another() {
     for id in [1, 3] {
         Frame { stream: id, kind: Kind::Message, payload: Bytes::new() }.encode(&mut wire);
     }
-    mux.on_bytes(&wire, |_| {}).unwrap();
+    mux.on_bytes(&mut wire, |_| {}).unwrap();
     while mux.has_room(1, 60_000) {
         mux.send(1, Kind::Data(Channel::Stdout), vec![b'y'; 60_000].into());
     }
@@ -230,12 +236,12 @@ fn what_the_peer_may_not_say() {
     for (frame, want) in cases {
         let mut wire = BytesMut::new();
         frame.encode(&mut wire);
-        assert_eq!(Mux::new(Role::Daemon).on_bytes(&wire, |_| {}), Err(want), "{frame:?}");
+        assert_eq!(Mux::new(Role::Daemon).on_bytes(&mut wire, |_| {}), Err(want), "{frame:?}");
     }
     let mut mux = Mux::new(Role::Daemon);
     let id = mux.open(Bytes::new()).unwrap();
     let mut wire = BytesMut::new();
     let payload = Bytes::copy_from_slice(&99u64.to_le_bytes());
     Frame { stream: id, kind: Kind::Credit, payload }.encode(&mut wire);
-    assert_eq!(mux.on_bytes(&wire, |_| {}), Err(ProtocolError::BadCredit(id)));
+    assert_eq!(mux.on_bytes(&mut wire, |_| {}), Err(ProtocolError::BadCredit(id)));
 }

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
+use paddock_proto::limits::{BATCH, READ};
 use paddock_proto::message::{self, Hello, HelloReply, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use super::{Carrier, DIAL_WITHIN, Dial, DialError, LinkError, REDIAL_FOR, Shared, Terms};
-
-/// Bytes given to the carrier at a time.
-const BATCH: usize = 64 * 1024;
+use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_FOR, Shared, Terms};
 
 /// Between two attempts to dial: the engine may be restarting.
 const REDIAL_PAUSE: Duration = Duration::from_millis(250);
@@ -46,15 +44,15 @@ impl Keeper {
     }
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
-    pub(super) async fn start(self, stop: CancellationToken) -> Result<bool, LinkError> {
-        let (carrier, rest, ran) = self.connect().await.map_err(|(error, _)| error)?;
+    pub(super) async fn start(self, stop: CancellationToken) -> Result<Greeting, LinkError> {
+        let (carrier, rest, greeting) = self.connect().await.map_err(|(error, _)| error)?;
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => self.shared.lose(LinkError::Closed),
                 why = self.keep(carrier, rest) => self.shared.lose(why),
             }
         });
-        Ok(ran)
+        Ok(greeting)
     }
 
     async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
@@ -80,9 +78,9 @@ impl Keeper {
         }
     }
 
-    /// A new carrier, what came with its greeting, and whether anything ever ran there; or why not, and whether
-    /// that is final.
-    async fn connect(&self) -> Result<(Carrier, BytesMut, bool), (LinkError, bool)> {
+    /// A new carrier, what came with its greeting, and what the agent said of itself; or why not, and whether that
+    /// is final.
+    async fn connect(&self) -> Result<(Carrier, BytesMut, Greeting), (LinkError, bool)> {
         let attempt = async {
             let carrier = self.dialer.dial().await.map_err(|error| {
                 let gone = matches!(error, DialError::Gone(_));
@@ -99,7 +97,7 @@ impl Keeper {
         }
     }
 
-    async fn greet(&self, (mut from, mut to): Carrier) -> Result<(Carrier, BytesMut, bool), LinkError> {
+    async fn greet(&self, (mut from, mut to): Carrier) -> Result<(Carrier, BytesMut, Greeting), LinkError> {
         let gone = |e: std::io::Error| LinkError::Unreachable(e.to_string());
         let hello = Hello {
             version: VERSION,
@@ -131,15 +129,17 @@ impl Keeper {
         }
         self.shared.lock().mux.resume(&reply.resume)?;
         self.shared.ring_all();
-        Ok(((from, to), input, reply.ran))
+        let greeting = Greeting { ran: reply.ran, claim: reply.claim, runs: reply.runs };
+        Ok(((from, to), input, greeting))
     }
 
     async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> Broken {
         let read = async {
             loop {
-                if let Err(error) = self.receive(&input.split()) {
+                if let Err(error) = self.receive(&mut input) {
                     return Broken::Agent(error);
                 }
+                input.reserve(READ);
                 match from.read_buf(&mut input).await {
                     Ok(0) | Err(_) => return Broken::Carrier,
                     Ok(_) => {}
@@ -160,10 +160,10 @@ impl Keeper {
         tokio::select! { broken = read => broken, broken = write => broken }
     }
 
-    fn receive(&self, bytes: &[u8]) -> Result<(), ProtocolError> {
+    fn receive(&self, input: &mut BytesMut) -> Result<(), ProtocolError> {
         let mut inner = self.shared.lock();
         let super::Inner { mux, bells } = &mut *inner;
-        mux.on_bytes(bytes, |id| {
+        mux.on_bytes(input, |id| {
             if let Some(bell) = bells.get(&id) {
                 bell.notify_waiters();
             }

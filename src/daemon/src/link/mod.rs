@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use paddock_proto::message;
+use paddock_proto::message::{self, Claim};
 use paddock_proto::mux::Role;
 use paddock_proto::{Mux, ProtocolError, Request, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -90,6 +90,17 @@ pub struct Terms {
     pub orphan_after: Duration,
 }
 
+/// What a container's agent said of itself when it was first reached. Claimed, like all that comes from there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Greeting {
+    /// Whether any code was ever run in there.
+    pub ran: bool,
+    /// The session that it belongs to.
+    pub claim: Option<Claim>,
+    /// Runs that no daemon has heard to their end.
+    pub runs: Vec<String>,
+}
+
 /// A handle on an armed container's agent; clones share it. The carrier is closed with the last.
 #[derive(Clone)]
 pub struct Link {
@@ -134,12 +145,11 @@ impl Shared {
 }
 
 impl Link {
-    /// Arms a container: dials, says hello, and keeps the carrier up from then on. Also answers whether
-    /// anything ever ran in there.
+    /// Arms a container: dials, says hello, and keeps the carrier up from then on. Also what it said of itself.
     ///
     /// # Errors
     /// [`LinkError::Unreachable`] and [`LinkError::Refused`], within [`DIAL_WITHIN`].
-    pub async fn open(dialer: impl Dial, terms: Terms) -> Result<(Self, bool), LinkError> {
+    pub async fn open(dialer: impl Dial, terms: Terms) -> Result<(Self, Greeting), LinkError> {
         let shared = Arc::new(Shared {
             inner: Mutex::new(Inner { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
             transmit: Notify::new(),
@@ -149,8 +159,8 @@ impl Link {
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
         let keeper = keeper::Keeper::new(shared.clone(), Box::new(dialer), terms);
-        let ran = keeper.start(stop).await?;
-        Ok((Self { shared, _keeper: guard }, ran))
+        let greeting = keeper.start(stop).await?;
+        Ok((Self { shared, _keeper: guard }, greeting))
     }
 
     /// Opens a stream with its request.

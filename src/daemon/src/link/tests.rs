@@ -41,7 +41,13 @@ async fn echo(mux: Arc<Mutex<Mux>>, mut carrier: DuplexStream, budget: usize) {
     let mut out = BytesMut::new();
     {
         let mut mux = mux.lock().unwrap();
-        let reply = HelloReply { version: VERSION, ran: false, resume: mux.resume_points() };
+        let reply = HelloReply {
+            version: VERSION,
+            ran: false,
+            claim: None,
+            runs: Vec::new(),
+            resume: mux.resume_points(),
+        };
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
         mux.resume(&hello.resume).unwrap();
     }
@@ -49,7 +55,7 @@ async fn echo(mux: Arc<Mutex<Mux>>, mut carrier: DuplexStream, budget: usize) {
     loop {
         {
             let mut mux = mux.lock().unwrap();
-            mux.on_bytes(&input.split(), |_| {}).unwrap();
+            mux.on_bytes(&mut input, |_| {}).unwrap();
             while let Some(id) = mux.accept() {
                 assert_eq!(id, 1);
             }
@@ -86,8 +92,8 @@ async fn a_stream_does_not_notice_that_its_carriers_break() {
     let dialed = Arc::new(AtomicUsize::new(0));
     let mux = Arc::new(Mutex::new(Mux::new(Role::Agent)));
     let fake = Fake { mux, dialed: dialed.clone(), bytes_per_carrier: 100_000 };
-    let (link, ran) = Link::open(fake, terms()).await.unwrap();
-    assert!(!ran);
+    let (link, greeting) = Link::open(fake, terms()).await.unwrap();
+    assert!(!greeting.ran);
     let stream = link.request(&Request::Collect).unwrap();
     let sent: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     let write = async {
@@ -128,7 +134,13 @@ impl Dial for Liar {
         Box::pin(async {
             let (ours, mut theirs) = tokio::io::duplex(4096);
             tokio::spawn(async move {
-                let reply = HelloReply { version: VERSION, ran: true, resume: Default::default() };
+                let reply = HelloReply {
+                    version: VERSION,
+                    ran: true,
+                    claim: Some([7; 32]),
+                    runs: vec!["r".to_owned()],
+                    resume: Default::default(),
+                };
                 let mut out = BytesMut::new();
                 Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
                 Frame { stream: 9, kind: Kind::Message, payload: message::encode(&Event::Applied) }
@@ -145,8 +157,8 @@ impl Dial for Liar {
 
 #[tokio::test]
 async fn an_agent_that_breaks_the_protocol_is_not_dialed_again() {
-    let (link, ran) = Link::open(Liar, terms()).await.unwrap();
-    assert!(ran);
+    let (link, greeting) = Link::open(Liar, terms()).await.unwrap();
+    assert_eq!(greeting, Greeting { ran: true, claim: Some([7; 32]), runs: vec!["r".to_owned()] });
     assert!(matches!(link.lost().await, LinkError::Protocol(ProtocolError::UnknownStream(9))));
     assert!(link.request(&Request::Collect).is_err());
 }

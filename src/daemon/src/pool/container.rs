@@ -81,7 +81,7 @@ pub(super) async fn start(
     let id = created.map_err(at("creating the container", StartFailure::Create))?.id;
     engine.container_start(&id).await.map_err(at("starting the container", StartFailure::Start))?;
     let bridge = Bridge { engine: engine.clone(), container: id.clone() };
-    let (link, _ran) = Link::open(bridge, terms.clone()).await?;
+    let (link, _) = Link::open(bridge, terms.clone()).await?;
     Ok(Armed { engine: engine.clone(), id, name: plan.name, uid, runner, link })
 }
 
@@ -107,32 +107,8 @@ pub(super) async fn destroy(
     gone(engine.volume_remove(name).await)
 }
 
-/// Removes everything that carries this owner's labels: what a daemon before left behind. How many containers
-/// and volumes that were.
-///
-/// # Errors
-/// The engine's, after everything was tried.
-pub(super) async fn remove_leftovers(
-    engine: &Engine,
-    owned: &[String; 2],
-) -> Result<(usize, usize), EngineError> {
-    let mut failed = None;
-    let containers = engine.container_list(owned).await?;
-    for container in &containers {
-        if let Err(error) = gone(engine.container_remove(&container.id).await) {
-            failed = Some(error);
-        }
-    }
-    let volumes = engine.volume_list(owned).await?;
-    for volume in &volumes {
-        if let Err(error) = gone(engine.volume_remove(&volume.name).await) {
-            failed = Some(error);
-        }
-    }
-    failed.map_or(Ok((containers.len(), volumes.len())), Err)
-}
-
-fn gone(result: Result<(), EngineError>) -> Result<(), EngineError> {
+/// That there is none is what was wanted.
+pub(super) fn gone(result: Result<(), EngineError>) -> Result<(), EngineError> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),
         other => other,

@@ -44,10 +44,8 @@
 //!   not trusted afterwards; what is leased belongs to its holder.
 //! * **A leased member is its holder's until it is released**, also when it died: the holder may still be
 //!   rescuing files out of it.
-//!
-//! Adoption after a restart will be one more event that puts a member, with the UID that its label names,
-//! into `Idle`. Nothing else has to change: UIDs in use are read off the members, never from a list of their
-//! own.
+//! * **What an earlier daemon left and is armed is a member like any other**, idle or leased, with the UID that its
+//!   label names. UIDs in use are read off the members, never from a list of their own.
 //!
 //! An event costs time in proportion to members plus waiters, both bounded by the settings.
 

@@ -3,7 +3,7 @@
 //! It must never decide anything that the core could: it keeps the objects behind the core's numbers, and runs
 //! the engine's calls in tasks of their own, whose ends come back as messages.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,10 @@ use tracing::{debug, info, warn};
 
 use super::container::{self, Armed};
 use super::core::{Action, Core, Event, MemberId, Refusal, RunnerId, Snapshot, WaiterId};
+use super::leftovers::Survivor;
 use super::runner::Runner;
 use super::spec::Blueprint;
-use super::{Lease, Runners};
+use super::{Adopted, Lease, Runners};
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::link::Terms;
 
@@ -33,6 +34,8 @@ pub(super) enum Message {
     Ended(ContainerId),
     /// The images that there are now.
     Found(Vec<Runner>),
+    /// The names of all containers that there are, are coming or are going.
+    Names(oneshot::Sender<BTreeSet<VolumeName>>),
     /// How things stand.
     Snapshot(oneshot::Sender<Snapshot>),
 }
@@ -95,14 +98,11 @@ impl Driver {
                 }
             }
             Message::Started { member, armed } => {
+                if self.members.contains_key(&member) {
+                    self.watch(member, &armed);
+                }
                 if let Some(held) = self.members.get_mut(&member) {
-                    let lost = armed.link.lost();
                     held.armed = Some(Arc::from(armed));
-                    let sender = self.sender.clone();
-                    tokio::spawn(async move {
-                        lost.await;
-                        let _ = sender.send(Message::Event(Event::Died { member }));
-                    });
                     self.tell(Event::Started { member });
                 }
             }
@@ -117,13 +117,39 @@ impl Driver {
                     self.tell(Event::Died { member });
                 }
             }
-            Message::Found(found) => self.found(found),
+            Message::Found(found) => drop(self.found(found, Vec::new())),
+            Message::Names(reply) => {
+                drop(reply.send(self.members.values().map(|held| held.name.clone()).collect()));
+            }
             Message::Snapshot(reply) => drop(reply.send(self.core.snapshot())),
         }
     }
 
-    /// Compares the images that there are with the runners that there were.
-    fn found(&mut self, found: Vec<Runner>) {
+    /// Tells the core when this member's link is lost.
+    fn watch(&self, member: MemberId, armed: &Armed) {
+        let (lost, sender) = (armed.link.lost(), self.sender.clone());
+        tokio::spawn(async move {
+            lost.await;
+            let _ = sender.send(Message::Event(Event::Died { member }));
+        });
+    }
+
+    /// Makes a container of an earlier daemon a member; a lease of it, if it is someone's.
+    fn adopt(&mut self, member: MemberId, runner: RunnerId, survivor: Survivor) -> Option<Adopted> {
+        let Survivor { armed, greeting } = survivor;
+        let armed = Arc::new(armed);
+        self.watch(member, &armed);
+        self.members.insert(member, Held { name: armed.name.clone(), armed: Some(armed.clone()) });
+        let leased = greeting.claim.is_some();
+        self.tell(Event::Adopted { member, runner, uid: armed.uid, leased });
+        let claim = greeting.claim?;
+        let lease = Lease::new(armed, member, Duration::ZERO, self.sender.clone());
+        Some(Adopted { lease, claim, runs: greeting.runs })
+    }
+
+    /// Compares the images that there are with the runners that there were. Containers of an earlier daemon become
+    /// members before anything is started in their place.
+    pub(super) fn found(&mut self, found: Vec<Runner>, survivors: Vec<Survivor>) -> Vec<Adopted> {
         let before = self.runners.borrow().clone();
         let mut after = Runners::new();
         for runner in found {
@@ -147,10 +173,17 @@ impl Driver {
             self.tell(Event::RunnerRemoved { runner: *id });
             self.by_id.remove(id);
         }
+        let mut adopted = Vec::new();
+        for (number, survivor) in (1..).zip(survivors) {
+            if let Some((runner, _)) = after.get(&survivor.armed.runner.language) {
+                adopted.extend(self.adopt(MemberId(number), *runner, survivor));
+            }
+        }
         for (id, runner) in after.values() {
             self.by_id.insert(*id, runner.clone());
             self.tell(Event::RunnerAdded { runner: *id });
         }
+        adopted
     }
 
     fn tell(&mut self, event: Event) {

@@ -7,6 +7,7 @@
 //!                    ▼ │                                spec    what every container is
 //!                 container ── engine, link             agent   the volume with the agent
 //!                                                       proof   that it is confined
+//!                                                       leftovers  what an earlier daemon left
 //!  Lease (RAII) ── drop ──► released ──► destroyed
 //! ```
 //!
@@ -17,6 +18,7 @@ mod agent;
 mod container;
 pub mod core;
 mod driver;
+mod leftovers;
 mod proof;
 mod runner;
 mod seccomp;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use paddock_proto::message::Claim;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
 
 pub use self::agent::AgentError;
@@ -89,19 +92,20 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Removes what an earlier daemon of this owner left, looks for runners, proves the confinement, and begins
-    /// to keep containers warm. Without any runner image it starts all the same and waits for one.
+    /// Looks for runners, proves the confinement, takes over what an earlier daemon of this owner left (what belongs
+    /// to sessions is in the second value) or removes it, and begins to keep containers warm. Without any runner
+    /// image it starts all the same and waits for one.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub async fn start(engine: Engine, config: PoolConfig) -> Result<Self, PoolError> {
+    pub async fn start(engine: Engine, config: PoolConfig) -> Result<(Self, Vec<Adopted>), PoolError> {
         let (sender, messages) = mpsc::unbounded_channel();
-        let (runners, mut runners_now) = latest::channel(Arc::new(Runners::new()));
+        let (runners, runners_now) = latest::channel(Arc::new(Runners::new()));
         let mut watch = watch::Watch::new(engine.clone(), &config, sender.clone());
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
-        let blueprint = watch.first_look().await?;
-        let driver = Driver {
+        let (blueprint, found, survivors) = watch.first_look().await?;
+        let mut driver = Driver {
             engine,
             blueprint,
             terms: config.terms,
@@ -116,6 +120,7 @@ impl Pool {
             next_runner: 0,
             closing: false,
         };
+        let adopted = driver.found(found, survivors);
         let (finished, done) = latest::channel(false);
         let watching = tokio::spawn(watch.run());
         tokio::spawn(async move {
@@ -123,9 +128,8 @@ impl Pool {
             watching.abort();
             finished.send_replace(true);
         });
-        // The driver has heard of what the first look found: nobody is told that there is no runner at all.
-        let _ = runners_now.changed().await;
-        Ok(Self { sender, runners: runners_now, next_waiter: Arc::default(), done, fatal, engine_up })
+        let pool = Self { sender, runners: runners_now, next_waiter: Arc::default(), done, fatal, engine_up };
+        Ok((pool, adopted))
     }
 
     /// Waits for an armed container that runs `language`. Dropping the future gives the place in the queue up.
@@ -191,6 +195,16 @@ impl Drop for Place<'_> {
             let _ = self.sender.send(Message::Event(Event::Abandon { waiter: self.waiter }));
         }
     }
+}
+
+/// A container of an earlier daemon that belongs to a session.
+pub struct Adopted {
+    /// Its lease.
+    pub lease: Lease,
+    /// The session, as PID 1 was told.
+    pub claim: Claim,
+    /// Runs that no daemon has heard to their end.
+    pub runs: Vec<String>,
 }
 
 /// An armed container for one session. Dropping it destroys the container.

@@ -123,6 +123,26 @@ pub struct Plan {
     pub container: ContainerSpec,
 }
 
+/// What the labels of a container of ours say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Its name, and its volume's.
+    pub(super) name: VolumeName,
+    /// What its processes run as.
+    pub(super) uid: Uid,
+    /// The hash of all that it was made from, see [`Blueprint::hash`].
+    pub(super) spec: String,
+}
+
+impl Mark {
+    /// `None` for what no pool made: the agent's writer, or something by another hand.
+    pub(super) fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
+        let name = labels.get(NAME)?.parse().ok()?;
+        let uid = Uid(labels.get(UID)?.parse().ok()?);
+        Some(Self { name, uid, spec: labels.get(SPEC)?.clone() })
+    }
+}
+
 impl Blueprint {
     /// Labels that select everything of this owner.
     pub(super) fn owned(&self) -> [String; 2] {

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use paddock_proto::message::{Entry, EntryKind, SkipReason};
 use paddock_proto::{Channel, Event, Request};
 
-use super::{Known, SessionBounds, SessionError};
+use super::leases::Known;
+use super::{SessionBounds, SessionError};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::store::{Batch, Held, Space, StoreError, blocking};
 
@@ -21,7 +22,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// One read of the store.
 const PIECE: usize = 256 * 1024;
 
-const OVER_QUOTA: &str = "the session's quota is used up";
+pub(super) const OVER_QUOTA: &str = "the session's quota is used up";
 
 /// The next word of the agent, within [`SILENCE`].
 pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {

@@ -6,34 +6,44 @@
 //!     └─ drops leases of who is idle ◄──────────────────────────────────────┘ what each container has
 //!
 //!  run: turn → container → bring in what it lacks → code → collect what changed → store → answer
+//!
+//!  journal   whose each container is, for the daemon that comes after a kill;  recover: that daemon's first work
 //! ```
 //!
 //! The store is the truth and a container a cache (`known` says of what): a lease can be dropped between any two
 //! calls and nothing is lost. It must never run two things of one session at a time, nor let a container of one
 //! session see another.
 
+mod bulk;
 mod carry;
+mod close;
 mod id;
+mod journal;
+mod leases;
 mod output;
+mod recover;
 mod run;
+mod salvage;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use paddock_proto::RelPath;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 use tracing::info;
 
 pub use id::{IdError, SessionId};
 pub use output::Output;
+pub use recover::Recovered;
 pub use run::{RunEnd, RunReport, RunRequest};
 
+use self::journal::Journal;
+use self::leases::Work;
 use crate::config::WhenFull;
 use crate::link::LinkError;
+use crate::pool::Pool;
 use crate::pool::core::Refusal;
-use crate::pool::{Lease, Pool};
 use crate::store::{Space, Store, StoreError};
 
 /// The bounds of sessions.
@@ -57,6 +67,10 @@ pub struct SessionBounds {
     pub data: u64,
     /// Entries of `/data`.
     pub data_inodes: u64,
+    /// Stored files of a session unused for this long are deleted; `None`: never.
+    pub retention: Option<Duration>,
+    /// The longest wall time that a run can have.
+    pub longest: Duration,
 }
 
 /// Why a call on a session could not be done.
@@ -65,6 +79,9 @@ pub enum SessionError {
     /// As many calls of this session wait as may wait.
     #[error("{0} calls of this session are waiting already; wait for some to end")]
     QueueFull(usize),
+    /// Another call has the turn, and this one does not wait.
+    #[error("A run is already in progress for this session. Wait for it to complete.")]
+    Busy,
     /// As many sessions as allowed have a container, and none can be taken away.
     #[error("{0} sessions have a live container, which is the maximum; close one or try again later")]
     MaxSessions(usize),
@@ -89,6 +106,7 @@ pub enum SessionError {
 pub struct Sessions {
     store: Arc<Store>,
     pool: Pool,
+    journal: Journal,
     bounds: SessionBounds,
     all: Mutex<HashMap<(String, SessionId), Arc<Session>>>,
     /// One permit for each session that has a container.
@@ -106,38 +124,9 @@ pub struct Session {
     turn: Arc<tokio::sync::Mutex<Work>>,
     waiting: AtomicUsize,
     used: Mutex<Instant>,
-}
-
-/// What only the holder of the turn touches.
-#[derive(Default)]
-struct Work {
-    leases: BTreeMap<String, Leased>,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-/// A container, and what it has.
-struct Leased {
-    lease: Lease,
-    known: Known,
-}
-
-/// What a container has of the session's files.
-#[derive(Default)]
-struct Known {
-    /// The generation of each path.
-    paths: BTreeMap<RelPath, u64>,
-    /// The store's generation when the two were last equal: while it stands, there is nothing to compare.
-    generation: u64,
-}
-
-impl Work {
-    /// Gives a container up; a session without any counts as live no more.
-    fn drop_lease(&mut self, language: &str) {
-        self.leases.remove(language);
-        if self.leases.is_empty() {
-            self.permit = None;
-        }
-    }
+    closing: close::Closing,
+    /// What the next call is to be told.
+    news: Mutex<Vec<Recovered>>,
 }
 
 /// The turn of one call.
@@ -148,9 +137,13 @@ pub struct Turn {
 
 impl Sessions {
     /// No sessions yet; what the store has of them is loaded when they are asked for.
-    pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Result<Arc<Self>, StoreError> {
         let live = Arc::new(Semaphore::new(bounds.max));
-        Arc::new(Self { store, pool, bounds, all: Mutex::default(), live })
+        let journal = Journal::new(store.folder("leases")?);
+        Ok(Arc::new(Self { store, pool, journal, bounds, all: Mutex::default(), live }))
     }
 
     /// The session of this owner and id, new or not.
@@ -159,21 +152,31 @@ impl Sessions {
     /// The store's.
     pub async fn get(&self, owner: &str, id: &SessionId) -> Result<Arc<Session>, StoreError> {
         let key = (owner.to_owned(), id.clone());
-        if let Some(session) = self.all().get(&key) {
-            return Ok(session.clone());
-        }
-        let space = self.store.space(owner, id.as_str()).await?;
-        let new = || {
-            Arc::new(Session {
+        loop {
+            if let Some(session) = self.all().get(&key) {
+                return Ok(session.clone());
+            }
+            let space = self.store.space(owner, id.as_str()).await?;
+            let mut all = self.all();
+            if let Some(session) = all.get(&key) {
+                return Ok(session.clone());
+            }
+            // Whoever deletes a session marks its space before it gives up its place here.
+            if space.is_gone() {
+                continue;
+            }
+            let session = Arc::new(Session {
                 owner: owner.to_owned(),
                 id: id.clone(),
                 space,
                 turn: Arc::default(),
                 waiting: AtomicUsize::new(0),
                 used: Mutex::new(Instant::now()),
-            })
-        };
-        Ok(self.all().entry(key).or_insert_with(new).clone())
+                closing: close::Closing::default(),
+                news: Mutex::default(),
+            });
+            return Ok(all.entry(key).or_insert(session).clone());
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<(String, SessionId), Arc<Session>>> {
@@ -183,18 +186,6 @@ impl Sessions {
     /// The bounds.
     pub fn bounds(&self) -> &SessionBounds {
         &self.bounds
-    }
-
-    /// Waits for the turn of a call on `session`.
-    ///
-    /// # Errors
-    /// [`SessionError::QueueFull`].
-    pub async fn turn(&self, session: &Arc<Session>) -> Result<Turn, SessionError> {
-        let waiting = Waiting::enter(session, self.bounds.queue)?;
-        let work = session.turn.clone().lock_owned().await;
-        drop(waiting);
-        session.touch();
-        Ok(Turn { work, session: session.clone() })
     }
 
     /// Makes sure that a session may have a container.
@@ -224,6 +215,7 @@ impl Sessions {
     /// Removes the containers of sessions idle for longer than the TTL, and forgets sessions that have none.
     /// Runs until dropped.
     pub async fn sweep(self: Arc<Self>) {
+        let clock = close::Clock::new();
         let mut ticks = tokio::time::interval(self.bounds.sweep.min(self.bounds.ttl));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -235,10 +227,13 @@ impl Sessions {
                 }
             }
             self.all().retain(|_, session| {
-                let busy = Arc::strong_count(session) > 1 || session.waiting.load(Ordering::Relaxed) > 0;
+                let unheard = session.has_news() && session.last_used().elapsed() < self.bounds.ttl;
+                let busy =
+                    unheard || Arc::strong_count(session) > 1 || session.waiting.load(Ordering::Relaxed) > 0;
                 let bare = session.turn.try_lock().is_ok_and(|work| work.leases.is_empty());
                 busy || !bare
             });
+            self.expire(&clock).await;
         }
     }
 

@@ -53,6 +53,11 @@ impl Capture {
         }
     }
 
+    /// All of it is to be in a log, however short it is.
+    pub(super) fn keep_whole(&mut self) {
+        self.begin_log();
+    }
+
     pub(super) fn take(&mut self, channel: Channel, bytes: Bytes) {
         let stream = &mut self.streams[usize::from(channel == Channel::Stderr)];
         let room = self.shown - stream.head.len().min(self.shown);

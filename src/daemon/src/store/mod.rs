@@ -179,6 +179,16 @@ impl Store {
         Ok(secret)
     }
 
+    /// A folder of this name beside the sessions', made if it is missing, for what is not a session's file.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn folder(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let path = self.shared.root.join(name);
+        make_dir(&path).map_err(StoreError::io(format!("cannot make {}", path.display())))?;
+        Ok(path)
+    }
+
     /// The space of one session, loaded if it was there before, else empty.
     ///
     /// # Errors

@@ -40,7 +40,9 @@ pub(super) fn recover(root: &Path, tmp: &Path, on: &File) -> Result<(Journal, Un
     }
     if unsettled.is_empty() {
         // Nothing may go before all that it said is durable.
-        rustix::fs::syncfs(on).map_err(|e| StoreError::io(what())(e.into()))?;
+        if kept.iter().any(|file| file.bytes() > 0) {
+            rustix::fs::syncfs(on).map_err(|e| StoreError::io(what())(e.into()))?;
+        }
         for file in kept.drain(..) {
             file.unlink().map_err(StoreError::io(what()))?;
         }

@@ -155,7 +155,7 @@ impl Space {
     }
 
     /// Whether it was forgotten.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
@@ -273,8 +273,13 @@ impl Space {
             }
         }
         let path = dir.join(format!("{run_id}.log"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        Ok(LogFile { file: file.map_err(StoreError::io(what()))?, space: self.clone() })
+        let again = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        // A run that is heard again after a restart begins its log again.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = file.map_err(StoreError::io(what()))?;
+        self.shared.usage.changed(again, 0);
+        *logs = logs.saturating_sub(again);
+        Ok(LogFile { file, space: self.clone() })
     }
 }
 

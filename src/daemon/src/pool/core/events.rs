@@ -14,6 +14,10 @@ impl Core {
                 self.runners.entry(runner).or_default();
             }
             Event::RunnerRemoved { runner } => self.runner_removed(runner, actions),
+            Event::Adopted { member, runner, uid, leased } => {
+                let state = if leased { State::Leased } else { State::Idle { armed: now } };
+                self.adopted(member, Member { runner, uid, state }, actions);
+            }
             Event::Request { waiter, runner } => self.request(waiter, runner, now, actions),
             Event::Abandon { waiter } => {
                 for runner in self.runners.values_mut() {
@@ -54,6 +58,21 @@ impl Core {
                     .map(|w| Action::Refuse { waiter: w.id, refusal: Refusal::UnknownRunner }),
             );
             self.give_up(actions, |member| member.runner == id);
+        }
+    }
+
+    fn adopted(&mut self, id: MemberId, member: Member, actions: &mut Vec<Action>) {
+        if id <= self.last_member {
+            return;
+        }
+        self.last_member = id;
+        let unfit = self.members.len() >= self.settings.max_members as usize
+            || self.members.values().any(|other| other.uid == member.uid)
+            || !self.settings.uid_range.contains(&member.uid.0);
+        let unwanted = matches!(member.state, State::Idle { .. }) && !self.may_start();
+        self.members.insert(id, member);
+        if unfit || unwanted {
+            self.destroy(id, actions);
         }
     }
 

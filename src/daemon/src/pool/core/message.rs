@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunnerId(pub u32);
 
-/// One attempt at a container. Given by the core, never twice in the life of the process.
+/// One attempt at a container. Given by the core (for adopted ones by the driver), never twice in the life of the
+/// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -25,7 +26,7 @@ pub struct Uid(pub u32);
 ///
 /// The driver owes one answer to every [`Action::Start`] (`Started` or `StartFailed`) and to every
 /// [`Action::Destroy`] (`Destroyed` or `DestroyFailed`), and every [`Action::Grant`] is followed by one
-/// `Released`.
+/// `Released`. A container that an earlier daemon left is told as `Adopted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A runner exists from now on and is kept warm. Said again: nothing changes.
@@ -37,6 +38,19 @@ pub enum Event {
     RunnerRemoved {
         /// The runner.
         runner: RunnerId,
+    },
+    /// A container of an earlier daemon is there, armed: it becomes a member. Told before [`Event::RunnerAdded`] of
+    /// its runner, or others would be started in its place. One that there is no slot for, or whose UID another
+    /// has, is destroyed.
+    Adopted {
+        /// Its number, given by the driver: above every one before.
+        member: MemberId,
+        /// Its kind.
+        runner: RunnerId,
+        /// Its UID and GID.
+        uid: Uid,
+        /// Whether it belongs to someone: it is then followed by one `Released`, like a grant.
+        leased: bool,
     },
     /// Someone wants a container. Answered by exactly one `Grant` or `Refuse`, unless abandoned before.
     Request {

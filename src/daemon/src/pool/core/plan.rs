@@ -65,7 +65,7 @@ impl Core {
             .map(|(id, ..)| id)
     }
 
-    fn may_start(&self) -> bool {
+    pub(super) fn may_start(&self) -> bool {
         self.engine_up && !self.shutting_down
     }
 

@@ -83,7 +83,7 @@ impl Sealed {
         self.unapplied.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::store) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 

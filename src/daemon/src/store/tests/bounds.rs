@@ -147,6 +147,11 @@ async fn logs_count_and_stop_at_the_bound() {
         space.log(&format!("run_{n:02}")).unwrap();
     }
     save(&space, &[("a", b"1")]).await;
+    // One that is begun again counts once.
+    for _ in 0..2 {
+        space.log("run_33").unwrap().append(&[b'x'; 1000]).unwrap();
+    }
+    assert_eq!(store.shared.usage.used(), (4096 + 1000, 0));
     assert!(store.forget("default", "1").await.unwrap());
     assert!(matches!(log.append(b"y"), Err(StoreError::Gone)));
     assert_eq!(store.shared.usage.used(), (0, 0));

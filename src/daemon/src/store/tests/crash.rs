@@ -17,7 +17,7 @@ struct Life {
 
 /// Lives `seed`: changes of three sessions, the journal sealed now and then and never freed.
 async fn live(seed: u64, changes: u64) -> Life {
-    let root = TempDir::new().unwrap();
+    let root = TempDir::new_in(MEMORY).unwrap();
     let store = Arc::new(Store::open(&root.path().join("live"), OPTIONS).unwrap());
     *store.shared.stuck.lock().unwrap() = true; // no checkpoint takes the journal away
     let mut numbers = Numbers(seed);

@@ -54,7 +54,7 @@ impl Drop for Killed {
 #[tokio::test]
 async fn what_a_killed_process_said_is_saved_is_there() {
     let kills: u64 = std::env::var(KILLS).map_or(30, |kills| kills.parse().expect("a number"));
-    let root = TempDir::new().unwrap();
+    let root = TempDir::new_in(MEMORY).unwrap();
     let mut next = [0u64; WORKERS];
     let mut worlds = [(); WORKERS].map(|()| Tree::new());
     let mut numbers = Numbers(0x6b69_6c6c);

@@ -295,3 +295,29 @@ fn settings_that_cannot_hold_say_what_would() {
         assert_eq!(format!("{} {error}", error.field()), expected);
     }
 }
+
+#[test]
+fn what_an_earlier_daemon_left_is_handed_out_before_anything_is_started() {
+    let mut pool = Stand::new(usual());
+    let uid = *usual().uid_range.start();
+    let (idle, _) = pool.adopt(0, uid, false);
+    let (leased, _) = pool.adopt(0, uid + 1, true);
+    // One idle is there, so one start does; and neither UID is given again.
+    let begun = pool.add(0);
+    assert_eq!(starts(&begun).len(), 1);
+    let (waiter, actions) = pool.request(0);
+    assert_eq!(grants(&actions), [(waiter, idle)]);
+    assert_eq!(destroys(&pool.released(leased)), [leased]);
+}
+
+#[test]
+fn what_cannot_be_a_member_is_destroyed() {
+    let mut pool = Stand::new(RawPoolSettings { max_members: 2, uid_range: 5000..=5009, ..usual() });
+    assert_eq!(pool.adopt(0, 5000, true).1, []);
+    let (twin, actions) = pool.adopt(0, 5000, true);
+    assert_eq!(destroys(&actions), [twin]);
+    let (third, actions) = pool.adopt(0, 5001, false);
+    assert_eq!(destroys(&actions), [third], "every slot is taken");
+    let (stranger, actions) = pool.adopt(0, 4999, false);
+    assert_eq!(destroys(&actions), [stranger], "its UID is not of the range");
+}

@@ -118,6 +118,11 @@ impl Oracle {
         self.judge_snapshot(snapshot);
     }
 
+    /// Slots. Adopted ones beyond the last are there until they are gone.
+    fn free(&self) -> usize {
+        (self.settings.max_members as usize).saturating_sub(self.members.len())
+    }
+
     fn judge_start(&mut self, member: MemberId, runner: RunnerId, uid: u32, now: Instant) {
         assert!(self.seen.insert(member), "{member:?} is started a second time");
         assert!(self.up && !self.closing, "nothing is started while the engine is down or the pool closes");
@@ -152,8 +157,8 @@ impl Oracle {
         }
         assert!(self.up, "nothing is asked of an engine that is down");
         let leaving = self.being_destroyed().len();
-        let free = self.settings.max_members as usize - self.members.len();
-        let idle_of_all: Vec<usize> = self.known_runners().into_iter().map(|r| self.idle_of(r)).collect();
+        let free = self.free();
+        let idle_of_all: Vec<usize> = self.members.values().map(|m| self.idle_of(m.runner)).collect();
         let held = self.members.get(&member).expect("what is destroyed may still be there");
         match held.phase {
             Phase::Ending { asked: false, failures, .. } => {
@@ -255,7 +260,7 @@ impl Oracle {
             return;
         }
         let may_start = (self.settings.max_starting as usize).saturating_sub(self.starting().len());
-        let free = self.settings.max_members as usize - self.members.len();
+        let free = self.free();
         for &runner in self.runners.keys() {
             let held_back =
                 self.is_short(runner) && !self.is_paused(runner, now) && may_start > 0 && free > 0;

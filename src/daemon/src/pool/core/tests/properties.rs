@@ -16,6 +16,8 @@ const RUNNERS: u32 = 4;
 #[derive(Debug, Clone)]
 enum Step {
     Add(u32),
+    /// With a UID so far from the first of the range.
+    Adopt(u32, u32, bool),
     Remove(u32),
     Request(u32),
     Abandon(Index),
@@ -68,6 +70,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..40_u64).prop_map(Step::StrayAbandon),
         1 => (index(), runner.clone()).prop_map(|(i, r)| Step::AskTwice(i, r)),
         2 => runner.clone().prop_map(Step::Add),
+        2 => (runner.clone(), 0..14_u32, any::<bool>()).prop_map(|(r, uid, leased)| Step::Adopt(r, uid, leased)),
         1 => runner.prop_map(Step::Remove),
         1 => Just(Step::EngineDown),
         2 => Just(Step::EngineUp),
@@ -114,6 +117,10 @@ fn perform(stand: &mut Stand, step: Step) {
     let pick = |from: Vec<MemberId>, i: Index| (!from.is_empty()).then(|| *i.get(&from));
     let event = match step {
         Step::Add(runner) => Some(Event::RunnerAdded { runner: RunnerId(runner) }),
+        Step::Adopt(runner, uid, leased) => {
+            stand.adopt(runner, 20_000 + uid, leased);
+            None
+        }
         Step::Remove(runner) => Some(Event::RunnerRemoved { runner: RunnerId(runner) }),
         Step::Request(runner) => {
             stand.request(runner);

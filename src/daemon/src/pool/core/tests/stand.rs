@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::{
     Action, Core, Event, MemberId, PoolSettings, RawPoolSettings, RunnerId, RunnerSnapshot, StartFailure,
-    WaiterId,
+    Uid, WaiterId,
 };
 use super::oracle::Oracle;
 
@@ -34,6 +34,12 @@ impl Stand {
 
     pub(super) fn add(&mut self, runner: u32) -> Vec<Action> {
         self.send(Event::RunnerAdded { runner: RunnerId(runner) })
+    }
+
+    /// A container of an earlier daemon.
+    pub(super) fn adopt(&mut self, runner: u32, uid: u32, leased: bool) -> (MemberId, Vec<Action>) {
+        let (member, runner, uid) = (self.oracle.next_member(), RunnerId(runner), Uid(uid));
+        (member, self.send(Event::Adopted { member, runner, uid, leased }))
     }
 
     /// A request by a new waiter, who is given back.

@@ -7,7 +7,7 @@ use super::{CONDEMNED, Held, Oracle, Phase, Record, Waiting};
 
 impl Oracle {
     pub(super) fn time_has_passed(&mut self, now: Instant) {
-        let full = self.members.len() == self.settings.max_members as usize;
+        let full = self.members.len() >= self.settings.max_members as usize;
         self.late.clear();
         for w in &self.waiters {
             if now >= w.asked + self.settings.wait {
@@ -48,6 +48,20 @@ impl Oracle {
                     self.write_off(|m| m.runner == runner);
                 }
             }
+            Event::Adopted { member, runner, uid, leased } => {
+                if self.seen.last().is_some_and(|last| *last >= member) {
+                    return;
+                }
+                let taken = self.members.values().any(|m| m.uid == uid.0);
+                let fits = !taken && self.free() > 0 && self.settings.uid_range.contains(&uid.0);
+                let phase = match leased {
+                    true if fits => Phase::Leased,
+                    false if fits && self.up && !self.closing => Phase::Idle { armed: now },
+                    true | false => CONDEMNED,
+                };
+                self.seen.insert(member);
+                self.members.insert(member, Held { runner, uid: uid.0, phase });
+            }
             Event::Request { waiter, runner } => {
                 if !self.waiters.iter().any(|w| w.id == waiter) {
                     self.waiters.push(Waiting { id: waiter, runner, asked: now });
@@ -86,9 +100,10 @@ impl Oracle {
                     Phase::Starting { died, .. } => *died = true,
                     Phase::Idle { armed } => {
                         if now < *armed + self.settings.backoff.max {
-                            let record =
-                                self.runners.get_mut(&held.runner).expect("an idle member has its runner");
-                            record.crashed_until = Some(now + self.settings.backoff.first);
+                            // An adopted one can be there before its runner.
+                            if let Some(record) = self.runners.get_mut(&held.runner) {
+                                record.crashed_until = Some(now + self.settings.backoff.first);
+                            }
                         }
                         held.phase = CONDEMNED;
                     }

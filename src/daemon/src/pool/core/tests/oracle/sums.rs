@@ -22,6 +22,11 @@ impl Oracle {
         self.members_where(|_| true)
     }
 
+    /// A number above every one before.
+    pub(in super::super) fn next_member(&self) -> MemberId {
+        MemberId(self.seen.last().map_or(1, |last| last.0 + 1))
+    }
+
     pub(in super::super) fn waiting(&self) -> Vec<WaiterId> {
         self.waiters.iter().map(|w| w.id).collect()
     }

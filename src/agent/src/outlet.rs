@@ -1,0 +1,86 @@
+//! Where a run's words go: the stream of whichever daemon there is. A run outlives its daemon; what the daemon before
+//! had not acknowledged is said again to the next.
+//!
+//! While there is none, whoever speaks waits: a program that writes more than its pipe holds stands still until a
+//! daemon comes. It must never drop a byte, nor keep more than one stream's window.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use paddock_proto::message::{self, Request};
+use paddock_proto::{Channel, Event, Inbound, Kind};
+use tokio::sync::Notify;
+
+use crate::link::Stream;
+
+/// One run's way out.
+pub(crate) struct Outlet {
+    stream: RefCell<Rc<Stream>>,
+    attached: Notify,
+}
+
+impl Outlet {
+    /// To the daemon that asked for the run.
+    pub(crate) fn new(stream: Stream) -> Rc<Self> {
+        Rc::new(Self { stream: RefCell::new(Rc::new(stream)), attached: Notify::new() })
+    }
+
+    /// The stream of now; it may be orphaned.
+    pub(crate) fn stream(&self) -> Rc<Stream> {
+        self.stream.borrow().clone()
+    }
+
+    /// Another daemon takes over. The stream comes back if there is one already.
+    pub(crate) fn attach(&self, stream: Stream) -> Result<(), Stream> {
+        let old = self.stream();
+        if !old.is_orphaned() {
+            return Err(stream);
+        }
+        for frame in old.unheard() {
+            if matches!(frame.kind, Kind::Data(_)) {
+                stream.replay(frame.kind, frame.payload);
+            }
+        }
+        self.stream.replace(Rc::new(stream));
+        self.attached.notify_waiters();
+        Ok(())
+    }
+
+    /// Waits until another daemon has taken over from the one that `orphan` was of.
+    pub(crate) async fn attached(&self, orphan: &Rc<Stream>) {
+        // Single-threaded: nothing runs between the look and the wait.
+        while Rc::ptr_eq(&self.stream(), orphan) {
+            self.attached.notified().await;
+        }
+    }
+
+    pub(crate) async fn data(&self, channel: Channel, bytes: Bytes) {
+        self.send(Kind::Data(channel), bytes).await;
+    }
+
+    pub(crate) async fn event(&self, event: &Event) {
+        self.send(Kind::Message, message::encode(event)).await;
+    }
+
+    async fn send(&self, kind: Kind, payload: Bytes) {
+        loop {
+            let stream = self.stream();
+            if stream.send(kind, payload.clone()).await {
+                return;
+            }
+            self.attached(&stream).await;
+        }
+    }
+
+    /// The next request on the run's stream, whichever daemon's it is; or what came instead.
+    pub(crate) async fn request(&self) -> Result<Request, Inbound> {
+        loop {
+            let stream = self.stream();
+            match stream.request().await {
+                Err(_) if stream.is_orphaned() => self.attached(&stream).await,
+                other => return other,
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What an engine holds of this owner: at the start taken over where it is still what would be made now, removed
+//! otherwise; later, whatever nobody here knows of.
+//!
+//! It must never touch what does not carry the owner's label, nor keep a container of which it is not known what
+//! ran in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::container::{Armed, destroy, gone};
+use super::core::Uid;
+use super::runner::Runner;
+use super::spec::{Blueprint, Mark};
+use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
+use crate::link::{Bridge, Greeting, Link, Terms};
+
+/// A container of an earlier daemon that is armed again.
+pub(super) struct Survivor {
+    pub(super) armed: Armed,
+    /// What its agent says happened in it.
+    pub(super) greeting: Greeting,
+}
+
+/// What an engine holds of one owner.
+pub(super) struct Leftovers {
+    engine: Engine,
+    /// Of every container: its id, whether it runs, and what its labels say.
+    containers: Vec<(ContainerId, bool, Option<Mark>)>,
+    volumes: Vec<VolumeName>,
+}
+
+impl Leftovers {
+    /// Looks.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(super) async fn find(engine: &Engine, owned: &[String; 2]) -> Result<Self, EngineError> {
+        let containers = engine.container_list(owned).await?.into_iter();
+        let containers =
+            containers.map(|c| (c.id, c.state == ContainerStatus::Running, Mark::of(&c.labels))).collect();
+        let volumes = engine.volume_list(owned).await?.into_iter().map(|volume| volume.name).collect();
+        Ok(Self { engine: engine.clone(), containers, volumes })
+    }
+
+    /// UIDs that its containers have.
+    pub(super) fn uids(&self) -> BTreeSet<Uid> {
+        self.containers.iter().filter_map(|(.., mark)| Some(mark.as_ref()?.uid)).collect()
+    }
+
+    /// Arms those again that run and are what `runners` would be now, and removes all others. One that does not
+    /// answer, or in which code ran for a session that it does not know, is removed as well.
+    pub(super) async fn take_over(
+        self,
+        blueprint: &Blueprint,
+        runners: &[Runner],
+        terms: &Terms,
+    ) -> Vec<Survivor> {
+        let specs: BTreeMap<String, Arc<Runner>> =
+            runners.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
+        let mut arming = JoinSet::new();
+        let mut kept = BTreeSet::new();
+        for (id, running, mark) in self.containers {
+            let mark = mark.filter(|_| running);
+            let runner = mark.as_ref().and_then(|mark| specs.get(&mark.spec)).cloned();
+            let (Some(Mark { name, uid, .. }), Some(runner)) = (mark, runner) else {
+                remove(&self.engine, None, Some(&id)).await;
+                continue;
+            };
+            kept.insert(name.clone());
+            let (engine, terms) = (self.engine.clone(), terms.clone());
+            arming.spawn(async move {
+                let bridge = Bridge { engine: engine.clone(), container: id.clone() };
+                let (why, greeting) = match Link::open(bridge, terms).await {
+                    Ok((link, greeting)) if greeting.claim.is_some() || !greeting.ran => {
+                        let armed = Armed { engine, id, name, uid, runner, link };
+                        return Some(Survivor { armed, greeting });
+                    }
+                    Ok((_, greeting)) => ("code ran in it for nobody".to_owned(), Some(greeting)),
+                    Err(error) => (error.to_string(), None),
+                };
+                warn!(name = %name, why, ?greeting, "a container of an earlier daemon is not taken over");
+                remove(&engine, Some(&name), Some(&id)).await;
+                None
+            });
+        }
+        for volume in self.volumes.iter().filter(|name| !kept.contains(name)) {
+            remove(&self.engine, Some(volume), None).await;
+        }
+        arming.join_all().await.into_iter().flatten().collect()
+    }
+
+    /// Removes everything but what has one of these names; how many that was. Only for what was looked at before
+    /// the names were: a container that is being made now has its name already.
+    pub(super) async fn remove_all_but(self, names: &BTreeSet<VolumeName>) -> usize {
+        let mut removed = 0;
+        for (id, _, mark) in self.containers {
+            if !mark.as_ref().is_some_and(|mark| names.contains(&mark.name)) {
+                removed += usize::from(remove(&self.engine, None, Some(&id)).await);
+            }
+        }
+        for volume in self.volumes.iter().filter(|name| !names.contains(name)) {
+            removed += usize::from(remove(&self.engine, Some(volume), None).await);
+        }
+        removed
+    }
+}
+
+/// Removes a container, and the volume of its name; what does not go now goes at the next sweep.
+async fn remove(engine: &Engine, name: Option<&VolumeName>, id: Option<&ContainerId>) -> bool {
+    let done = match (name, id) {
+        (Some(name), Some(id)) => destroy(engine, name, Some(id)).await,
+        (Some(name), None) => gone(engine.volume_remove(name).await),
+        (None, Some(id)) => gone(engine.container_remove(id).await),
+        (None, None) => Ok(()),
+    };
+    let name = name.map(tracing::field::display);
+    let container = id.map(tracing::field::display);
+    match done {
+        Ok(()) => info!(name, container, "removed a leftover"),
+        Err(error) => {
+            warn!(name, container, %error, "a leftover could not be removed yet");
+            return false;
+        }
+    }
+    true
+}

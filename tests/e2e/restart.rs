@@ -1,0 +1,212 @@
+//! A daemon that is killed and comes back: what it had is there, what ran went on, what is nobody's goes.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use paddock::engine::{ContainerId, ContainerSpec, VolumeSpec};
+use serde_json::json;
+use tokio::try_join;
+
+use crate::support::{Cleared, Daemon, PATIENCE, Store};
+
+/// Within this a daemon that is up has removed what has no purpose.
+const TIDY: Duration = Duration::from_secs(15);
+
+async fn ids(d: &Daemon) -> BTreeSet<ContainerId> {
+    d.view().await.containers().await.into_iter().map(|container| container.id).collect()
+}
+
+/// Kills the daemon in the middle of a call, once the program has written its first line.
+async fn crash_in_mid_run(d: Daemon, session: &str, code: &str) -> Store {
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "run_code", "arguments": { "language": "sh", "code": code, "conversationId": session } },
+    });
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let request = d.request("POST", "/mcp").json(&call);
+    let calling = tokio::spawn(async move { request.try_send().await });
+    // A file that nobody collects says that the program is at work.
+    let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
+    assert_eq!(view.exec(&container, &["sh", "-c", begun]).await, "seen\n");
+    let store = d.crash().await;
+    let answer = calling.await.expect("a call");
+    assert!(answer.is_none_or(|answer| answer.status >= 500), "nobody could have answered");
+    store
+}
+
+#[tokio::test]
+async fn what_stands_warm_is_taken_over_and_a_session_goes_on_in_its_own_container() {
+    let d = Daemon::with().set("pool.idle", 1).start().await;
+    for language in ["python", "typescript", "sh"] {
+        d.log.line(&format!("armed language={language} ")).await;
+    }
+    let mark = d.log.mark();
+    d.session("s").sh("echo kept > f; ln -s f l; mkdir -p d/e; echo here > /tmp/mark").await.expect_success();
+    d.session("s").python("open('g', 'w').write('py')").await.expect_success();
+    d.log.mark_behind(mark, "armed language=python ").await;
+    d.log.line_since(mark, "armed language=sh ").await;
+    let before = ids(&d).await;
+    assert_eq!(before.len(), 5);
+    let store = d.crash().await;
+
+    let d = Daemon::with().set("pool.idle", 1).store(&store).start().await;
+    assert_eq!(ids(&d).await, before, "none is removed, none is started");
+    // What only the container has is there too: it is the same one, not one like it.
+    d.session("s").sh("cat f l g /tmp/mark; ls -d d/e").await.expect_stdout("kept\nkept\npyhere\nd/e\n");
+    d.session("s").python("print(open('f').read() + open('g').read())").await.expect_stdout("kept\npy\n");
+    assert_eq!(ids(&d).await, before);
+    // One that was idle before serves someone new.
+    d.session("t").sh("ls /data; [ -e /tmp/mark ] || echo fresh").await.expect_stdout("fresh\n");
+    assert!(ids(&d).await.is_superset(&before));
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_saved_but_not_brought_in_is_brought_in_after_the_crash() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    s.sh("echo old > f; echo gone > g; echo same > h").await.expect_success();
+    s.upload("f", b"new").await.expect_success();
+    s.python("import os; os.remove('g'); open('p', 'w').write('p')").await.expect_success();
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    d.session("s").sh("cat f p h; ls").await.expect_stdout("newpsame\nf\nh\np\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_in_flight_is_heard_to_its_end() {
+    let d = Daemon::start().await;
+    d.session("s").sh("echo before > a").await.expect_success();
+    let code = "echo first line; echo part > b; touch /tmp/begun; sleep 3; rm a; echo whole > b; echo last line; exit 3";
+    let store = crash_in_mid_run(d, "s", code).await;
+    let d = Daemon::with().store(&store).start().await;
+    // Whoever comes next waits its turn.
+    let next = d.session("s").sh("ls; cat b").await.expect_stdout("b\nwhole\n");
+    let told = &next.document["earlier_runs"][0];
+    assert_eq!((&told["exit_code"], &told["success"]), (&json!(3), &json!(false)), "{told}");
+    assert_eq!(told["artifacts"][0]["filename"], "b", "{told}");
+    let log = d.fetch(told["log_url"].as_str().expect("a log")).await.expect(200);
+    assert_eq!(log.text(), "first line\nlast line\n");
+    // Said once.
+    let next = d.session("s").sh("true").await.expect_success();
+    assert!(next.document.get("earlier_runs").is_none(), "{}", next.document);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_cut_off_twice_is_heard_to_its_end_as_well() {
+    let d = Daemon::start().await;
+    d.session("s").sh("true").await.expect_success();
+    let code = "yes line | head -c 300000; touch /tmp/begun; sleep 4; echo end; echo made > f";
+    let store = crash_in_mid_run(d, "s", code).await;
+    let d = Daemon::with().store(&store).start().await;
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    let next = d.session("s").sh("cat f").await.expect_stdout("made\n");
+    let told = &next.document["earlier_runs"][0];
+    assert_eq!(told["exit_code"], 0, "{told}");
+    let log = d.fetch(told["log_url"].as_str().expect("a log")).await.expect(200).text();
+    assert!(log.ends_with("line\nend\n"), "{}", log.len());
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_container_went_too_is_reported_lost_and_not_run_again() {
+    let d = Daemon::start().await;
+    d.session("s").sh("echo kept > a").await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let store = crash_in_mid_run(d, "s", "echo x >> a; touch /tmp/begun; sleep 60").await;
+    view.kill(&container).await;
+    let d = Daemon::with().store(&store).start().await;
+    let next = d.session("s").sh("cat a").await.expect_stdout("kept\n");
+    let told = &next.document["earlier_runs"][0];
+    assert_eq!((&told["error"], &told["exit_code"]), (&json!("lost"), &json!(-1)), "{told}");
+    assert!(told.get("log_url").is_none(), "{told}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_nobody_knows_is_removed_while_the_daemon_lives() {
+    let d = Daemon::start().await;
+    d.session("s").sh("true").await.expect_success();
+    let view = d.view().await;
+    let mine = ids(&d).await;
+    let labels = [("app", "paddock".to_owned()), ("paddock.owner", d.store.owner())];
+    let labels: std::collections::BTreeMap<_, _> = labels.map(|(k, v)| (k.to_owned(), v)).into();
+    let spec = ContainerSpec {
+        image: "paddock-example-sh".into(),
+        labels: labels.clone(),
+        ..ContainerSpec::default()
+    };
+    let mut events = view.follow().await;
+    let stray = view.engine.container_create(None, &spec).await.expect("a stray").id;
+    let name = format!("paddock-stray-{}", std::process::id()).parse().expect("a name");
+    view.engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name) }).await.expect("a stray");
+    // The first sweep is some seconds after the start.
+    events.removal_of(&stray, TIDY).await;
+    let begun = Instant::now();
+    while view.volumes().await.len() > 1 {
+        assert!(begun.elapsed() < TIDY, "the volume is left");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(ids(&d).await, mine);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_container_that_ends_between_two_calls_goes_at_once() {
+    let d = Daemon::start().await;
+    d.session("s").sh("echo kept > f").await.expect_success();
+    let view = d.view().await;
+    let mut events = view.follow().await;
+    let container = view.the_container("sh").await;
+    view.kill(&container).await;
+    events.removal_of(&container, PATIENCE).await;
+    assert_eq!(std::fs::read_dir(d.store.path().join("leases")).expect("leases").count(), 0);
+    d.session("s").sh("cat f").await.expect_stdout("kept\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_would_be_made_otherwise_now_is_removed_and_what_is_anothers_is_not() {
+    let d = Daemon::with().set("pool.idle", 1).start().await;
+    d.log.line("armed language=sh ").await;
+    d.session("s").sh("echo acknowledged > f").await.expect_success();
+    let view = d.view().await;
+    let store = d.crash().await;
+    let left: Vec<_> = view.containers().await.into_iter().map(|container| container.id).collect();
+    assert!(left.len() >= 2, "{left:?}");
+
+    // Ours by all signs but the owner.
+    let prefix = format!("paddock-{}", &store.owner()[..8]);
+    let another = format!("not-{}", store.owner());
+    let _cleared = Cleared::of(&another);
+    let labels = [("app", "paddock"), ("paddock.owner", another.as_str()), ("paddock.runner", "sh")];
+    let labels: std::collections::BTreeMap<_, _> = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let spec = ContainerSpec {
+        image: "paddock-example-sh".into(),
+        labels: labels.clone(),
+        ..ContainerSpec::default()
+    };
+    let decoy = view
+        .engine
+        .container_create(Some(&format!("{prefix}-20000-decoy")), &spec)
+        .await
+        .expect("a decoy")
+        .id;
+    let volume =
+        VolumeSpec { labels, ..VolumeSpec::local(format!("{prefix}-20001-decoy").parse().expect("a name")) };
+    view.engine.volume_create(&volume).await.expect("a decoy");
+
+    let d = Daemon::with().set("limits.pids", 99).store(&store).start().await;
+    assert!(!d.log.text().contains("has its container again"), "{}", d.log.text());
+    let now = view.containers().await;
+    assert!(now.iter().all(|container| !left.contains(&container.id)), "{now:?}");
+    d.session("s").sh("cat f").await.expect_stdout("acknowledged\n");
+    d.stop().await;
+    let decoys = try_join!(view.engine.container_inspect(&decoy), view.engine.volume_inspect(&volume.name));
+    decoys.expect("the decoys were left alone");
+}
