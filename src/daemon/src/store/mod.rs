@@ -6,15 +6,43 @@
 //!    owner             random id; labels everything that the daemon makes on an engine
 //!    files.secret      signs links, unless the configuration has one        0600
 //!    agent.secret      what PID 1 of every container demands                0600
-//!    tmp/              files being written; emptied at every start
+//!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
+//!    tmp/              contents on their way, and what the journal names; emptied at every start
 //!    <hash>/           one per session: SHA-256 of owner and id
 //!      session.json    whose it is, and whether it was closed; its time is that of the last use
-//!      files/…         /data as it was last saved
+//!      files/…         directories and regular files of /data
+//!      links           symbolic links of /data, as data
 //!      logs/…          output of runs that was too long for an answer
 //! ```
 //!
-//! A file is written to `tmp`, synced, renamed, and its directory synced, before anyone is told that it is
-//! saved. It must never follow a symbolic link, never make one, and never use a name that is no [`RelPath`](paddock_proto::RelPath).
+//! # What is durable when
+//!
+//! ```text
+//!  Batch   ─ small contents in memory, large ones in tmp/
+//!  commit  ─ sync what is in tmp/ ─► one record in the journal ─► fdatasync, shared by all who wait
+//!          ─► put in place (write beside, rename) ─► the manifest ─► acknowledged
+//!  later   ─ checkpoint: sync the file system, then free the journal and what it named in tmp/
+//!  start   ─ redo the journal from its beginning, sync, empty tmp/
+//! ```
+//!
+//! A commit is durable, as a whole, from the moment that the sync of its record returns. Nobody is told before, and
+//! until then nothing of it is in place; so a crash at any moment leaves all of a commit or none, also of a rename
+//! or of a directory that became a file. What is put in place is not synced by itself: the journal has it until a
+//! checkpoint made all of it durable. So a thousand small files cost one sync, and so do fifty sessions that commit
+//! at once.
+//!
+//! What is durable and cannot be put in place is [`StoreError::Pending`]: the session is served again once it is,
+//! which is tried at its next use, in the background, and at the next start. A sync that failed fails its commits;
+//! that file of the journal is not written to again, and the next one says how far it was good. Logs and times of
+//! use are as durable as the file system makes them.
+//!
+//! # Bounds
+//!
+//! One file and one session by [`Quota`], all sessions by [`Options::total`], the journal by its own constants, the
+//! disk by asking before a record is written. What is being written counts.
+//!
+//! The store must never follow a symbolic link, never make one, and never use a name that is no
+//! [`RelPath`](paddock_proto::RelPath).
 
 mod about;
 mod apply;
@@ -232,6 +260,14 @@ impl Store {
     pub async fn stored(&self) -> Result<Vec<Stored>, StoreError> {
         let shared = self.shared.clone();
         blocking(move || shared.stored()).await
+    }
+
+    /// Takes no more commits, and frees the journal: the next start has nothing to redo.
+    pub async fn close(&self) {
+        self.shared.journal.close();
+        let shared = self.shared.clone();
+        let freed = blocking(move || Ok(shared.checkpoint())).await;
+        tracing::debug!(freed = matches!(freed, Ok(true)), "the store is closed");
     }
 
     /// A space as it is on disk, and the turn to change it.
