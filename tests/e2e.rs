@@ -28,9 +28,13 @@ mod pool;
 mod restart;
 #[path = "e2e/run.rs"]
 mod run;
+#[path = "e2e/salvage.rs"]
+mod salvage;
 #[path = "support/mod.rs"]
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/tools.rs"]
+mod tools;
 #[path = "e2e/upload.rs"]
 mod upload;

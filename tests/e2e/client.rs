@@ -23,7 +23,15 @@ async fn a_real_client_lists_uploads_and_runs() {
     let tools = client.list_all_tools().await.expect("tools");
     assert_eq!(
         tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(),
-        ["run_code", "upload_file", "list_runners"]
+        [
+            "run_code",
+            "run_python",
+            "upload_file",
+            "read_artifact",
+            "list_artifacts",
+            "close_session",
+            "list_runners"
+        ]
     );
 
     let call = async |name: &'static str, arguments: Value| {

@@ -44,7 +44,18 @@ async fn a_bare_call_needs_no_session() {
     assert_eq!(answer["id"], "a");
     let tools = answer["result"]["tools"].as_array().expect("tools").clone();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["run_code", "upload_file", "list_runners"]);
+    assert_eq!(
+        names,
+        [
+            "run_code",
+            "run_python",
+            "upload_file",
+            "read_artifact",
+            "list_artifacts",
+            "close_session",
+            "list_runners"
+        ]
+    );
     for tool in &tools {
         let name = tool["name"].as_str().expect("a name");
         assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");

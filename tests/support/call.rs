@@ -105,6 +105,12 @@ impl<'d> Session<'d> {
         self.run("sh", code)
     }
 
+    /// A call of a tool that takes this session's id.
+    pub(crate) fn tool(&self, tool: &'static str) -> Call<'d> {
+        let arguments = Map::from_iter([("session_id".to_owned(), json!(self.id))]);
+        Call::new(self.daemon, tool, arguments)
+    }
+
     /// An upload in the form of workflows.
     pub(crate) fn upload(&self, filename: &str, content: &[u8]) -> Call<'d> {
         let arguments = Map::from_iter([

@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::api::{ApiConfig, Server};
-use crate::config::Config;
+use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::link::Terms;
 use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
-use crate::sign::Signer;
+use crate::sign::{LinkTerms, Signer};
 use crate::store::{self, Quota, Store};
-use crate::tools::{ToolLimits, Tools};
+use crate::tools::{Room, ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
 const REMOVAL: Duration = Duration::from_secs(60);
@@ -84,14 +84,24 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         None => secret("files.secret")?.to_vec(),
     };
     let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    let previous: Vec<_> =
+        config.files.previous_secrets.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
+    let terms = LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed };
+    let signer = Signer::new(&base, &key, &previous, owners, terms);
+    if signer.is_hashed() {
+        for stored in store.stored().await.map_err(|e| AppError(e.to_string()))? {
+            signer.learn(&stored.owner, &stored.session);
+        }
+    }
     let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config))
         .map_err(|e| AppError(e.to_string()))?;
     sessions.adopt(adopted).await;
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
         pool: pool.clone(),
-        signer: Signer::new(&base, &key, owners),
+        signer,
         limits: tool_limits(&config),
+        reading: Room::default(),
     });
     let api = ApiConfig {
         public_url: base.clone(),
@@ -168,6 +178,7 @@ fn session_bounds(config: &Config) -> SessionBounds {
         sweep: config.sessions.sweep,
         when_full: config.sessions.when_full,
         queue: size(config.sessions.queue.into()),
+        retention: config.sessions.retention,
         output: size(config.limits.output),
         max_log: config.files.max_log,
         data: config.limits.data,
@@ -180,9 +191,12 @@ fn tool_limits(config: &Config) -> ToolLimits {
     ToolLimits {
         code: size(config.limits.code),
         upload: size(config.limits.upload),
+        artifact_read: config.limits.artifact_read,
+        output: size(config.limits.output),
         environment: size(config.limits.environment),
         stdin: size(config.limits.stdin),
         run_code: config.timeouts.run_code,
+        run_python: config.timeouts.run_python,
         longest: config.timeouts.max,
         memory: config.limits.memory,
     }

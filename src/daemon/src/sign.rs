@@ -1,14 +1,25 @@
 //! Signed links: who has one may fetch one file, and nothing else.
 //!
 //! The signature is hex HMAC-SHA256 over `session/path`, where `%`, newline, and the `/` of a session id are
-//! percent-encoded, so that no two files sign alike. The key is the store's secret for the owner `default`, and
-//! HMAC(secret, name) for any other: the key that fits says whose session it is. It must never compare in a
-//! time that depends on the signature.
+//! percent-encoded, so that no two files sign alike; where links expire, a newline and the time follow. The key is
+//! the store's secret for the owner `default`, and HMAC(secret, name) for any other: the key that fits says whose
+//! session it is. Keys of before open, but sign nothing.
+//!
+//! Hashed links have no signature but a MAC of the session in its place: whoever has one link of a session can ask
+//! for its other files. Which session a MAC means is kept in an index, made of what the store knows.
+//!
+//! It must never compare in a time that depends on a secret, nor let a link of one session open another's.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use paddock_proto::RelPath;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::id::hex;
@@ -23,11 +34,40 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 const IN_PATH: &AsciiSet = &CONTROLS.remove(0x00).add(b'%');
 const IN_SESSION: &AsciiSet = &IN_PATH.add(b'/');
 
+/// Bytes of the MAC in a cursor: it only has to tell ours from others'.
+const CURSOR_MAC: usize = 16;
+
 /// Makes and checks links.
 pub struct Signer {
     base: String,
-    keys: Vec<(String, Vec<u8>)>,
+    /// Those that sign, one for each owner.
+    keys: Vec<Key>,
+    /// Those of before.
+    previous: Vec<Key>,
+    ttl: Option<Duration>,
+    /// Only in the hashed style.
+    hashed: Option<Index>,
 }
+
+/// What links are to be like.
+#[derive(Debug, Clone, Default)]
+pub struct LinkTerms {
+    /// How long one opens; `None`: for ever.
+    pub ttl: Option<Duration>,
+    /// Whether files get hashed links.
+    pub hashed: bool,
+}
+
+struct Key {
+    owner: Arc<str>,
+    key: Vec<u8>,
+}
+
+/// The owner and session of each hashed link, by the digest of its MAC: looking it up tells nothing about the MAC.
+#[derive(Default)]
+struct Index(Mutex<Sessions>);
+
+type Sessions = HashMap<[u8; 32], (Arc<str>, Arc<str>)>;
 
 /// What a link opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,49 +78,166 @@ pub enum Target<'a> {
     Log(&'a str),
 }
 
+/// What stands behind a link's `?`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof<'a> {
+    /// `sig`
+    pub signature: &'a str,
+    /// `expires`, in seconds since 1970 as it stands there.
+    pub expires: Option<&'a str>,
+}
+
 impl Signer {
     /// `base` is the public URL; `owners` are the names that tokens have.
-    pub fn new<'a>(base: &str, secret: &[u8], owners: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut keys = vec![(DEFAULT_OWNER.to_owned(), secret.to_vec())];
-        for owner in owners.into_iter().filter(|owner| *owner != DEFAULT_OWNER) {
-            keys.push((owner.to_owned(), mac(secret, owner.as_bytes())));
+    pub fn new<'a>(
+        base: &str,
+        secret: &[u8],
+        previous: &[Vec<u8>],
+        owners: impl IntoIterator<Item = &'a str>,
+        terms: LinkTerms,
+    ) -> Self {
+        let mut names = vec![DEFAULT_OWNER];
+        names.extend(owners);
+        names.sort_unstable();
+        names.dedup();
+        let keys = |secret: &[u8]| {
+            let key = |owner: &&str| {
+                let is_default = *owner == DEFAULT_OWNER;
+                let key = if is_default { secret.to_vec() } else { mac(secret, owner.as_bytes()).to_vec() };
+                Key { owner: Arc::from(*owner), key }
+            };
+            names.iter().map(key).collect::<Vec<_>>()
+        };
+        Self {
+            base: base.trim_end_matches('/').to_owned(),
+            keys: keys(secret),
+            previous: previous.iter().flat_map(|secret| keys(secret)).collect(),
+            ttl: terms.ttl,
+            hashed: terms.hashed.then(Index::default),
         }
-        Self { base: base.trim_end_matches('/').to_owned(), keys }
     }
 
     /// The link for something of a session. An owner that has no token any more gets links that open nothing.
     pub fn link(&self, owner: &str, session: &str, target: Target<'_>) -> String {
-        let key = self.keys.iter().find(|(name, _)| name == owner).map_or(&[][..], |(_, key)| key);
-        let signature = if key.is_empty() { String::new() } else { hex(&mac(key, &text(session, target))) };
-        let session = percent_encode(session.as_bytes(), UNRESERVED);
         let base = &self.base;
+        let key = self.key(owner);
+        if let (Target::File(path), Some(index)) = (target, &self.hashed) {
+            let name = key.map_or_else(String::new, |key| index.note(key, session));
+            return format!("{base}/files/{name}/{}", encoded(path));
+        }
+        let proof = self.proof(key, session, target);
+        let session = percent_encode(session.as_bytes(), UNRESERVED);
         match target {
-            Target::File(path) => {
-                let path: Vec<String> =
-                    path.components().map(|name| percent_encode(name, UNRESERVED).to_string()).collect();
-                format!("{base}/files/{session}/{}?sig={signature}", path.join("/"))
-            }
-            Target::Log(run) => format!("{base}/logs/{session}/{run}?sig={signature}"),
+            Target::File(path) => format!("{base}/files/{session}/{}?{proof}", encoded(path)),
+            Target::Log(run) => format!("{base}/logs/{session}/{run}?{proof}"),
         }
     }
 
-    /// The owner whose key made this signature: 64 lower-case hex digits, nothing else counts.
-    pub fn owner(&self, session: &str, target: Target<'_>, signature: &str) -> Option<&str> {
-        let text = text(session, target);
-        let mut owner = None;
-        for (name, key) in &self.keys {
-            let fits: Choice = hex(&mac(key, &text)).as_bytes().ct_eq(signature.as_bytes());
-            if bool::from(fits) {
-                owner = Some(name.as_str());
+    /// `sig=…`, with `expires=…` before it where links expire.
+    fn proof(&self, key: Option<&Key>, session: &str, target: Target<'_>) -> String {
+        let signed = |text: &[u8]| key.map_or_else(String::new, |key| hex(&mac(&key.key, text)));
+        match self.ttl {
+            None => format!("sig={}", signed(&text(session, target, None))),
+            Some(ttl) => {
+                let expires = now().saturating_add(ttl.as_secs()).to_string();
+                format!("expires={expires}&sig={}", signed(&text(session, target, Some(&expires))))
             }
         }
-        owner
+    }
+
+    fn key(&self, owner: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| *key.owner == *owner)
+    }
+
+    /// The owner whose key made this signature: 64 lower-case hex digits, nothing else counts. `None` also when
+    /// the link's time is over.
+    pub fn owner(&self, session: &str, target: Target<'_>, proof: Proof<'_>) -> Option<&str> {
+        let text = text(session, target, proof.expires);
+        let mut owner = None;
+        for Key { owner: name, key } in self.keys.iter().chain(&self.previous) {
+            let fits: Choice = hex(&mac(key, &text)).as_bytes().ct_eq(proof.signature.as_bytes());
+            if bool::from(fits) {
+                owner = Some(&**name);
+            }
+        }
+        // The time is in the signed text: what is parsed here is what was written there.
+        let over = proof.expires.is_some_and(|at| at.parse::<u64>().is_ok_and(|at| now() > at));
+        owner.filter(|_| !over)
+    }
+
+    /// Whether there are hashed links.
+    pub fn is_hashed(&self) -> bool {
+        self.hashed.is_some()
+    }
+
+    /// Makes the hashed links of a session known, also those under keys of before: at start, for all that is stored.
+    pub fn learn(&self, owner: &str, session: &str) {
+        let Some(index) = &self.hashed else { return };
+        for key in self.keys.iter().chain(&self.previous).filter(|key| *key.owner == *owner) {
+            index.note(key, session);
+        }
+    }
+
+    /// The owner and session of a hashed link.
+    pub fn hashed(&self, name: &str) -> Option<(Arc<str>, Arc<str>)> {
+        self.hashed.as_ref()?.entries().get(&digest(name)).cloned()
+    }
+
+    /// Says where a page of a session's listing ended; only good for this owner and session.
+    pub fn cursor(&self, owner: &str, session: &str, at: &RelPath) -> String {
+        let key = self.key(owner).map_or(&[][..], |key| &key.key);
+        let mut bytes = mac(key, &cursor_text(session, at))[..CURSOR_MAC].to_vec();
+        bytes.extend_from_slice(at.as_bytes());
+        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// What [`Signer::cursor`] was made of; `None` for what is not one of this owner's and session's.
+    pub fn position(&self, owner: &str, session: &str, cursor: &str) -> Option<RelPath> {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?;
+        let (given, at) = bytes.split_at_checked(CURSOR_MAC)?;
+        let at = RelPath::new(at).ok()?;
+        let key = self.key(owner)?;
+        let fits: Choice = mac(&key.key, &cursor_text(session, &at))[..CURSOR_MAC].ct_eq(given);
+        bool::from(fits).then_some(at)
     }
 }
 
-fn text(session: &str, target: Target<'_>) -> Vec<u8> {
-    let session = percent_encode(session.as_bytes(), IN_SESSION);
-    let mut text = session.to_string().into_bytes();
+impl Index {
+    fn entries(&self) -> MutexGuard<'_, Sessions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name that stands for a session in links under this key.
+    fn note(&self, key: &Key, session: &str) -> String {
+        // No text that is signed for a file or a log ends like this.
+        let name = hex(&mac(&key.key, &[escaped(session).as_bytes(), b"\nfiles"].concat()));
+        let mut entries = self.entries();
+        entries.entry(digest(&name)).or_insert_with(|| (key.owner.clone(), Arc::from(session)));
+        name
+    }
+}
+
+fn digest(name: &str) -> [u8; 32] {
+    Sha256::digest(name.as_bytes()).into()
+}
+
+/// A path as it stands in a link.
+fn encoded(path: &RelPath) -> String {
+    let names: Vec<String> =
+        path.components().map(|name| percent_encode(name, UNRESERVED).to_string()).collect();
+    names.join("/")
+}
+
+fn escaped(session: &str) -> String {
+    percent_encode(session.as_bytes(), IN_SESSION).to_string()
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn text(session: &str, target: Target<'_>, expires: Option<&str>) -> Vec<u8> {
+    let mut text = escaped(session).into_bytes();
     match target {
         Target::File(path) => {
             text.push(b'/');
@@ -92,100 +249,29 @@ fn text(session: &str, target: Target<'_>) -> Vec<u8> {
                 }
             }
         }
-        // A newline is in no signed text of a file: a log can never be taken for one.
+        // No newline comes before the `/` in the signed text of a file: a log can never be taken for one.
         Target::Log(run) => text.extend_from_slice(format!("\nlog/{run}").as_bytes()),
+    }
+    if let Some(expires) = expires {
+        text.push(b'\n');
+        text.extend_from_slice(expires.as_bytes());
     }
     text
 }
 
-fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
+fn cursor_text(session: &str, at: &RelPath) -> Vec<u8> {
+    [escaped(session).as_bytes(), b"\ncursor/", at.as_bytes()].concat()
+}
+
+fn mac(key: &[u8], text: &[u8]) -> [u8; 32] {
     // HMAC takes a key of any length; the other arm is never taken.
     Hmac::<Sha256>::new_from_slice(key)
         .map(|mut mac| {
             mac.update(text);
-            mac.finalize().into_bytes().to_vec()
+            mac.finalize().into_bytes().into()
         })
         .unwrap_or_default()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    fn path(text: &str) -> RelPath {
-        RelPath::new(text).unwrap()
-    }
-
-    fn signature(link: &str) -> &str {
-        link.split_once("?sig=").unwrap().1
-    }
-
-    #[test]
-    fn the_formula_is_the_documented_one() {
-        // printf '%s' abc123/result.csv | openssl dgst -sha256 -hmac topsecret
-        let signer = Signer::new("https://x.example/", b"topsecret", []);
-        let path = path("result.csv");
-        let link = signer.link(DEFAULT_OWNER, "abc123", Target::File(&path));
-        assert_eq!(
-            link,
-            "https://x.example/files/abc123/result.csv?sig=929cf9ef5cc40365d2d584e00e2fbab8773310d7738e2a50d1ccdfd6d39cffe0"
-        );
-    }
-
-    #[test]
-    fn only_the_right_key_and_the_very_text_open() {
-        let signer = Signer::new("http://h", b"k", ["alice", "bob"]);
-        let path = path("a/b.csv");
-        let target = Target::File(&path);
-        for owner in [DEFAULT_OWNER, "alice", "bob"] {
-            let link = signer.link(owner, "s", target);
-            assert_eq!(signer.owner("s", target, signature(&link)), Some(owner));
-        }
-        let link = signer.link("alice", "s", target);
-        let good = signature(&link);
-        assert_eq!(signer.owner("t", target, good), None);
-        for bad in ["", &good[..1], &good[..63], &good.to_uppercase(), &format!("{good}0")] {
-            assert_eq!(signer.owner("s", target, bad), None, "{bad:?}");
-        }
-        for at in 0..good.len() * 8 {
-            let mut bytes = good.as_bytes().to_vec();
-            bytes[at / 8] ^= 1 << (at % 8);
-            if let Ok(flipped) = std::str::from_utf8(&bytes) {
-                assert_eq!(signer.owner("s", target, flipped), None, "bit {at}");
-            }
-        }
-        let stranger = signer.link("gone", "s", target);
-        assert_eq!(signer.owner("s", target, signature(&stranger)), None);
-    }
-
-    #[test]
-    fn no_two_things_sign_alike() {
-        let cases = [
-            ("a", "b/c"),
-            ("a/b", "c"),
-            ("a%2Fb", "c"),
-            ("a", "b%2Fc"),
-            ("a", "b\nc"),
-            ("a\nb", "c"),
-            ("a", "b%0Ac"),
-            ("a%", "b"),
-            ("a%25", "b"),
-            ("a\nlog", "x"),
-        ];
-        let mut seen = HashSet::new();
-        for (session, file) in cases {
-            assert!(seen.insert(text(session, Target::File(&path(file)))), "{session:?} {file:?}");
-        }
-        assert!(seen.insert(text("a", Target::Log("x"))));
-    }
-
-    #[test]
-    fn a_link_is_a_link_whatever_the_name() {
-        let signer = Signer::new("http://h", b"k", []);
-        let path = path("d r/ü\n?#%.csv");
-        let link = signer.link(DEFAULT_OWNER, "a/b c", Target::File(&path));
-        assert!(link.starts_with("http://h/files/a%2Fb%20c/d%20r/%C3%BC%0A%3F%23%25.csv?sig="), "{link}");
-    }
-}
+mod tests;

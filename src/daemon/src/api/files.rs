@@ -3,9 +3,10 @@
 //! The signature says whose file it is; without a right one nothing is looked up, and the answer is always the
 //! same 403. It must never let a browser run what it downloads here.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -23,7 +24,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::body::{Answer, error, full};
 use super::range::Range;
-use crate::sign::{Signer, Target};
+use crate::sign::{Proof, Signer, Target};
 use crate::store::{Store, open_log, open_saved};
 
 /// One read of a file.
@@ -62,34 +63,23 @@ pub(super) async fn serve(
         Kind::File => Target::File(&asked.path),
         Kind::Log => Target::Log(&asked.run),
     };
-    let Some(owner) = signer.owner(&asked.session, target, &asked.signature) else { return forbidden() };
-    let dir = store.place(owner, &asked.session);
-    let (path, run) = (asked.path.clone(), asked.run.clone());
-    let opened = tokio::task::spawn_blocking(move || match kind {
-        Kind::File => open_saved(&dir, &path),
-        Kind::Log => open_log(&dir, &run),
-    });
-    let Ok(Ok((file, metadata))) = opened.await else { return missing() };
-    let mime = if kind == Kind::Log { "text/plain".to_owned() } else { crate::tools::mime_type(&asked.path) };
-    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    let download = Download {
-        etag: format!(
-            "\"{:x}-{:x}-{:x}\"",
-            metadata.ino(),
-            metadata.len(),
-            metadata.mtime_nsec() ^ metadata.mtime()
-        ),
-        file,
-        size: metadata.len(),
-        mime,
-        name: if kind == Kind::Log {
-            format!("{}.log", asked.run).into()
-        } else {
-            asked.path.file_name().to_vec()
-        },
-        modified: httpdate::fmt_http_date(modified.max(SystemTime::UNIX_EPOCH)),
+    let dir = match &asked.proof {
+        Some((signature, expires)) => {
+            let proof = Proof { signature, expires: expires.as_deref() };
+            let Some(owner) = signer.owner(&asked.session, target, proof) else { return forbidden() };
+            store.place(owner, &asked.session)
+        }
+        None if kind == Kind::File => {
+            let Some((owner, session)) = signer.hashed(&asked.session) else { return forbidden() };
+            store.place(&owner, &session)
+        }
+        None => return forbidden(),
     };
-    download.answer(method, headers)
+    let served = match kind {
+        Kind::File => Download::file(dir, asked.path).await,
+        Kind::Log => Download::log(dir, asked.run).await,
+    };
+    served.map_or_else(missing, |download| download.answer(method, headers))
 }
 
 /// A link, taken apart.
@@ -97,7 +87,8 @@ struct Asked {
     session: String,
     path: RelPath,
     run: String,
-    signature: String,
+    /// The signature and the time it is good for; a hashed link has neither.
+    proof: Option<(String, Option<String>)>,
 }
 
 impl Asked {
@@ -116,13 +107,26 @@ impl Asked {
         if kind == Kind::Log && !is_run {
             return None;
         }
-        let mut signatures = query.split('&').filter_map(|pair| pair.strip_prefix("sig="));
-        let signature = signatures.next()?.to_owned();
-        signatures.next().is_none().then_some(Self { session, path, run, signature })
+        let signature = once(query, "sig=")?;
+        let expires = once(query, "expires=")?;
+        let proof = match (signature, expires) {
+            (Some(signature), expires) => Some((signature.to_owned(), expires.map(str::to_owned))),
+            (None, Some(_)) => return None,
+            (None, None) => None,
+        };
+        Some(Self { session, path, run, proof })
     }
 }
 
-struct Download {
+/// The value of a query's parameter; the outer `None` if it is there more than once.
+fn once<'a>(query: &'a str, name: &str) -> Option<Option<&'a str>> {
+    let mut values = query.split('&').filter_map(|pair| pair.strip_prefix(name));
+    let first = values.next();
+    values.next().is_none().then_some(first)
+}
+
+/// An open file, and what is said of it.
+pub(super) struct Download {
     file: File,
     size: u64,
     mime: String,
@@ -132,7 +136,41 @@ struct Download {
 }
 
 impl Download {
-    fn answer(self, method: &Method, headers: &HeaderMap) -> Answer {
+    /// A file of the session that is stored in `dir`; `None` for whatever is no regular file.
+    pub(super) async fn file(dir: PathBuf, path: RelPath) -> Option<Self> {
+        let opening = path.clone();
+        let opened = tokio::task::spawn_blocking(move || open_saved(&dir, &opening)).await.ok()?.ok()?;
+        Some(Self::of(opened, crate::tools::mime_type(&path), path.file_name().to_vec()))
+    }
+
+    /// The whole output of a run of the session that is stored in `dir`.
+    async fn log(dir: PathBuf, run: String) -> Option<Self> {
+        let name = format!("{run}.log").into_bytes();
+        let opened = tokio::task::spawn_blocking(move || open_log(&dir, &run)).await.ok()?.ok()?;
+        Some(Self::of(opened, "text/plain".to_owned(), name))
+    }
+
+    fn of((file, metadata): (File, Metadata), mime: String, name: Vec<u8>) -> Self {
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        // The time of the last change is the store's; that of the last write is whatever the program said.
+        let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+        Self {
+            etag: format!("\"{:x}-{:x}-{changed:x}\"", metadata.ino(), metadata.len()),
+            file,
+            size: metadata.len(),
+            mime,
+            name,
+            modified: httpdate::fmt_http_date(modified.max(SystemTime::UNIX_EPOCH)),
+        }
+    }
+
+    /// What names this very content.
+    #[expect(dead_code)]
+    pub(super) fn etag(&self) -> &str {
+        &self.etag
+    }
+
+    pub(super) fn answer(self, method: &Method, headers: &HeaderMap) -> Answer {
         let value = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if value(IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|tag| tag.trim() == self.etag)) {
             return self.with_headers(StatusCode::NOT_MODIFIED, None, full(Bytes::new()));
@@ -254,8 +292,9 @@ mod tests {
             ("s/a%00", "sig=x"),
             ("s", "sig=x"),
             ("s/", "sig=x"),
-            ("s/a", ""),
             ("s/a", "sig=x&sig=x"),
+            ("s/a", "sig=x&expires=1&expires=1"),
+            ("s/a", "expires=1"),
         ] {
             assert_eq!(parse(rest, query), None, "{rest} {query}");
         }

@@ -28,6 +28,7 @@ use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -55,6 +56,10 @@ pub(super) struct Mcp {
     services: HashMap<String, Pair>,
     stop_streams: CancellationToken,
 }
+
+/// What answers of one request hold, until they are sent: kept with the request and with the answer's body.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
 
 /// One owner's services.
 struct Pair {
@@ -138,6 +143,8 @@ impl Mcp {
                 return answer;
             }
         };
+        let held = Held::default();
+        parts.extensions.insert(held.clone());
         let asked = parts.headers.get(SESSION).filter(|_| parts.method != Method::DELETE).cloned();
         let response = service.handle(Request::from_parts(parts, Full::new(body.clone()))).await;
         // The type was right, so it is the content that the SDK could not read.
@@ -154,7 +161,10 @@ impl Mcp {
             let _ = pair.manager.close_session(&gone).await;
         }
         response.map(|body| {
-            let body = body.map_err(|never| match never {});
+            let body = body.map_err(|never| match never {}).map_frame(move |frame| {
+                let _until_the_body_ends = &held;
+                frame
+            });
             if !listens {
                 return body.boxed_unsync();
             }
@@ -190,6 +200,9 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let tools = self.tools.list().into_iter().map(|tool| {
             let annotations = ToolAnnotations::new().read_only(tool.read_only).open_world(false);
+            // Says something only of tools that change something.
+            let annotations =
+                if tool.read_only { annotations } else { annotations.destructive(tool.destructive) };
             Tool::new(tool.name, tool.description, tool.input)
                 .with_title(tool.title)
                 .with_annotations(annotations)
@@ -204,12 +217,17 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         let done = self.tools.call(&self.caller, &request.name, arguments, context.ct).await;
+        let held =
+            context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Held>());
         let outcome = done.map_err(|error| match error {
             CallError::UnknownTool(..) | CallError::Arguments(_) => {
                 ErrorData::invalid_params(error.to_string(), None)
             }
             CallError::Internal(message) => ErrorData::internal_error(message, None),
         })?;
+        if let (Some(place), Some(Held(held))) = (outcome.place, held) {
+            held.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        }
         let document = Value::Object(outcome.document);
         let mut content = vec![ContentBlock::text(document.to_string())];
         content

@@ -29,7 +29,7 @@ const LOADS: usize = 2;
 /// What an entry counts in a load, whatever its length; also the least that is read of a file at once.
 const ENTRY: usize = 256;
 
-const OVER_QUOTA: &str = "the session's quota is used up";
+pub(super) const OVER_QUOTA: &str = "the session's quota is used up";
 
 /// The next word of the agent, within [`SILENCE`].
 pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {

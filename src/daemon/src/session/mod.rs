@@ -14,13 +14,16 @@
 //! calls and nothing is lost. It must never run two things of one session at a time, nor let a container of one
 //! session see another.
 
+mod bulk;
 mod carry;
+mod close;
 mod id;
 mod journal;
 mod leases;
 mod output;
 mod recover;
 mod run;
+mod salvage;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,6 +67,8 @@ pub struct SessionBounds {
     pub data: u64,
     /// Entries of `/data`.
     pub data_inodes: u64,
+    /// Stored files of a session unused for this long are deleted; `None`: never.
+    pub retention: Option<Duration>,
     /// The longest wall time that a run can have.
     pub longest: Duration,
 }
@@ -74,6 +79,9 @@ pub enum SessionError {
     /// As many calls of this session wait as may wait.
     #[error("{0} calls of this session are waiting already; wait for some to end")]
     QueueFull(usize),
+    /// Another call has the turn, and this one does not wait.
+    #[error("A run is already in progress for this session. Wait for it to complete.")]
+    Busy,
     /// As many sessions as allowed have a container, and none can be taken away.
     #[error("{0} sessions have a live container, which is the maximum; close one or try again later")]
     MaxSessions(usize),
@@ -116,6 +124,7 @@ pub struct Session {
     turn: Arc<tokio::sync::Mutex<Work>>,
     waiting: AtomicUsize,
     used: Mutex<Instant>,
+    closing: close::Closing,
     /// What the next call is to be told.
     news: Mutex<Vec<Recovered>>,
 }
@@ -143,22 +152,31 @@ impl Sessions {
     /// The store's.
     pub async fn get(&self, owner: &str, id: &SessionId) -> Result<Arc<Session>, StoreError> {
         let key = (owner.to_owned(), id.clone());
-        if let Some(session) = self.all().get(&key) {
-            return Ok(session.clone());
-        }
-        let space = self.store.space(owner, id.as_str()).await?;
-        let new = || {
-            Arc::new(Session {
+        loop {
+            if let Some(session) = self.all().get(&key) {
+                return Ok(session.clone());
+            }
+            let space = self.store.space(owner, id.as_str()).await?;
+            let mut all = self.all();
+            if let Some(session) = all.get(&key) {
+                return Ok(session.clone());
+            }
+            // Whoever deletes a session marks its space before it gives up its place here.
+            if space.is_gone() {
+                continue;
+            }
+            let session = Arc::new(Session {
                 owner: owner.to_owned(),
                 id: id.clone(),
                 space,
                 turn: Arc::default(),
                 waiting: AtomicUsize::new(0),
                 used: Mutex::new(Instant::now()),
+                closing: close::Closing::default(),
                 news: Mutex::default(),
-            })
-        };
-        Ok(self.all().entry(key).or_insert_with(new).clone())
+            });
+            return Ok(all.entry(key).or_insert(session).clone());
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<(String, SessionId), Arc<Session>>> {
@@ -168,18 +186,6 @@ impl Sessions {
     /// The bounds.
     pub fn bounds(&self) -> &SessionBounds {
         &self.bounds
-    }
-
-    /// Waits for the turn of a call on `session`.
-    ///
-    /// # Errors
-    /// [`SessionError::QueueFull`].
-    pub async fn turn(&self, session: &Arc<Session>) -> Result<Turn, SessionError> {
-        let waiting = Waiting::enter(session, self.bounds.queue)?;
-        let work = session.turn.clone().lock_owned().await;
-        drop(waiting);
-        session.touch();
-        Ok(Turn { work, session: session.clone() })
     }
 
     /// Makes sure that a session may have a container.
@@ -209,6 +215,7 @@ impl Sessions {
     /// Removes the containers of sessions idle for longer than the TTL, and forgets sessions that have none.
     /// Runs until dropped.
     pub async fn sweep(self: Arc<Self>) {
+        let clock = close::Clock::new();
         let mut ticks = tokio::time::interval(self.bounds.sweep.min(self.bounds.ttl));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -226,6 +233,7 @@ impl Sessions {
                 let bare = session.turn.try_lock().is_ok_and(|work| work.leases.is_empty());
                 busy || !bare
             });
+            self.expire(&clock).await;
         }
     }
 

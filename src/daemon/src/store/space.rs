@@ -98,7 +98,7 @@ impl Space {
     }
 
     /// Whether it was forgotten.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 

@@ -53,6 +53,25 @@ pub(super) fn session(
     conversation_id: Option<&str>,
     session_id: Option<&str>,
 ) -> Result<SessionId, ArgumentError> {
+    let given = given_session(tool, conversation_id, session_id)?;
+    Ok(given.unwrap_or_else(|| caller.own_session.get_or_init(SessionId::generate).clone()))
+}
+
+/// The session that a call must name, by either of two names.
+pub(super) fn named_session(
+    tool: &'static str,
+    conversation_id: Option<&str>,
+    session_id: Option<&str>,
+) -> Result<SessionId, ArgumentError> {
+    let given = given_session(tool, conversation_id, session_id)?;
+    given.ok_or_else(|| ArgumentError::new(tool, "missing field `session_id` (or `conversationId`)"))
+}
+
+fn given_session(
+    tool: &'static str,
+    conversation_id: Option<&str>,
+    session_id: Option<&str>,
+) -> Result<Option<SessionId>, ArgumentError> {
     let (name, text) = match (conversation_id, session_id) {
         (Some(a), Some(b)) if a != b => {
             let problem = "conversationId and session_id name the same thing but differ; give one of them";
@@ -60,9 +79,10 @@ pub(super) fn session(
         }
         (Some(id), _) => ("conversationId", id),
         (None, Some(id)) => ("session_id", id),
-        (None, None) => return Ok(caller.own_session.get_or_init(SessionId::generate).clone()),
+        (None, None) => return Ok(None),
     };
-    text.parse().map_err(|error| ArgumentError::new(tool, format!("argument `{name}` {error}")))
+    let id = text.parse().map_err(|error| ArgumentError::new(tool, format!("argument `{name}` {error}")))?;
+    Ok(Some(id))
 }
 
 /// A path that a caller wrote.
@@ -132,5 +152,9 @@ mod tests {
         let made = named(None, None).unwrap();
         assert!(made.starts_with("sess_") && made.len() == 17, "{made}");
         assert_eq!(named(None, None).unwrap(), made);
+        assert!(
+            named_session("t", None, None).unwrap_err().to_string().contains("missing field `session_id`")
+        );
+        assert_eq!(named_session("t", Some("a"), None).unwrap().as_str(), "a");
     }
 }

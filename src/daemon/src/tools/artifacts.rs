@@ -13,6 +13,8 @@ use crate::store::blocking;
 
 /// Files that one answer lists; the rest is said to be there.
 pub(super) const LISTED: usize = 100;
+/// Pictures that models can look at.
+pub(super) const SHOWN_IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Pictures that go with one answer.
 const IMAGES: usize = 4;
 /// The largest picture that goes with an answer, in bytes: a model reads it as tokens.
@@ -63,8 +65,11 @@ impl Tools {
         for entry in changed {
             let EntryKind::File(size) = entry.kind else { continue };
             let mime_type = mime_type(&entry.path);
-            let shown = matches!(mime_type.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp");
-            if !shown || size == 0 || size > IMAGE_BYTES || images.len() == IMAGES {
+            if !SHOWN_IMAGES.contains(&mime_type.as_str())
+                || size == 0
+                || size > IMAGE_BYTES
+                || images.len() == IMAGES
+            {
                 continue;
             }
             let (space, path) = (session.space.clone(), entry.path.clone());

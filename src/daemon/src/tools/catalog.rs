@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ToolLimits;
+use super::{ToolLimits, listing};
 use crate::pool::Runners;
 
 /// One tool.
@@ -21,6 +21,8 @@ pub struct ToolInfo {
     pub input: Map<String, Value>,
     /// Whether it changes nothing.
     pub read_only: bool,
+    /// Whether it can end or delete what there was.
+    pub destructive: bool,
 }
 
 /// The tools, with the runners of now.
@@ -32,6 +34,11 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             them. Left out, one is made up: it is in the answer, give it back to go on with the same files.",
     });
     let same = json!({ "type": "string", "minLength": 1, "maxLength": 256, "description": "The same as conversationId." });
+    let existing = json!({
+        "type": "string", "minLength": 1, "maxLength": 256,
+        "description": "Names the conversation, as earlier answers did.",
+    });
+    let same_as_session = json!({ "type": "string", "minLength": 1, "maxLength": 256, "description": "The same as session_id." });
     let mut language = json!({
         "type": "string",
         "description": format!("Programming language. Available: {}", or_none(&languages)),
@@ -45,6 +52,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             title: "Run code",
             description: run_code_text(runners, limits),
             read_only: false,
+            destructive: true,
             input: object(json!({
                 "type": "object",
                 "additionalProperties": false,
@@ -88,6 +96,30 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            name: "run_python",
+            title: "Run Python",
+            description: format!(
+                "Run Python in an isolated container and get its output and the files it made or changed as download \
+                 links. Each run is a new process; files in /mnt/data (also /data and /workspace) stay for the session. No \
+                 network, no package installation. At most {} bytes of code, {} seconds. Answers session_busy while another \
+                 run of the session is at work.",
+                limits.code,
+                limits.run_python.as_secs_f64(),
+            ),
+            read_only: false,
+            destructive: true,
+            input: object(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["code"],
+                "properties": {
+                    "code": { "type": "string", "description": "Python source code." },
+                    "session_id": id,
+                    "conversationId": same_as_session,
+                },
+            })),
+        },
+        ToolInfo {
             name: "upload_file",
             title: "Upload a file",
             description: format!(
@@ -95,6 +127,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
                 limits.upload
             ),
             read_only: false,
+            destructive: true,
             input: object(json!({
                 "type": "object",
                 "additionalProperties": false,
@@ -116,10 +149,78 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            name: "read_artifact",
+            title: "Read a file",
+            description: format!(
+                "Get the content of one file of /data within the answer, to look at it: pictures as pictures, short texts \
+                 as text, everything as base64. At most {} bytes; larger ones by their download_url.",
+                limits.artifact_read
+            ),
+            read_only: true,
+            destructive: false,
+            input: object(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["path"],
+                "properties": {
+                    "path": { "type": "string", "description": "The file, for example /mnt/data/chart.png." },
+                    "session_id": existing,
+                    "conversationId": same_as_session,
+                },
+            })),
+        },
+        ToolInfo {
+            name: "list_artifacts",
+            title: "List files",
+            description: format!(
+                "List the files in /data of a session with sizes, types and download links, {} at a time unless limit \
+                 says otherwise. When truncated is true, call again with next_cursor as cursor.",
+                listing::PAGE
+            ),
+            read_only: true,
+            destructive: false,
+            input: object(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "session_id": existing,
+                    "conversationId": same_as_session,
+                    "limit": {
+                        "type": "integer", "minimum": 1, "maximum": listing::MAX_PAGE, "default": listing::PAGE,
+                        "description": "Files of one answer, at most.",
+                    },
+                    "cursor": { "type": "string", "description": "next_cursor of the answer before." },
+                },
+            })),
+        },
+        ToolInfo {
+            name: "close_session",
+            title: "Close a session",
+            description:
+                "End a session: what runs in it is stopped, its containers go. Its files stay and are there \
+                again when the same id is used later, unless delete_files is true."
+                    .to_owned(),
+            read_only: false,
+            destructive: true,
+            input: object(json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "session_id": existing,
+                    "conversationId": same_as_session,
+                    "delete_files": {
+                        "type": "boolean", "default": false,
+                        "description": "Also delete the session's files, for good.",
+                    },
+                },
+            })),
+        },
+        ToolInfo {
             name: "list_runners",
             title: "List languages",
             description: "List the languages that code can be run in, their images and libraries.".to_owned(),
             read_only: true,
+            destructive: false,
             input: object(json!({ "type": "object", "additionalProperties": false, "properties": {} })),
         },
     ]

@@ -69,12 +69,21 @@ pub struct Fault {
     pub code: Code,
     /// What was wrong, with which value, and what would be right.
     pub message: String,
+    /// What else the answer says.
+    pub details: Map<String, Value>,
 }
 
 impl Fault {
     /// A fault.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), details: Map::new() }
+    }
+
+    /// With one more field in the answer.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: Value) -> Self {
+        self.details.insert(key.to_owned(), value);
+        self
     }
 
     /// As an answer.
@@ -84,13 +93,14 @@ impl Fault {
         document.insert("error".into(), json!(self.code.as_str()));
         document.insert("message".into(), json!(self.message));
         document.insert("output".into(), Value::String(self.message));
-        Outcome { document, failed: true, images: Vec::new() }
+        document.extend(self.details);
+        Outcome { document, failed: true, ..Outcome::default() }
     }
 }
 
 /// How a tool can end early: with an answer that says no, or with an error of the call.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Fault(Fault),
     Call(CallError),
 }
@@ -122,7 +132,7 @@ impl From<StoreError> for Failure {
             StoreError::Quota { .. } | StoreError::Full(_) => {
                 Fault::new(Code::QuotaExceeded, error.to_string()).into()
             }
-            StoreError::Gone => Self::Call(CallError::Internal(error.to_string())),
+            StoreError::Gone => Fault::new(Code::SessionNotFound, error.to_string()).into(),
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =
@@ -138,6 +148,7 @@ impl From<SessionError> for Failure {
         let code = match error {
             SessionError::Store(error) => return error.into(),
             SessionError::QueueFull(_) => Code::QueueFull,
+            SessionError::Busy => Code::SessionBusy,
             SessionError::MaxSessions(_) => Code::MaxSessions,
             SessionError::NoContainer(refusal) => match refusal {
                 Refusal::QueueFull | Refusal::WaitedTooLong { .. } | Refusal::Full => Code::QueueFull,

@@ -12,22 +12,30 @@
 mod arguments;
 mod artifacts;
 mod catalog;
+mod close_session;
 mod earlier;
 mod fault;
+mod list_artifacts;
 mod list_runners;
+mod listing;
+mod read_artifact;
+mod run;
 mod run_code;
+mod run_python;
 mod upload_file;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 pub use arguments::ArgumentError;
 pub(crate) use artifacts::mime_type;
 pub use catalog::ToolInfo;
 pub use fault::{Code, Fault};
+pub use read_artifact::Room;
 
 use crate::pool::Pool;
 use crate::session::{SessionId, Sessions};
@@ -40,12 +48,18 @@ pub struct ToolLimits {
     pub code: usize,
     /// An uploaded file, decoded; also all files of one call.
     pub upload: usize,
+    /// A file read within an answer.
+    pub artifact_read: u64,
+    /// Output of one stream in an answer; also a text that is shown as one.
+    pub output: usize,
     /// All environment variables of one call, names and values.
     pub environment: usize,
     /// Standard input.
     pub stdin: usize,
     /// Wall time of a run that asks for none.
     pub run_code: Duration,
+    /// Wall time of a `run_python`.
+    pub run_python: Duration,
     /// The longest wall time that may be asked for.
     pub longest: Duration,
     /// Memory of a program, for texts.
@@ -62,6 +76,8 @@ pub struct Tools {
     pub signer: Signer,
     /// What callers may do.
     pub limits: ToolLimits,
+    /// Room for answers that hold a file.
+    pub reading: Room,
 }
 
 /// Who calls.
@@ -81,6 +97,8 @@ pub struct Outcome {
     pub failed: bool,
     /// Pictures that go with it.
     pub images: Vec<Image>,
+    /// To be kept until the answer is sent.
+    pub place: Option<OwnedSemaphorePermit>,
 }
 
 /// A picture for the model to look at.
@@ -130,6 +148,10 @@ impl Tools {
     ) -> Result<Outcome, CallError> {
         let done = match name.strip_prefix(OLD_PREFIX).unwrap_or(name) {
             "run_code" => run_code::call(self, caller, arguments, cancel).await,
+            "run_python" => run_python::call(self, caller, arguments, cancel).await,
+            "read_artifact" => read_artifact::call(self, caller, arguments).await,
+            "list_artifacts" => list_artifacts::call(self, caller, arguments).await,
+            "close_session" => close_session::call(self, caller, arguments).await,
             "upload_file" => upload_file::call(self, caller, arguments).await,
             "list_runners" => list_runners::call(self, arguments),
             _ => {

@@ -47,8 +47,10 @@ pub(super) async fn call(
     let workflow = given.conversation_id.is_some() && given.content.is_some();
     let overwrite = given.overwrite.unwrap_or(workflow);
 
-    let session = tools.sessions.get(&caller.owner, &id).await?;
-    let turn = tools.sessions.turn(&session).await?;
+    let asked = tools.sessions.get(&caller.owner, &id).await?;
+    let turn = tools.sessions.turn(&asked).await?;
+    // Another than the one asked for, if that was deleted while this waited.
+    let session = turn.session().clone();
     if !overwrite && session.space.manifest().get(&path).is_some() {
         let message = format!("{} already exists. Set overwrite=true to replace it.", path.to_text());
         return Err(Fault::new(Code::FileExists, message).into());

@@ -1,0 +1,221 @@
+//! What opens and what does not, bit by bit.
+
+use std::collections::HashSet;
+
+use super::*;
+
+fn path(text: &str) -> RelPath {
+    RelPath::new(text).unwrap()
+}
+
+fn signer(secret: &str, previous: &[&str], terms: LinkTerms) -> Signer {
+    let previous: Vec<_> = previous.iter().map(|secret| secret.as_bytes().to_vec()).collect();
+    Signer::new("http://h", secret.as_bytes(), &previous, ["alice", "bob"], terms)
+}
+
+fn plain() -> Signer {
+    signer("k", &[], LinkTerms::default())
+}
+
+/// The parts of a link's query.
+fn proof(link: &str) -> Proof<'_> {
+    let query = link.split_once('?').unwrap().1;
+    let part = |name| query.split('&').find_map(|pair| pair.strip_prefix(name));
+    Proof { signature: part("sig=").unwrap(), expires: part("expires=") }
+}
+
+#[test]
+fn the_formula_is_the_documented_one() {
+    // printf '%s' abc123/result.csv | openssl dgst -sha256 -hmac topsecret
+    let signer = Signer::new("https://x.example/", b"topsecret", &[], [], LinkTerms::default());
+    let path = path("result.csv");
+    let link = signer.link(DEFAULT_OWNER, "abc123", Target::File(&path));
+    assert_eq!(
+        link,
+        "https://x.example/files/abc123/result.csv?sig=929cf9ef5cc40365d2d584e00e2fbab8773310d7738e2a50d1ccdfd6d39cffe0"
+    );
+}
+
+#[test]
+fn only_the_right_key_and_the_very_text_open() {
+    let signer = plain();
+    let path = path("a/b.csv");
+    let target = Target::File(&path);
+    for owner in [DEFAULT_OWNER, "alice", "bob"] {
+        let link = signer.link(owner, "s", target);
+        assert_eq!(signer.owner("s", target, proof(&link)), Some(owner));
+    }
+    let link = signer.link("alice", "s", target);
+    let good = proof(&link).signature;
+    let opens = |session: &str, signature: &str| {
+        signer.owner(session, target, Proof { signature, expires: None }).is_some()
+    };
+    assert!(!opens("t", good));
+    for bad in ["", &good[..1], &good[..63], &good.to_uppercase(), &format!("{good}0")] {
+        assert!(!opens("s", bad), "{bad:?}");
+    }
+    for at in 0..good.len() * 8 {
+        let mut bytes = good.as_bytes().to_vec();
+        bytes[at / 8] ^= 1 << (at % 8);
+        if let Ok(flipped) = std::str::from_utf8(&bytes) {
+            assert!(!opens("s", flipped), "bit {at}");
+        }
+    }
+    let stranger = signer.link("gone", "s", target);
+    assert_eq!(signer.owner("s", target, proof(&stranger)), None);
+}
+
+#[test]
+fn a_link_opens_until_its_time_and_its_time_is_signed() {
+    let ttl = |seconds| LinkTerms { ttl: Some(Duration::from_secs(seconds)), hashed: false };
+    let file = path("a");
+    let target = Target::File(&file);
+    let signer = signer("k", &[], ttl(3600));
+    let link = signer.link("alice", "s", target);
+    let good = proof(&link);
+    let expires = good.expires.unwrap();
+    assert!((now() + 3590..=now() + 3600).contains(&expires.parse().unwrap()), "{link}");
+    assert_eq!(signer.owner("s", target, good), Some("alice"));
+    // Every bit of the time, and the time taken away or put in.
+    for at in 0..expires.len() * 8 {
+        let mut bytes = expires.as_bytes().to_vec();
+        bytes[at / 8] ^= 1 << (at % 8);
+        if let Ok(flipped) = std::str::from_utf8(&bytes) {
+            assert_eq!(signer.owner("s", target, Proof { expires: Some(flipped), ..good }), None, "bit {at}");
+        }
+    }
+    for wrong in ["", "0", &format!("0{expires}"), &format!("+{expires}"), &format!("{expires}0")] {
+        assert_eq!(signer.owner("s", target, Proof { expires: Some(wrong), ..good }), None, "{wrong:?}");
+    }
+    assert_eq!(signer.owner("s", target, Proof { expires: None, ..good }), None);
+    let forever = plain().link("alice", "s", target);
+    assert_eq!(signer.owner("s", target, proof(&forever)), Some("alice"));
+    let late = Proof { expires: Some(expires), ..proof(&forever) };
+    assert_eq!(signer.owner("s", target, late), None);
+    // A time that is over is over for whoever checks it, and none that is not a number ever comes.
+    for (time, opens) in [(now() + 60, true), (now() - 1, false), (0, false), (u64::MAX, true)] {
+        let time = time.to_string();
+        let signature = hex(&mac(&signer.key("alice").unwrap().key, &text("s", target, Some(&time))));
+        let given = Proof { signature: &signature, expires: Some(&time) };
+        assert_eq!(signer.owner("s", target, given).is_some(), opens, "{time}");
+    }
+}
+
+#[test]
+fn keys_of_before_open_and_sign_nothing() {
+    let file = path("a");
+    let target = Target::File(&file);
+    let old = signer("old", &[], LinkTerms::default()).link("bob", "s", target);
+    let new = signer("new", &["older", "old"], LinkTerms::default());
+    assert_eq!(new.owner("s", target, proof(&old)), Some("bob"));
+    let fresh = new.link("bob", "s", target);
+    assert_ne!(fresh, old);
+    let after_grace = signer("new", &[], LinkTerms::default());
+    assert_eq!(after_grace.owner("s", target, proof(&old)), None);
+    assert_eq!(after_grace.owner("s", target, proof(&fresh)), Some("bob"));
+}
+
+#[test]
+fn a_hashed_link_names_its_session_and_no_other() {
+    let hashed = || signer("k", &["old"], LinkTerms { ttl: None, hashed: true });
+    let name = |link: &str| link.split('/').nth(4).unwrap().to_owned();
+    let file = path("d r/a");
+    let first = hashed();
+    let link = first.link("alice", "s", Target::File(&file));
+    assert!(
+        link.starts_with("http://h/files/") && link.ends_with("/d%20r/a") && !link.contains('?'),
+        "{link}"
+    );
+    let found = |signer: &Signer, name: &str| signer.hashed(name).map(|(o, s)| format!("{o} {s}"));
+    assert_eq!(found(&first, &name(&link)).as_deref(), Some("alice s"));
+    // Another owner, another session, another key: another name.
+    let names: HashSet<_> =
+        [("alice", "s"), ("bob", "s"), ("alice", "t"), ("default", "s"), ("alice", "s\nfiles")]
+            .map(|(owner, session)| name(&first.link(owner, session, Target::File(&file))))
+            .into();
+    assert_eq!(names.len(), 5);
+    // A daemon that starts knows what it is told is stored, under the keys of before too.
+    let second = hashed();
+    assert_eq!(found(&second, &name(&link)), None);
+    second.learn("alice", "s");
+    assert_eq!(found(&second, &name(&link)).as_deref(), Some("alice s"));
+    let before = signer("old", &[], LinkTerms { ttl: None, hashed: true });
+    let older = name(&before.link("alice", "s", Target::File(&file)));
+    assert_eq!(found(&second, &older).as_deref(), Some("alice s"));
+    let good = name(&link);
+    for at in 0..good.len() * 8 {
+        let mut bytes = good.as_bytes().to_vec();
+        bytes[at / 8] ^= 1 << (at % 8);
+        if let Ok(flipped) = std::str::from_utf8(&bytes) {
+            assert_eq!(found(&second, flipped), None, "bit {at}");
+        }
+    }
+    // Logs are signed as ever, and signed links still open.
+    assert!(first.link("alice", "s", Target::Log("run_1")).contains("/logs/s/run_1?sig="));
+    let signed = plain().link("alice", "s", Target::File(&file));
+    assert_eq!(first.owner("s", Target::File(&file), proof(&signed)), Some("alice"));
+    // The name is no signature of anything, and the other style knows no names.
+    for target in [Target::File(&file), Target::Log("files")] {
+        assert_eq!(plain().owner("s", target, Proof { signature: &good, expires: None }), None);
+    }
+    assert_eq!(found(&plain(), &good), None);
+    // An owner without a key gets a link that opens nothing.
+    assert!(first.link("gone", "s", Target::File(&file)).starts_with("http://h/files//"));
+}
+
+#[test]
+fn a_cursor_is_good_for_its_listing_only() {
+    let signer = plain();
+    let at = RelPath::new(b"d/\xff\xfe".to_vec()).unwrap();
+    let cursor = signer.cursor("alice", "s", &at);
+    assert_eq!(signer.position("alice", "s", &cursor), Some(at));
+    assert_eq!(signer.position("bob", "s", &cursor), None);
+    assert_eq!(signer.position("alice", "t", &cursor), None);
+    for at in 0..cursor.len() * 8 {
+        let mut bytes = cursor.as_bytes().to_vec();
+        bytes[at / 8] ^= 1 << (at % 8);
+        if let Ok(flipped) = std::str::from_utf8(&bytes) {
+            assert_eq!(signer.position("alice", "s", flipped), None, "bit {at}");
+        }
+    }
+    for wrong in ["", "AAAA", "%", &"A".repeat(100_000)] {
+        assert_eq!(signer.position("alice", "s", wrong), None);
+    }
+}
+
+#[test]
+fn no_two_things_sign_alike() {
+    let cases = [
+        ("a", "b/c"),
+        ("a/b", "c"),
+        ("a%2Fb", "c"),
+        ("a", "b%2Fc"),
+        ("a", "b\nc"),
+        ("a", "b\n1"),
+        ("a\nb", "c"),
+        ("a", "b%0Ac"),
+        ("a%", "b"),
+        ("a%25", "b"),
+        ("a\nlog", "x"),
+        ("a", "b"),
+    ];
+    let mut seen = HashSet::new();
+    for (session, file) in cases {
+        for expires in [None, Some("1"), Some("11")] {
+            let text = text(session, Target::File(&path(file)), expires);
+            assert!(seen.insert(text), "{session:?} {file:?} {expires:?}");
+        }
+    }
+    for expires in [None, Some("1")] {
+        assert!(seen.insert(text("a", Target::Log("x"), expires)));
+    }
+    assert!(seen.insert(cursor_text("a", &path("x"))));
+}
+
+#[test]
+fn a_link_is_a_link_whatever_the_name() {
+    let signer = plain();
+    let path = path("d r/ü\n?#%.csv");
+    let link = signer.link(DEFAULT_OWNER, "a/b c", Target::File(&path));
+    assert!(link.starts_with("http://h/files/a%2Fb%20c/d%20r/%C3%BC%0A%3F%23%25.csv?sig="), "{link}");
+}
