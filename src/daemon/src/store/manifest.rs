@@ -85,6 +85,16 @@ impl Manifest {
         self.entries.get(path)
     }
 
+    /// Whether nothing is below this path.
+    pub fn is_empty_dir(&self, dir: &RelPath) -> bool {
+        let mut behind = self.entries.range(dir..).skip_while(|(path, _)| *path == dir);
+        !behind
+            .by_ref()
+            .map(|(path, _)| path)
+            .take_while(|path| starts(path, dir))
+            .any(|path| path.is_below(dir))
+    }
+
     /// Regular files and their sizes, by path.
     pub fn files(&self) -> impl Iterator<Item = (&Entry, u64)> {
         self.entries.values().filter_map(|held| match held.entry.kind {

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -9,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::artifacts::public_path;
 use super::fault::Failure;
 use super::{ArgumentError, Caller, Code, Fault, Outcome, Tools, arguments};
+use crate::session::Session;
 use crate::store::Batch;
 
 const TOOL: &str = "upload_file";
@@ -66,19 +68,28 @@ pub(super) async fn call(
     batch.commit().await?;
     drop(turn);
 
-    let mut document = Map::new();
-    document.insert("success".into(), json!(true));
-    let message = format!("File '{}' uploaded successfully ({size} bytes)", path.to_text());
-    document.insert("message".into(), json!(message));
-    document.insert("file".into(), tools.file(&session, &path));
-    document.insert("session_id".into(), json!(id.as_str()));
-    document.insert("conversationId".into(), json!(id.as_str()));
-    document.insert("path".into(), json!(public_path(&path)));
-    document.insert("size_bytes".into(), json!(size));
+    let document = tools.uploaded(&session, &path, size as u64);
     Ok(Outcome { document, ..Outcome::default() })
 }
 
-pub(super) fn now_ns() -> i64 {
+impl Tools {
+    /// What is said of a file that was put into a session.
+    pub(crate) fn uploaded(&self, session: &Session, path: &RelPath, size: u64) -> Map<String, Value> {
+        let id = session.id.as_str();
+        let mut document = Map::new();
+        document.insert("success".into(), json!(true));
+        let message = format!("File '{}' uploaded successfully ({size} bytes)", path.to_text());
+        document.insert("message".into(), json!(message));
+        document.insert("file".into(), self.file(session, path));
+        document.insert("session_id".into(), json!(id));
+        document.insert("conversationId".into(), json!(id));
+        document.insert("path".into(), json!(public_path(path)));
+        document.insert("size_bytes".into(), json!(size));
+        document
+    }
+}
+
+pub(crate) fn now_ns() -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
