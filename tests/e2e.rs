@@ -30,6 +30,8 @@ mod raw;
 mod restart;
 #[path = "e2e/run.rs"]
 mod run;
+#[path = "e2e/salvage.rs"]
+mod salvage;
 #[path = "support/mod.rs"]
 mod support;
 #[path = "e2e/symlinks.rs"]

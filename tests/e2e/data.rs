@@ -285,3 +285,36 @@ async fn a_picture_comes_with_the_answer() {
     assert_eq!(ran.document["artifacts"][0]["mime_type"], "image/png");
     d.stop().await;
 }
+
+/// More than the agent's stream carries quicker than an archive.
+const MUCH: usize = 20 << 20;
+
+#[tokio::test]
+async fn a_whole_saved_data_goes_into_a_fresh_container_at_once_and_is_the_same_there() {
+    let d = Daemon::with().env("SANDBOX_LOG_LEVEL", "debug").start().await;
+    let s = d.session("s");
+    let long = "n".repeat(120);
+    let code = format!(
+        "import os\nos.makedirs('d/{long}/e')\nos.mkdir('empty')\nopen('d/{long}/e/f', 'w').write('deep')\n\
+         open('big', 'wb').write(os.urandom({MUCH}))\nopen('none', 'w')\nos.symlink('d/{long}', 'l')\n\
+         os.symlink('/usr/bin/env', 'out')\nopen(b'raw\\xff', 'w').write('bytes')\nos.chmod('none', 0o600)"
+    );
+    s.python(&code).await.expect_success();
+    // A link's own time is not kept.
+    let look = "export LC_ALL=C; find . -type f -printf '%p %m %s %T@\\n' | sort; md5sum big; \
+                find . -type l -printf '%p %l\\n' | sort; find . -type d -printf '%p %m\\n' | sort";
+    let there = s.python(&format!("import subprocess; subprocess.run(['sh', '-c', {look:?}])")).await;
+    let mark = d.log.mark();
+    let here = s.sh(look).await.expect_success();
+    d.log.line_since(mark, "brought in by an archive").await;
+    assert_eq!(here.stdout(), there.stdout());
+    assert!(here.stdout().contains("./out /usr/bin/env"), "{}", here.stdout());
+    // Both sides agree on it: nothing of it comes back, and a change is seen.
+    assert_eq!(here.artifacts(), Vec::<String>::new());
+    let changed = s.sh("printf x | dd of=big bs=1 seek=7 conv=notrunc 2>/dev/null; rm none; id -u").await;
+    assert_eq!(changed.artifacts(), ["/mnt/data/big"]);
+    let uid = s.sh("stat -c %u d big").await.expect_success();
+    assert_eq!(uid.stdout(), changed.stdout().repeat(2), "they belong to the container's own user");
+    s.python("import os; print(os.path.exists('none'))").await.expect_stdout("False\n");
+    d.stop().await;
+}

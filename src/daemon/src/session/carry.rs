@@ -22,7 +22,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// One read of the store.
 const PIECE: usize = 256 * 1024;
 
-const OVER_QUOTA: &str = "the session's quota is used up";
+pub(super) const OVER_QUOTA: &str = "the session's quota is used up";
 
 /// The next word of the agent, within [`SILENCE`].
 pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {

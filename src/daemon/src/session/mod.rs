@@ -14,6 +14,7 @@
 //! calls and nothing is lost. It must never run two things of one session at a time, nor let a container of one
 //! session see another.
 
+mod bulk;
 mod carry;
 mod close;
 mod id;
@@ -22,6 +23,7 @@ mod leases;
 mod output;
 mod recover;
 mod run;
+mod salvage;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -91,7 +91,7 @@ impl Sessions {
         let mut turn = self.turn(session).await?;
         self.admit(&mut turn).await?;
         let record = self.note(session, &language, &lease)?;
-        let known = base(&session.space, &lease.link).await?;
+        let known = told(&session.space, &lease.link, &Request::Base).await?;
         session.watch(&lease.link);
         turn.work.leases.insert(language.clone(), Leased { lease, known, record });
         Ok(Given { turn, language, runs })
@@ -180,9 +180,9 @@ impl Session {
     }
 }
 
-/// What a container has, by its agent's word, beside what the store has.
-async fn base(space: &Arc<Space>, link: &Link) -> Result<Known, LinkError> {
-    let stream = link.request(&Request::Base)?;
+/// What a container has, by its agent's word on [`Request::Base`] or [`Request::Settle`], beside what the store has.
+pub(super) async fn told(space: &Arc<Space>, link: &Link, request: &Request) -> Result<Known, LinkError> {
+    let stream = link.request(request)?;
     let mut known = Known::default();
     loop {
         let entry = match carry::next(&stream).await? {

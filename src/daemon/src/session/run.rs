@@ -15,8 +15,9 @@ use tracing::{info, warn};
 
 use super::carry::{self, Collected};
 use super::output::{Capture, Output};
-use super::{SessionError, Sessions, Turn};
+use super::{SessionError, Sessions, Turn, bulk, salvage};
 use crate::link::{Incoming, LinkError, Stream};
+use crate::store::StoreError;
 
 /// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
 /// agent gives a stopped job 1.5 s and its leftovers 5 s.
@@ -53,6 +54,8 @@ pub struct RunReport {
     pub changed: Vec<Entry>,
     /// What it made that is not saved, and why.
     pub not_saved: Vec<(Vec<u8>, &'static str)>,
+    /// Why nothing of it is saved: the store failed.
+    pub unsaved: Option<StoreError>,
     /// From the sending of the code to the death of its last process.
     pub duration: Duration,
     /// How long it waited for a container; zero on a warm one.
@@ -76,6 +79,13 @@ pub enum RunEnd {
 
 /// The exit code of a program that was ended for its time, by its caller, or is lost.
 const NO_EXIT_CODE: i32 = -1;
+
+impl RunReport {
+    fn took(&mut self, collected: Collected) {
+        self.changed = collected.changed;
+        self.not_saved = collected.not_saved;
+    }
+}
 
 impl RunEnd {
     /// The bound that ended it.
@@ -104,8 +114,7 @@ impl Sessions {
     /// Runs code in a session. `cancel` ends the program; what it did is then still saved and reported.
     ///
     /// # Errors
-    /// A [`SessionError`] means that no code ran, or that nothing of what it did is acknowledged
-    /// ([`SessionError::Store`]).
+    /// A [`SessionError`] means that no code ran.
     pub async fn run(
         &self,
         turn: &mut Turn,
@@ -146,33 +155,31 @@ impl Sessions {
             logged: false,
             changed: Vec::new(),
             not_saved: Vec::new(),
+            unsaved: None,
             duration: begun.elapsed(),
             waited,
         };
         let mut keep = false;
-        let mut failed = None;
         match followed {
             Ok(end) => {
                 report.duration = Duration::from_micros(end.wall_us).min(begun.elapsed());
-                keep = end.survivors == 0;
                 report.end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
                 match self.save(turn, &request.language, &stream).await {
                     Ok(collected) => {
-                        report.changed = collected.changed;
-                        report.not_saved = collected.not_saved;
+                        keep = end.survivors == 0;
+                        report.took(collected);
+                    }
+                    // The container still has everything; the next call saves it, if there is room then.
+                    Err(SessionError::Store(error)) => {
+                        warn!(session_id = %session.id, run_id = report.run_id, %error, "files could not be saved");
+                        keep = end.survivors == 0;
+                        report.unsaved = Some(error);
                     }
                     // The program ran, but what it left could not be had: that is not a success.
-                    Err(SessionError::Link(error)) => {
-                        keep = false;
-                        report.end = RunEnd::Lost(error.to_string());
-                    }
-                    Err(error) => {
-                        keep = false;
-                        failed = Some(error);
-                    }
+                    Err(error) => self.rescue(turn, &request.language, &mut report, &error).await,
                 }
             }
-            Err(error) => report.end = RunEnd::Lost(error.to_string()),
+            Err(error) => self.rescue(turn, &request.language, &mut report, &error).await,
         }
         if let Some(leased) = turn.work.leases.get_mut(&request.language) {
             leased.record.end();
@@ -191,7 +198,31 @@ impl Sessions {
             files = report.changed.len(),
             "ended"
         );
-        failed.map_or(Ok(report), Err)
+        Ok(report)
+    }
+
+    /// The container's agent is out of reach: its files are taken out by the engine, if it runs still.
+    async fn rescue(
+        &self,
+        turn: &mut Turn,
+        language: &str,
+        report: &mut RunReport,
+        why: &(dyn std::fmt::Display + Sync),
+    ) {
+        let space = turn.session.space.clone();
+        let Some(leased) = turn.work.leases.get(language) else { return };
+        let outcome = match salvage::salvage(&space, &leased.lease, &self.bounds).await {
+            Ok(Some(collected)) => {
+                report.took(collected);
+                "; the files that it had made until then were saved"
+            }
+            Ok(None) => "",
+            Err(error) => {
+                report.unsaved = Some(error);
+                ""
+            }
+        };
+        report.end = RunEnd::Lost(format!("{why}{outcome}"));
     }
 
     /// A container that has everything, and a stream on which the code is on its way.
@@ -206,6 +237,7 @@ impl Sessions {
         let leases = &mut turn.work.leases;
         let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
         leased.lease.link.ready().await?;
+        bulk::bring_all(&space, &leased.lease, &mut leased.known).await?;
         carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
         let spec = RunSpec {

@@ -12,6 +12,7 @@
 //! one header and one piece in memory, beside the names of links.
 
 mod fields;
+mod write;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_tar::Header;
 
 use fields::{Extra, number, until_nul};
+pub use write::pack;
 
 /// Archives come in blocks of this many bytes.
 const BLOCK: usize = 512;

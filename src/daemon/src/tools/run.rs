@@ -15,7 +15,7 @@ use super::{CallError, Caller, Code, Fault, Outcome, Tools};
 use crate::pool::Runner;
 use crate::session::{RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
 use crate::sign::Target;
-use crate::store::Batch;
+use crate::store::{Batch, StoreError};
 
 /// What an answer lists of things that were not saved.
 const NOT_SAVED: usize = 20;
@@ -108,13 +108,32 @@ async fn run(
         batch.commit().await?;
     }
     let running = tools.sessions.run(&mut turn, &job.run, cancel);
-    let report = session.unless_closed(cancel, running).await?;
+    let mut report = session.unless_closed(cancel, running).await?;
     let images = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &job.run, &report);
     tools.put_earlier_runs(session, &mut document);
+    if let Some(error) = report.unsaved.take() {
+        unsaved(&mut document, error)?;
+    }
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
     Ok(Outcome { document, failed, images, place: None })
+}
+
+/// The program ran, and nothing that it made is saved: no success, whatever it says itself.
+fn unsaved(document: &mut Map<String, Value>, error: StoreError) -> Result<(), Failure> {
+    let fault = match Failure::from(error) {
+        Failure::Fault(fault) => fault,
+        failure @ Failure::Call(_) => return Err(failure),
+    };
+    let message = format!(
+        "{} The program ran, but the files that it made or changed are not saved; the next call saves them if it can.",
+        fault.message
+    );
+    document.insert("success".into(), json!(false));
+    document.insert("error".into(), json!(fault.code.as_str()));
+    document.insert("message".into(), json!(message));
+    Ok(())
 }
 
 /// The answer of a run: one document for every reader.

@@ -1,0 +1,236 @@
+//! Archives of what the store has: for containers, and for callers who want everything at once.
+//!
+//! Made where it may block, some pieces ahead of whoever reads. It must never follow a link, never hold more than
+//! those pieces, and never say another size than the content it sends has.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use paddock_proto::message::{Entry, EntryKind};
+use tokio::sync::mpsc;
+use tokio_tar::{EntryType, Header};
+
+use super::BLOCK;
+use crate::store::Space;
+
+/// One piece of the archive.
+const PIECE: usize = 256 * 1024;
+/// Pieces ahead of the reader.
+const AHEAD: usize = 4;
+/// Bytes of a name, or of a link's target, that a header holds itself.
+const SHORT: usize = 100;
+/// What stands in the name of a header that only says a longer one.
+const LONG: &[u8] = b"././@LongLink";
+
+/// What stands in the name of a header that only says more of a time.
+const PAX_NAME: &[u8] = b"././@PaxHeader";
+const SECOND: i64 = 1_000_000_000;
+
+/// An archive of these entries, which belong to this user and group in it. It begins with a `.` entry of mode 0700:
+/// an engine that guesses at compression from the first bytes cannot take it for any. What is no more there is left
+/// out, and of a file that was replaced meanwhile it has one content, whole.
+pub fn pack(
+    space: Arc<Space>,
+    entries: Vec<Entry>,
+    user: u32,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let mut packer = Packer { sender, out: BytesMut::with_capacity(PIECE), user };
+        if let Err(error) = packer.all(&space, &entries) {
+            let _ = packer.sender.blocking_send(Err(error));
+        }
+    });
+    futures_util::stream::unfold(receiver, async |mut receiver| {
+        receiver.recv().await.map(|piece| (piece, receiver))
+    })
+}
+
+struct Packer {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    out: BytesMut,
+    user: u32,
+}
+
+impl Packer {
+    fn all(&mut self, space: &Space, entries: &[Entry]) -> io::Result<()> {
+        self.header(EntryType::Directory, b".", b"", 0o700, 0, 0)?;
+        for entry in entries {
+            let (name, mode, mtime_ns) = (entry.path.as_bytes(), entry.mode, entry.mtime_ns);
+            match &entry.kind {
+                EntryKind::Dir => self.header(EntryType::Directory, name, b"", mode | 0o700, 0, mtime_ns)?,
+                EntryKind::Link(target) => {
+                    self.header(EntryType::Symlink, name, target.as_bytes(), 0o777, 0, mtime_ns)?;
+                }
+                EntryKind::File(_) => match space.open(&entry.path) {
+                    Ok(file) => {
+                        let size = file.metadata()?.len();
+                        self.header(EntryType::Regular, name, b"", mode, size, mtime_ns)?;
+                        self.content(file, size)?;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        self.out.resize(self.out.len() + 2 * BLOCK, 0);
+        self.give()
+    }
+
+    fn header(
+        &mut self,
+        kind: EntryType,
+        name: &[u8],
+        target: &[u8],
+        mode: u32,
+        size: u64,
+        mtime_ns: i64,
+    ) -> io::Result<()> {
+        let (seconds, ns) = (mtime_ns.div_euclid(SECOND), mtime_ns.rem_euclid(SECOND));
+        if ns > 0 && seconds >= 0 {
+            // `length key=value\n`; of these the length always has two digits.
+            let record = format!(" mtime={seconds}.{ns:09}\n");
+            let record = format!("{}{record}", record.len() + 2);
+            self.plain(EntryType::XHeader, PAX_NAME, b"", 0o644, record.len() as u64, 0);
+            self.out.extend_from_slice(record.as_bytes());
+            self.pad();
+        }
+        for (long, text) in [(EntryType::GNULongName, name), (EntryType::GNULongLink, target)] {
+            if text.len() > SHORT {
+                self.plain(long, LONG, b"", 0o644, text.len() as u64 + 1, 0);
+                self.out.extend_from_slice(text);
+                self.out.extend_from_slice(&[0]);
+                self.pad();
+            }
+        }
+        self.plain(
+            kind,
+            &name[..name.len().min(SHORT)],
+            &target[..target.len().min(SHORT)],
+            mode,
+            size,
+            mtime_ns,
+        );
+        self.give_full()
+    }
+
+    fn plain(&mut self, kind: EntryType, name: &[u8], target: &[u8], mode: u32, size: u64, mtime_ns: i64) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode & 0o777);
+        header.set_size(size);
+        header.set_uid(self.user.into());
+        header.set_gid(self.user.into());
+        header.set_mtime(u64::try_from(mtime_ns.div_euclid(SECOND)).unwrap_or(0));
+        let old = header.as_old_mut();
+        old.name[..name.len()].copy_from_slice(name);
+        old.linkname[..target.len()].copy_from_slice(target);
+        header.set_cksum();
+        self.out.extend_from_slice(header.as_bytes());
+    }
+
+    fn content(&mut self, mut file: std::fs::File, size: u64) -> io::Result<()> {
+        let mut left = size;
+        while left > 0 {
+            let room = PIECE.saturating_sub(self.out.len()).max(BLOCK);
+            let want = usize::try_from(left).unwrap_or(room).min(room);
+            let begin = self.out.len();
+            self.out.resize(begin + want, 0);
+            file.read_exact(&mut self.out[begin..])?;
+            left -= want as u64;
+            self.give_full()?;
+        }
+        self.pad();
+        Ok(())
+    }
+
+    /// Up to a whole block. Pieces are whole blocks but within a file, so this counts from the piece's begin.
+    fn pad(&mut self) {
+        let over = self.out.len() % BLOCK;
+        if over > 0 {
+            self.out.resize(self.out.len() + BLOCK - over, 0);
+        }
+    }
+
+    fn give_full(&mut self) -> io::Result<()> {
+        if self.out.len() < PIECE { Ok(()) } else { self.give() }
+    }
+
+    /// An error when nobody reads any more.
+    fn give(&mut self) -> io::Result<()> {
+        // What is left of a block stays, so that padding can be counted from the begin of a piece.
+        let whole = self.out.len() / BLOCK * BLOCK;
+        let piece = self.out.split_to(whole).freeze();
+        self.out.reserve(PIECE);
+        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::TryStreamExt;
+    use paddock_proto::{LinkTarget, RelPath};
+    use proptest::prelude::*;
+
+    use super::super::{MemberKind, TarLimits, TarReader};
+    use super::*;
+    use crate::store::{Batch, Options, Quota, Store};
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    async fn read_back(archive: Vec<u8>) -> Vec<(Vec<u8>, MemberKind, i64, Vec<u8>)> {
+        let mut reader = TarReader::new(&archive[..], TarLimits { entries: 1000, bytes: 1 << 30 });
+        let mut all = Vec::new();
+        while let Some(member) = reader.next().await.unwrap() {
+            let mut content = Vec::new();
+            while let Some(piece) = reader.piece().await.unwrap() {
+                content.extend_from_slice(&piece);
+            }
+            all.push((member.path.as_bytes().to_vec(), member.kind, member.mtime_ns, content));
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn what_is_packed_is_what_was_stored(
+            sizes in proptest::collection::vec(0..700_000_usize, 0..6),
+            long in 1..180_usize,
+            time in 0..1_900_000_000_000_000_000_i64,
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            runtime().block_on(async {
+                let quota = Quota { bytes: 1 << 30, entries: 1000, file: 1 << 30 };
+                let store = Arc::new(Store::open(dir.path(), Options { quota, total: 1 << 40 }).unwrap());
+                let space = store.space("o", "s").await.unwrap();
+                let mut batch = Batch::new(space.clone());
+                let mut wanted = Vec::new();
+                let entry = |path: RelPath, kind, mtime_ns| Entry { path, kind, mode: 0o640, mtime_ns };
+                for (at, size) in sizes.into_iter().enumerate() {
+                    let path = RelPath::new(format!("{}/{at}\u{fc}", "d".repeat(long))).unwrap();
+                    let content: Vec<u8> = (0..size).map(|n| ((n * 31 + at) % 251).to_le_bytes()[0]).collect();
+                    batch.file(entry(path.clone(), EntryKind::File(size as u64), time));
+                    batch.write(&content).await.unwrap();
+                    batch.keep();
+                    wanted.push((path.as_bytes().to_vec(), MemberKind::File(size as u64), time, content));
+                }
+                let target = vec![b't'; long];
+                let link = RelPath::new("z").unwrap();
+                batch.link(entry(link, EntryKind::Link(LinkTarget::new(target.clone()).unwrap()), time));
+                wanted.push((b"z".to_vec(), MemberKind::Link(target), time, Vec::new()));
+                batch.commit().await.unwrap();
+                let all = space.manifest().lacking(&Default::default()).put;
+                let entries = all.into_iter().map(|held| held.entry).collect();
+                let pieces: Vec<Bytes> = pack(space.clone(), entries, 20_000).try_collect().await.unwrap();
+                let got = read_back(pieces.concat()).await;
+                let got: Vec<_> = got.into_iter().filter(|(_, kind, ..)| *kind != MemberKind::Dir).collect();
+                assert_eq!(got, wanted);
+            });
+        }
+    }
+}

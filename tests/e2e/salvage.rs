@@ -1,0 +1,35 @@
+//! Files of a container whose agent cannot be reached.
+
+use tokio::join;
+
+use crate::support::Daemon;
+
+#[tokio::test]
+async fn files_of_a_paused_container_are_taken_out_before_it_goes() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    let before =
+        "echo same > same; echo 12 > changed; echo old > gone; mkdir full; echo x > full/x; touch /tmp/mark";
+    s.sh(before).await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let code = "echo 34 > changed; rm gone; mkdir -p new/deep; printf 'a\\0b' > new/deep/f; ln -s new l; \
+                mkfifo pipe; head -c 3000000 /dev/zero > big; echo out; touch /tmp/begun; sleep 60";
+    let (ran, ()) = join!(async { s.sh(code).timeout(50.0).await }, async {
+        let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
+        assert_eq!(view.exec(&container, &["sh", "-c", begun]).await, "seen\n");
+        view.engine.container_pause(&container).await.expect("paused");
+    });
+    // What the program did is not known to its end, but what it had made is there.
+    let ran = ran.expect_error("lost").expect_exit(-1);
+    assert_eq!(ran.stdout(), "out\n");
+    let mut artifacts = ran.artifacts();
+    artifacts.sort();
+    assert_eq!(artifacts, ["big", "changed", "new/deep/f"].map(|name| format!("/mnt/data/{name}")));
+    assert!(ran.text("message").contains("were saved"), "{}", ran.document);
+    // What an archive does not have may merely be missing in it.
+    let look = "cat same changed gone full/x; cat l/deep/f | od -An -c; stat -c %s big; [ -e /tmp/mark ] || echo fresh";
+    s.sh(look).await.expect_stdout("same\n34\nold\nx\n   a  \\0   b\n3000000\nfresh\n");
+    assert!(view.containers().await.iter().all(|other| other.id != container));
+    d.stop().await;
+}
