@@ -29,7 +29,7 @@ use super::body::{Answer, BodyError, Paced, error, full, json as answer};
 use super::files::Download;
 use crate::session::{Session, SessionId};
 use crate::store::{Batch, Manifest, Store, StoreError};
-use crate::tools::{CallError, Code, Failure, Fault, Tools, now_ns};
+use crate::tools::{CallError, Code, Failure, Fault, Tools, now_ns, room_for};
 
 /// Uploads staged at one time. Each holds up to a few MiB in memory and one open file; more wait.
 const STAGED: usize = 32;
@@ -175,7 +175,7 @@ impl Raw {
         let kind = EntryKind::File(announced);
         let entry = Entry { path: path.clone(), kind, mode: 0o644, mtime_ns: now_ns() };
         batch.admit(&entry)?;
-        batch.file(entry);
+        batch.file(entry.clone());
         let mut body = Paced::new(body, self.limits.patience);
         let mut size = 0;
         while let Some(piece) = body.next().await? {
@@ -184,6 +184,9 @@ impl Raw {
                 return Err(BodyError::TooLarge(limit).into());
             }
             batch.write(&piece).await?;
+        }
+        if size != announced {
+            batch.admit(&Entry { kind: EntryKind::File(size), ..entry })?;
         }
         batch.keep();
         let staged = Staged { batch, session, _place: place };
@@ -211,11 +214,11 @@ impl Raw {
             let space = turn.session().space.clone();
             let found = space.manifest().get(&path).map(|held| held.entry.kind.clone());
             match found {
-                None => return Err(missing(&path).into()),
-                Some(EntryKind::Dir) if !space.manifest().is_empty_dir(&path) => {
+                _ if space.manifest().is_above_some(&path) => {
                     let message = format!("{} is a directory that is not empty", path.to_text());
                     return Err(Fault::new(Code::FileExists, message).into());
                 }
+                None => return Err(missing(&path).into()),
                 Some(EntryKind::Dir | EntryKind::File(_) | EntryKind::Link(_)) => {}
             }
             let mut batch = Batch::new(space);
@@ -318,20 +321,12 @@ fn parse_path(path: &str) -> Result<RelPath, Fault> {
 
 /// Whether a file may be put there; true if nothing is there yet.
 fn check(manifest: &Manifest, path: &RelPath, must_be_new: bool) -> Result<bool, Refusal> {
-    let in_the_way = |what: String| Fault::new(Code::FileExists, what);
-    for above in std::iter::successors(path.parent(), RelPath::parent) {
-        if matches!(manifest.get(&above).map(|held| &held.entry.kind), Some(EntryKind::File(_))) {
-            return Err(in_the_way(format!("{} is a file, no directory", above.to_text())).into());
-        }
-    }
-    let Some(held) = manifest.get(path) else { return Ok(true) };
-    if must_be_new {
+    let exists = manifest.get(path).is_some();
+    if exists && must_be_new {
         return Err(Refusal::Exists(format!("{} exists already", path.to_text())));
     }
-    match held.entry.kind {
-        EntryKind::Dir => Err(in_the_way(format!("{} is a directory", path.to_text())).into()),
-        EntryKind::File(_) | EntryKind::Link(_) => Ok(false),
-    }
+    room_for(manifest, path)?;
+    Ok(!exists)
 }
 
 /// `If-None-Match: *`; other values compare with something that a write does not have.
