@@ -85,14 +85,10 @@ impl Manifest {
         self.entries.get(path)
     }
 
-    /// Whether nothing is below this path.
-    pub fn is_empty_dir(&self, dir: &RelPath) -> bool {
-        let mut behind = self.entries.range(dir..).skip_while(|(path, _)| *path == dir);
-        !behind
-            .by_ref()
-            .map(|(path, _)| path)
-            .take_while(|path| starts(path, dir))
-            .any(|path| path.is_below(dir))
+    /// Whether there is something below this path. Directories that nobody made by name are only known by that.
+    pub fn is_above_some(&self, dir: &RelPath) -> bool {
+        let behind = self.entries.range(dir..).map(|(path, _)| path);
+        behind.take_while(|path| starts(path, dir)).any(|path| path.is_below(dir))
     }
 
     /// Regular files and their sizes, by path.

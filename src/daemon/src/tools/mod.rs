@@ -37,7 +37,7 @@ pub use catalog::ToolInfo;
 pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
 pub use read_artifact::Room;
-pub(crate) use upload_file::now_ns;
+pub(crate) use upload_file::{now_ns, room_for};
 
 use crate::pool::Pool;
 use crate::session::{SessionId, Sessions};

@@ -11,7 +11,7 @@ use super::artifacts::public_path;
 use super::fault::Failure;
 use super::{ArgumentError, Caller, Code, Fault, Outcome, Tools, arguments};
 use crate::session::Session;
-use crate::store::Batch;
+use crate::store::{Batch, Manifest};
 
 const TOOL: &str = "upload_file";
 
@@ -57,6 +57,7 @@ pub(super) async fn call(
         let message = format!("{} already exists. Set overwrite=true to replace it.", path.to_text());
         return Err(Fault::new(Code::FileExists, message).into());
     }
+    room_for(&session.space.manifest(), &path)?;
     let size = bytes.len();
     let entry =
         Entry { path: path.clone(), kind: EntryKind::File(size as u64), mode: 0o644, mtime_ns: now_ns() };
@@ -87,6 +88,22 @@ impl Tools {
         document.insert("size_bytes".into(), json!(size));
         document
     }
+}
+
+/// Whether a file can be put there without taking away anything but a file or link of that very name: a file does not
+/// become a directory for it, nor a directory a file. A link on the way is replaced: nothing goes through it.
+pub(crate) fn room_for(manifest: &Manifest, path: &RelPath) -> Result<(), Fault> {
+    let in_the_way = |what: String| Err(Fault::new(Code::FileExists, what));
+    for above in std::iter::successors(path.parent(), RelPath::parent) {
+        if matches!(manifest.get(&above).map(|held| &held.entry.kind), Some(EntryKind::File(_))) {
+            return in_the_way(format!("{} is a file, no directory", above.to_text()));
+        }
+    }
+    let is_dir = matches!(manifest.get(path).map(|held| &held.entry.kind), Some(EntryKind::Dir));
+    if is_dir || manifest.is_above_some(path) {
+        return in_the_way(format!("{} is a directory", path.to_text()));
+    }
+    Ok(())
 }
 
 pub(crate) fn now_ns() -> i64 {
