@@ -113,6 +113,26 @@ async fn a_run_that_was_cut_off_twice_is_heard_to_its_end_as_well() {
 }
 
 #[tokio::test]
+async fn a_run_in_flight_holds_up_neither_the_start_nor_the_end() {
+    let d = Daemon::start().await;
+    d.session("s").python("open('p', 'w').write('py')").await.expect_success();
+    d.session("s").sh("true").await.expect_success();
+    let store = crash_in_mid_run(d, "s", "echo part > f; touch /tmp/begun; sleep 25").await;
+    let begun = Instant::now();
+    let d = Daemon::with().store(&store).start().await;
+    assert_eq!(d.view().await.containers().await.len(), 2, "both were given back");
+    assert!(begun.elapsed() < TIDY, "{:?}", begun.elapsed());
+    // Other sessions are served meanwhile; the end breaks the run off and saves what it made.
+    d.session("t").sh("echo other").await.expect_stdout("other\n");
+    let begun = Instant::now();
+    d.stop().await;
+    assert!(begun.elapsed() < TIDY, "{:?}", begun.elapsed());
+    let d = Daemon::with().store(&store).start().await;
+    d.session("s").sh("cat f p").await.expect_stdout("part\npy");
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn a_run_whose_container_went_too_is_reported_lost_and_not_run_again() {
     let d = Daemon::start().await;
     d.session("s").sh("echo kept > a").await.expect_success();

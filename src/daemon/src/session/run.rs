@@ -250,7 +250,7 @@ impl Sessions {
             stdin: request.stdin.is_some(),
             collect: true,
         };
-        leased.record.begin(run_id, request.timeout)?;
+        leased.record.begin(run_id, request.timeout);
         // From here on the code may run.
         Ok((leased.lease.link.request(&Request::Run(spec))?, waited))
     }
