@@ -5,10 +5,10 @@
 
 use paddock_proto::Event;
 
-use crate::collect::Walk;
 use crate::container::Container;
 use crate::link::Stream;
 use crate::stamp::Base;
+use crate::walk::Walk;
 
 /// Answers [`Request::Base`](paddock_proto::Request::Base).
 pub(crate) async fn tell(container: &Container, stream: &Stream) {
@@ -24,6 +24,7 @@ pub(crate) async fn tell(container: &Container, stream: &Stream) {
 /// Answers [`Request::Settle`](paddock_proto::Request::Settle).
 pub(crate) async fn settle(container: &Container, stream: &Stream) {
     let walk = Walk::run().await;
+    walk.forced.restore();
     // Every time of change was set by whoever unpacked: a program that writes moves it to now, however soon.
     container.base.replace(walk.found.into_iter().collect::<Base>());
     tell(container, stream).await;

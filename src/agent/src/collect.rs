@@ -1,4 +1,4 @@
-//! What changed in `/data`, told to the daemon; and the daemon's changes, brought in.
+//! What changed in `/data`, told to the daemon.
 //!
 //! A *stamp* (size, mode, times, inode) is kept for every entry that both sides agree on. A collection walks,
 //! compares, sends what differs, and moves the base only when the daemon says that it is saved.
@@ -9,19 +9,19 @@
 //! It must never report a file as whole that changed while it was read.
 
 use std::io::Read;
-use std::io::Write;
 
 use paddock_proto::limits::{CHUNK, DATA_DIR, PAGE};
-use paddock_proto::message::{Entry, EntryKind, Request, SkipReason};
-use paddock_proto::{Channel, Event, Inbound, RelPath};
-use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
-use rustix::io::Errno;
+use paddock_proto::message::{EntryKind, Request};
+use paddock_proto::{Channel, Event, RelPath};
+use rustix::fs::{self, Timespec};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::container::Container;
 use crate::files;
 use crate::link::Stream;
+use crate::pause::Pause;
 use crate::stamp::{Base, Stamp};
+use crate::walk::Walk;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -38,14 +38,21 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let walk = Walk::run().await;
     let mut next = Base::new();
     let base = container.base.take();
-    for path in base.keys().rev().filter(|p| !walk.found.contains_key(*p)) {
-        stream.event(&Event::Removed(path.clone())).await;
+    let mut pause = Pause::default();
+    for (path, stamp) in base.iter().rev().filter(|(path, _)| !walk.found.contains_key(*path)) {
+        if walk.is_gone(path) {
+            stream.event(&Event::Removed(path.clone())).await;
+            pause.if_due().await;
+        } else {
+            next.insert(path.clone(), stamp.clone()); // nobody knows
+        }
     }
     let mut room = Room::beside(&base, &walk.found);
     for (path, mut stamp) in walk.found {
+        pause.if_due().await;
         let unchanged = match base.get(&path) {
             Some(old) if old.same_but_hash(&stamp) => match old.hash {
-                Some(hash) => match hash_of(&path) {
+                Some(hash) => match hash_of(&path, &mut pause).await {
                     Some((now, ctime_ns)) if now == hash => {
                         stamp.settle(hash, ctime_ns, walked_at);
                         true
@@ -63,7 +70,8 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
         stream.event(&Event::Changed(stamp.entry(&path))).await;
         let old = base.get(&path);
         if let EntryKind::File(size) = stamp.kind {
-            let sent = if room.fits(old, &stamp) { send_file(stream, &path, size).await } else { None };
+            let sent =
+                if room.fits(old, &stamp) { send_file(stream, &path, size, &mut pause).await } else { None };
             stream.event(&Event::FileEnd { whole: sent.is_some() }).await;
             let Some((hash, ctime_ns)) = sent else {
                 // The daemon still has what it had; this is told again the next time, and so is its end.
@@ -115,7 +123,7 @@ impl Room {
 }
 
 /// Sends the content; its hash and its time of change if it was of one piece.
-async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i64)> {
+async fn send_file(stream: &Stream, path: &RelPath, size: u64, pause: &mut Pause) -> Option<(u64, i64)> {
     let file = files::open_file(path).ok()?;
     let before = Stamp::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
@@ -131,6 +139,7 @@ async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i
         hash.update(&piece);
         left -= piece.len() as u64;
         stream.data(Channel::File, piece.into()).await;
+        pause.if_due().await;
     }
     let after = Stamp::of(&fs::fstat(&file).ok()?)?;
     (after.same_but_hash(&before) && after.kind == EntryKind::File(size))
@@ -138,7 +147,7 @@ async fn send_file(stream: &Stream, path: &RelPath, size: u64) -> Option<(u64, i
 }
 
 /// Of the content, and the time of change.
-fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
+async fn hash_of(path: &RelPath, pause: &mut Pause) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; CHUNK];
@@ -147,154 +156,6 @@ fn hash_of(path: &RelPath) -> Option<(u64, i64)> {
             0 => return Some((hash.digest(), Stamp::of(&fs::fstat(&file).ok()?)?.ctime_ns)),
             n => hash.update(&buffer[..n]),
         }
+        pause.if_due().await;
     }
-}
-
-/// All of `/data` as it is.
-#[derive(Default)]
-pub(crate) struct Walk {
-    pub(crate) found: Base,
-    skipped: Vec<(Vec<u8>, SkipReason)>,
-    forced: Forced,
-    entries: u64,
-}
-
-/// Directories that were opened by force, to be closed again.
-#[derive(Default)]
-struct Forced(Vec<(RelPath, Mode)>);
-
-impl Forced {
-    fn restore(self) {
-        for (path, mode) in self.0.into_iter().rev() {
-            if let Ok(parent) = files::open_dir(path.parent().as_ref()) {
-                let _ = fs::chmodat(&parent, path.file_name(), mode, AtFlags::empty());
-            }
-        }
-    }
-}
-
-impl Walk {
-    /// All of `/data`, outermost first. The number of entries is bounded by the volume's inodes.
-    pub(crate) async fn run() -> Self {
-        let mut walk = Self::default();
-        let mut dirs: Vec<Option<RelPath>> = vec![None];
-        while let Some(dir) = dirs.pop() {
-            if walk.read(dir.as_ref(), &mut dirs).is_err()
-                && let Some(dir) = dir
-            {
-                walk.skipped.push((dir.into(), SkipReason::Unreadable));
-            }
-            tokio::task::yield_now().await;
-        }
-        walk
-    }
-
-    fn read(&mut self, dir: Option<&RelPath>, dirs: &mut Vec<Option<RelPath>>) -> rustix::io::Result<()> {
-        let fd = files::open_dir(dir)?;
-        for entry in fs::Dir::read_from(&fd)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            self.entries += 1;
-            let path = match dir {
-                Some(dir) => dir.join(name),
-                None => RelPath::new(name),
-            };
-            let Ok(path) = path else {
-                let full = dir.map_or(name.to_vec(), |d| [d.as_bytes(), b"/", name].concat());
-                self.skipped.push((full, SkipReason::Path));
-                continue;
-            };
-            let stamp = match Stamp::at(&fd, name) {
-                Ok(Some(stamp)) => stamp,
-                Ok(None) => {
-                    self.skipped.push((path.into(), SkipReason::Special));
-                    continue;
-                }
-                Err(Errno::NOENT) => continue, // it went meanwhile
-                Err(error) => return Err(error),
-            };
-            if stamp.kind == EntryKind::Dir {
-                if stamp.mode & 0o700 != 0o700 {
-                    let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-                    fs::chmodat(&fd, name, mode | Mode::RWXU, AtFlags::empty())?;
-                    self.forced.0.push((path.clone(), mode));
-                }
-                dirs.push(Some(path.clone()));
-            }
-            self.found.insert(path, stamp);
-        }
-        Ok(())
-    }
-}
-
-/// Answers [`Request::Apply`]: brings the daemon's changes in, in the order they come.
-pub(crate) async fn apply(container: &Container, stream: &Stream) {
-    let mut base = container.base.take();
-    let done = apply_all(stream, &mut base).await;
-    container.base.replace(base);
-    match done {
-        Ok(()) => stream.event(&Event::Applied).await,
-        Err(what) => stream.event(&Event::Failed { what }).await,
-    }
-    stream.close().await;
-}
-
-async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
-    loop {
-        match stream.request().await {
-            Ok(Request::Put(entry)) => {
-                let what =
-                    |e: rustix::io::Errno| format!("cannot write {:?} in the container: {e}", entry.path);
-                match entry.kind {
-                    EntryKind::Dir => files::put_dir(&entry.path, entry.mode).map_err(what)?,
-                    EntryKind::File(size) => receive_file(stream, &entry, size).await?,
-                    EntryKind::Link(ref target) => files::put_link(&entry.path, target).map_err(what)?,
-                }
-                note(base, &entry.path);
-                let mut above = entry.path.parent();
-                while let Some(dir) = above {
-                    note(base, &dir);
-                    above = dir.parent();
-                }
-            }
-            Ok(Request::Remove(path)) => {
-                files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
-                path.remove_from(base);
-            }
-            Err(Inbound::Close) => return Ok(()),
-            Ok(_) | Err(_) => return Err("the daemon broke off".into()),
-        }
-    }
-}
-
-/// What is there now is what both sides know.
-fn note(base: &mut Base, path: &RelPath) {
-    let found = files::open_dir(path.parent().as_ref()).and_then(|dir| Stamp::at(&dir, path.file_name()));
-    match found {
-        Ok(Some(stamp)) => base.insert(path.clone(), stamp),
-        Ok(None) | Err(_) => base.remove(path),
-    };
-}
-
-async fn receive_file(stream: &Stream, entry: &Entry, size: u64) -> Result<(), String> {
-    let what = |e: &dyn std::fmt::Display| format!("cannot write {:?} in the container: {e}", entry.path);
-    let fd = files::put_file(&entry.path).map_err(|e| what(&e))?;
-    let mut file = std::fs::File::from(fd);
-    let mut left = size;
-    while left > 0 {
-        let Inbound::Data(Channel::File, bytes) = stream.recv().await else {
-            return Err(what(&"the daemon broke off"));
-        };
-        left = left.checked_sub(bytes.len() as u64).ok_or_else(|| what(&"more bytes than announced"))?;
-        file.write_all(&bytes).map_err(|e| what(&e))?;
-    }
-    let time =
-        |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
-    let times = Timestamps { last_access: time(entry.mtime_ns), last_modification: time(entry.mtime_ns) };
-    fs::futimens(&file, &times).map_err(|e| what(&e))?;
-    fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777)).map_err(|e| what(&e))
 }

@@ -20,7 +20,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::carrier::Carrier;
 use crate::container::Container;
-use crate::{base, collect, probe, run};
+use crate::{apply, base, collect, probe, run};
 
 /// Connections that have not said who they are; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
@@ -164,7 +164,7 @@ async fn accept_streams(container: Rc<Container>) {
                     collect::serve(&container, &stream).await;
                     stream.close().await;
                 }
-                Ok(Request::Apply) => collect::apply(&container, &stream).await,
+                Ok(Request::Apply) => apply::serve(&container, &stream).await,
                 Ok(Request::Base) => base::tell(&container, &stream).await,
                 Ok(Request::Settle) => base::settle(&container, &stream).await,
                 Ok(Request::Probe) => {

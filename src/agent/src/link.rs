@@ -141,7 +141,9 @@ impl Stream {
                     return Inbound::Reset;
                 }
                 if let Some(inbound) = inner.mux.take(self.id) {
-                    self.link.transmit.notify_one();
+                    if inner.mux.owes_credit(self.id) {
+                        self.link.transmit.notify_one();
+                    }
                     return inbound;
                 }
             }

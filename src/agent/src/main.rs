@@ -14,6 +14,7 @@
 //! It must never: trust a file name it walks over, follow a symbolic link, leave a process of a run alive
 //! after that run's end was reported, or hold more than a bounded amount of anything.
 
+mod apply;
 mod base;
 mod bridge;
 mod carrier;
@@ -24,6 +25,7 @@ mod files;
 mod init;
 mod link;
 mod outlet;
+mod pause;
 mod probe;
 mod pump;
 mod reap;
@@ -31,6 +33,7 @@ mod run;
 mod spawn;
 mod stamp;
 mod tree;
+mod walk;
 
 use std::process::ExitCode;
 

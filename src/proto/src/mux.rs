@@ -174,6 +174,11 @@ impl Mux {
         })
     }
 
+    /// True if the next [`Mux::transmit`] has a credit for this stream: its consumption is worth telling.
+    pub fn owes_credit(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(Stream::owes_credit)
+    }
+
     /// True if [`Mux::take`] would give something.
     pub fn is_readable(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_none_or(|s| s.reset || !s.inbox.is_empty())
@@ -256,9 +261,8 @@ impl Mux {
         }
         let mut done = Vec::new();
         for (id, stream) in &mut self.streams {
-            let ended = stream.in_closed && stream.inbox.is_empty();
-            let fresh = stream.consumed - stream.reported;
-            if !stream.reset && fresh > 0 && (fresh >= CREDIT_STEP || ended) {
+            let ended = stream.ended();
+            if stream.owes_credit() {
                 stream.reported = stream.consumed;
                 let payload = Bytes::copy_from_slice(&stream.consumed.to_le_bytes());
                 Frame { stream: *id, kind: Kind::Credit, payload }.encode(out);
@@ -334,6 +338,16 @@ impl Mux {
 }
 
 impl Stream {
+    /// All that the peer had to say was taken.
+    fn ended(&self) -> bool {
+        self.in_closed && self.inbox.is_empty()
+    }
+
+    fn owes_credit(&self) -> bool {
+        let fresh = self.consumed - self.reported;
+        !self.reset && fresh > 0 && (fresh >= CREDIT_STEP || self.ended())
+    }
+
     /// The peer is done with it. If it had said all it had to say, nothing is amiss.
     fn abandoned(&mut self) {
         self.reset = !self.in_closed;

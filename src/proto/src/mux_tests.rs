@@ -33,6 +33,9 @@ impl Pair {
     fn pump(&mut self, n: usize) {
         self.daemon.transmit(&mut self.down, 4096);
         self.agent.transmit(&mut self.up, 4096);
+        for mux in [&self.daemon, &self.agent] {
+            assert!(!mux.streams.keys().any(|id| mux.owes_credit(*id)), "a credit was left behind");
+        }
         self.at_agent.extend_from_slice(&self.down.split_to(n.min(self.down.len())));
         self.agent.on_bytes(&mut self.at_agent, |_| {}).unwrap();
         self.at_daemon.extend_from_slice(&self.up.split_to(n.min(self.up.len())));
@@ -223,6 +226,57 @@ fn a_flood_on_one_stream_does_not_hold_up_another() {
         streams.push(frame.stream);
     }
     assert!(streams[..2].contains(&3), "{streams:?}");
+}
+
+#[test]
+fn whoever_has_news_is_told_and_the_rest_of_a_frame_waits() {
+    let mut wire = BytesMut::new();
+    for id in [1, 1, 3, 3, 1, 5] {
+        Frame { stream: id, kind: Kind::Message, payload: Bytes::from_static(b"news") }.encode(&mut wire);
+    }
+    let cut = wire.split_off(wire.len() - 1);
+    let (mut mux, mut told) = (Mux::new(Role::Agent), Vec::new());
+    mux.on_bytes(&mut wire, |id| told.push(id)).unwrap();
+    assert_eq!((told, mux.is_readable(5)), (vec![1, 3, 1], true), "5 is not known yet");
+    wire.extend_from_slice(&cut);
+    let mut told = Vec::new();
+    mux.on_bytes(&mut wire, |id| told.push(id)).unwrap();
+    assert_eq!((told, wire.len()), (vec![5], 0));
+}
+
+#[test]
+fn a_reader_knows_when_its_consumption_is_worth_telling() {
+    let mut mux = Mux::new(Role::Agent);
+    let mut wire = BytesMut::new();
+    let payload = Bytes::from(vec![0; crate::limits::CHUNK]);
+    for kind in [Kind::Data(Channel::File), Kind::Data(Channel::File), Kind::Data(Channel::File), Kind::Close]
+    {
+        Frame { stream: 1, kind, payload: payload.clone() }.encode(&mut wire);
+    }
+    mux.on_bytes(&mut wire, |_| {}).unwrap();
+    let mut owed = Vec::new();
+    for _ in 0..4 {
+        mux.take(1).unwrap();
+        owed.push(mux.owes_credit(1));
+        if mux.owes_credit(1) {
+            let mut out = BytesMut::new();
+            assert!(mux.transmit(&mut out, 1) && out[8] == 3, "a credit goes out");
+        }
+    }
+    assert_eq!(owed, [false, true, false, true]);
+}
+
+#[test]
+fn a_payload_holds_nothing_but_itself() {
+    let mut wire = BytesMut::with_capacity(1 << 20);
+    for _ in 0..100 {
+        Frame { stream: 1, kind: Kind::Message, payload: Bytes::from_static(b"small") }.encode(&mut wire);
+    }
+    let at = wire.as_ptr() as usize;
+    while let Some(frame) = Frame::decode(&mut wire).unwrap() {
+        let payload = frame.payload.as_ptr() as usize;
+        assert!(!(at..at + (1 << 20)).contains(&payload), "it would keep the whole buffer in memory");
+    }
 }
 
 #[test]

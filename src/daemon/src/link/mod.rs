@@ -30,7 +30,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use bridge::Bridge;
-pub use stream::{Incoming, Stream};
+pub use stream::{Incoming, Part, Stream};
 
 /// How long one attempt to reach the agent may take: an exec is 60 ms, more on a loaded engine.
 pub const DIAL_WITHIN: Duration = Duration::from_secs(10);

@@ -3,12 +3,13 @@
 //! It must never give its user anything that the protocol does not allow at that point; what a message
 //! *claims* is for the user to check.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use paddock_proto::limits::CHUNK;
-use paddock_proto::message;
+use paddock_proto::message::{self, Entry};
 use paddock_proto::{Channel, Event, Inbound, Kind, Request, StreamId};
 use tokio::sync::Notify;
 
@@ -23,6 +24,21 @@ pub enum Incoming {
     Data(Channel, Bytes),
     /// The agent has said everything.
     End,
+}
+
+/// What is said of a file that goes in: first what it is, then its content piece by piece.
+#[derive(Debug)]
+pub enum Part {
+    /// An entry; for a file its content follows.
+    Entry(Entry),
+    /// A piece of the content of the file named last.
+    Content(Bytes),
+}
+
+fn pieces(channel: Channel, mut bytes: Bytes) -> impl Iterator<Item = (Kind, Bytes)> {
+    std::iter::from_fn(move || {
+        (!bytes.is_empty()).then(|| (Kind::Data(channel), bytes.split_to(bytes.len().min(CHUNK))))
+    })
 }
 
 /// A stream of a link. Dropping it abandons the request, unless [`Stream::close`] was called before.
@@ -46,8 +62,7 @@ impl Stream {
         loop {
             let mut rung = pin!(self.bell.notified());
             rung.as_mut().enable();
-            if let Some(inbound) = self.link.shared.lock().mux.take(self.id) {
-                self.link.shared.transmit.notify_one(); // its consumption may be worth a credit
+            if let Some(inbound) = self.take() {
                 return match inbound {
                     Inbound::Message(bytes) => Ok(Incoming::Event(message::decode(&bytes)?)),
                     Inbound::Data(channel, bytes) => Ok(Incoming::Data(channel, bytes)),
@@ -63,6 +78,17 @@ impl Stream {
         }
     }
 
+    fn take(&self) -> Option<Inbound> {
+        let mut inner = self.link.shared.lock();
+        let inbound = inner.mux.take(self.id)?;
+        let due = inner.mux.owes_credit(self.id);
+        drop(inner);
+        if due {
+            self.link.shared.transmit.notify_one();
+        }
+        Some(inbound)
+    }
+
     /// Sends a further request on this stream.
     ///
     /// # Errors
@@ -75,12 +101,25 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::say`].
-    pub async fn data(&self, channel: Channel, mut bytes: Bytes) -> Result<(), LinkError> {
-        while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(CHUNK));
-            self.send(Kind::Data(channel), piece).await?;
+    pub async fn data(&self, channel: Channel, bytes: Bytes) -> Result<(), LinkError> {
+        self.send_all(&mut pieces(channel, bytes).collect()).await
+    }
+
+    /// Sends entries with their content in a row.
+    ///
+    /// # Errors
+    /// As [`Stream::say`].
+    pub async fn put(&self, parts: impl IntoIterator<Item = Part>) -> Result<(), LinkError> {
+        let mut frames = VecDeque::new();
+        for part in parts {
+            match part {
+                Part::Entry(entry) => {
+                    frames.push_back((Kind::Message, message::encode(&Request::Put(entry))))
+                }
+                Part::Content(bytes) => frames.extend(pieces(Channel::File, bytes)),
+            }
         }
-        Ok(())
+        self.send_all(&mut frames).await
     }
 
     /// Ends a channel.
@@ -100,23 +139,38 @@ impl Stream {
     }
 
     async fn send(&self, kind: Kind, payload: Bytes) -> Result<(), LinkError> {
+        self.send_all(&mut VecDeque::from([(kind, payload)])).await
+    }
+
+    /// Sends frames in a row, as many at a time as the window takes: what lies ready together travels together.
+    async fn send_all(&self, frames: &mut VecDeque<(Kind, Bytes)>) -> Result<(), LinkError> {
         loop {
             let mut rung = pin!(self.bell.notified());
             rung.as_mut().enable();
             if let Some(fault) = self.link.shared.fault() {
                 return Err(fault);
             }
-            {
-                let mut inner = self.link.shared.lock();
-                if inner.mux.has_room(self.id, payload.len()) {
-                    inner.mux.send(self.id, kind, payload);
-                    drop(inner);
-                    self.link.shared.transmit.notify_one();
-                    return Ok(());
-                }
+            if self.queue(frames) {
+                self.link.shared.transmit.notify_one();
+            }
+            if frames.is_empty() {
+                return Ok(());
             }
             rung.await;
         }
+    }
+
+    /// Queues what there is room for; whether that was anything.
+    fn queue(&self, frames: &mut VecDeque<(Kind, Bytes)>) -> bool {
+        let mut inner = self.link.shared.lock();
+        let before = frames.len();
+        while let Some((_, payload)) = frames.front()
+            && inner.mux.has_room(self.id, payload.len())
+            && let Some((kind, payload)) = frames.pop_front()
+        {
+            inner.mux.send(self.id, kind, payload);
+        }
+        frames.len() < before
     }
 }
 

@@ -3,24 +3,31 @@
 //! Whatever comes out was written by the code. It must never take more than the bounds say, nor believe a size,
 //! a name or an order that the agent's words do not keep.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use paddock_proto::message::{Entry, EntryKind, SkipReason};
 use paddock_proto::{Channel, Event, Request};
+use tokio::sync::mpsc;
 
 use super::leases::Known;
 use super::{SessionBounds, SessionError};
-use crate::link::{Incoming, Link, LinkError, Stream};
+use crate::link::{Incoming, Link, LinkError, Part, Stream};
 use crate::store::{Batch, Held, Space, StoreError, blocking};
 
 /// The agent works or it is given up: between two words of it no more than this passes.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
-/// One read of the store.
-const PIECE: usize = 256 * 1024;
+/// Bytes that are read of the store in a row and sent in a row.
+const LOAD: usize = 256 * 1024;
+
+/// Loads that wait to be sent, beside the one being read and the one being sent.
+const LOADS: usize = 2;
+
+/// What an entry counts in a load, whatever its length; also the least that is read of a file at once.
+const ENTRY: usize = 256;
 
 pub(super) const OVER_QUOTA: &str = "the session's quota is used up";
 
@@ -52,12 +59,7 @@ pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known)
     for path in difference.remove {
         taken(stream.say(&Request::Remove(path))).await?;
     }
-    for Held { entry, .. } in difference.put {
-        taken(stream.say(&Request::Put(entry.clone()))).await?;
-        if let EntryKind::File(size) = entry.kind {
-            send_file(space, &stream, &entry, size).await?;
-        }
-    }
+    send(space, &stream, difference.put).await?;
     taken(stream.close()).await?;
     match next(&stream).await? {
         Incoming::Event(Event::Applied) => {
@@ -69,30 +71,76 @@ pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known)
     }
 }
 
-async fn send_file(
-    space: &Arc<Space>,
-    stream: &Stream,
-    entry: &Entry,
-    size: u64,
-) -> Result<(), SessionError> {
-    let (space, path) = (space.clone(), entry.path.clone());
-    let what = format!("cannot read {path:?} from the store");
-    let mut file = blocking(move || space.open(&path).map_err(StoreError::io(what))).await?;
-    let mut left = size;
-    while left > 0 {
-        let want = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        let what = format!("cannot read {:?} from the store", entry.path);
-        let piece;
-        (file, piece) = blocking(move || {
-            let mut piece = vec![0; want];
-            file.read_exact(&mut piece).map_err(StoreError::io(what))?;
-            Ok((file, piece))
-        })
-        .await?;
-        left -= piece.len() as u64;
-        taken(stream.data(Channel::File, piece.into())).await?;
+/// Sends entries, while a thread of its own reads what comes next; no more than a few [`LOAD`]s wait in memory.
+async fn send(space: &Arc<Space>, stream: &Stream, put: Vec<Held>) -> Result<(), SessionError> {
+    let (ahead, loads) = mpsc::channel(LOADS);
+    let space = space.clone();
+    let reading = blocking(move || {
+        let mut load = Load { parts: Vec::new(), bytes: 0, ahead };
+        for held in put {
+            if !load.read(&space, held.entry)? {
+                return Ok(()); // nobody listens any more: the stream broke, and says so itself
+            }
+        }
+        load.send();
+        Ok(())
+    });
+    let sending = async {
+        let mut loads = loads; // dropped with this, also when it fails: the thread must not wait for ever
+        while let Some(parts) = loads.recv().await {
+            taken(stream.put(parts)).await?;
+        }
+        Ok::<(), LinkError>(())
+    };
+    let (read, sent) = tokio::join!(reading, sending);
+    sent?;
+    Ok(read?)
+}
+
+/// What is being read ahead of the wire.
+struct Load {
+    parts: Vec<Part>,
+    bytes: usize,
+    ahead: mpsc::Sender<Vec<Part>>,
+}
+
+impl Load {
+    /// Adds an entry and, of a file, its content. False once nobody takes it.
+    fn read(&mut self, space: &Space, entry: Entry) -> Result<bool, StoreError> {
+        let (path, size) =
+            (entry.path.clone(), if let EntryKind::File(size) = entry.kind { size } else { 0 });
+        self.parts.push(Part::Entry(entry));
+        self.bytes += ENTRY;
+        if size > 0 {
+            let what = || format!("cannot read {path:?} from the store");
+            let file = space.open(&path).map_err(StoreError::io(what()))?;
+            let mut left = size;
+            while left > 0 {
+                let want =
+                    usize::try_from(left).unwrap_or(LOAD).min(LOAD.saturating_sub(self.bytes).max(ENTRY));
+                let mut piece = Vec::with_capacity(want);
+                let n = rustix::io::read(&file, rustix::buffer::spare_capacity(&mut piece))
+                    .map_err(|error| StoreError::io(what())(error.into()))?;
+                if n == 0 {
+                    let short =
+                        std::io::Error::new(ErrorKind::UnexpectedEof, "it is shorter than it was saved");
+                    return Err(StoreError::io(what())(short));
+                }
+                left -= n as u64;
+                self.bytes += n;
+                self.parts.push(Part::Content(piece.into()));
+                if self.bytes >= LOAD && !self.send() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(self.bytes < LOAD || self.send())
     }
-    Ok(())
+
+    fn send(&mut self) -> bool {
+        self.bytes = 0;
+        self.ahead.blocking_send(std::mem::take(&mut self.parts)).is_ok()
+    }
 }
 
 /// What a collection brought.

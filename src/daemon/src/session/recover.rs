@@ -213,7 +213,8 @@ pub(super) async fn told(space: &Arc<Space>, link: &Link, request: &Request) -> 
     }
 }
 
-/// Content is told by size and time: both sides keep the time of what they agreed on.
+/// Content of a file is told by size and time: both sides keep the time of what they agreed on.
 fn agrees(store: &Entry, container: &Entry) -> bool {
-    store.kind == container.kind && (store.kind == EntryKind::Dir || store.mtime_ns == container.mtime_ns)
+    let timed = matches!(store.kind, EntryKind::File(_));
+    store.kind == container.kind && (!timed || store.mtime_ns == container.mtime_ns)
 }

@@ -1,0 +1,101 @@
+//! The daemon's changes to `/data`, brought in.
+//!
+//! What is in the way of an entry goes. It must never go through a link, nor leave what both sides know other than
+//! what was written.
+
+use std::io::Write;
+
+use paddock_proto::message::{Entry, EntryKind, Request};
+use paddock_proto::{Channel, Event, Inbound, RelPath};
+use rustix::fs::{self, Mode, Timespec, Timestamps};
+
+use crate::container::Container;
+use crate::files;
+use crate::link::Stream;
+use crate::pause::Pause;
+use crate::stamp::{Base, Stamp};
+
+/// Answers [`Request::Apply`]: brings the daemon's changes in, in the order they come.
+pub(crate) async fn serve(container: &Container, stream: &Stream) {
+    let mut base = container.base.take();
+    let done = apply_all(stream, &mut base).await;
+    container.base.replace(base);
+    match done {
+        Ok(()) => stream.event(&Event::Applied).await,
+        Err(what) => stream.event(&Event::Failed { what }).await,
+    }
+    stream.close().await;
+}
+
+async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
+    let mut pause = Pause::default();
+    loop {
+        pause.if_due().await;
+        match stream.request().await {
+            Ok(Request::Put(entry)) => {
+                let what =
+                    |e: rustix::io::Errno| format!("cannot write {:?} in the container: {e}", entry.path);
+                match entry.kind {
+                    EntryKind::Dir => {
+                        files::put_dir(&entry.path, entry.mode).map_err(what)?;
+                        note(base, &entry.path);
+                    }
+                    EntryKind::Link(ref target) => {
+                        files::put_link(&entry.path, target).map_err(what)?;
+                        note(base, &entry.path);
+                    }
+                    EntryKind::File(size) => {
+                        let stamp = receive_file(stream, &entry, size, &mut pause).await?;
+                        base.insert(entry.path.clone(), stamp);
+                    }
+                }
+                // Directories above it that were not there, or were something else, are now.
+                let mut above = entry.path.parent();
+                while let Some(dir) = above {
+                    if base.get(&dir).is_some_and(|stamp| stamp.kind == EntryKind::Dir) {
+                        break;
+                    }
+                    note(base, &dir);
+                    above = dir.parent();
+                }
+            }
+            Ok(Request::Remove(path)) => {
+                files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
+                path.remove_from(base);
+            }
+            Err(Inbound::Close) => return Ok(()),
+            Ok(_) | Err(_) => return Err("the daemon broke off".into()),
+        }
+    }
+}
+
+/// What is there now is what both sides know.
+fn note(base: &mut Base, path: &RelPath) {
+    let found = files::open_dir(path.parent().as_ref()).and_then(|dir| Stamp::at(&dir, path.file_name()));
+    match found {
+        Ok(Some(stamp)) => base.insert(path.clone(), stamp),
+        Ok(None) | Err(_) => base.remove(path),
+    };
+}
+
+async fn receive_file(stream: &Stream, entry: &Entry, size: u64, pause: &mut Pause) -> Result<Stamp, String> {
+    let what = |e: &dyn std::fmt::Display| format!("cannot write {:?} in the container: {e}", entry.path);
+    let fd = files::put_file(&entry.path).map_err(|e| what(&e))?;
+    let mut file = std::fs::File::from(fd);
+    let mut left = size;
+    while left > 0 {
+        let Inbound::Data(Channel::File, bytes) = stream.recv().await else {
+            return Err(what(&"the daemon broke off"));
+        };
+        left = left.checked_sub(bytes.len() as u64).ok_or_else(|| what(&"more bytes than announced"))?;
+        file.write_all(&bytes).map_err(|e| what(&e))?;
+        pause.if_due().await;
+    }
+    let time =
+        |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    let times = Timestamps { last_access: time(entry.mtime_ns), last_modification: time(entry.mtime_ns) };
+    fs::futimens(&file, &times).map_err(|e| what(&e))?;
+    fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777)).map_err(|e| what(&e))?;
+    let stat = fs::fstat(&file).map_err(|e| what(&e))?;
+    Stamp::of(&stat).ok_or_else(|| what(&"it is no file any more"))
+}
