@@ -158,7 +158,10 @@ impl Sessions {
         leased.record.begin(&run.id, run.timeout);
         let stream = leased.lease.link.request(&Request::Attach(run.id.clone()))?;
         let mut capture = Capture::new(space.clone(), &run.id, self.bounds.output);
-        capture.keep_whole();
+        match carry::next(&stream).await? {
+            Incoming::Event(Event::Attached { heard }) => capture.go_on(heard),
+            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+        }
         let until = Instant::now() + run.timeout + GRACE;
         let heard = listen(&stream, until, cancel, &mut capture).await;
         let (_, _, logged) = capture.finish();
