@@ -13,6 +13,9 @@ use tokio::net::TcpStream;
 use crate::Result;
 use crate::daemon::Daemon;
 
+const JSON: &str = "application/json";
+const TAR: &str = "application/x-tar";
+
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
     host: String,
@@ -32,7 +35,7 @@ impl Client {
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Result<(Value, Duration)> {
         let params = json!({ "name": tool, "arguments": arguments });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let (answer, taken) = self.send(Method::POST, "/mcp", Bytes::from(body.to_string())).await?;
+        let (answer, taken) = self.send(Method::POST, "/mcp", JSON, Bytes::from(body.to_string())).await?;
         let mut answer: Value = serde_json::from_slice(&answer)?;
         let document = answer["result"]["structuredContent"].take();
         if answer["result"]["isError"] == false {
@@ -62,17 +65,39 @@ impl Client {
     /// Gets what is at a path or a link.
     pub(crate) async fn get(&mut self, url: &str) -> Result<(Bytes, Duration)> {
         let path = url.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..])).unwrap_or(url);
-        self.send(Method::GET, path, Bytes::new()).await
+        self.send(Method::GET, path, JSON, Bytes::new()).await
     }
 
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<(Bytes, Duration)> {
+    /// Puts a file of a session, or with no name all files of a tar.
+    pub(crate) async fn put(&mut self, session: &str, name: Option<&str>, body: Bytes) -> Result<Duration> {
+        let (path, kind) = match name {
+            Some(name) => (format!("/sessions/{session}/files/{name}"), "application/octet-stream"),
+            None => (format!("/sessions/{session}/files"), TAR),
+        };
+        Ok(self.send(Method::PUT, &path, kind, body).await?.1)
+    }
+
+    /// All files of a session as a tar.
+    pub(crate) async fn all(&mut self, session: &str) -> Result<(Bytes, Duration)> {
+        self.send(Method::GET, &format!("/sessions/{session}/files"), TAR, Bytes::new()).await
+    }
+
+    /// `kind` is what is sent, and what is wanted.
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<(Bytes, Duration)> {
+        let accept = if method == Method::PUT { JSON } else { kind };
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("Host", &self.host)
             .header("Authorization", format!("Bearer {}", self.token))
-            .header("Content-Type", "application/json")
-            .header("Accept", "application/json")
+            .header("Content-Type", kind)
+            .header("Accept", accept)
             .body(Full::new(body))?;
         self.sender.ready().await?;
         let begun = Instant::now();
