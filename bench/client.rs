@@ -1,5 +1,6 @@
 //! A client of the daemon: bare MCP calls over one kept-alive connection, as n8n and curl make them.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,17 +19,14 @@ const TAR: &str = "application/x-tar";
 
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    host: String,
+    addr: SocketAddr,
     token: String,
 }
 
 impl Client {
     pub(crate) async fn connect(daemon: &Daemon) -> Result<Self> {
-        let stream = TcpStream::connect(daemon.addr).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(Self { sender, host: daemon.addr.to_string(), token: daemon.token.clone() })
+        let sender = connection(daemon.addr).await?;
+        Ok(Self { sender, addr: daemon.addr, token: daemon.token.clone() })
     }
 
     /// Calls a tool: its answer, and the time from the first byte sent to the last received.
@@ -94,12 +92,15 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header("Host", &self.host)
+            .header("Host", self.addr.to_string())
             .header("Authorization", format!("Bearer {}", self.token))
             .header("Content-Type", kind)
             .header("Accept", accept)
             .body(Full::new(body))?;
-        self.sender.ready().await?;
+        // The daemon closes connections that are idle for long, as during the rows that are not its own.
+        if self.sender.ready().await.is_err() {
+            self.sender = connection(self.addr).await?;
+        }
         let begun = Instant::now();
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
@@ -111,4 +112,13 @@ impl Client {
             Err(format!("{path}: {status} {}", String::from_utf8_lossy(&body)).into())
         }
     }
+}
+
+async fn connection(addr: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
+    let stream = TcpStream::connect(addr).await?;
+    stream.set_nodelay(true)?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    sender.ready().await?;
+    Ok(sender)
 }
