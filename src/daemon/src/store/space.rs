@@ -202,8 +202,8 @@ impl Space {
             let _ = fs::remove_file(gone);
         }
         let path = dir.join(format!("{run_id}.log"));
-        // A run that is heard again after a restart begins its log again.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        // A run that is heard again after a restart goes on in the log that it has.
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         Ok(LogFile { file: file.map_err(StoreError::io(what()))? })
     }
 }
@@ -214,6 +214,14 @@ pub struct LogFile {
 }
 
 impl LogFile {
+    /// Bytes that are in it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn size(&self) -> Result<u64, StoreError> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(StoreError::io("cannot look at a log"))
+    }
+
     /// Appends.
     ///
     /// # Errors
