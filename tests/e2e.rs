@@ -24,6 +24,8 @@ mod links;
 mod mcp;
 #[path = "e2e/pool.rs"]
 mod pool;
+#[path = "e2e/raw.rs"]
+mod raw;
 #[path = "e2e/restart.rs"]
 mod restart;
 #[path = "e2e/run.rs"]

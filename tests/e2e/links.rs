@@ -1,5 +1,7 @@
 //! Signed links: whoever has one gets that one file, and nothing else opens anything.
 
+use std::time::{Duration, Instant};
+
 use crate::support::Daemon;
 
 #[tokio::test]
@@ -116,5 +118,116 @@ async fn links_outlive_the_daemon_and_the_container() {
     let answer = d.fetch(&format!("{}{log}0", d.url)).await.expect(403);
     assert!(answer.text().contains("not valid"), "{}", answer.text());
     d.session("s").python("print(open('a').read())").await.expect_stdout("kept\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_link_ends_with_its_time() {
+    let d = Daemon::with().set("files.url_ttl", "2s").start().await;
+    let ran = d.session("s").upload("a", b"1").await.expect_success();
+    let link = ran.document["file"]["url"].as_str().expect("a link").to_owned();
+    let begun = Instant::now();
+    assert_eq!(d.fetch(&link).await.expect(200).text(), "1");
+    let (path, query) = link.split_once('?').expect("a query");
+    let expires = query.split('&').find_map(|pair| pair.strip_prefix("expires=")).expect("a time");
+    let sig = query.split('&').find_map(|pair| pair.strip_prefix("sig=")).expect("a signature");
+    let later = expires.parse::<u64>().expect("a number") + 3600;
+    for wrong in [
+        format!("sig={sig}"),
+        format!("expires={later}&sig={sig}"),
+        format!("expires=&sig={sig}"),
+        format!("expires={expires}"),
+        format!("expires={expires}&expires={later}&sig={sig}"),
+        format!("expires={later}&expires={expires}&sig={sig}"),
+    ] {
+        d.fetch(&format!("{path}?{wrong}")).await.expect(403);
+    }
+    let refused = d.fetch(&format!("{path}?sig={sig}")).await.expect(403).body;
+    loop {
+        let answer = d.fetch(&link).await;
+        if answer.status == 403 {
+            assert_eq!(answer.body, refused);
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never ends");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() > Duration::from_secs(1), "it ended early");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn links_of_an_earlier_key_open_during_the_grace_and_not_after() {
+    let path = |d: &Daemon, link: &str| link.strip_prefix(&d.url).expect("ours").to_owned();
+    let d = Daemon::with().env("FILE_SECRET", "the key of before, long").start().await;
+    let ran = d.session("s").upload("a", b"1").await.expect_success();
+    let old = path(&d, ran.document["file"]["url"].as_str().expect("a link"));
+    let store = d.store.clone();
+    d.stop().await;
+    let new = || Daemon::with().store(&store).env("FILE_SECRET", "the key of today, long");
+    let d = new().set("files.previous_secrets", vec!["the key of before, long"]).start().await;
+    d.fetch(&format!("{}{old}", d.url)).await.expect(200);
+    let ran = d.session("s").upload("b", b"2").await.expect_success();
+    let fresh = path(&d, ran.document["file"]["url"].as_str().expect("a link"));
+    d.stop().await;
+    let d = new().start().await;
+    d.fetch(&format!("{}{old}", d.url)).await.expect(403);
+    d.fetch(&format!("{}{fresh}", d.url)).await.expect(200);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_hashed_link_opens_its_session_and_no_other() {
+    let hashed =
+        || Daemon::with().set("files.url_style", "hashed").env("FILE_SECRET", "a secret that is long");
+    let signed = Daemon::with().env("FILE_SECRET", "a secret that is long").start().await;
+    let store = signed.store.clone();
+    let url = |ran: &crate::support::Ran| ran.document["file"]["url"].as_str().expect("a link").to_owned();
+    let of_old = url(&signed.session("mine").upload("dir/a", b"1").await.expect_success());
+    let of_old = of_old.strip_prefix(&signed.url).expect("ours").to_owned();
+    signed.stop().await;
+
+    let d = hashed().store(&store).start().await;
+    d.fetch(&format!("{}{of_old}", d.url)).await.expect(200);
+    let mine = url(&d.session("mine").upload("b", b"2").await.expect_success());
+    let theirs = url(&d.session("theirs").upload("dir/a", b"3").await.expect_success());
+    let name = |link: &str| link.split('/').nth(4).expect("a name").to_owned();
+    assert!(!mine.contains('?') && name(&mine).len() == 64 && name(&mine) != name(&theirs), "{mine}");
+    let on_disk: Vec<_> = std::fs::read_dir(store.path())
+        .expect("a store")
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .collect();
+    assert!(!on_disk.contains(&name(&mine)), "the directory's own name is in the link");
+    assert_eq!(d.fetch(&mine).await.expect(200).text(), "2");
+    assert_eq!(d.fetch(&mine.replace("/b", "/dir/a")).await.expect(200).text(), "1");
+    d.fetch(&mine.replace("/b", "/none")).await.expect(404);
+    let first = d.fetch(&format!("{}/files/mine/b", d.url)).await.expect(403).body;
+    let wrong = name(&mine);
+    let (head, last) = wrong.split_at(63);
+    let flipped = format!("{head}{}", if last == "0" { '1' } else { '0' });
+    for path in [
+        format!("{flipped}/b"),
+        format!("{head}/b"),
+        format!("{}/b", wrong.to_uppercase()),
+        format!("{wrong}0/b"),
+        format!("{wrong}/../{}/dir/a", name(&theirs)),
+        format!("{}/b", on_disk.iter().find(|name| name.len() == 64).expect("a directory")),
+        format!("mine/b?sig={wrong}"),
+        format!("{wrong}/b?sig="),
+    ] {
+        let answer = d.fetch(&format!("{}/files/{path}", d.url)).await;
+        assert_eq!((answer.status, &answer.body), (403, &first), "{path}");
+    }
+    d.fetch(&format!("{}/logs/{wrong}/b", d.url)).await.expect(403);
+    let path = mine.strip_prefix(&d.url).expect("ours").to_owned();
+    d.stop().await;
+    // The name stands after a restart, goes with the files, and means nothing in the other style.
+    let d = hashed().store(&store).start().await;
+    assert_eq!(d.fetch(&format!("{}{path}", d.url)).await.expect(200).text(), "2");
+    d.session("mine").tool("close_session").with("delete_files", true).await.expect_success();
+    d.fetch(&format!("{}{path}", d.url)).await.expect(404);
+    d.stop().await;
+    let d = Daemon::with().store(&store).env("FILE_SECRET", "a secret that is long").start().await;
+    d.fetch(&format!("{}{path}", d.url)).await.expect(403);
     d.stop().await;
 }

@@ -37,6 +37,10 @@ async fn both_forms_upload_and_keep_their_rules() {
     agent(json!({ "overwrite": true })).await.expect_success();
     assert_eq!(d.fetch(&link).await.expect(200).text(), "four");
     agent(json!({ "filename": "b" })).await.expect_success();
+    // What is in the way of another kind stays, whatever the caller says.
+    for name in ["in", "in/a.csv/x"] {
+        agent(json!({ "filename": name, "overwrite": true })).await.expect_error("file_exists");
+    }
     d.view().await.expect_empty().await; // no container for any of this
     let ran = d.session("c").python("print(open('in/a.csv').read())").await.expect_stdout("four\n");
     assert_eq!(ran.files(), ["b", "in/a.csv"]);

@@ -111,6 +111,8 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         max_body: config.http.max_body,
         header_timeout: config.http.header_timeout,
         body_timeout: config.http.body_timeout,
+        max_file: config.limits.file_size,
+        max_archive: (config.limits.data, config.limits.data_inodes.into()),
     };
     let server = Server::new(api, tools, store.clone());
     let stop = CancellationToken::new();

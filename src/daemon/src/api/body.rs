@@ -99,10 +99,37 @@ impl BodyError {
     }
 }
 
-/// Reads a whole body of at most `limit` bytes; it may take `patience`, and longer only while it keeps [`PACE`].
+/// A body that must keep its pace: it may take its patience, and longer only while it keeps [`PACE`].
+pub(super) struct Paced {
+    body: Incoming,
+    begun: Instant,
+    patience: Duration,
+    got: u64,
+}
+
+impl Paced {
+    pub(super) fn new(body: Incoming, patience: Duration) -> Self {
+        Self { body, begun: Instant::now(), patience, got: 0 }
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            let until = self.begun + self.patience + Duration::from_secs(self.got / PACE);
+            let frame = tokio::time::timeout_at(until, self.body.frame()).await;
+            let Some(frame) = frame.map_err(|_| BodyError::TooSlow)? else { return Ok(None) };
+            if let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() {
+                self.got += data.len() as u64;
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
+/// Reads a whole body of at most `limit` bytes, with `patience` as [`Paced`] has it.
 /// The [`Place`] is to live as long as the call.
 pub(super) async fn read(
-    mut body: Incoming,
+    body: Incoming,
     limit: u64,
     patience: Duration,
     room: &Room,
@@ -113,15 +140,11 @@ pub(super) async fn read(
     }
     let mut place = None;
     room.grow(&mut place, announced, patience).await?;
-    let begun = Instant::now();
+    let mut body = Paced::new(body, patience);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
-    loop {
+    while let Some(data) = body.next().await? {
         let got = (first.len() + all.len()) as u64;
-        let until = begun + patience + Duration::from_secs(got / PACE);
-        let frame = tokio::time::timeout_at(until, body.frame()).await.map_err(|_| BodyError::TooSlow)?;
-        let Some(frame) = frame else { break };
-        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
         if got + data.len() as u64 > limit {
             return Err(BodyError::TooLarge(limit));
         }

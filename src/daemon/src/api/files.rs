@@ -165,7 +165,6 @@ impl Download {
     }
 
     /// What names this very content.
-    #[expect(dead_code)]
     pub(super) fn etag(&self) -> &str {
         &self.etag
     }

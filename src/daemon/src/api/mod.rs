@@ -3,6 +3,7 @@
 //! ```text
 //!  connection ─► hyper ─► guard (Host, Origin, token) ─► route
 //!                                                        ├ /mcp            mcp    (rmcp, and the bare call)
+//!                                                        ├ /sessions       raw, bulk  (files as they are; token)
 //!                                                        ├ /files, /logs   files  (signed, no token)
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
@@ -12,6 +13,7 @@
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod body;
+mod bulk;
 mod envelope;
 mod files;
 mod guard;
@@ -19,6 +21,7 @@ mod health;
 mod mcp;
 mod page;
 mod range;
+mod raw;
 mod server;
 
 pub use server::{ApiConfig, Server};

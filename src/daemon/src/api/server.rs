@@ -21,6 +21,7 @@ use super::body::{self, Answer, error};
 use super::files::{self, Kind};
 use super::guard::Guard;
 use super::mcp::Mcp;
+use super::raw::{Raw, RawLimits};
 use super::{health, page};
 use crate::config::Token;
 use crate::store::Store;
@@ -49,6 +50,10 @@ pub struct ApiConfig {
     pub header_timeout: Duration,
     /// How long its body may take, if it is slow.
     pub body_timeout: Duration,
+    /// Bytes of one file that is put as it is.
+    pub max_file: u64,
+    /// Bytes, and files and directories, of an archive.
+    pub max_archive: (u64, u64),
 }
 
 /// The HTTP side of a daemon.
@@ -58,6 +63,7 @@ pub struct Server {
     tools: Arc<Tools>,
     store: Arc<Store>,
     mcp: Mcp,
+    raw: Raw,
     room: body::Room,
     /// Ends streams that only listen.
     stop_streams: CancellationToken,
@@ -76,7 +82,14 @@ impl Server {
         let (stop_streams, stop_calls) = (CancellationToken::new(), CancellationToken::new());
         let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams, &stop_calls);
         let room = body::Room::new(config.max_body);
-        Arc::new(Self { config, guard, tools, store, mcp, room, stop_streams, stop_calls })
+        let limits = RawLimits {
+            file: config.max_file,
+            data: config.max_archive.0,
+            entries: config.max_archive.1,
+            patience: config.body_timeout,
+        };
+        let raw = Raw::new(tools.clone(), store.clone(), limits);
+        Arc::new(Self { config, guard, tools, store, mcp, raw, room, stop_streams, stop_calls })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -193,6 +206,12 @@ impl Server {
                 Bytes::new()
             };
             return self.mcp.serve(owner, parts, body).await;
+        }
+        if let Some(rest) = path.strip_prefix("/sessions/") {
+            return match self.guard.owner(&parts.headers) {
+                Ok(owner) => self.raw.serve(owner, rest, &parts, incoming).await,
+                Err(refused) => *refused,
+            };
         }
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             return error(

@@ -101,6 +101,12 @@ impl Manifest {
         self.entries.get(path)
     }
 
+    /// Whether there is something below this path. Directories that nobody made by name are only known by that.
+    pub fn is_above_some(&self, dir: &RelPath) -> bool {
+        let behind = self.entries.range(dir..).map(|(path, _)| path);
+        behind.take_while(|path| starts(path, dir)).any(|path| path.is_below(dir))
+    }
+
     /// Regular files and their sizes, by path.
     pub fn files(&self) -> impl Iterator<Item = (&Entry, u64)> {
         self.entries.values().filter_map(|held| match held.entry.kind {

@@ -73,7 +73,10 @@ impl Tools {
         id: &SessionId,
     ) -> Result<std::sync::Arc<Session>, Failure> {
         let found = self.sessions.find(owner, id).await?;
-        found.ok_or_else(|| no_session(id).into())
+        let session = found.ok_or_else(|| no_session(id))?;
+        // Being looked at is a use too, for the retention.
+        session.space.touch();
+        Ok(session)
     }
 
     /// `{path, filename, size_bytes, mime_type, download_url, url}`

@@ -34,8 +34,10 @@ use tokio_util::sync::CancellationToken;
 pub use arguments::ArgumentError;
 pub(crate) use artifacts::mime_type;
 pub use catalog::ToolInfo;
+pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
 pub use read_artifact::Room;
+pub(crate) use upload_file::{now_ns, room_for};
 
 use crate::pool::Pool;
 use crate::session::{SessionId, Sessions};

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -9,7 +10,8 @@ use serde_json::{Map, Value, json};
 use super::artifacts::public_path;
 use super::fault::Failure;
 use super::{ArgumentError, Caller, Code, Fault, Outcome, Tools, arguments};
-use crate::store::Batch;
+use crate::session::Session;
+use crate::store::{Batch, Manifest};
 
 const TOOL: &str = "upload_file";
 
@@ -55,6 +57,7 @@ pub(super) async fn call(
         let message = format!("{} already exists. Set overwrite=true to replace it.", path.to_text());
         return Err(Fault::new(Code::FileExists, message).into());
     }
+    room_for(&session.space.manifest(), &path)?;
     let size = bytes.len();
     let entry =
         Entry { path: path.clone(), kind: EntryKind::File(size as u64), mode: 0o644, mtime_ns: now_ns() };
@@ -66,19 +69,44 @@ pub(super) async fn call(
     batch.commit().await?;
     drop(turn);
 
-    let mut document = Map::new();
-    document.insert("success".into(), json!(true));
-    let message = format!("File '{}' uploaded successfully ({size} bytes)", path.to_text());
-    document.insert("message".into(), json!(message));
-    document.insert("file".into(), tools.file(&session, &path));
-    document.insert("session_id".into(), json!(id.as_str()));
-    document.insert("conversationId".into(), json!(id.as_str()));
-    document.insert("path".into(), json!(public_path(&path)));
-    document.insert("size_bytes".into(), json!(size));
+    let document = tools.uploaded(&session, &path, size as u64);
     Ok(Outcome { document, ..Outcome::default() })
 }
 
-pub(super) fn now_ns() -> i64 {
+impl Tools {
+    /// What is said of a file that was put into a session.
+    pub(crate) fn uploaded(&self, session: &Session, path: &RelPath, size: u64) -> Map<String, Value> {
+        let id = session.id.as_str();
+        let mut document = Map::new();
+        document.insert("success".into(), json!(true));
+        let message = format!("File '{}' uploaded successfully ({size} bytes)", path.to_text());
+        document.insert("message".into(), json!(message));
+        document.insert("file".into(), self.file(session, path));
+        document.insert("session_id".into(), json!(id));
+        document.insert("conversationId".into(), json!(id));
+        document.insert("path".into(), json!(public_path(path)));
+        document.insert("size_bytes".into(), json!(size));
+        document
+    }
+}
+
+/// Whether a file can be put there without taking away anything but a file or link of that very name: a file does not
+/// become a directory for it, nor a directory a file. A link on the way is replaced: nothing goes through it.
+pub(crate) fn room_for(manifest: &Manifest, path: &RelPath) -> Result<(), Fault> {
+    let in_the_way = |what: String| Err(Fault::new(Code::FileExists, what));
+    for above in std::iter::successors(path.parent(), RelPath::parent) {
+        if matches!(manifest.get(&above).map(|held| &held.entry.kind), Some(EntryKind::File(_))) {
+            return in_the_way(format!("{} is a file, no directory", above.to_text()));
+        }
+    }
+    let is_dir = matches!(manifest.get(path).map(|held| &held.entry.kind), Some(EntryKind::Dir));
+    if is_dir || manifest.is_above_some(path) {
+        return in_the_way(format!("{} is a directory", path.to_text()));
+    }
+    Ok(())
+}
+
+pub(crate) fn now_ns() -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,471 @@
+//! A session's files as they are, for workflows: no base64, no size but the session's own.
+//!
+//! ```text
+//!  PUT  /sessions/{id}/files/{path}   body ─► staged beside the store ─► turn ─► saved ─► 201 or 200
+//!  GET, HEAD, DELETE  the same path   what is saved, also while something runs; a deletion waits for its turn
+//!  GET  /sessions/{id}/files          a page of the listing, or all of it as a tar
+//!  PUT  /sessions/{id}/files          a tar, unpacked as one change: all of it or nothing
+//! ```
+//!
+//! A body is staged before the turn is taken: a slow client never holds a session. It must never hold a file in
+//! memory, and never decode a name twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{
+    ACCEPT, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
+    HeaderValue, IF_NONE_MATCH, RETRY_AFTER,
+};
+use http::{Method, StatusCode, request};
+use hyper::body::{Body, Incoming};
+use paddock_proto::RelPath;
+use paddock_proto::message::{Entry, EntryKind};
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::body::{Answer, BodyError, Paced, error, full, json as answer};
+use super::files::Download;
+use crate::session::{Session, SessionId};
+use crate::store::{Batch, Manifest, Store, StoreError};
+use crate::tools::{CallError, Code, Failure, Fault, Tools, now_ns, room_for};
+
+/// Uploads staged at one time. Each holds up to a few MiB in memory and one open file; more wait.
+const STAGED: usize = 32;
+
+/// How long an upload waits for a place among those.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The type of archives.
+pub(super) const TAR: &str = "application/x-tar";
+
+/// What a raw request may bring.
+pub(super) struct RawLimits {
+    /// Bytes of one file.
+    pub(super) file: u64,
+    /// Bytes of all files of a session.
+    pub(super) data: u64,
+    /// Files and directories of a session.
+    pub(super) entries: u64,
+    /// How long a body may take, if it is slow.
+    pub(super) patience: Duration,
+}
+
+/// The routes below `/sessions/`.
+pub(super) struct Raw {
+    pub(super) tools: Arc<Tools>,
+    pub(super) store: Arc<Store>,
+    pub(super) limits: RawLimits,
+    staging: Arc<Semaphore>,
+}
+
+/// Why a request is not served.
+pub(super) enum Refusal {
+    Body(BodyError),
+    Failure(Failure),
+    /// 412
+    Exists(String),
+    Status(StatusCode, &'static str, String),
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl<T: Into<Failure>> From<T> for Refusal {
+    fn from(failure: T) -> Self {
+        Self::Failure(failure.into())
+    }
+}
+
+impl Raw {
+    pub(super) fn new(tools: Arc<Tools>, store: Arc<Store>, limits: RawLimits) -> Self {
+        Self { tools, store, limits, staging: Arc::new(Semaphore::new(STAGED)) }
+    }
+
+    /// Answers what is below `/sessions/`; `rest` is the path behind that.
+    pub(super) async fn serve(
+        &self,
+        owner: &str,
+        rest: &str,
+        parts: &request::Parts,
+        body: Incoming,
+    ) -> Answer {
+        let method = &parts.method;
+        let writes = method == Method::PUT;
+        let served = match Place::parse(rest) {
+            Err(refusal) => Err(refusal),
+            Ok(None) => {
+                return error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path");
+            }
+            Ok(Some(Place { id, path: None })) => match *method {
+                Method::GET | Method::HEAD => self.all(owner, &id, parts).await,
+                Method::PUT => self.unpack(owner, &id, parts, body).await,
+                _ => return not_allowed("GET, HEAD, PUT"),
+            },
+            Ok(Some(Place { id, path: Some(path) })) => match *method {
+                Method::GET | Method::HEAD => self.read(owner, &id, path, parts).await,
+                Method::PUT => self.put(owner, &id, path, parts, body).await,
+                Method::DELETE => self.delete(owner, &id, path).await,
+                _ => return not_allowed("GET, HEAD, PUT, DELETE"),
+            },
+        };
+        served.unwrap_or_else(|refusal| {
+            let mut answer = refusal.answer();
+            if writes {
+                // What was not read is still on the connection.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            answer
+        })
+    }
+
+    async fn all(&self, owner: &str, id: &SessionId, parts: &request::Parts) -> Result<Answer, Refusal> {
+        if accepts_tar(&parts.headers) {
+            return self.pack(owner, id, &parts.method).await;
+        }
+        let (mut limit, mut cursor) = (None, None);
+        for pair in parts.uri.query().unwrap_or("").split('&') {
+            match pair.split_once('=') {
+                Some(("limit", text)) => limit = Some(text.parse().map_err(|_| not_a_number(text))?),
+                Some(("cursor", text)) => cursor = Some(text),
+                Some(_) | None => {}
+            }
+        }
+        let page = self.tools.page(owner, id, limit, cursor).await?;
+        Ok(answer(StatusCode::OK, &Value::Object(page)))
+    }
+
+    async fn read(
+        &self,
+        owner: &str,
+        id: &SessionId,
+        path: RelPath,
+        parts: &request::Parts,
+    ) -> Result<Answer, Refusal> {
+        let dir = self.store.place(owner, id.as_str());
+        match Download::file(dir, path.clone()).await {
+            Some(download) => Ok(download.answer(&parts.method, &parts.headers)),
+            None => Err(missing(&path).into()),
+        }
+    }
+
+    async fn put(
+        &self,
+        owner: &str,
+        id: &SessionId,
+        path: RelPath,
+        parts: &request::Parts,
+        body: Incoming,
+    ) -> Result<Answer, Refusal> {
+        self.is_plain(&parts.headers)?;
+        let must_be_new = must_be_new(&parts.headers)?;
+        let announced = body.size_hint().lower();
+        let limit = self.limits.file;
+        if announced > limit {
+            return Err(BodyError::TooLarge(limit).into());
+        }
+        let place = self.place().await?;
+        let session = self.tools.sessions.get(owner, id).await?;
+        check(&session.space.manifest(), &path, must_be_new)?;
+        let mut batch = Batch::new(session.space.clone());
+        let kind = EntryKind::File(announced);
+        let entry = Entry { path: path.clone(), kind, mode: 0o644, mtime_ns: now_ns() };
+        batch.admit(&entry)?;
+        batch.file(entry.clone());
+        let mut body = Paced::new(body, self.limits.patience);
+        let mut size = 0;
+        while let Some(piece) = body.next().await? {
+            size += piece.len() as u64;
+            if size > limit {
+                return Err(BodyError::TooLarge(limit).into());
+            }
+            batch.write(&piece).await?;
+        }
+        if size != announced {
+            batch.admit(&Entry { kind: EntryKind::File(size), ..entry })?;
+        }
+        batch.keep();
+        let staged = Staged { batch, session, _place: place };
+        let (tools, dir) = (self.tools.clone(), self.store.place(owner, id.as_str()));
+        to_its_end(async move {
+            let (session, is_new) =
+                staged.save(&tools, |manifest| check(manifest, &path, must_be_new)).await?;
+            let document = tools.uploaded(&session, &path, size);
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+            let mut answer = answer(status, &Value::Object(document));
+            let saved = Download::file(dir, path).await;
+            if let Some(etag) = saved.and_then(|saved| HeaderValue::from_str(saved.etag()).ok()) {
+                answer.headers_mut().insert(ETAG, etag);
+            }
+            Ok(answer)
+        })
+        .await
+    }
+
+    async fn delete(&self, owner: &str, id: &SessionId, path: RelPath) -> Result<Answer, Refusal> {
+        let session = self.tools.existing(owner, id).await?;
+        let tools = self.tools.clone();
+        to_its_end(async move {
+            let turn = tools.sessions.turn(&session).await?;
+            let space = turn.session().space.clone();
+            let found = space.manifest().get(&path).map(|held| held.entry.kind.clone());
+            match found {
+                _ if space.manifest().is_above_some(&path) => {
+                    let message = format!("{} is a directory that is not empty", path.to_text());
+                    return Err(Fault::new(Code::FileExists, message).into());
+                }
+                None => return Err(missing(&path).into()),
+                Some(EntryKind::Dir | EntryKind::File(_) | EntryKind::Link(_)) => {}
+            }
+            let mut batch = Batch::new(space);
+            batch.remove(path);
+            batch.commit().await?;
+            let mut answer = http::Response::new(full(""));
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+            Ok(answer)
+        })
+        .await
+    }
+
+    /// A place among the uploads that are staged at one time.
+    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = tokio::time::timeout(PATIENCE, self.staging.clone().acquire_owned()).await;
+        place.ok().and_then(Result::ok).ok_or(Refusal::Body(BodyError::NoRoom))
+    }
+
+    /// A body is taken as it is: whole, and not encoded.
+    pub(super) fn is_plain(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let encoding = headers.get(CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase());
+        if encoding.is_some_and(|encoding| encoding != b"identity") {
+            let message = "a body with a Content-Encoding is not taken: send the file as it is".to_owned();
+            return Err(Refusal::Status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", message));
+        }
+        if headers.contains_key(CONTENT_RANGE) {
+            return Err(invalid("a part of a file (Content-Range) is not taken: send the whole file").into());
+        }
+        Ok(())
+    }
+}
+
+/// What is staged, waiting for its turn.
+pub(super) struct Staged {
+    pub(super) batch: Batch,
+    pub(super) session: Arc<Session>,
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl Staged {
+    /// Takes the turn, asks `check` once more, and saves: the session, and what `check` said.
+    pub(super) async fn save<T>(
+        self,
+        tools: &Tools,
+        check: impl FnOnce(&Manifest) -> Result<T, Refusal>,
+    ) -> Result<(Arc<Session>, T), Refusal> {
+        let turn = tools.sessions.turn(&self.session).await?;
+        let session = turn.session().clone();
+        if !Arc::ptr_eq(&session.space, &self.session.space) {
+            return Err(StoreError::Gone.into());
+        }
+        let checked = check(&session.space.manifest())?;
+        self.batch.commit().await?;
+        Ok((session, checked))
+    }
+}
+
+/// Goes on when the client goes away: what has the turn is done to its end.
+pub(super) async fn to_its_end(
+    work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
+) -> Result<Answer, Refusal> {
+    tokio::spawn(work).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a task of the daemon failed");
+        Err(Failure::Call(CallError::Internal("the daemon failed; its log says why".to_owned())).into())
+    })
+}
+
+/// What a path names.
+struct Place {
+    id: SessionId,
+    path: Option<RelPath>,
+}
+
+impl Place {
+    /// Decodes each part once; `None` for a path that is no route.
+    fn parse(rest: &str) -> Result<Option<Self>, Refusal> {
+        let Some((id, rest)) = rest.split_once('/') else { return Ok(None) };
+        let path = match rest.strip_prefix("files") {
+            Some("") => None,
+            Some(path) => match path.strip_prefix('/') {
+                Some(path) => Some(path),
+                None => return Ok(None),
+            },
+            None => return Ok(None),
+        };
+        let id = percent_decode_str(id).decode_utf8().map_err(|_| invalid("the session's id is no UTF-8"))?;
+        let id = id.parse().map_err(|error| invalid(format!("the session's id {error}")))?;
+        Ok(Some(Self { id, path: path.map(parse_path).transpose()? }))
+    }
+}
+
+fn parse_path(path: &str) -> Result<RelPath, Fault> {
+    let shown: String = path.chars().take(80).collect();
+    let parts: Vec<Vec<u8>> = path.split('/').map(|part| percent_decode_str(part).collect()).collect();
+    if parts.iter().any(|part| part.contains(&b'/')) {
+        return Err(invalid(format!("the path {shown:?} has an encoded `/` in a name")));
+    }
+    RelPath::new(parts.join(&b'/')).map_err(|error| invalid(format!("the path {shown:?}: {error}")))
+}
+
+/// Whether a file may be put there; true if nothing is there yet.
+fn check(manifest: &Manifest, path: &RelPath, must_be_new: bool) -> Result<bool, Refusal> {
+    let exists = manifest.get(path).is_some();
+    if exists && must_be_new {
+        return Err(Refusal::Exists(format!("{} exists already", path.to_text())));
+    }
+    room_for(manifest, path)?;
+    Ok(!exists)
+}
+
+/// `If-None-Match: *`; other values compare with something that a write does not have.
+fn must_be_new(headers: &HeaderMap) -> Result<bool, Refusal> {
+    match headers.get(IF_NONE_MATCH).map(HeaderValue::as_bytes) {
+        None => Ok(false),
+        Some(b"*") => Ok(true),
+        Some(_) => Err(invalid("If-None-Match of an upload takes only *").into()),
+    }
+}
+
+fn accepts_tar(headers: &HeaderMap) -> bool {
+    has_type(headers, ACCEPT, TAR)
+}
+
+/// Whether a header lists this very type.
+pub(super) fn has_type(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|one| one.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(wanted)))
+}
+
+pub(super) fn invalid(message: impl Into<String>) -> Fault {
+    Fault::new(Code::InvalidArgument, message)
+}
+
+fn not_a_number(text: &str) -> Fault {
+    invalid(format!("`limit` is {:?}; it must be a number", text.chars().take(40).collect::<String>()))
+}
+
+fn missing(path: &RelPath) -> Fault {
+    Fault::new(Code::NotFound, format!("No artifact at /mnt/data/{}", path.to_text()))
+}
+
+fn not_allowed(allowed: &'static str) -> Answer {
+    let message = format!("this path takes {allowed}");
+    let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// The type of a request's body, for messages.
+pub(super) fn content_type(headers: &HeaderMap) -> String {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("missing");
+    given.chars().take(80).collect()
+}
+
+impl Refusal {
+    fn answer(self) -> Answer {
+        match self {
+            Self::Body(body) => body.answer(),
+            Self::Exists(message) => {
+                error(StatusCode::PRECONDITION_FAILED, Code::FileExists.as_str(), &message)
+            }
+            Self::Status(status, code, message) => error(status, code, &message),
+            Self::Failure(Failure::Call(CallError::Internal(message))) => {
+                error(StatusCode::INTERNAL_SERVER_ERROR, "internal", &message)
+            }
+            Self::Failure(Failure::Call(call @ (CallError::UnknownTool(..) | CallError::Arguments(_)))) => {
+                error(StatusCode::BAD_REQUEST, Code::InvalidArgument.as_str(), &call.to_string())
+            }
+            Self::Failure(Failure::Fault(fault)) => {
+                let status = status(fault.code);
+                let mut document = json!({ "error": fault.code.as_str(), "message": fault.message });
+                if let Some(document) = document.as_object_mut() {
+                    document.extend(fault.details);
+                }
+                let mut answer = answer(status, &document);
+                if status == StatusCode::SERVICE_UNAVAILABLE {
+                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+                }
+                answer
+            }
+        }
+    }
+}
+
+fn status(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidArgument | Code::UnknownLanguage => StatusCode::BAD_REQUEST,
+        Code::TooLarge | Code::ArtifactTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::FileExists | Code::SessionBusy => StatusCode::CONFLICT,
+        Code::NotFound | Code::SessionNotFound => StatusCode::NOT_FOUND,
+        Code::NetworkUnavailable => StatusCode::FORBIDDEN,
+        Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_decoded_once() {
+        let parse = |rest: &str| match Place::parse(rest) {
+            Ok(Some(place)) => {
+                let path = place.path.map_or_else(String::new, |path| path.to_text().into_owned());
+                Ok(Some(format!("{} {path}", place.id)))
+            }
+            Ok(None) => Ok(None),
+            Err(_) => Err(()),
+        };
+        for (rest, want) in [
+            ("s/files", "s "),
+            ("s/files/a/b.csv", "s a/b.csv"),
+            ("a%2Fb/files/x", "a/b x"),
+            ("s/files/%61", "s a"),
+            ("s/files/%2561", "s %61"),
+            ("..%252f/files/x", "..%2f x"),
+            ("%2e%2e/files/x", ".. x"),
+            ("s/files/..%5C..%5Cx", "s ..\\..\\x"),
+            ("s/files/a+b%20c", "s a+b c"),
+        ] {
+            assert_eq!(parse(rest), Ok(Some(want.to_owned())), "{rest}");
+        }
+        for rest in ["", "s", "s/", "s/file", "s/filesystem", "s/files2/x", "s/x/files"] {
+            assert_eq!(parse(rest), Ok(None), "{rest}");
+        }
+        let long = format!("{}/files/x", "i".repeat(257));
+        for rest in [
+            "/files/x",
+            "s/files/",
+            "s/files/..",
+            "s/files/%2e%2e/x",
+            "s/files/a/../b",
+            "s/files/a//b",
+            "s/files/a/",
+            "s/files/./a",
+            "s/files//a",
+            "s/files/a%2Fb",
+            "s/files/a%00",
+            "%ff/files/x",
+            &long,
+        ] {
+            assert_eq!(parse(rest), Err(()), "{rest}");
+        }
+    }
+}

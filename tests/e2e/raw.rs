@@ -1,0 +1,610 @@
+//! Files as they are: `PUT`, `GET`, `HEAD`, `DELETE` of one, and of all as a tar.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::join;
+use tokio::net::TcpStream;
+
+use crate::support::{Answer, Daemon, PATIENCE, Request, TOKEN, within};
+
+const TAR: &str = "application/x-tar";
+
+fn at(session: &str, name: &[u8]) -> String {
+    let name: Vec<String> =
+        name.split(|b| *b == b'/').map(|part| percent_encode(part, NON_ALPHANUMERIC).to_string()).collect();
+    format!("/sessions/{}/files/{}", percent_encode(session.as_bytes(), NON_ALPHANUMERIC), name.join("/"))
+}
+
+async fn put(d: &Daemon, session: &str, name: &str, content: impl Into<bytes::Bytes>) -> Answer {
+    d.request("PUT", &at(session, name.as_bytes())).body(content).send().await
+}
+
+async fn get(d: &Daemon, session: &str, name: &str) -> Answer {
+    d.request("GET", &at(session, name.as_bytes())).send().await
+}
+
+#[track_caller]
+fn refused(answer: &Answer, status: u16, code: &str) {
+    assert_eq!((answer.status, &answer.json()["error"]), (status, &json!(code)), "{}", answer.text());
+    assert!(answer.json()["message"].as_str().is_some_and(|message| message.len() > 10), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn one_file_goes_in_out_and_away() {
+    let d = Daemon::start().await;
+    let made = put(&d, "s", "dir/a.csv", "a,b\n").await.expect(201);
+    let said = made.json();
+    assert_eq!(
+        (&said["path"], &said["size_bytes"], &said["session_id"], &said["file"]["name"]),
+        (&json!("/mnt/data/dir/a.csv"), &json!(4), &json!("s"), &json!("dir/a.csv"))
+    );
+    assert_eq!(d.fetch(said["file"]["url"].as_str().expect("a link")).await.expect(200).text(), "a,b\n");
+    let got = get(&d, "s", "dir/a.csv").await.expect(200);
+    assert_eq!(
+        (got.text().as_str(), got.header("content-type").as_str()),
+        ("a,b\n", "text/csv; charset=utf-8")
+    );
+    assert_eq!(got.header("etag"), made.header("etag"));
+    let head = d.request("HEAD", &at("s", b"dir/a.csv")).send().await.expect(200);
+    assert_eq!((head.body.len(), head.header("content-length").as_str()), (0, "4"));
+    let part = d.request("GET", &at("s", b"dir/a.csv")).header("range", "bytes=2-").send().await.expect(206);
+    assert_eq!((part.text().as_str(), part.header("content-range").as_str()), ("b\n", "bytes 2-3/4"));
+    d.request("GET", &at("s", b"dir/a.csv"))
+        .header("if-none-match", &made.header("etag"))
+        .send()
+        .await
+        .expect(304);
+
+    // Same size, and yet another: the tag tells.
+    let over = put(&d, "s", "dir/a.csv", "c,d\n").await.expect(200);
+    assert_ne!(over.header("etag"), made.header("etag"));
+    let new_only = |content: &'static str| {
+        d.request("PUT", &at("s", b"dir/a.csv")).header("if-none-match", "*").body(content).send()
+    };
+    refused(&new_only("e,f\n").await, 412, "file_exists");
+    assert_eq!(get(&d, "s", "dir/a.csv").await.text(), "c,d\n");
+    // Programs see it, and what they write is had the same way.
+    let s = d.session("s");
+    s.sh("cat dir/a.csv; printf made > dir/b; mkdir empty; ln -s dir/b l").await.expect_stdout("c,d\n");
+    assert_eq!(get(&d, "s", "dir/b").await.expect(200).text(), "made");
+
+    d.view().await;
+    refused(&put(&d, "s", "dir", "x").await, 409, "file_exists");
+    refused(&put(&d, "s", "dir/b/c", "x").await, 409, "file_exists");
+    let delete = async |name: &str| d.request("DELETE", &at("s", name.as_bytes())).send().await;
+    refused(&delete("dir").await, 409, "file_exists");
+    refused(&delete("none").await, 404, "not_found");
+    for name in ["dir/a.csv", "dir/b", "empty", "l"] {
+        assert_eq!(delete(name).await.expect(204).body.len(), 0, "{name}");
+        refused(&delete(name).await, 404, "not_found");
+    }
+    refused(&get(&d, "s", "dir/a.csv").await, 404, "not_found");
+    s.sh("find . -type f -o -type l").await.expect_stdout("");
+    let nobody = d.request("DELETE", &at("nobody", b"a")).send().await;
+    refused(&nobody, 404, "session_not_found");
+    refused(&d.request("GET", "/sessions/nobody/files").send().await, 404, "session_not_found");
+    d.stop().await;
+}
+
+/// PATH-02 to PATH-30, and what tools refuse of them.
+#[tokio::test]
+async fn a_name_is_a_name_or_is_refused() {
+    let d = Daemon::start().await;
+    let long = "a".repeat(256);
+    for path in [
+        "a/../../b",
+        "..",
+        "%2e%2e",
+        "%2e%2e/x",
+        "a/%2e%2e/b",
+        ".",
+        "./a",
+        "a//b",
+        "/a",
+        "a/",
+        "",
+        "a%2F..%2Fb",
+        "a%00b",
+        "%2Fetc%2Fpasswd",
+        &long,
+    ] {
+        for method in ["PUT", "GET", "HEAD", "DELETE"] {
+            let answer = d.request(method, &format!("/sessions/s/files/{path}")).send().await;
+            assert_eq!(answer.status, 400, "{method} {path}: {}", answer.text());
+        }
+    }
+    let names: [&[u8]; 20] = [
+        b"a\nb",
+        b"-rf",
+        b"BZh91AY.bin",
+        b"ustar",
+        "e\u{301}.txt".as_bytes(),
+        "\u{e9}.txt".as_bytes(),
+        b"..%2f..%2fetc%2fpasswd",
+        b"..\\..\\x",
+        b"\xff\xfe",
+        b"' OR 1=1 --",
+        b"$(id)",
+        b"`id`",
+        b";id",
+        b"{{7*7}}",
+        b"%s%n",
+        b"a\r\nSet-Cookie: x=1",
+        b"space ",
+        b"dot.",
+        "\u{202e}gnp.exe".as_bytes(),
+        &[b'n'; 255],
+    ];
+    for name in names {
+        let made = d.request("PUT", &at("s", name)).body(name.to_vec()).send().await;
+        assert_eq!(made.status, 201, "{name:?}: {}", made.text());
+    }
+    for name in names {
+        let got = d.request("GET", &at("s", name)).send().await.expect(200);
+        assert_eq!(got.body, name, "{name:?}");
+        assert!(!got.headers.contains_key("set-cookie"));
+        got.header("content-disposition");
+    }
+    let listed = d.request("GET", "/sessions/s/files").send().await.expect(200).json();
+    assert_eq!(listed["total"], names.len(), "{listed}");
+    for one in listed["artifacts"].as_array().expect("artifacts") {
+        d.fetch(one["url"].as_str().expect("a link")).await.expect(200);
+    }
+    // A program finds them by the same bytes.
+    let ran = d.session("s").python(
+        "import os\nprint(all(open(n, 'rb').read() == n for n in os.listdir(b'.')), len(os.listdir()))",
+    );
+    ran.await.expect_stdout(&format!("True {}\n", names.len()));
+    assert!(d.log.text().lines().all(|line| line.starts_with('[')), "a name broke a line of the log");
+    // Ids are decoded once, and each is its own.
+    for id in ["a/b", "a%2Fb", "..", "%2e%2e", "a b", "\u{e9}", "e\u{301}", "A", "a"] {
+        put(&d, id, "who", id.to_owned()).await.expect(201);
+    }
+    for id in ["a/b", "a%2Fb", "..", "%2e%2e", "a b", "\u{e9}", "e\u{301}", "A", "a"] {
+        assert_eq!(get(&d, id, "who").await.expect(200).text(), id);
+    }
+    d.stop().await;
+}
+
+/// PATH-32, PATH-34, PATH-36, PATH-38, PATH-40.
+#[tokio::test]
+async fn what_a_program_made_is_read_as_a_file_or_not_at_all() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    let code = "import os, socket\nos.symlink('/proc/self/environ', 'l')\nos.symlink('/proc/1/root', 'r')\n\
+                os.symlink('/etc', 'out')\nos.mkdir('a.txt')\nsocket.socket(socket.AF_UNIX).bind('sock')\nos.mkfifo('fifo')\n\
+                open('shut', 'w').write('shut')\nos.chmod('shut', 0)\nopen('sticky', 'w').write('x')\nos.chmod('sticky', 0o7755)";
+    s.python(code).await.expect_success();
+    for name in ["l", "r", "r/etc/passwd", "out", "out/passwd", "a.txt", "sock", "fifo"] {
+        refused(&get(&d, "s", name).await, 404, "not_found");
+    }
+    assert_eq!(get(&d, "s", "shut").await.expect(200).text(), "shut");
+    put(&d, "s", "shut", "open").await.expect(200);
+    put(&d, "s", "out/x", "mine").await.expect(201);
+    assert!(!std::path::Path::new("/etc/x").exists());
+    let look = "import os\nprint(os.path.islink('out'), open('out/x').read(), open('shut').read(), oct(os.stat('sticky').st_mode))";
+    // In the next container it has the bits that are kept of it.
+    s.tool("close_session").await.expect_success();
+    s.python(look).await.expect_stdout("False mine open 0o100755\n");
+    d.stop().await;
+}
+
+/// ISO-24.
+#[tokio::test]
+async fn nothing_goes_through_a_directory_that_becomes_a_link() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    s.sh("mkdir d; echo inside > d/passwd").await.expect_success();
+    let swap = "import os, time\nend = time.time() + 6\nos.symlink('/etc', 'e')\nwhile time.time() < end:\n\
+                \x20   os.rename('d', 't'); os.rename('e', 'd'); os.rename('t', 'e')";
+    let swapping = async {
+        for _ in 0..3 {
+            s.python(swap).timeout(20.0).await;
+        }
+    };
+    let reading = async {
+        for n in 0..600 {
+            let got = get(&d, "s", "d/passwd").await;
+            assert!(matches!(got.status, 200 | 404), "{}", got.text());
+            assert!(got.status == 404 || got.text() == "inside\n", "{n}: {}", got.text());
+        }
+    };
+    join!(swapping, reading);
+    put(&d, "s", "d/x", "y").await;
+    assert!(!std::path::Path::new("/etc/x").exists());
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_so() {
+    let d = Daemon::start().await;
+    let sent = |method: &str| Request::new(d.addr, method, "/sessions/s/files/a");
+    for method in ["GET", "PUT", "DELETE", "HEAD"] {
+        sent(method).send().await.expect(401);
+        sent(method).bearer("wrong").send().await.expect(401);
+        sent(method).bearer(TOKEN).header("host", "evil.example").send().await.expect(403);
+        sent(method).bearer(TOKEN).header("origin", "http://evil.example").send().await.expect(403);
+    }
+    for (method, path) in
+        [("POST", "/sessions/s/files/a"), ("PATCH", "/sessions/s/files"), ("DELETE", "/sessions/s/files")]
+    {
+        let answer = d.request(method, path).send().await.expect(405);
+        assert!(answer.header("allow").contains("GET"), "{answer:?}");
+    }
+    for path in ["/sessions", "/sessions/", "/sessions/s", "/sessions/s/x"] {
+        d.request("GET", path).send().await.expect(404);
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn bounds_of_an_upload_hold_and_nothing_is_left_of_it() {
+    let d = Daemon::with()
+        .set("limits.data", "4MiB")
+        .set("limits.upload", "1MiB")
+        .set("limits.file_size", "2MiB")
+        .set("limits.data_inodes", 100)
+        .set("http.body_timeout", "2s")
+        .start()
+        .await;
+    refused(&put(&d, "s", "a", vec![0; (2 << 20) + 1]).await, 413, "too_large");
+    put(&d, "s", "a", vec![1; 2 << 20]).await.expect(201);
+    put(&d, "s", "b", vec![2; 2 << 20]).await.expect(201);
+    refused(&put(&d, "s", "c", vec![3; 1]).await, 507, "quota_exceeded");
+    // In place of what is there it fits.
+    put(&d, "s", "a", vec![4; 2 << 20]).await.expect(200);
+    for (header, value, status) in [
+        ("content-encoding", "gzip", 415),
+        ("content-range", "bytes 0-1/2", 400),
+        ("if-none-match", "\"x\"", 400),
+    ] {
+        let answer = d.request("PUT", &at("s", b"x")).header(header, value).body("x").send().await;
+        refused(&answer, status, "invalid_argument");
+    }
+    // Without a length, cut off, and too slow.
+    let raw = async |head: &str, body: &[u8], shut: bool| {
+        let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
+        let head = format!(
+            "PUT {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\n{head}\r\n\r\n",
+            at("s", b"x"),
+            d.addr
+        );
+        socket.write_all(head.as_bytes()).await.expect("a head");
+        let _ = socket.write_all(body).await;
+        if shut {
+            socket.shutdown().await.expect("an end");
+        }
+        let mut answer = Vec::new();
+        let read = socket.read_to_end(&mut answer);
+        let _ = within(PATIENCE, "an answer", read).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let small = b"3\r\nabc\r\n0\r\n\r\n";
+    let full = raw("transfer-encoding: chunked\r\nconnection: close", small, false).await;
+    assert!(full.starts_with("HTTP/1.1 507"), "{full}");
+    d.request("DELETE", &at("s", b"b")).send().await.expect(204);
+    let chunk = [b"200000\r\n".to_vec(), vec![7; 0x20_0000], b"\r\n1\r\n7\r\n0\r\n\r\n".to_vec()].concat();
+    let over = raw("transfer-encoding: chunked\r\nconnection: close", &chunk, false).await;
+    assert!(over.is_empty() || over.starts_with("HTTP/1.1 413"), "{over}");
+    let bad = raw("transfer-encoding: chunked\r\nconnection: close", b"5\r\nab\r\nzz", true).await;
+    assert!(bad.is_empty() || bad.starts_with("HTTP/1.1 400"), "{bad}");
+    let cut = raw("content-length: 10", b"12345", true).await;
+    assert!(cut.is_empty() || cut.starts_with("HTTP/1.1 400"), "{cut}");
+    let begun = Instant::now();
+    let slow = raw("content-length: 10", b"12345", false).await;
+    assert!(slow.starts_with("HTTP/1.1 408"), "{slow}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    refused(&get(&d, "s", "x").await, 404, "not_found");
+    let whole = raw("transfer-encoding: chunked\r\nconnection: close", b"3\r\nabc\r\n0\r\n\r\n", false).await;
+    assert!(whole.starts_with("HTTP/1.1 201"), "{whole}");
+    assert_eq!(get(&d, "s", "x").await.text(), "abc");
+    let left = std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count();
+    assert_eq!(left, 0, "staged files are left");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_upload_never_holds_the_session_and_a_run_holds_up_a_quick_one() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    s.sh("true").await.expect_success();
+    let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
+    let head = format!(
+        "PUT {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 4\r\nconnection: close\r\n\r\n",
+        at("s", b"slow"),
+        d.addr
+    );
+    socket.write_all(format!("{head}ab").as_bytes()).await.expect("half");
+    s.sh("ls").await.expect_stdout("");
+    socket.write_all(b"cd").await.expect("the rest");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    // A file that a run reads does not change under it.
+    let mark = d.log.mark();
+    let (ran, uploaded) = join!(async { s.sh("cat slow; sleep 2; cat slow").await }, async {
+        d.log.line_since(mark, "request").await;
+        put(&d, "s", "slow", "efgh").await
+    });
+    let stdout = ran.expect_success().stdout().to_owned();
+    assert!(matches!(stdout.as_str(), "abcdabcd" | "efghefgh"), "{stdout}");
+    uploaded.expect(200);
+    s.sh("cat slow").await.expect_stdout("efgh");
+    d.stop().await;
+}
+
+/// PATH-42.
+#[tokio::test]
+async fn of_two_uploads_at_once_one_is_whole() {
+    let d = Daemon::start().await;
+    for _ in 0..30 {
+        let (a, b) = join!(put(&d, "s", "f", vec![b'a'; 300_000]), put(&d, "s", "f", vec![b'b'; 300_000]));
+        assert!(matches!((a.status, b.status), (200 | 201, 200 | 201)), "{} {}", a.text(), b.text());
+        let body = get(&d, "s", "f").await.body;
+        assert!(body == vec![b'a'; 300_000] || body == vec![b'b'; 300_000], "a mixture");
+    }
+    d.stop().await;
+}
+
+/// RES-38: a download of what is being written is complete, at one size.
+#[tokio::test]
+async fn a_download_is_of_one_piece_while_the_file_is_written() {
+    let d = Daemon::start().await;
+    put(&d, "s", "g", vec![b'0'; 500_000]).await.expect(201);
+    let writing = async {
+        for n in 1..40u8 {
+            put(&d, "s", "g", vec![b'0' + n % 10; 500_000 + usize::from(n)]).await.expect(200);
+        }
+    };
+    let reading = async {
+        for _ in 0..60 {
+            let got = get(&d, "s", "g").await.expect(200);
+            assert_eq!(got.header("content-length"), got.body.len().to_string());
+            assert!(got.body.iter().all(|byte| *byte == got.body[0]), "a mixture");
+        }
+    };
+    join!(writing, reading);
+    d.stop().await;
+}
+
+fn rss(d: &Daemon) -> u64 {
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", d.pid().as_raw_nonzero())).expect("a status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).expect("a number") * 1024
+}
+
+#[tokio::test]
+async fn a_large_file_passes_through_little_memory() {
+    let d = Daemon::start().await;
+    put(&d, "warm", "a", vec![0; 1 << 20]).await.expect(201);
+    let before = rss(&d);
+    let content: Vec<u8> =
+        (0..200u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    assert_eq!(content.len(), 200 << 20);
+    let content = bytes::Bytes::from(content);
+    let peak = async |work: &mut (dyn Future<Output = Answer> + Unpin)| {
+        let (mut most, mut ticks) = (0, tokio::time::interval(Duration::from_millis(20)));
+        loop {
+            tokio::select! {
+                answer = &mut *work => return (answer, most),
+                _ = ticks.tick() => most = most.max(rss(&d)),
+            }
+        }
+    };
+    let (answer, up) = peak(&mut Box::pin(put(&d, "s", "large", content.clone()))).await;
+    answer.expect(201);
+    let (answer, down) = peak(&mut Box::pin(get(&d, "s", "large"))).await;
+    assert!(answer.expect(200).body == content, "another content");
+    let all = d.request("GET", "/sessions/s/files").set("accept", TAR);
+    let (answer, packed) = peak(&mut Box::pin(all.send())).await;
+    let archive = answer.expect(200).body;
+    assert!(archive.len() > content.len());
+    let (answer, unpacked) = peak(&mut Box::pin(
+        d.request("PUT", "/sessions/t/files").set("content-type", TAR).body(archive).send(),
+    ))
+    .await;
+    answer.expect(200);
+    assert!(get(&d, "t", "large").await.expect(200).body == content, "another content");
+    for (what, most) in [("put", up), ("get", down), ("pack", packed), ("unpack", unpacked)] {
+        let grown = most.saturating_sub(before) >> 20;
+        assert!(grown <= 64, "{what}: {grown} MiB more than before");
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn everything_goes_out_and_in_as_a_tar_that_others_understand() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    let code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('c')\nos.mkdir('empty')\nopen('zero', 'w')\n\
+                open('run', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run', 0o755)\nos.symlink('a/b/c', 'link')\n\
+                os.symlink('/' + 'x' * 150, 'far')\nos.makedirs('d' * 90 + '/' + 'e' * 90)\nopen('d' * 90 + '/' + 'e' * 90 + '/f', 'w').write('deep')\n\
+                open(b'\\xff', 'w').write('bytes')\nopen('big', 'w').write('x' * 700000)";
+    s.python(code).await.expect_success();
+    let archive = d.request("GET", "/sessions/s/files").set("accept", TAR).send().await.expect(200);
+    assert_eq!(archive.header("content-type"), TAR);
+    let dir = tempfile::tempdir().expect("a directory");
+    let tar = |args: &[&str], input: &[u8]| {
+        let mut child = Command::new("tar")
+            .args(args)
+            .current_dir(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tar");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let input = input.to_vec();
+        let writing = std::thread::spawn(move || stdin.write_all(&input));
+        let mut output = Vec::new();
+        child.stdout.take().expect("a pipe").read_to_end(&mut output).expect("its output");
+        writing.join().expect("a thread").expect("its input");
+        assert!(child.wait().expect("an end").success());
+        output
+    };
+    tar(&["-xf", "-"], &archive.body);
+    let root = dir.path();
+    let text = |name: &str| std::fs::read_to_string(root.join(name)).expect(name);
+    assert_eq!((text("a/b/c"), text("zero"), text("big").len()), ("c".into(), String::new(), 700_000));
+    assert_eq!(text(&format!("{}/{}/f", "d".repeat(90), "e".repeat(90))), "deep");
+    assert_eq!(std::fs::read_link(root.join("far")).expect("a link").as_os_str().len(), 151);
+    assert!(root.join("empty").is_dir());
+    // And back in, as GNU tar and as PAX write it.
+    for (session, format) in [("gnu", "--format=gnu"), ("pax", "--format=pax"), ("ustar", "--format=posix")] {
+        let packed = tar(&["-cf", "-", format, "."], b"");
+        let answer =
+            d.request("PUT", &format!("/sessions/{session}/files")).set("content-type", TAR).body(packed);
+        let said = answer.send().await.expect(200).json();
+        assert_eq!(
+            (&said["files"], &said["links"], &said["skipped"]),
+            (&json!(6), &json!(2), &json!(0)),
+            "{said}"
+        );
+        let again = d.session(session);
+        again
+            .sh("cat a/b/c; ./run; readlink link; ls empty; wc -c < big; cat d*/e*/f")
+            .await
+            .expect_stdout("cran\na/b/c\n700000\ndeep");
+        let listed = |id: &str| d.request("GET", &format!("/sessions/{id}/files?limit=1000")).send();
+        let names = |page: Value| {
+            page["artifacts"]
+                .as_array()
+                .expect("artifacts")
+                .iter()
+                .map(|a| (a["path"].clone(), a["size_bytes"].clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(listed("s").await.json()), names(listed(session).await.json()));
+    }
+    let head = d.request("HEAD", "/sessions/s/files").set("accept", TAR).send().await.expect(200);
+    assert_eq!(head.body.len(), 0);
+    d.stop().await;
+}
+
+/// A header for a name, a type and a size.
+fn member(name: &str, kind: u8, size: usize, target: &str) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[100..108].copy_from_slice(b"0000644\0");
+    block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+    block[136..148].copy_from_slice(b"00000000012\0");
+    block[148..156].copy_from_slice(b"        ");
+    block[156] = kind;
+    block[157..157 + target.len()].copy_from_slice(target.as_bytes());
+    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+fn file(name: &str, content: &str) -> Vec<u8> {
+    let mut all = member(name, b'0', content.len(), "");
+    all.extend_from_slice(content.as_bytes());
+    all.resize(all.len().next_multiple_of(512), 0);
+    all
+}
+
+#[tokio::test]
+async fn an_archive_is_taken_whole_or_not_at_all() {
+    let d = Daemon::with()
+        .set("limits.data", "4MiB")
+        .set("limits.upload", "1MiB")
+        .set("limits.data_inodes", 64)
+        .start()
+        .await;
+    put(&d, "s", "first", "kept").await.expect(201);
+    put(&d, "s", "z", "old").await.expect(201);
+    let send = async |parts: &[Vec<u8>]| {
+        d.request("PUT", "/sessions/s/files").set("content-type", TAR).body(parts.concat()).send().await
+    };
+    let damaged = {
+        let mut block = file("b", "x");
+        block[0] ^= 1;
+        block
+    };
+    let many: Vec<_> = (0..100).map(|n| file(&format!("m{n}"), "")).collect();
+    let cases: [(&str, u16, &str, Vec<Vec<u8>>); 9] = [
+        ("traversal", 400, "invalid_argument", vec![file("z", "new"), file("../x", "1")]),
+        ("absolute", 400, "invalid_argument", vec![file("z", "new"), file("/etc/x", "1")]),
+        ("checksum", 400, "invalid_argument", vec![file("z", "new"), damaged]),
+        ("cut", 400, "invalid_argument", vec![file("z", "new"), member("b", b'0', 10, "")]),
+        ("hard link", 400, "invalid_argument", vec![file("z", "new"), member("h", b'1', 0, "z")]),
+        ("through a link", 400, "invalid_argument", vec![member("s", b'2', 0, "/etc"), file("s/x", "1")]),
+        ("too many", 507, "quota_exceeded", many),
+        ("too much", 413, "too_large", vec![file("z", "new"), member("b", b'0', 5 << 20, "")]),
+        ("garbage", 400, "invalid_argument", vec![file("z", "new"), vec![0; 1024], vec![9; 2 << 20]]),
+    ];
+    for (what, status, code, parts) in cases {
+        let answer = send(&parts).await;
+        assert_eq!(
+            (answer.status, &answer.json()["error"]),
+            (status, &json!(code)),
+            "{what}: {}",
+            answer.text()
+        );
+        assert_eq!(get(&d, "s", "z").await.text(), "old", "{what}");
+    }
+    let listed = d.request("GET", "/sessions/s/files").send().await.expect(200).json();
+    assert_eq!(listed["total"], 2, "{listed}");
+    // Of two of one name the last one wins; what is no file is counted.
+    let answer = send(&[
+        member("fifo", b'6', 0, ""),
+        member("dev", b'3', 0, ""),
+        file("a", "one"),
+        file("a", "two"),
+        file("z", "new"),
+    ])
+    .await;
+    let said = answer.expect(200).json();
+    assert_eq!((&said["files"], &said["skipped"]), (&json!(3), &json!(2)), "{said}");
+    assert_eq!(
+        (get(&d, "s", "a").await.text(), get(&d, "s", "z").await.text()),
+        ("two".into(), "new".into())
+    );
+    assert_eq!(get(&d, "s", "first").await.text(), "kept");
+    for kind in ["application/gzip", "application/json", ""] {
+        let answer = d.request("PUT", "/sessions/s/files").set("content-type", kind).body("x").send().await;
+        refused(&answer, 415, "invalid_argument");
+    }
+    let left = std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count();
+    assert_eq!(left, 0, "staged files are left");
+    d.stop().await;
+}
+
+/// RES-36, over HTTP.
+#[tokio::test]
+async fn a_listing_comes_in_pages() {
+    let d = Daemon::start().await;
+    let archive: Vec<u8> = (0..2500).flat_map(|n| file(&format!("f{n:04}"), "x")).collect();
+    d.request("PUT", "/sessions/s/files").set("content-type", TAR).body(archive).send().await.expect(200);
+    let (mut seen, mut query) = (Vec::new(), "?limit=1000".to_owned());
+    loop {
+        let page = d.request("GET", &format!("/sessions/s/files{query}")).send().await.expect(200);
+        assert!(page.body.len() <= 1 << 20, "{}", page.body.len());
+        let page = page.json();
+        seen.extend(
+            page["artifacts"]
+                .as_array()
+                .expect("artifacts")
+                .iter()
+                .map(|a| a["filename"].as_str().expect("a name").to_owned()),
+        );
+        match page["next_cursor"].as_str() {
+            Some(cursor) => query = format!("?limit=1000&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (0..2500).map(|n| format!("f{n:04}")).collect::<Vec<_>>());
+    for query in ["?limit=0", "?limit=1001", "?limit=x", "?cursor=AAAA"] {
+        refused(
+            &d.request("GET", &format!("/sessions/s/files{query}")).send().await,
+            400,
+            "invalid_argument",
+        );
+    }
+    d.stop().await;
+}
