@@ -1,6 +1,6 @@
 //! Puts a record of the journal in place.
 //!
-//! Each file is written in `tmp/` and renamed, or linked there from `tmp/`, so nobody ever sees half of one. A
+//! Each file is whole before it has its name, so nobody ever sees half of one. A
 //! record that was applied in part, or more than once, or over a later state, may be applied again: what it says
 //! of a path does not depend on what is there. Directories are opened one component at a time; a link of the host
 //! is in the way like a file, and never followed. Nothing is synced here: the journal is what is durable.
@@ -8,13 +8,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::about::{self, About};
@@ -23,6 +23,8 @@ use super::record::{Op, Record, is_staged_name};
 use super::{StoreError, hash, make_dir};
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Applies a record to the store at `root`.
 ///
@@ -160,9 +162,7 @@ impl<'a> Applier<'a> {
                 let content;
                 (content, *blob) = cut.ok_or_else(invalid)?;
                 self.make_way(&entry.path)?;
-                let name = self.name();
-                self.write(&name, entry, content)?;
-                self.place(&name, &entry.path)?;
+                self.write(entry, content)?;
             }
             Op::Staged(entry, source) => {
                 if !is_staged_name(source) {
@@ -173,8 +173,6 @@ impl<'a> Applier<'a> {
                 let name = self.name();
                 rustix::fs::linkat(&self.tmp_fd, source.as_str(), &self.tmp_fd, &name, AtFlags::empty())?;
                 self.place(&name, &entry.path)?;
-                // Where both were the same file already, the rename did nothing.
-                self.unstage(&name);
             }
             Op::Forget => {}
         }
@@ -187,27 +185,62 @@ impl<'a> Applier<'a> {
         self.enter(path.parent().as_ref(), true).map(drop)
     }
 
-    /// Writes a file in `tmp/`.
-    fn write(&self, name: &str, entry: &Entry, content: &[u8]) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.tmp_fd, name, flags, Mode::RUSR | Mode::WUSR)?;
-        let mut file = File::from(file);
-        file.write_all(content).and_then(|()| dress(&file, entry)).inspect_err(|_| self.unstage(name))
-    }
-
-    /// Takes a name in `tmp/` away; what it cannot, the next start does.
-    fn unstage(&self, name: &str) {
-        let _ = rustix::fs::unlinkat(&self.tmp_fd, name, AtFlags::empty());
-    }
-
-    /// Moves a file from `tmp/` to its place in the directory that was entered last.
-    fn place(&mut self, name: &str, path: &RelPath) -> io::Result<()> {
-        let rename = |at: &Self| rustix::fs::renameat(&at.tmp_fd, name, at.at(), file_name(path));
-        let placed = match rename(self) {
-            Err(Errno::ISDIR) => self.clear(path).and_then(|()| Ok(rename(self)?)),
-            other => other.map_err(io::Error::from),
+    /// Writes a file and puts it in its place in the directory that was entered last. It has no name before, where
+    /// the file system can do that: a fifth quicker than a name in `tmp/`, and a crash leaves nothing.
+    fn write(&mut self, entry: &Entry, content: &[u8]) -> io::Result<()> {
+        let unnamed = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.tmp_fd, ".", unnamed, OWN) {
+            Ok(file) => File::from(file),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                return self.write_named(entry, content);
+            }
+            Err(error) => return Err(error.into()),
         };
-        placed.inspect_err(|_| self.unstage(name))
+        fill(&file, entry, content)?;
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let link = |to: &OwnedFd, name: &OsStr| {
+            rustix::fs::linkat(CWD, own.as_str(), to, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match link(self.at(), file_name(&entry.path)) {
+            Err(Errno::EXIST) => {
+                let name = self.name();
+                link(&self.tmp_fd, OsStr::new(&name))?;
+                self.place(&name, &entry.path)
+            }
+            Err(Errno::NOENT) => self.write_named(entry, content), // there is no /proc
+            other => Ok(other?),
+        }
+    }
+
+    fn write_named(&mut self, entry: &Entry, content: &[u8]) -> io::Result<()> {
+        let name = self.name();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.tmp_fd, &name, flags, OWN)?);
+        fill(&file, entry, content).inspect_err(|_| self.unstage(&name))?;
+        self.place(&name, &entry.path)
+    }
+
+    /// Takes a name in `tmp/` away, if it is there; what it cannot, the next start does.
+    fn unstage(&self, name: &str) {
+        if let Err(Errno::ISDIR) = rustix::fs::unlinkat(&self.tmp_fd, name, AtFlags::empty()) {
+            let _ = fs::remove_dir_all(self.tmp.join(name));
+        }
+    }
+
+    /// Moves a file from `tmp/` to its place in the directory that was entered last; what was there goes, be it a
+    /// whole directory. The two are exchanged: ext4 writes the new file out at once where it is renamed over an
+    /// old one, which takes as long as a sync.
+    fn place(&self, name: &str, path: &RelPath) -> io::Result<()> {
+        let rename = |flags| rustix::fs::renameat_with(&self.tmp_fd, name, self.at(), file_name(path), flags);
+        let placed = match rename(RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => rename(RenameFlags::EXCHANGE).map_err(io::Error::from),
+            // A file system that only knows the plain one.
+            Err(Errno::INVAL) => self.clear(path).and_then(|()| Ok(rename(RenameFlags::empty())?)),
+            Err(error) => Err(error.into()),
+        };
+        self.unstage(name);
+        placed
     }
 
     /// Removes what is at `path`, whose directory was entered last.
@@ -267,6 +300,11 @@ impl<'a> Applier<'a> {
         }
         at.ok_or_else(invalid)
     }
+}
+
+fn fill(mut file: &File, entry: &Entry, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    dress(file, entry)
 }
 
 /// Gives a file the mode and the time of its entry.
