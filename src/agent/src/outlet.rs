@@ -38,7 +38,8 @@ impl Outlet {
             return Err(stream);
         }
         for frame in old.unheard() {
-            if matches!(frame.kind, Kind::Data(_)) {
+            // Output only: a collection that was cut off begins again.
+            if matches!(frame.kind, Kind::Data(Channel::Stdout | Channel::Stderr)) {
                 stream.replay(frame.kind, frame.payload);
             }
         }

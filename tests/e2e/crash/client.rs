@@ -35,6 +35,16 @@ pub(super) struct Place {
     pub(super) session: &'static str,
 }
 
+impl Place {
+    /// The same call by who calls here.
+    pub(super) fn call<'d>(&self, call: Call<'d>) -> Call<'d> {
+        match self.token {
+            Some(token) => call.bearer(token),
+            None => call,
+        }
+    }
+}
+
 pub(super) struct Client {
     pub(super) place: Place,
     /// Its directory; no other client of the session writes there.
@@ -96,6 +106,16 @@ enum Heard {
 /// Codes of calls that did nothing and may be sent again.
 const AGAIN: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
 
+/// How long a client waits before it tries again, as it was told to.
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// It failed for a reason that passes.
+#[track_caller]
+pub(super) fn expect_passing(ran: &Ran) {
+    let code = ran.document["error"].as_str().unwrap_or_default();
+    assert!(AGAIN.contains(&code) || code == "lost", "{}", ran.document);
+}
+
 impl Client {
     pub(super) fn new(
         place: Place,
@@ -120,8 +140,7 @@ impl Client {
                 Heard::Nothing => return,
                 Heard::Refused => {
                     self.tally.refused += 1;
-                    // As a client does that was told to try again later.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    tokio::time::sleep(AGAIN_AFTER).await;
                 }
                 Heard::Lost => {
                     self.tally.lost += 1;
@@ -148,13 +167,6 @@ impl Client {
                 Some(Heard::Nothing)
             }
             _ => Some(self.run(d).await),
-        }
-    }
-
-    fn call<'d>(&self, call: Call<'d>) -> Call<'d> {
-        match self.place.token {
-            Some(token) => call.bearer(token),
-            None => call,
         }
     }
 
@@ -233,7 +245,7 @@ impl Client {
 
     async fn upload(&mut self, d: &Daemon) -> Heard {
         let (path, content) = (self.free_path(), self.content());
-        let call = self.call(self.session(d).upload(&path, &content.bytes()));
+        let call = self.place.call(self.session(d).upload(&path, &content.bytes()));
         self.begin(self.has.after(&[Step::Write(path, content)]));
         let heard = verdict(call.try_answer().await);
         self.note(heard)
@@ -289,7 +301,7 @@ impl Client {
 
     async fn close(&mut self, d: &Daemon) -> Heard {
         let delete = self.chance.once_in(2);
-        let call = self.call(self.session(d).tool("close_session").with("delete_files", delete));
+        let call = self.place.call(self.session(d).tool("close_session").with("delete_files", delete));
         self.begin(if delete { Tree::default() } else { self.has.clone() });
         let heard = match call.try_answer().await.map(Ran::of) {
             None => Heard::Nothing,
@@ -317,7 +329,7 @@ impl Client {
             steps[from..].iter().for_each(|step| after.apply(step));
         }
         let language = *self.chance.of(self.languages);
-        let call = self.call(self.session(d).run(language, &program(language, &steps)));
+        let call = self.place.call(self.session(d).run(language, &program(language, &steps)));
         self.begin(after);
         let heard = verdict(call.try_answer().await);
         if matches!(heard, Heard::Lost) {
@@ -363,7 +375,7 @@ impl Client {
 
     /// Reads one file by its link and finds it as it must be; false if the daemon is gone.
     async fn read(&mut self, d: &Daemon) -> bool {
-        let call = self.call(self.session(d).tool("list_artifacts"));
+        let call = self.place.call(self.session(d).tool("list_artifacts"));
         let Some(answer) = call.try_answer().await else { return false };
         let listed = listed(&Ran::of(answer), self.dir);
         let paths: BTreeSet<_> = self.has.files().map(|(path, _)| path).collect();
@@ -382,26 +394,20 @@ impl Client {
     async fn settle(&mut self, d: &Daemon) {
         let look_at = async {
             loop {
-                let call = self.call(self.session(d).run(self.languages[0], look(self.languages[0])));
+                let call = self.place.call(self.session(d).run(self.languages[0], look(self.languages[0])));
                 let Some(answer) = call.try_answer().await else { return None };
                 let ran = Ran::of(answer);
                 if ran.document["success"] == true {
                     return Some(ran);
                 }
-                self.expect_passing(&ran);
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                expect_passing(&ran);
+                tokio::time::sleep(AGAIN_AFTER).await;
             }
         };
         let ran = within(PATIENCE, "the service to return", look_at).await;
         if let Some(ran) = ran {
             self.compare(&seen(ran.stdout()));
         }
-    }
-
-    #[track_caller]
-    fn expect_passing(&self, ran: &Ran) {
-        let code = ran.document["error"].as_str().unwrap_or_default();
-        assert!(AGAIN.contains(&code) || code == "lost", "{}", ran.document);
     }
 
     /// What is there, against what must be there; from then on it is certain.

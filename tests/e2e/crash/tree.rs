@@ -6,8 +6,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 /// Everything below one directory, by its path in `/data`.
-#[derive(Clone, Default, PartialEq, Eq)]
-#[derive(Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Tree(pub(super) BTreeMap<String, Node>);
 
 #[derive(Clone, PartialEq, Eq)]

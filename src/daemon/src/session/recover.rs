@@ -108,6 +108,7 @@ impl Sessions {
             let recovered = match self.hear_one(&mut turn, &language, &run).await {
                 Ok(recovered) => recovered,
                 Err(error) => {
+                    warn!(session_id = %turn.session.id, run_id = run.id, %error, "a run of an earlier daemon is lost");
                     turn.work.drop_lease(&language);
                     Recovered::lost(run, &error)
                 }
