@@ -12,6 +12,8 @@ mod client;
 mod crash;
 #[path = "e2e/data.rs"]
 mod data;
+#[path = "e2e/demo.rs"]
+mod demo;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]

@@ -1,6 +1,6 @@
 //! The engine behind a daemon: what it holds of one owner, and what happens there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl View {
     }
 
     /// Why something of this owner is there for nothing, by what its daemon notes of its leases: every container runs
-    /// and is leased, or is one of `idle` of its language; every volume is a container's.
+    /// and is leased, or is one of `idle`; every volume is a container's.
     pub(crate) async fn purposeless(&self, leases: &Path, idle: usize) -> Option<String> {
         let containers = self.containers().await;
         let volumes: BTreeSet<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
@@ -86,22 +86,16 @@ impl View {
             std::fs::read_dir(leases).expect("leases").map(|entry| entry.expect("a lease").file_name());
         let leased: BTreeSet<_> = leases.map(|name| name.to_string_lossy().into_owned()).collect();
         let mut names = BTreeSet::new();
-        let mut idling = BTreeMap::<String, usize>::new();
         for container in &containers {
             if container.state != ContainerStatus::Running {
                 return Some(format!("{:?} is {:?}", container.names, container.state));
             }
             let name = container.names.first().map(|name| name.trim_start_matches('/').to_owned());
-            let name = name.unwrap_or_default();
-            if !leased.contains(&name) {
-                let language = container.labels.get("paddock.runner").cloned().unwrap_or_default();
-                let count = idling.entry(language).or_default();
-                *count += 1;
-                if *count > idle {
-                    return Some(format!("{name} is neither leased nor one of {idle} idle"));
-                }
-            }
-            names.insert(name);
+            names.insert(name.unwrap_or_default());
+        }
+        let idling: Vec<_> = names.difference(&leased).collect();
+        if idling.len() > idle {
+            return Some(format!("{idling:?} are not leased, and no more than {idle} are idle"));
         }
         if !leased.is_subset(&names) {
             return Some(format!("leased is {leased:?}, there is {names:?}"));
