@@ -1,5 +1,6 @@
 //! A client of the daemon: bare MCP calls over one kept-alive connection, as n8n and curl make them.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,26 +14,26 @@ use tokio::net::TcpStream;
 use crate::Result;
 use crate::daemon::Daemon;
 
+const JSON: &str = "application/json";
+const TAR: &str = "application/x-tar";
+
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    host: String,
+    addr: SocketAddr,
     token: String,
 }
 
 impl Client {
     pub(crate) async fn connect(daemon: &Daemon) -> Result<Self> {
-        let stream = TcpStream::connect(daemon.addr).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(Self { sender, host: daemon.addr.to_string(), token: daemon.token.clone() })
+        let sender = connection(daemon.addr).await?;
+        Ok(Self { sender, addr: daemon.addr, token: daemon.token.clone() })
     }
 
     /// Calls a tool: its answer, and the time from the first byte sent to the last received.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Result<(Value, Duration)> {
         let params = json!({ "name": tool, "arguments": arguments });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let (answer, taken) = self.send(Method::POST, "/mcp", Bytes::from(body.to_string())).await?;
+        let (answer, taken) = self.send(Method::POST, "/mcp", JSON, Bytes::from(body.to_string())).await?;
         let mut answer: Value = serde_json::from_slice(&answer)?;
         let document = answer["result"]["structuredContent"].take();
         if answer["result"]["isError"] == false {
@@ -62,19 +63,44 @@ impl Client {
     /// Gets what is at a path or a link.
     pub(crate) async fn get(&mut self, url: &str) -> Result<(Bytes, Duration)> {
         let path = url.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..])).unwrap_or(url);
-        self.send(Method::GET, path, Bytes::new()).await
+        self.send(Method::GET, path, JSON, Bytes::new()).await
     }
 
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<(Bytes, Duration)> {
+    /// Puts a file of a session, or with no name all files of a tar.
+    pub(crate) async fn put(&mut self, session: &str, name: Option<&str>, body: Bytes) -> Result<Duration> {
+        let (path, kind) = match name {
+            Some(name) => (format!("/sessions/{session}/files/{name}"), "application/octet-stream"),
+            None => (format!("/sessions/{session}/files"), TAR),
+        };
+        Ok(self.send(Method::PUT, &path, kind, body).await?.1)
+    }
+
+    /// All files of a session as a tar.
+    pub(crate) async fn all(&mut self, session: &str) -> Result<(Bytes, Duration)> {
+        self.send(Method::GET, &format!("/sessions/{session}/files"), TAR, Bytes::new()).await
+    }
+
+    /// `kind` is what is sent, and what is wanted.
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Bytes,
+    ) -> Result<(Bytes, Duration)> {
+        let accept = if method == Method::PUT { JSON } else { kind };
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header("Host", &self.host)
+            .header("Host", self.addr.to_string())
             .header("Authorization", format!("Bearer {}", self.token))
-            .header("Content-Type", "application/json")
-            .header("Accept", "application/json")
+            .header("Content-Type", kind)
+            .header("Accept", accept)
             .body(Full::new(body))?;
-        self.sender.ready().await?;
+        // The daemon closes connections that are idle for long, as during the rows that are not its own.
+        if self.sender.ready().await.is_err() {
+            self.sender = connection(self.addr).await?;
+        }
         let begun = Instant::now();
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
@@ -86,4 +112,13 @@ impl Client {
             Err(format!("{path}: {status} {}", String::from_utf8_lossy(&body)).into())
         }
     }
+}
+
+async fn connection(addr: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
+    let stream = TcpStream::connect(addr).await?;
+    stream.set_nodelay(true)?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    sender.ready().await?;
+    Ok(sender)
 }

@@ -3,18 +3,20 @@
 //!
 //! ```text
 //!  main ─► stand     the daemon, and one container alike for each language, outside of it
-//!   │        ├ daemon ─ client     paddock serve; MCP over one kept-alive connection
+//!   │        ├ daemon ─ client     paddock serve; MCP and raw files over one kept-alive connection
 //!   │        └ twin   ─ docker     engine exec, archives, the agent's link, a shell loop; docker run
 //!   ├────► rows      what is measured with it, in turns: A B C A B C …
+//!   ├────► data       what goes in, what has to come out
 //!   └────► table     medians and percentiles; machine: where that was
 //! ```
 //!
-//! `PADDOCK_BENCH_SECONDS` (default 75) is how long the turns go on. Needs a Docker engine with the runner images
+//! `PADDOCK_BENCH_SECONDS` (default 90) is how long the turns go on. Needs a Docker engine with the runner images
 //! and the `docker` command; without them it fails, nothing is skipped. It must never compare figures of two runs,
 //! nor leave a container or volume behind.
 
 mod client;
 mod daemon;
+mod data;
 mod docker;
 mod machine;
 mod rows;
@@ -32,7 +34,7 @@ use stand::Stand;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const SECONDS: &str = "PADDOCK_BENCH_SECONDS";
-const DEFAULT_SECONDS: u64 = 75;
+const DEFAULT_SECONDS: u64 = 90;
 
 fn main() -> ExitCode {
     match run() {

@@ -3,16 +3,13 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
+use crate::data::{Files, Shape};
 use crate::stand::Stand;
 use crate::table::Times;
-use crate::{Result, docker};
+use crate::{Result, data, docker};
 
-/// The file that goes in and out.
-const FILE: usize = 1 << 20;
 /// Samples that are not counted: caches, lazy set-up, the first fork of everything.
 const WARM_UP: u32 = 3;
 /// Of rows that start a container; each of their samples is long in any case.
@@ -59,12 +56,10 @@ enum Work {
     Nothing,
     Health,
     ListRunners,
-    /// Upload, run, answer with a link; and then, if so, the download too.
-    Files {
-        download: bool,
-    },
-    /// put_archive, exec, get_archive.
-    Archives,
+    /// Put, run, get; and the session's files are saved.
+    Files(Shape),
+    /// put_archive, exec, get_archive; unpacked and synced.
+    Archives(Shape),
 }
 
 const PYTHON: Program = Program { language: "python", name: "python", code: "print('hi')", prints: "hi\n" };
@@ -77,9 +72,6 @@ const TYPESCRIPT: Program = Program {
 const PANDAS: Program =
     Program { language: "python", name: "pandas", code: "import pandas; print('hi')", prints: "hi\n" };
 const SH: Program = Program { language: "sh", name: "sh", code: "echo hi", prints: "hi\n" };
-
-/// Makes a file of another; also what the engine's exec is given.
-const COPY: &str = "import shutil\nshutil.copyfile('/data/in.bin', '/data/out.bin')";
 
 /// Every row, by group; the first of a group is what the others are compared with.
 pub(crate) fn all() -> Vec<Row> {
@@ -114,14 +106,20 @@ pub(crate) fn all() -> Vec<Row> {
             ("entrypoint alone", 8, Work::Entrypoint(PANDAS, None)),
         ],
     );
-    group(
-        "1 MiB file in, copied by Python, out",
-        vec![
-            ("paddock, a link as answer", 4, Work::Files { download: false }),
-            ("paddock, and its download", 4, Work::Files { download: true }),
-            ("engine put, exec, get", 4, Work::Archives),
-        ],
-    );
+    for (name, every, shape) in [
+        ("1 KiB in, read and written, out", 4, Shape::One(1 << 10)),
+        ("1 MiB in, read and written, out", 4, Shape::One(1 << 20)),
+        ("100 MiB in, read and written, out", HEAVY, Shape::One(100 << 20)),
+        ("1,000 files in, read and written, out", 6, Shape::Many),
+    ] {
+        group(
+            name,
+            vec![
+                ("paddock put, run, get", every, Work::Files(shape)),
+                ("engine put, exec, get, and synced", every, Work::Archives(shape)),
+            ],
+        );
+    }
     group(
         "sh, echo hi",
         vec![
@@ -186,39 +184,39 @@ impl Work {
             Self::Nothing => stand.twin(SH.language)?.link(Some(&["/bin/true"]), "", "").await,
             Self::Health => Ok(stand.client.get("/health").await?.1),
             Self::ListRunners => Ok(stand.client.call("list_runners", json!({})).await?.1),
-            Self::Files { download } => files(stand, *download).await,
-            Self::Archives => stand.twin(PYTHON.language)?.files(&content(), COPY).await,
+            Self::Files(shape) => files(stand, *shape).await,
+            Self::Archives(shape) => {
+                let dir = stand.dir.path().to_owned();
+                stand.twin(PYTHON.language)?.files(*shape, &dir).await
+            }
         }
     }
 }
 
-async fn files(stand: &mut Stand, download: bool) -> Result<Duration> {
-    let session = "bench-files";
-    let content = content();
-    let text = BASE64_STANDARD.encode(&content);
-    let upload =
-        json!({ "session_id": session, "filename": "in.bin", "content_base64": text, "overwrite": true });
-    let (_, uploading) = stand.client.call("upload_file", upload).await?;
-    let (document, running) = stand.client.run(PYTHON.language, session, COPY, "").await?;
-    let artifacts = document["artifacts"].as_array().ok_or("no artifacts")?;
-    let made = artifacts.iter().find(|artifact| artifact["filename"] == "out.bin").ok_or("no out.bin")?;
-    let link = made["download_url"].as_str().ok_or("no link")?;
-    // Got in either case, to see that it is the file; counted only where it is said to be.
-    let (got, getting) = stand.client.get(link).await?;
-    if got != content {
-        return Err("what came out is not what went in".into());
-    }
-    Ok(uploading + running + if download { getting } else { Duration::ZERO })
-}
-
-/// Another content each time, so that nothing can know it.
-fn content() -> Vec<u8> {
-    let mut state = paddock::id::random_u64() | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(FILE).collect()
+async fn files(stand: &mut Stand, shape: Shape) -> Result<Duration> {
+    let session = match shape {
+        Shape::One(size) => format!("bench-{size}"),
+        Shape::Many => "bench-many".to_owned(),
+    };
+    let client = &mut stand.client;
+    let files = shape.content();
+    let expected = shape.made_of(&files);
+    let (name, body) = match shape {
+        Shape::One(_) => (Some("in.bin"), files.into_values().next().unwrap_or_default().into()),
+        Shape::Many => (None, data::tar(&files, 0).await?),
+    };
+    let putting = client.put(&session, name, body).await?;
+    let (_, running) = client.run(PYTHON.language, &session, shape.code(), "").await?;
+    let (got, getting) = match shape {
+        Shape::One(_) => {
+            let (got, getting) = client.get(&format!("/sessions/{session}/files/{}", shape.out())).await?;
+            (Files::from([(shape.out().to_owned(), got.to_vec())]), getting)
+        }
+        Shape::Many => {
+            let (tar, getting) = client.all(&session).await?;
+            (data::unpacked(&tar).await?, getting)
+        }
+    };
+    data::compare(&got, &expected)?;
+    Ok(putting + running + getting)
 }

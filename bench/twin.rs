@@ -1,7 +1,7 @@
 //! A container made as the daemon makes its own, used without the daemon: by engine exec and the archive API, by
 //! the agent's link alone, and by a shell that stands in it and starts programs (what they cost by themselves).
 
-use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,17 +11,18 @@ use paddock::pool::{PoolConfig, Specimen};
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::{Outcome, RunSpec};
 use paddock_proto::{Channel, Event, Request};
+use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use tokio_tar::{Builder, EntryType, Header};
 
-use crate::Result;
+use crate::data::Shape;
+use crate::{Result, data};
 
 /// Reads a command a line, does it, and says so.
 const SHELL: &str = "while read -r command; do eval \"$command\"; echo '#'; done";
 const DONE: &str = "#\n";
 
 /// Room for an archive of the files that are measured.
-const ARCHIVE: u64 = 16 << 20;
+const ARCHIVE: u64 = 256 << 20;
 /// Between two looks at an exec whose stream has ended but whose status is not there yet.
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -137,22 +138,24 @@ impl Twin {
         Ok(taken)
     }
 
-    /// A file in by the archive API, code that makes another of it, that one out.
-    pub(crate) async fn files(&mut self, content: &[u8], code: &str) -> Result<Duration> {
-        let tar = Bytes::from(archive(content, self.uid).await?);
+    /// Files in by the archive API, a run of them, what it made out by the archive API and onto the disk at `dir`.
+    pub(crate) async fn files(&mut self, shape: Shape, dir: &Path) -> Result<Duration> {
+        let files = shape.content();
+        let tar = data::tar(&files, self.uid).await?;
+        let dir = TempDir::new_in(dir)?;
         let id = &self.specimen.armed.id;
         let begun = Instant::now();
         self.engine.archive_put(id, DATA_DIR, tar).await?;
-        self.exec(code, "").await?;
-        let mut reader = self.engine.archive_get(id, &format!("{DATA_DIR}/out.bin"), ARCHIVE).await?;
-        let mut bytes = 0;
-        while let Some(piece) = reader.chunk().await? {
-            bytes += piece.len();
-        }
+        self.exec(shape.code(), "").await?;
+        let reader = self.engine.archive_get(id, &format!("{DATA_DIR}/{}", shape.out()), ARCHIVE).await?;
+        data::save(reader.into_async_read(), dir.path()).await?;
         let taken = begun.elapsed();
         // The next run over the link would find them.
-        self.shell(&format!("rm {DATA_DIR}/*"), "").await?;
-        if bytes > content.len() { Ok(taken) } else { Err(format!("an archive of {bytes} bytes").into()) }
+        self.shell(&format!("rm -r {DATA_DIR}/*"), "").await?;
+        let expected = shape.made_of(&files);
+        let read = |name: &String| Ok((name.clone(), std::fs::read(dir.path().join(name))?));
+        data::compare(&expected.keys().map(read).collect::<Result<_>>()?, &expected)?;
+        Ok(taken)
     }
 
     pub(crate) async fn remove(self) -> Result<()> {
@@ -174,20 +177,4 @@ fn quoted(text: &str) -> String {
 fn expect(what: &str, output: &[u8], prints: &str) -> Result<()> {
     let text = String::from_utf8_lossy(output);
     if text == prints { Ok(()) } else { Err(format!("{what} printed {text:?}, not {prints:?}").into()) }
-}
-
-async fn archive(content: &[u8], uid: u32) -> io::Result<Vec<u8>> {
-    let header = |kind, mode, size: usize| {
-        let mut header = Header::new_gnu();
-        header.set_entry_type(kind);
-        header.set_mode(mode);
-        header.set_size(size as u64);
-        header.set_uid(uid.into());
-        header.set_gid(uid.into());
-        header
-    };
-    let mut builder = Builder::new(Vec::new());
-    builder.append_data(&mut header(EntryType::Directory, 0o700, 0), ".", tokio::io::empty()).await?;
-    builder.append_data(&mut header(EntryType::Regular, 0o644, content.len()), "in.bin", content).await?;
-    builder.into_inner().await
 }

@@ -353,7 +353,14 @@ async fn who_waits_for_a_session_that_is_deleted_finds_an_empty_one() {
         let (closed, looked, uploaded) =
             join!(close, futures_util::future::join_all(looks), futures_util::future::join_all(uploads));
         closed.expect_success();
-        drop((looked, uploaded)); // before, after or ended by it, as it came
+        // Before it, after it, or ended by it: but never on what is gone.
+        for uploaded in uploaded {
+            uploaded.expect_success();
+        }
+        for looked in looked {
+            let ended = looked.is_error && looked.text("message").contains("cancelled");
+            assert!(ended || looked.document["success"] == true, "round {round}: {}", looked.document);
+        }
         let left = s.sh("ls /data").await.expect_success();
         assert!(!left.stdout().contains("old"), "round {round}: {}", left.document);
         s.tool("close_session").with("delete_files", true).await.expect_success();

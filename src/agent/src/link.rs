@@ -176,8 +176,8 @@ impl Stream {
         self.link.inner.borrow_mut().unheard.remove(&(self.epoch, self.id)).unwrap_or_default()
     }
 
-    /// Queues what an orphan had sent already. It fits the window, as it did before.
-    pub(crate) fn replay(&self, kind: Kind, payload: Bytes) {
+    /// Queues on a new stream what has room for sure: what an orphan had sent already.
+    pub(crate) fn queue(&self, kind: Kind, payload: Bytes) {
         let mut inner = self.link.inner.borrow_mut();
         if inner.epoch == self.epoch {
             inner.mux.send(self.id, kind, payload);

@@ -4,7 +4,7 @@
 //! While there is none, whoever speaks waits: a program that writes more than its pipe holds stands still until a
 //! daemon comes. It must never drop a byte, nor keep more than one stream's window.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -18,12 +18,14 @@ use crate::link::Stream;
 pub(crate) struct Outlet {
     stream: RefCell<Rc<Stream>>,
     attached: Notify,
+    /// Bytes of output, whoever heard them.
+    output: Cell<u64>,
 }
 
 impl Outlet {
     /// To the daemon that asked for the run.
     pub(crate) fn new(stream: Stream) -> Rc<Self> {
-        Rc::new(Self { stream: RefCell::new(Rc::new(stream)), attached: Notify::new() })
+        Rc::new(Self { stream: RefCell::new(Rc::new(stream)), attached: Notify::new(), output: Cell::new(0) })
     }
 
     /// The stream of now; it may be orphaned.
@@ -37,11 +39,14 @@ impl Outlet {
         if !old.is_orphaned() {
             return Err(stream);
         }
-        for frame in old.unheard() {
-            // Output only: a collection that was cut off begins again.
-            if matches!(frame.kind, Kind::Data(Channel::Stdout | Channel::Stderr)) {
-                stream.replay(frame.kind, frame.payload);
-            }
+        // A collection that was under way begins again, and so does the word of the end.
+        let mut unheard = old.unheard();
+        unheard.retain(|frame| matches!(frame.kind, Kind::Data(Channel::Stdout | Channel::Stderr)));
+        let again: u64 = unheard.iter().map(|frame| frame.payload.len() as u64).sum();
+        let heard = Event::Attached { heard: self.output.get().saturating_sub(again) };
+        stream.queue(Kind::Message, message::encode(&heard));
+        for frame in unheard {
+            stream.queue(frame.kind, frame.payload);
         }
         self.stream.replace(Rc::new(stream));
         self.attached.notify_waiters();
@@ -57,6 +62,7 @@ impl Outlet {
     }
 
     pub(crate) async fn data(&self, channel: Channel, bytes: Bytes) {
+        self.output.set(self.output.get() + bytes.len() as u64);
         self.send(Kind::Data(channel), bytes).await;
     }
 

@@ -39,8 +39,10 @@
 //!
 //! 1. `api` admits the request (host, origin, token), `tools` checks every argument. Nothing was touched yet.
 //! 2. `session` takes the turn of this conversation. One thing at a time happens in it; a bounded number waits.
-//! 3. If the session has no container of this language, `pool` leases one: armed already, or the next to be.
-//! 4. What the container lacks of the session's files is sent over the link (`Apply`).
+//! 3. If the session has no container of this language, `pool` leases one: armed already, or the next to be. Whose it
+//!    is from now on is noted in the store and told to PID 1 (`Claim`) before it gets anything of the session.
+//! 4. What the container lacks of the session's files is sent over the link (`Apply`); all of a large `/data` into an
+//!    empty container goes by one archive instead.
 //! 5. `Run` goes over the same link, code behind it. The agent forks a *job* (a child subreaper), the job the
 //!    image's entrypoint. Output comes back under a window per stream; its head is kept for the answer, and all
 //!    of it in a log if it is longer than an answer.
@@ -49,7 +51,26 @@
 //! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` makes
 //!    it durable, all or nothing, and puts it in place; the agent is told to `Commit`; the answer leaves.
 //!
-//! The Engine's API is in step 3 only, and not even there if a container stands ready.
+//! The Engine's API is in steps 3 and 4 only, and not even there if a container stands ready and the files are few.
+//!
+//! # When something ends that should not
+//!
+//! | what ends | what happens |
+//! |---|---|
+//! | the bridge | the link dials again and goes on where it was; nobody notices |
+//! | the container, or PID 1 | the run is `lost`, the session goes on in another container with all that was saved |
+//! | the agent cannot be reached, the container runs | it is paused, the engine archives `/data`, what is whole is saved, then it goes |
+//! | the store's disk is full | the answer says so and has the output; the container keeps the files, the next call saves them |
+//! | the engine | calls are refused, files are served; its containers are dead and go when it is back |
+//! | this daemon, by a signal | runs are drained or broken off, all files saved, all containers removed |
+//! | this daemon, by `kill -9` | the programs run on; the next daemon takes over what it finds, see below |
+//!
+//! A daemon that starts looks at what its owner has on the engine. A container that is what it would make now is armed
+//! again: idle if PID 1 says that nothing ever ran in it, its session's if PID 1 and the journal name the same. A run
+//! in flight is heard to its end, with the output that no daemon had in a log before, its files are saved, and the
+//! next answer of that session tells of it (`earlier_runs`). If its container is gone it is told as `lost`. All else is
+//! removed, and a sweep goes on looking for what nobody knows. A PID 1 that hears no daemon for `agent.orphan_after`
+//! ends itself.
 //!
 //! # Why it is so
 //!
@@ -71,18 +92,21 @@
 //! # Invariants
 //!
 //! * A container serves one session in its life. No file, process or environment is seen by another.
-//! * A file that an answer names is on disk, synced.
+//! * A file that an answer names is on disk, synced. A batch of changes is all or nothing, through any crash.
+//! * What is removed stays removed: neither a crash nor a container of before brings it back.
 //! * When a run's end is said, every process that it started is dead.
 //! * A run is never tried again once its code may have started: what is not known is said to be `lost`.
 //! * Every queue, buffer, body, frame and wait has a named bound; every Engine call has a deadline.
 //! * What comes out of a container is not trusted: names, sizes, order, exit codes.
-//! * Containers and volumes of another owner are never touched; of this owner's none is left after the end.
+//! * Containers and volumes of another owner are never touched; of this owner's none is left after the end, and none
+//!   without a purpose 15 s after a start.
 //! * Bad input is refused before anything is touched.
 //!
 //! # Deliberately absent
 //!
-//! * The archive API on the way of a run. It is used for the agent's volume only: at 42–60 ms a call, and with
-//!   answers that can miss data without saying so, it is a tool for bulk and rescue.
+//! * The archive API on the way of a run. At 42–60 ms a call, and with answers that can miss data without saying so,
+//!   it is a tool for bulk (all of a large `/data` into an empty container, checked afterwards) and for rescue.
+//! * Trying a run again. What code did before its container was lost is not known, and may not bear repeating.
 //! * Containers given back to a pool, and reset images of any kind: nobody can show that they are clean.
 //! * Any trust in a container's name: containers are known by id and by our labels.
 //! * HTTP/2, TLS: a reverse proxy's business.

@@ -64,8 +64,9 @@ pub enum Request {
     /// `spec.stdin`); the agent answers [`Event::Started`], `Data(Stdout|Stderr)`…, [`Event::Ended`], then
     /// (if `spec.collect`) everything that [`Request::Collect`] answers.
     Run(RunSpec),
-    /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers with the output that
-    /// no daemon had acknowledged and all that follows, as on the run's own stream; or with [`Event::Failed`].
+    /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers [`Event::Attached`],
+    /// then the output that no daemon had acknowledged and all that follows, as on the run's own stream; or
+    /// [`Event::Failed`].
     Attach(String),
     /// On a run's stream: end it now, its files are still collected.
     Cancel,
@@ -128,6 +129,11 @@ pub enum Event {
     Applied,
     /// The container belongs to the session that claimed it.
     Claimed,
+    /// The run is taken over; so much of its output, both streams together, was acknowledged before.
+    Attached {
+        /// Bytes of output that are not said again.
+        heard: u64,
+    },
     /// What a probe saw.
     Facts(Box<Facts>),
     /// The request could not be done at all.

@@ -60,6 +60,9 @@ struct Stream {
     inbox: VecDeque<Frame>,
     received: u64,
     consumed: u64,
+    /// Cost of what was taken and is not to be acknowledged yet.
+    withheld: u64,
+    holding: bool,
     reported: u64,
     in_closed: bool,
     reset: bool,
@@ -165,7 +168,8 @@ impl Mux {
         let Some(frame) = stream.inbox.pop_front() else {
             return stream.reset.then_some(Inbound::Reset);
         };
-        stream.consumed += frame.cost() as u64;
+        let counted = if stream.holding { &mut stream.withheld } else { &mut stream.consumed };
+        *counted += frame.cost() as u64;
         Some(match frame.kind {
             Kind::Message => Inbound::Message(frame.payload),
             Kind::Data(channel) => Inbound::Data(channel, frame.payload),
@@ -177,6 +181,22 @@ impl Mux {
     /// True if the next [`Mux::transmit`] has a credit for this stream: its consumption is worth telling.
     pub fn owes_credit(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(Stream::owes_credit)
+    }
+
+    /// From now on what is taken is not acknowledged, so that the peer keeps it to say it again to another: until
+    /// [`Mux::release`], to be called before a window is full.
+    pub fn hold(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.holding = true;
+        }
+    }
+
+    /// Acknowledges what was taken meanwhile, and all that comes.
+    pub fn release(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.holding = false;
+            stream.consumed += std::mem::take(&mut stream.withheld);
+        }
     }
 
     /// True if [`Mux::take`] would give something.

@@ -299,3 +299,35 @@ fn what_the_peer_may_not_say() {
     Frame { stream: id, kind: Kind::Credit, payload }.encode(&mut wire);
     assert_eq!(mux.on_bytes(&mut wire, |_| {}), Err(ProtocolError::BadCredit(id)));
 }
+
+/// An eighth of a window.
+const PIECE: usize = WINDOW / 8;
+
+/// Output of the agent's, taken by the daemon; what the agent would say again to another.
+fn unheard_after(release: bool) -> usize {
+    let mut pair = Pair::new();
+    let id = pair.daemon.open(Bytes::from_static(b"run")).unwrap();
+    pair.pump(1000);
+    assert_eq!(pair.agent.accept(), Some(id));
+    pair.daemon.hold(id);
+    for _ in 0..6 {
+        assert!(pair.agent.has_room(id, PIECE));
+        pair.agent.send(id, Kind::Data(Channel::Stdout), Bytes::from(vec![7; PIECE]));
+        pair.pump(10 * PIECE);
+        assert!(matches!(pair.daemon.take(id), Some(Inbound::Data(..))));
+        pair.pump(1000);
+    }
+    assert!(!pair.agent.has_room(id, 2 * PIECE), "what is held takes of the window");
+    if release {
+        pair.daemon.release(id);
+        pair.pump(1000);
+    }
+    let (_, out) = pair.agent.into_unheard().next().unwrap();
+    out.iter().map(|frame| frame.payload.len()).sum()
+}
+
+#[test]
+fn what_is_held_is_not_acknowledged_and_kept_by_the_peer() {
+    assert_eq!(unheard_after(false), 6 * PIECE);
+    assert_eq!(unheard_after(true), 0);
+}

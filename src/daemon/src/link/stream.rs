@@ -89,6 +89,18 @@ impl Stream {
         Some(inbound)
     }
 
+    /// From now on what is taken here is not acknowledged: the agent keeps it, for a daemon that may come after this
+    /// one. [`Stream::release`] before a window's worth was taken, or the agent waits for ever.
+    pub fn hold(&self) {
+        self.link.shared.lock().mux.hold(self.id);
+    }
+
+    /// Acknowledges what was taken.
+    pub fn release(&self) {
+        self.link.shared.lock().mux.release(self.id);
+        self.link.shared.transmit.notify_one();
+    }
+
     /// Sends a further request on this stream.
     ///
     /// # Errors

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::REMOVALS;
 use super::container::{Armed, destroy, gone};
 use super::core::Uid;
 use super::runner::Runner;
@@ -61,12 +63,12 @@ impl Leftovers {
         let specs: BTreeMap<String, Arc<Runner>> =
             runners.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
         let mut arming = JoinSet::new();
-        let mut kept = BTreeSet::new();
+        let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
         for (id, running, mark) in self.containers {
             let mark = mark.filter(|_| running);
             let runner = mark.as_ref().and_then(|mark| specs.get(&mark.spec)).cloned();
             let (Some(Mark { name, uid, .. }), Some(runner)) = (mark, runner) else {
-                remove(&self.engine, None, Some(&id)).await;
+                others.push(id);
                 continue;
             };
             kept.insert(name.clone());
@@ -86,26 +88,32 @@ impl Leftovers {
                 None
             });
         }
-        for volume in self.volumes.iter().filter(|name| !kept.contains(name)) {
-            remove(&self.engine, Some(volume), None).await;
-        }
+        // Gone before the pool begins: it may give their UIDs to others.
+        let volumes = self.volumes.into_iter().filter(|name| !kept.contains(name)).collect();
+        remove_all(&self.engine, others, volumes).await;
         arming.join_all().await.into_iter().flatten().collect()
     }
 
     /// Removes everything but what has one of these names; how many that was. Only for what was looked at before
     /// the names were: a container that is being made now has its name already.
     pub(super) async fn remove_all_but(self, names: &BTreeSet<VolumeName>) -> usize {
-        let mut removed = 0;
-        for (id, _, mark) in self.containers {
-            if !mark.as_ref().is_some_and(|mark| names.contains(&mark.name)) {
-                removed += usize::from(remove(&self.engine, None, Some(&id)).await);
-            }
-        }
-        for volume in self.volumes.iter().filter(|name| !names.contains(name)) {
-            removed += usize::from(remove(&self.engine, Some(volume), None).await);
-        }
-        removed
+        let stray = |mark: &Option<Mark>| !mark.as_ref().is_some_and(|mark| names.contains(&mark.name));
+        let containers = self.containers.into_iter().filter(|(.., mark)| stray(mark)).map(|(id, ..)| id);
+        let volumes = self.volumes.into_iter().filter(|name| !names.contains(name)).collect();
+        remove_all(&self.engine, containers.collect(), volumes).await
     }
+}
+
+/// Some at a time: the engine gets slower with more. How many went.
+async fn remove_all(engine: &Engine, containers: Vec<ContainerId>, volumes: Vec<VolumeName>) -> usize {
+    let containers = stream::iter(containers)
+        .map(|id| async move { remove(engine, None, Some(&id)).await })
+        .buffer_unordered(REMOVALS);
+    let gone = containers.filter(|gone| std::future::ready(*gone)).count().await;
+    let volumes = stream::iter(volumes)
+        .map(|name| async move { remove(engine, Some(&name), None).await })
+        .buffer_unordered(REMOVALS);
+    gone + volumes.filter(|gone| std::future::ready(*gone)).count().await
 }
 
 /// Removes a container, and the volume of its name; what does not go now goes at the next sweep.

@@ -15,10 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
-use crate::store::StoreError;
-
-const WHAT: &str = "cannot note whose a container is";
+const WHAT: &str = "it could not be noted whose a container is";
 
 /// What is known of a container that a session has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +43,8 @@ pub(super) struct Journal(PathBuf);
 /// One container's record. Dropping it removes it.
 pub(super) struct Record {
     path: PathBuf,
-    file: File,
+    /// `None` if it could not be made: a daemon that comes after this one then removes the container.
+    file: Option<File>,
     note: Note,
 }
 
@@ -54,50 +54,59 @@ impl Journal {
         Self(dir)
     }
 
-    /// What an earlier daemon wrote, by container; the records are gone then. One that cannot be read is none.
-    pub(super) fn take(&self) -> Vec<(String, Note)> {
+    /// What an earlier daemon wrote, by container. What cannot be read is removed.
+    pub(super) fn read(&self) -> Vec<(String, Note)> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let read = |entry: fs::DirEntry| {
-            let text = fs::read_to_string(entry.path());
-            let _ = fs::remove_file(entry.path());
+            let text = fs::read_to_string(entry.path()).ok();
             // What was there before may be longer: one line counts.
-            let note = serde_json::from_str(text.ok()?.lines().next()?).ok()?;
-            Some((entry.file_name().into_string().ok()?, note))
+            let note = text.and_then(|text| serde_json::from_str(text.lines().next()?).ok());
+            if note.is_none() {
+                let _ = fs::remove_file(entry.path());
+            }
+            Some((entry.file_name().into_string().ok()?, note?))
         };
         entries.filter_map(read).collect()
     }
 
-    /// Notes whose a container is.
-    pub(super) fn write(&self, container: &str, note: Note) -> Result<Record, StoreError> {
+    /// The container is gone.
+    pub(super) fn forget(&self, container: &str) {
+        let _ = fs::remove_file(self.0.join(container));
+    }
+
+    /// Notes whose a container is. On a disk that is full there is none, and the session works all the same.
+    pub(super) fn write(&self, container: &str, note: Note) -> Record {
         let path = self.0.join(container);
-        let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = open.map_err(StoreError::io(WHAT))?;
+        // Not truncated: whoever is killed between two calls leaves the old line or the new.
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.inspect_err(|error| warn!(%error, container, "{WHAT}")).ok();
         let record = Record { path, file, note };
-        record.save()?;
-        Ok(record)
+        record.save();
+        record
     }
 }
 
 impl Record {
     /// A run is about to begin.
-    pub(super) fn begin(&mut self, id: &str, timeout: Duration) -> Result<(), StoreError> {
+    pub(super) fn begin(&mut self, id: &str, timeout: Duration) {
         self.note.run = Some(Flight { id: id.to_owned(), timeout });
-        self.save()
+        self.save();
     }
 
     /// Its files are saved, or it is known that they cannot be.
     pub(super) fn end(&mut self) {
-        self.note.run = None;
-        if let Err(error) = self.save() {
-            tracing::warn!(%error, "a record of a lease could not be written");
+        if self.note.run.take().is_some() {
+            self.save();
         }
     }
 
     /// In one write: a process that is killed has made it or has not.
-    fn save(&self) -> Result<(), StoreError> {
+    fn save(&self) {
+        let Some(file) = &self.file else { return };
         let line = serde_json::to_string(&self.note).map_err(io::Error::from);
-        let saved = line.and_then(|line| self.file.write_all_at(format!("{line}\n").as_bytes(), 0));
-        saved.map_err(StoreError::io(WHAT))
+        if let Err(error) = line.and_then(|line| file.write_all_at(format!("{line}\n").as_bytes(), 0)) {
+            warn!(%error, path = %self.path.display(), "{WHAT}");
+        }
     }
 }
 
@@ -119,25 +128,29 @@ mod tests {
     fn a_record_says_what_is_in_flight_and_goes_with_its_lease() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::new(dir.path().to_owned());
-        let mut kept = journal.write("paddock-a", note("line\nbreak")).unwrap();
-        drop(journal.write("paddock-b", note("s")).unwrap());
-        kept.begin("run_1", Duration::from_secs(30)).unwrap();
+        let mut kept = journal.write("paddock-a", note("line\nbreak"));
+        drop(journal.write("paddock-b", note("s")));
+        kept.begin("run_1", Duration::from_secs(30));
         std::mem::forget(kept); // as kill -9 does
         let flight = Flight { id: "run_1".into(), timeout: Duration::from_secs(30) };
         let told = Note { run: Some(flight), ..note("line\nbreak") };
-        assert_eq!(journal.take(), [("paddock-a".to_owned(), told)]);
-        assert_eq!(journal.take(), []);
+        assert_eq!(journal.read(), [("paddock-a".to_owned(), told)]);
+        journal.forget("paddock-a");
+        assert_eq!(journal.read(), []);
     }
 
     #[test]
     fn a_shorter_line_over_a_longer_one_is_read_and_half_a_line_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::new(dir.path().to_owned());
-        let mut kept = journal.write("a", note("s")).unwrap();
-        kept.begin("a-long-name-of-a-run", Duration::from_secs(30)).unwrap();
+        let mut kept = journal.write("a", note("s"));
+        kept.begin("a-long-name-of-a-run", Duration::from_secs(30));
         kept.end();
         std::mem::forget(kept);
         fs::write(dir.path().join("torn"), "{\"owner\":\"def").unwrap();
-        assert_eq!(journal.take(), [("a".to_owned(), note("s"))]);
+        // As one that takes it over does, a shorter one over it.
+        std::mem::forget(journal.write("a", note("t")));
+        assert_eq!(journal.read(), [("a".to_owned(), note("t"))]);
+        assert!(!dir.path().join("torn").exists());
     }
 }

@@ -16,7 +16,6 @@ use super::journal::{Note, Record};
 use super::{Session, SessionError, Sessions, Turn, carry};
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Lease;
-use crate::store::StoreError;
 
 /// What only the holder of the turn touches.
 #[derive(Default)]
@@ -96,28 +95,18 @@ impl Sessions {
             return Ok(Duration::ZERO);
         }
         let lease = self.pool.lease(language).await?;
-        let record = self.note(&session, language, &lease)?;
-        claim(&lease.link, session.claim()).await?;
-        session.watch(&lease.link);
-        let waited = lease.waited;
-        leases.insert(language.to_owned(), Leased { lease, known: Known::default(), record });
-        Ok(waited)
-    }
-
-    /// Notes whose a container is.
-    pub(super) fn note(
-        &self,
-        session: &Session,
-        language: &str,
-        lease: &Lease,
-    ) -> Result<Record, StoreError> {
         let note = Note {
             owner: session.owner.clone(),
             session: session.id.as_str().to_owned(),
             language: language.to_owned(),
             run: None,
         };
-        self.journal.write(lease.name.as_str(), note)
+        let record = self.journal.write(lease.name.as_str(), note);
+        claim(&lease.link, session.claim()).await?;
+        session.watch(&lease.link);
+        let waited = lease.waited;
+        leases.insert(language.to_owned(), Leased { lease, known: Known::default(), record });
+        Ok(waited)
     }
 }
 

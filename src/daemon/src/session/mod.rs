@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 pub use id::{IdError, SessionId};
@@ -111,6 +112,8 @@ pub struct Sessions {
     all: Mutex<HashMap<(String, SessionId), Arc<Session>>>,
     /// One permit for each session that has a container.
     live: Arc<Semaphore>,
+    /// Ends what is followed without a caller.
+    ending: CancellationToken,
 }
 
 /// One conversation.
@@ -143,7 +146,8 @@ impl Sessions {
     pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Result<Arc<Self>, StoreError> {
         let live = Arc::new(Semaphore::new(bounds.max));
         let journal = Journal::new(store.folder("leases")?);
-        Ok(Arc::new(Self { store, pool, journal, bounds, all: Mutex::default(), live }))
+        let ending = CancellationToken::new();
+        Ok(Arc::new(Self { store, pool, journal, bounds, all: Mutex::default(), live, ending }))
     }
 
     /// The session of this owner and id, new or not.
@@ -239,6 +243,7 @@ impl Sessions {
 
     /// Takes every container back, once its session's turn is over.
     pub async fn close_all(&self) {
+        self.ending.cancel();
         let sessions: Vec<_> = self.all().drain().map(|(_, session)| session).collect();
         for session in sessions {
             let mut work = session.turn.lock().await;

@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use paddock_proto::Channel;
+use paddock_proto::limits::WINDOW;
 
 use crate::store::{LogFile, Space, StoreError};
+
+/// Output that the agent keeps until it is in a log: half a window, as frames under way count too.
+const HELD: u64 = (WINDOW / 2) as u64;
 
 /// One stream as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub(super) struct Capture {
     order: Vec<Bytes>,
     log: Option<LogFile>,
     log_failed: Option<StoreError>,
+    /// Bytes that the log has already, from before a restart.
+    again: u64,
     space: Arc<Space>,
     run_id: String,
 }
@@ -48,14 +54,33 @@ impl Capture {
             order: Vec::new(),
             log: None,
             log_failed: None,
+            again: 0,
             space,
             run_id: run_id.to_owned(),
         }
     }
 
-    /// All of it is to be in a log, however short it is.
-    pub(super) fn keep_whole(&mut self) {
-        self.begin_log();
+    /// The log of an earlier daemon goes on. Of the output `heard` bytes are not said again; what the log has beyond
+    /// them is not written twice.
+    pub(super) fn go_on(&mut self, heard: u64) {
+        let log = self.space.log(&self.run_id).and_then(|log| Ok((log.size()?, log)));
+        match log {
+            Ok((has, mut log)) => {
+                self.again = has.saturating_sub(heard);
+                let lost = heard.saturating_sub(has);
+                if lost > 0 {
+                    let note = format!("[{lost} bytes of output were lost in a restart of the daemon]\n");
+                    self.log_failed = log.append(note.as_bytes()).err();
+                }
+                self.log = Some(log);
+            }
+            Err(error) => self.log_failed = Some(error),
+        }
+    }
+
+    /// Whether all that was taken is where a crash of this process does not reach it, or can be nowhere.
+    pub(super) fn is_kept(&self) -> bool {
+        self.log.is_some() || self.log_failed.is_some()
     }
 
     pub(super) fn take(&mut self, channel: Channel, bytes: Bytes) {
@@ -63,10 +88,13 @@ impl Capture {
         let room = self.shown - stream.head.len().min(self.shown);
         stream.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         stream.bytes += bytes.len() as u64;
-        let over = stream.bytes > self.shown as u64;
+        let over = stream.bytes > self.shown as u64
+            || self.streams.iter().map(|stream| stream.bytes).sum::<u64>() > HELD;
         match &mut self.log {
             Some(log) => {
-                if let Err(error) = log.append(&bytes) {
+                let known = usize::try_from(self.again).unwrap_or(usize::MAX).min(bytes.len());
+                self.again -= known as u64;
+                if let Err(error) = log.append(&bytes[known..]) {
                     self.log_failed.get_or_insert(error);
                 }
             }

@@ -17,7 +17,7 @@ use paddock_proto::{Event, Request};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::journal::Flight;
+use super::journal::{Flight, Note};
 use super::leases::{Known, Leased};
 use super::output::Capture;
 use super::run::{GRACE, RunEnd, listen};
@@ -39,88 +39,111 @@ pub struct Recovered {
     pub changed: Vec<Entry>,
 }
 
+/// A session's containers, given back one by one; its turn is held until all that ran in them is heard.
+struct Given {
+    turn: Turn,
+    flights: Vec<(String, Flight)>,
+}
+
 impl Sessions {
     /// Gives containers back to their sessions. Runs in flight are followed in tasks of their own, which hold the
     /// turns of their sessions. To be called once, before anything is served.
     pub async fn adopt(self: &Arc<Self>, adopted: Vec<Adopted>) {
-        let mut notes: HashMap<_, _> = self.journal.take().into_iter().collect();
+        let mut notes: HashMap<_, _> = self.journal.read().into_iter().collect();
+        let mut sessions: HashMap<(String, String), Given> = HashMap::new();
         for adopted in adopted {
-            let name = adopted.lease.name.as_str().to_owned();
+            let name = adopted.lease.name.to_string();
             let Some(note) = notes.remove(&name) else {
                 warn!(container = name, "a container of an earlier daemon is in no journal; it is removed");
                 continue;
             };
-            let run = note.run.clone();
-            let Ok(id) = note.session.parse() else { continue };
-            let Ok(session) = self.get(&note.owner, &id).await else { continue };
-            let given = match self.give_back(&session, note.language, adopted).await {
-                Ok(given) => given,
+            let key = (note.owner.clone(), note.session.clone());
+            let given = sessions.remove(&key);
+            match self.give_back(given, &note, adopted).await {
+                Ok(given) => drop(sessions.insert(key, given)),
                 Err(error) => {
-                    warn!(container = name, session_id = %id, %error, "a session's container is not taken over");
-                    if let Some(run) = run {
-                        session.report(Recovered::lost(run, &error));
-                    }
-                    continue;
+                    warn!(container = name, session_id = note.session, %error, "a container is not taken over");
+                    self.lost(note, &error).await;
                 }
-            };
-            info!(container = name, session_id = %id, runs = given.runs.len(), "a session has its container again");
-            if !given.runs.is_empty() {
-                let sessions = self.clone();
-                tokio::spawn(async move { sessions.hear_out(given, run).await });
             }
         }
         for (container, note) in notes {
-            let Some(run) = note.run else { continue };
-            let Ok(id) = note.session.parse() else { continue };
-            let Ok(session) = self.get(&note.owner, &id).await else { continue };
-            warn!(container, session_id = %id, run_id = run.id, "a run was lost with its container");
-            session.report(Recovered::lost(run, &"its container is gone"));
+            self.journal.forget(&container);
+            self.lost(note, &"its container is gone").await;
+        }
+        for given in sessions.into_values().filter(|given| !given.flights.is_empty()) {
+            let sessions = self.clone();
+            tokio::spawn(async move { sessions.hear_out(given).await });
+        }
+    }
+
+    /// Reports what was in flight in a container that cannot be had again.
+    async fn lost(&self, note: Note, why: &(dyn std::fmt::Display + Sync)) {
+        let Some(run) = note.run else { return };
+        let Ok(id) = note.session.parse() else { return };
+        warn!(session_id = %id, run_id = run.id, %why, "a run was lost with its container");
+        if let Ok(session) = self.get(&note.owner, &id).await {
+            session.report(Recovered::lost(run.id, why));
         }
     }
 
     async fn give_back(
         &self,
-        session: &Arc<Session>,
-        language: String,
+        given: Option<Given>,
+        note: &Note,
         adopted: Adopted,
     ) -> Result<Given, SessionError> {
         let Adopted { lease, claim, runs } = adopted;
+        let mut given = match given {
+            Some(given) => given,
+            None => {
+                let id = note.session.parse().map_err(|_| LinkError::Refused)?;
+                let session = self.get(&note.owner, &id).await?;
+                Given { turn: self.turn(&session).await?, flights: Vec::new() }
+            }
+        };
+        let session = given.turn.session.clone();
         if claim != session.claim() {
             return Err(LinkError::Refused.into());
         }
-        let mut turn = self.turn(session).await?;
-        self.admit(&mut turn).await?;
-        let record = self.note(session, &language, &lease)?;
+        self.admit(&mut given.turn).await?;
         let known = told(&session.space, &lease.link, &Request::Base).await?;
+        let record = self.journal.write(lease.name.as_str(), note.clone());
         session.watch(&lease.link);
-        turn.work.leases.insert(language.clone(), Leased { lease, known, record });
-        Ok(Given { turn, language, runs })
+        info!(name = %lease.name, session_id = %session.id, runs = runs.len(), "a session has its container again");
+        for id in runs {
+            // A run that the journal does not know can have the longest wall time that there is.
+            let known = note.run.as_ref().filter(|run| run.id == id);
+            let timeout = known.map_or(self.bounds.longest, |run| run.timeout);
+            given.flights.push((note.language.clone(), Flight { id, timeout }));
+        }
+        given.turn.work.leases.insert(note.language.clone(), Leased { lease, known, record });
+        Ok(given)
     }
 
-    /// Follows what runs in a container that was given back.
-    async fn hear_out(&self, given: Given, flight: Option<Flight>) {
-        let Given { mut turn, language, runs } = given;
-        for id in runs {
-            // A run that the journal does not know has the longest wall time that there is.
-            let timeout =
-                flight.as_ref().filter(|run| run.id == id).map_or(self.bounds.longest, |run| run.timeout);
-            let run = Flight { id, timeout };
-            let recovered = match self.hear_one(&mut turn, &language, &run).await {
+    /// Follows what runs in the containers of a session.
+    async fn hear_out(&self, given: Given) {
+        let Given { mut turn, flights } = given;
+        let session = turn.session.clone();
+        for (language, run) in flights {
+            let cancel = self.ending.child_token();
+            let hearing = self.hear_one(&mut turn, &language, &run, &cancel);
+            let recovered = match session.unless_closed(&cancel, hearing).await {
                 Ok(recovered) => recovered,
                 Err(error) => {
                     warn!(session_id = %turn.session.id, run_id = run.id, %error, "a run of an earlier daemon is lost");
                     turn.work.drop_lease(&language);
-                    Recovered::lost(run, &error)
+                    Recovered::lost(run.id, &error)
                 }
             };
             info!(
-                session_id = %turn.session.id,
+                session_id = %session.id,
                 run_id = recovered.run_id,
                 exit_code = recovered.end.exit_code(),
                 files = recovered.changed.len(),
                 "a run of an earlier daemon ended"
             );
-            turn.session.report(recovered);
+            session.report(recovered);
         }
     }
 
@@ -129,17 +152,19 @@ impl Sessions {
         turn: &mut Turn,
         language: &str,
         run: &Flight,
+        cancel: &CancellationToken,
     ) -> Result<Recovered, SessionError> {
         let space = turn.session.space.clone();
         let leased = turn.work.leases.get_mut(language).ok_or(LinkError::Closed)?;
-        leased.record.begin(&run.id, run.timeout)?;
+        leased.record.begin(&run.id, run.timeout);
         let stream = leased.lease.link.request(&Request::Attach(run.id.clone()))?;
         let mut capture = Capture::new(space.clone(), &run.id, self.bounds.output);
-        capture.keep_whole();
+        match carry::next(&stream).await? {
+            Incoming::Event(Event::Attached { heard }) => capture.go_on(heard),
+            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+        }
         let until = Instant::now() + run.timeout + GRACE;
-        let cancel = CancellationToken::new();
-        let listening = listen(&stream, until, &cancel, &mut capture);
-        let heard = turn.session.unless_closed(&cancel, listening).await;
+        let heard = listen(&stream, until, cancel, &mut capture).await;
         let (_, _, logged) = capture.finish();
         let end = heard?;
         let collected = carry::collect(&space, &stream, &mut leased.known, &self.bounds).await?;
@@ -153,16 +178,9 @@ impl Sessions {
     }
 }
 
-/// A session's container, given back; the turn is held.
-struct Given {
-    turn: Turn,
-    language: String,
-    runs: Vec<String>,
-}
-
 impl Recovered {
-    fn lost(run: Flight, why: &dyn std::fmt::Display) -> Self {
-        Self { run_id: run.id, end: RunEnd::Lost(why.to_string()), logged: false, changed: Vec::new() }
+    fn lost(run_id: String, why: &dyn std::fmt::Display) -> Self {
+        Self { run_id, end: RunEnd::Lost(why.to_string()), logged: false, changed: Vec::new() }
     }
 }
 

@@ -250,7 +250,7 @@ impl Sessions {
             stdin: request.stdin.is_some(),
             collect: true,
         };
-        leased.record.begin(run_id, request.timeout)?;
+        leased.record.begin(run_id, request.timeout);
         // From here on the code may run.
         Ok((leased.lease.link.request(&Request::Run(spec))?, waited))
     }
@@ -296,6 +296,9 @@ pub(super) async fn listen(
     capture: &mut Capture,
 ) -> Result<paddock_proto::message::RunEnd, LinkError> {
     let begun = Instant::now();
+    // What is in no log yet stays with the agent: a daemon that comes after this one hears it again.
+    stream.hold();
+    let mut held = true;
     let late = tokio::time::sleep_until(until.into());
     tokio::pin!(late);
     let mut cancelled = false;
@@ -303,8 +306,17 @@ pub(super) async fn listen(
         tokio::select! {
             incoming = stream.next() => match incoming? {
                 Incoming::Event(Event::Started) => {}
-                Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => capture.take(channel, bytes),
-                Incoming::Event(Event::Ended(end)) => return Ok(end),
+                Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
+                    capture.take(channel, bytes);
+                    if held && capture.is_kept() {
+                        held = false;
+                        stream.release();
+                    }
+                }
+                Incoming::Event(Event::Ended(end)) => {
+                    stream.release();
+                    return Ok(end);
+                }
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             },
             () = cancel.cancelled(), if !cancelled => {

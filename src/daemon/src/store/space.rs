@@ -273,13 +273,9 @@ impl Space {
             }
         }
         let path = dir.join(format!("{run_id}.log"));
-        let again = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-        // A run that is heard again after a restart begins its log again.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = file.map_err(StoreError::io(what()))?;
-        self.shared.usage.changed(again, 0);
-        *logs = logs.saturating_sub(again);
-        Ok(LogFile { file, space: self.clone() })
+        // A run that is heard again after a restart goes on in the log that it has.
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        Ok(LogFile { file: file.map_err(StoreError::io(what()))?, space: self.clone() })
     }
 }
 
@@ -290,6 +286,14 @@ pub struct LogFile {
 }
 
 impl LogFile {
+    /// Bytes that are in it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn size(&self) -> Result<u64, StoreError> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(StoreError::io("cannot look at a log"))
+    }
+
     /// Appends.
     ///
     /// # Errors
