@@ -223,11 +223,7 @@ async fn nothing_acknowledged_is_lost_by_any_kill() {
         verify(&d, &mut clients, language).await;
         expect_tidy(&d, &d.view().await, warm, up).await;
         let ready = up.elapsed();
-        let kill = if std::env::var("LONG").is_ok() {
-            Kill::After(Duration::from_secs(60))
-        } else {
-            Kill::draw(&mut chance)
-        };
+        let kill = Kill::draw(&mut chance);
         let load = join_all(clients.iter_mut().map(|client| client.work(&d, &|| false)));
         let killing = async {
             kill.wait(&d).await;

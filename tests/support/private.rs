@@ -78,24 +78,9 @@ impl PrivateEngine {
         self.end(Signal::KILL);
     }
 
-    /// It answers nobody and ends nothing until [`PrivateEngine::resume`].
-    pub(crate) fn suspend(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    pub(crate) fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let (child, _) = self.running.as_ref().expect("a running engine");
-        kill_process(Pid::from_child(child), signal).expect("a living engine");
-    }
-
     fn end(&mut self, signal: Signal) {
         let Some((mut child, ended)) = self.running.take() else { return };
         let _ = kill_process(Pid::from_child(&child), signal);
-        let _ = kill_process(Pid::from_child(&child), Signal::CONT);
         if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let _ = child.kill();
         }

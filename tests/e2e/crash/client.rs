@@ -356,11 +356,7 @@ impl Client {
         let language = *self.chance.of(self.languages);
         let call = self.place.call(self.session(d).run(language, &program(language, &steps)));
         self.begin(language, steps);
-        let answer = call.try_answer().await;
-        if answer.as_ref().is_some_and(|answer| answer.to_string().contains("Error")) {
-            eprintln!("{}: {:#?}", self.place(), self.asked);
-        }
-        let heard = verdict(answer);
+        let heard = verdict(call.try_answer().await);
         if let (Heard::Lost, Some(unsure)) = (&heard, &mut self.unsure) {
             unsure.in_part = true;
         }
@@ -426,6 +422,7 @@ impl Client {
     async fn look(&mut self, d: &Daemon) -> bool {
         let language = *self.chance.of(self.languages);
         let call = self.place.call(self.session(d).run(language, look(language)));
+        self.deleted = false; // whoever runs in it has it again
         let Some(answer) = call.try_answer().await else { return false };
         let ran = Ran::of(answer);
         if ran.document["success"] == true {
