@@ -96,7 +96,7 @@ impl Kill {
             return Kill::After(Duration::from_millis(chance.below(2000)));
         }
         let later = Duration::from_micros(if chance.once_in(2) { 0 } else { chance.below(5000) });
-        Kill::At(*chance.of(&LINES), 1 + chance.below(4), later)
+        Kill::At(chance.of(&LINES), 1 + chance.below(4), later)
     }
 
     async fn wait(&self, d: &Daemon) {
@@ -212,7 +212,7 @@ async fn nothing_acknowledged_is_lost_by_any_kill() {
         let setup =
             setup(&store).set("pool.idle", i64::try_from(warm).expect("small")).set("sessions.max", max);
         if killed > 0 && chance.once_in(4) {
-            let (at, later) = (*chance.of(&START_LINES), Duration::from_millis(chance.below(40)));
+            let (at, later) = (chance.of(&START_LINES), Duration::from_millis(chance.below(40)));
             eprintln!("{killed}: at its start, {at:?} and {later:?}");
             setup.clone().crash_at(at, later).await;
             killed += 1;

@@ -40,8 +40,8 @@ impl Chance {
         self.below(n) == 0
     }
 
-    pub(crate) fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub(crate) fn of<T: Clone>(&mut self, all: &[T]) -> T {
         let at = usize::try_from(self.below(all.len() as u64)).expect("below a length");
-        &all[at]
+        all[at].clone()
     }
 }

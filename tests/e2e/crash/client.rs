@@ -313,7 +313,7 @@ impl Client {
         if files.is_empty() {
             return self.upload(d).await;
         }
-        let path = self.chance.of(&files).clone();
+        let path = self.chance.of(&files);
         self.begin("delete", vec![Step::Remove(path.clone())]);
         let heard = match self.raw(d, "DELETE", &path, Vec::new(), None).await {
             None => Heard::Nothing,
@@ -353,7 +353,7 @@ impl Client {
             self.plan(&after, &mut steps);
             steps[from..].iter().for_each(|step| after.apply(step));
         }
-        let language = *self.chance.of(self.languages);
+        let language = self.chance.of(self.languages);
         let call = self.place.call(self.session(d).run(language, &program(language, &steps)));
         self.begin(language, steps);
         let heard = verdict(call.try_answer().await);
@@ -374,7 +374,7 @@ impl Client {
             }
             2 => {
                 tree.room(&path, steps);
-                let target = (*self.chance.of(&["a", "d", "/etc/passwd", "nowhere", "../.."])).to_owned();
+                let target = self.chance.of(&["a", "d", "/etc/passwd", "nowhere", "../.."]).to_owned();
                 steps.push(Step::Link(target, path));
             }
             3..6 => {
@@ -382,7 +382,7 @@ impl Client {
                 if paths.is_empty() {
                     return;
                 }
-                let from = self.chance.of(&paths).clone();
+                let from = self.chance.of(&paths);
                 let apart = |a: &str, b: &str| a != b && !a.starts_with(&format!("{b}/"));
                 if apart(&from, &path) && apart(&path, &from) {
                     tree.room(&path, steps);
@@ -411,7 +411,7 @@ impl Client {
         if listed.is_empty() {
             return true;
         }
-        let (path, link) = self.chance.of(&listed).clone();
+        let (path, link) = self.chance.of(&listed);
         let Some(answer) = d.link("GET", &link).try_send().await else { return true };
         let sha = sha256(&answer.expect(200).body);
         assert_eq!(self.has.get(&path), Some(&Node::File(sha)), "{}: {path:?} by its link", self.place());
@@ -420,7 +420,7 @@ impl Client {
 
     /// Looks at everything from inside; false if the daemon is gone.
     async fn look(&mut self, d: &Daemon) -> bool {
-        let language = *self.chance.of(self.languages);
+        let language = self.chance.of(self.languages);
         let call = self.place.call(self.session(d).run(language, look(language)));
         self.deleted = false; // whoever runs in it has it again
         let Some(answer) = call.try_answer().await else { return false };
@@ -438,7 +438,7 @@ impl Client {
         let look_at = async {
             loop {
                 let call = self.place.call(self.session(d).run(self.languages[0], look(self.languages[0])));
-                let Some(answer) = call.try_answer().await else { return None };
+                let answer = call.try_answer().await?;
                 let ran = Ran::of(answer);
                 if ran.document["success"] == true {
                     return Some(ran);

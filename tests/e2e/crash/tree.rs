@@ -159,7 +159,8 @@ impl Tree {
         for path in paths {
             let is = self.get(path);
             let was_so = moments.iter().any(|tree| tree.get(path) == is);
-            if !was_so && !(torn.contains(path) && matches!(is, Some(Node::File(_)))) {
+            let is_torn = torn.contains(path) && matches!(is, Some(Node::File(_)));
+            if !(was_so || is_torn) {
                 return Err(format!("{path:?} is {is:?}, which it never was"));
             }
         }
