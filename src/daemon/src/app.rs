@@ -114,7 +114,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         max_file: config.limits.file_size,
         max_archive: (config.limits.data, config.limits.data_inodes.into()),
     };
-    let server = Server::new(api, tools, store);
+    let server = Server::new(api, tools, store.clone());
     let stop = CancellationToken::new();
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
@@ -137,6 +137,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
     if tokio::time::timeout(REMOVAL, removal).await.is_err() {
         warn!("some containers could not be removed; the next start of this store removes them");
     }
+    store.close().await;
     info!("stopped");
     fatal.map_or(Ok(()), Err)
 }

@@ -25,7 +25,7 @@
 //! | [`link`] | the other end of the agent: streams that outlive the carrier they run over |
 //! | [`pool`] | a pure core that decides, one driver that does; what every container is; the proof; runners |
 //! | [`session`] | turns, leases, files in and out of containers, runs, eviction and expiry |
-//! | [`store`] | files on disk: staged, synced, renamed, then acknowledged |
+//! | [`store`] | files on disk: one journal, synced, then put in place, then acknowledged |
 //! | [`sign`] | signed links |
 //! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
 //! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
@@ -48,8 +48,8 @@
 //!    of it in a log if it is longer than an answer.
 //! 6. The program ends, or a bound ends it. The job kills whatever else it started, PID 1 whatever a killed job
 //!    left. Only then `Ended` is said.
-//! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` writes,
-//!    syncs and renames it; the agent is told to `Commit`; the answer leaves.
+//! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` makes
+//!    it durable, all or nothing, and puts it in place; the agent is told to `Commit`; the answer leaves.
 //!
 //! The Engine's API is in steps 3 and 4 only, and not even there if a container stands ready and the files are few.
 //!

@@ -1,48 +1,52 @@
-//! Changes to a session's files that become visible, and durable, together at the end.
+//! Changes to a session's files that become visible, and durable, together at the end: all of them or none.
 //!
 //! ```text
 //!  file ─ write… ─ keep        (small ones wait in memory, others in tmp/)
-//!  dir, remove                 (noted)
-//!  commit: write the rest, sync all files, then remove / make / rename in order, then sync the directories
+//!  dir, link, remove           (noted)
+//!  commit: sync what is in tmp/, one record in the journal, then put all in place
 //! ```
 //!
-//! Dropped without a commit it leaves nothing but what the next start of the daemon wipes. It must never
-//! acknowledge before the last sync returned.
+//! Dropped without a commit it leaves nothing. It must never acknowledge what the journal did not say is durable.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use paddock_proto::RelPath;
+use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Entry, EntryKind};
 
-use super::{Manifest, Space, StoreError, blocking, make_dir, sync_dir};
+use super::record::{Op, Record};
+use super::staged::Staged;
+use super::usage::Claim;
+use super::{Bound, Manifest, Space, StoreError, blocking};
 
-/// Content that may wait in memory, over all files of a batch.
-const IN_MEMORY: usize = 1 << 20;
-
-/// Changes from which on the file system is synced as a whole, twice: 16,000 small files one by one take 16 s.
-const MANY: usize = 256;
+/// A file's content up to this size goes into the journal itself; a larger one is written once, and linked.
+const INLINE_FILE: usize = 64 << 10;
+/// So much of one batch does.
+pub(super) const INLINE_BATCH: usize = 16 << 20;
+/// Content for `tmp/` that waits in memory, over all files of a batch.
+const UNWRITTEN: usize = 1 << 20;
+/// Files in `tmp/` from which on the file system is synced as a whole: 16,000 one by one take 16 s.
+const MANY: usize = 128;
 
 /// Changes under way.
 pub struct Batch {
     space: Arc<Space>,
     changes: Vec<Change>,
-    writing: Option<Staged>,
-    buffered: usize,
-    /// The session as it would be after `changes`; made when it is asked for first.
-    planned: Option<Manifest>,
+    writing: Option<Content>,
+    /// Indices of `changes` whose content is not all in `tmp/` yet, though it will be.
+    unwritten: Vec<usize>,
+    unwritten_bytes: usize,
+    claim: Claim,
+    /// The session as it would be after `changes`, and the generation that it began from.
+    planned: Option<(u64, Manifest)>,
 }
 
 enum Change {
     Remove(RelPath),
     Dir(Entry),
     Link(Entry),
-    File(Staged),
+    File(Content),
 }
 
 impl Change {
@@ -50,31 +54,50 @@ impl Change {
         match self {
             Self::Remove(path) => manifest.remove(path),
             Self::Dir(entry) | Self::Link(entry) => manifest.put(entry.clone()),
-            Self::File(staged) => manifest.put(staged.entry.clone()),
+            Self::File(content) => manifest.put(content.entry.clone()),
+        }
+    }
+
+    fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::Remove(_) => None,
+            Self::Dir(entry) | Self::Link(entry) => Some(entry),
+            Self::File(content) => Some(&content.entry),
         }
     }
 }
 
 /// One file's new content.
-struct Staged {
+struct Content {
+    /// Its size is what was written so far.
     entry: Entry,
+    /// What is not in `tmp/`.
     buffer: Vec<u8>,
-    /// Where the content before `buffer` is. Only a name: a batch can have more files than the process may open.
-    on_disk: Option<PathBuf>,
+    /// Where the rest is; `None` if it is small.
+    staged: Option<Arc<Staged>>,
+    /// The size it may have, and which bound says so.
+    allowed: (u64, Bound),
 }
 
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if let Some(path) = &self.on_disk {
-            let _ = fs::remove_file(path); // after a commit it is not there any more
-        }
+impl Content {
+    fn size(&self) -> u64 {
+        if let EntryKind::File(size) = self.entry.kind { size } else { 0 }
     }
 }
 
 impl Batch {
     /// Nothing changed yet.
     pub fn new(space: Arc<Space>) -> Self {
-        Self { space, changes: Vec::new(), writing: None, buffered: 0, planned: None }
+        let claim = Claim::new(space.shared.usage.clone());
+        Self {
+            space,
+            changes: Vec::new(),
+            writing: None,
+            unwritten: Vec::new(),
+            unwritten_bytes: 0,
+            claim,
+            planned: None,
+        }
     }
 
     /// A path, and all below it, is to go.
@@ -92,263 +115,252 @@ impl Batch {
         self.change(Change::Link(entry));
     }
 
-    /// Checks that an entry would fit what the session may hold, together with everything changed so far.
+    /// Checks that an entry would fit what the session may hold, and the store, together with everything changed
+    /// so far.
     ///
     /// # Errors
     /// [`StoreError::Quota`].
     pub fn admit(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let planned = self.planned.get_or_insert_with(|| {
+        let quota = self.space.shared.options.quota;
+        self.planned().admit(entry, quota)?;
+        self.space.shared.usage.admit(entry.kind.pages() * PAGE)
+    }
+
+    fn planned(&mut self) -> &mut Manifest {
+        let (_, planned) = self.planned.get_or_insert_with(|| {
             let mut planned = self.space.manifest().clone();
+            let began = planned.generation();
             self.changes.iter().for_each(|change| change.note(&mut planned));
-            planned
+            (began, planned)
         });
-        planned.admit(entry, self.space.shared.options.quota)
+        planned
     }
 
     fn change(&mut self, change: Change) {
-        if let Some(planned) = &mut self.planned {
+        if let Some((_, planned)) = &mut self.planned {
             change.note(planned);
         }
         self.changes.push(change);
     }
 
-    /// A file's new content begins. One that was begun before and not kept is dropped.
-    pub fn file(&mut self, entry: Entry) {
-        self.writing = Some(Staged { entry, buffer: Vec::new(), on_disk: None });
+    /// A file's new content begins; its size is what will be written. One that was begun before and not kept is
+    /// dropped.
+    pub fn file(&mut self, mut entry: Entry) {
+        self.discard();
+        let quota = self.space.shared.options.quota;
+        let room = self.planned().room(&entry.path, quota);
+        let allowed = if room < quota.file { (room, Bound::Bytes) } else { (quota.file, Bound::File) };
+        entry.kind = EntryKind::File(0);
+        self.writing = Some(Content { entry, buffer: Vec::new(), staged: None, allowed });
     }
 
     /// More of the content of the file begun last.
     ///
     /// # Errors
-    /// What the file system says; the batch is then only good to be dropped.
+    /// [`StoreError::Quota`], and what the file system says; the batch is then only good to be dropped.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let Some(staged) = &mut self.writing else { return Ok(()) };
-        staged.buffer.extend_from_slice(bytes);
-        self.buffered += bytes.len();
-        if self.buffered > IN_MEMORY {
-            self.spill().await?;
+        let Some(content) = &mut self.writing else { return Ok(()) };
+        let before = content.entry.kind.pages();
+        let size = content.size().saturating_add(bytes.len() as u64);
+        let (allowed, bound) = content.allowed;
+        if size > allowed {
+            let quota = self.space.shared.options.quota;
+            let (wanted, allowed) = match bound {
+                Bound::Bytes => {
+                    ((quota.bytes - allowed).saturating_add(size.next_multiple_of(PAGE)), quota.bytes)
+                }
+                Bound::File | Bound::Entries | Bound::Total | Bound::Changes => (size, allowed),
+            };
+            return Err(StoreError::Quota { bound, wanted, allowed });
         }
-        Ok(())
+        content.entry.kind = EntryKind::File(size);
+        self.claim.grow((content.entry.kind.pages() - before) * PAGE)?;
+        content.buffer.extend_from_slice(bytes);
+        if content.staged.is_none() {
+            let small = content.buffer.len() <= INLINE_FILE
+                && self.claim.inline() + bytes.len() <= INLINE_BATCH
+                && self.claim.take_inline(bytes.len());
+            if small {
+                return Ok(());
+            }
+            self.claim.give_inline(content.buffer.len() - bytes.len());
+            content.staged = Some(Arc::new(Staged::new(&self.space.shared.tmp)));
+            self.unwritten_bytes += content.buffer.len();
+        } else {
+            self.unwritten_bytes += bytes.len();
+        }
+        if self.unwritten_bytes > UNWRITTEN { self.spill().await } else { Ok(()) }
     }
 
     /// The content begun last is complete.
     pub fn keep(&mut self) {
-        if let Some(staged) = self.writing.take() {
-            self.change(Change::File(staged));
+        if let Some(content) = self.writing.take() {
+            if content.staged.is_some() && !content.buffer.is_empty() {
+                self.unwritten.push(self.changes.len());
+            }
+            self.change(Change::File(content));
         }
     }
 
     /// The content begun last is not to be saved.
     pub fn discard(&mut self) {
-        self.writing = None;
-    }
-
-    async fn spill(&mut self) -> Result<(), StoreError> {
-        let mut changes = std::mem::take(&mut self.changes);
-        let mut writing = self.writing.take();
-        let tmp = self.space.shared.tmp.clone();
-        let work = move || {
-            let kept = changes.iter_mut().filter_map(|change| match change {
-                Change::File(staged) => Some(staged),
-                Change::Remove(_) | Change::Dir(_) | Change::Link(_) => None,
-            });
-            for staged in kept.chain(&mut writing).filter(|staged| !staged.buffer.is_empty()) {
-                staged.spill(&tmp)?;
+        if let Some(content) = self.writing.take() {
+            self.claim.shrink(content.entry.kind.pages() * PAGE);
+            match content.staged {
+                Some(_) => self.unwritten_bytes -= content.buffer.len(),
+                None => self.claim.give_inline(content.buffer.len()),
             }
-            Ok((changes, writing))
-        };
-        (self.changes, self.writing) = blocking(work).await?;
-        self.buffered = 0;
-        Ok(())
+        }
     }
 
-    /// Makes everything so, durably; the entries that were put, with their sizes as written.
+    /// Brings all that is for `tmp/` there.
+    async fn spill(&mut self) -> Result<(), StoreError> {
+        let jobs = self.unwritten_parts();
+        blocking(move || jobs.into_iter().try_for_each(|(staged, bytes)| append(&staged, &bytes))).await
+    }
+
+    fn unwritten_parts(&mut self) -> Vec<(Arc<Staged>, Vec<u8>)> {
+        self.unwritten_bytes = 0;
+        let mut parts = Vec::new();
+        let mut take = |content: &mut Content| {
+            let staged = content.staged.clone().filter(|_| !content.buffer.is_empty());
+            parts.extend(staged.map(|staged| (staged, std::mem::take(&mut content.buffer))));
+        };
+        for index in self.unwritten.drain(..) {
+            if let Some(Change::File(content)) = self.changes.get_mut(index) {
+                take(content);
+            }
+        }
+        self.writing.iter_mut().for_each(take);
+        parts
+    }
+
+    /// Makes everything so, durably: all of it or nothing, whatever happens meanwhile. The entries that were put,
+    /// with their sizes as written.
     ///
     /// # Errors
-    /// [`StoreError::Gone`], [`StoreError::Full`] and what else the file system says. Up to the sync of the last file nothing has
-    /// changed then; after it, the manifest says what did.
+    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and what else the file system says: nothing
+    /// has changed then. [`StoreError::Pending`]: it is kept, and will be in place once the file system lets it.
     pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
-        self.writing = None;
+        self.discard();
         if self.changes.is_empty() {
             return Ok(Vec::new());
         }
         let turn = self.space.turn().await;
+        let commits = self.space.shared.commits.clone();
+        let permit = commits.acquire_owned().await;
         blocking(move || {
-            let _turn = turn;
+            let _bounds = (turn, permit);
             self.commit_now()
         })
         .await
     }
 
     fn commit_now(mut self) -> Result<Vec<Entry>, StoreError> {
-        let tmp = self.space.shared.tmp.clone();
         if self.space.is_gone() {
             return Err(StoreError::Gone);
         }
-        self.space.make()?;
-        let many = self.changes.len() > MANY;
-        for change in &mut self.changes {
-            if let Change::File(staged) = change {
-                staged.seal(&tmp, !many)?;
-            }
-        }
-        if many {
-            sync_file_system(&tmp)?;
-        }
-        let mut put = Vec::new();
-        let mut dirs = BTreeSet::new();
-        let applied = self.changes.iter().try_for_each(|change| self.apply(change, &mut put, &mut dirs));
-        // A removal may have taken directories that were noted for a sync. Looked at once: a look at all of them
-        // after each change would be a square of what code can make.
-        dirs.retain(|dir| dir.exists());
-        let synced = applied.and_then(|()| {
-            if many { sync_file_system(&tmp) } else { dirs.iter().try_for_each(|dir| sync_dir(dir)) }
-        });
-        if let Err(error) = synced {
-            self.space.reload()?;
-            return Err(error);
-        }
-        let mut manifest = self.space.manifest();
-        self.changes.iter().for_each(|change| change.note(&mut manifest));
-        drop(manifest);
+        let (space, shared) = (self.space.clone(), self.space.shared.clone());
+        space.ready()?;
+        let after = self.plan()?;
+        self.seal()?;
+
+        let put = self.changes.iter().filter_map(|change| change.entry().cloned()).collect();
+        let frees = self.changes.iter().all(|change| change.entry().is_none());
+        let (ops, blob, staged) = self.ops();
+        let (bytes, inodes) = needs(&ops, &blob);
+        let record =
+            Arc::new(Record { owner: space.owner.clone(), session: space.session.clone(), ops, blob });
+        let _disk = shared.room(bytes, inodes, frees)?;
+        let ticket = shared.journal.append(&record, staged)?;
+        space.apply(record, ticket, after)?;
         Ok(put)
     }
 
-    fn apply(
-        &self,
-        change: &Change,
-        put: &mut Vec<Entry>,
-        dirs: &mut BTreeSet<PathBuf>,
-    ) -> Result<(), StoreError> {
-        let (path, entry) = match change {
-            Change::Remove(path) => (path, None),
-            Change::Dir(entry) | Change::Link(entry) => (&entry.path, Some(entry)),
-            Change::File(staged) => (&staged.entry.path, Some(&staged.entry)),
-        };
-        let target = self.space.path(path);
-        let mut act = || -> io::Result<()> {
-            match change {
-                Change::Remove(_) => remove(&target)?,
-                Change::Dir(entry) => {
-                    self.make_dirs(path, dirs)?;
-                    fs::set_permissions(&target, Permissions::from_mode(entry.mode & 0o777 | 0o700))?;
-                }
-                Change::Link(_) => {
-                    if let Some(parent) = path.parent() {
-                        self.make_dirs(&parent, dirs)?;
-                    }
-                    remove(&target)?; // no link is ever made here
-                }
-                Change::File(staged) => {
-                    if let Some(parent) = path.parent() {
-                        self.make_dirs(&parent, dirs)?;
-                    }
-                    let Some(from) = &staged.on_disk else { return Ok(()) };
-                    match fs::rename(from, &target) {
-                        Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
-                            remove(&target)?;
-                            fs::rename(from, &target)?;
-                        }
-                        other => other?,
-                    }
-                }
+    /// The session as it will be.
+    fn plan(&mut self) -> Result<Manifest, StoreError> {
+        let before = self.space.locked();
+        let current = (before.generation(), before.bytes(), before.len());
+        drop(before);
+        // Someone may have committed since this was planned.
+        if self.planned.as_ref().is_some_and(|(began, _)| *began != current.0) {
+            self.planned = None;
+        }
+        self.planned();
+        let (_, after) = self.planned.take().unwrap_or_default();
+        let quota = self.space.shared.options.quota;
+        let grown = [
+            (Bound::Bytes, current.1, after.bytes(), quota.bytes),
+            (Bound::Entries, current.2, after.len(), quota.entries),
+        ];
+        for (bound, before, wanted, allowed) in grown {
+            if wanted > allowed && wanted > before {
+                return Err(StoreError::Quota { bound, wanted, allowed });
             }
-            Ok(())
-        };
-        act().map_err(StoreError::io(format!("cannot save {path:?}")))?;
-        if let Some(parent) = target.parent() {
-            dirs.insert(parent.to_owned());
         }
-        put.extend(entry.cloned());
-        Ok(())
+        // Files were claimed as they were written; links were not.
+        let more = after.bytes().saturating_sub(current.1);
+        self.claim.grow(more.saturating_sub(self.claim.bytes()))?;
+        Ok(after)
     }
 
-    /// Makes every directory down to `path`; a file in the way goes.
-    fn make_dirs(&self, path: &RelPath, dirs: &mut BTreeSet<PathBuf>) -> io::Result<()> {
-        let mut at = self.space.files();
-        for name in path.components() {
-            dirs.insert(at.clone());
-            at.push(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
-            match fs::symlink_metadata(&at) {
-                Ok(found) if found.is_dir() => continue,
-                Ok(_) => fs::remove_file(&at)?,
-                Err(_) => {}
+    /// Brings all that is for `tmp/` there, for good.
+    fn seal(&mut self) -> Result<(), StoreError> {
+        self.unwritten_parts().into_iter().try_for_each(|(staged, bytes)| append(&staged, &bytes))?;
+        let contents = self.changes.iter().filter_map(|change| match change {
+            Change::File(content) => Some((&content.entry, content.staged.as_ref()?)),
+            Change::Remove(_) | Change::Dir(_) | Change::Link(_) => None,
+        });
+        let many = contents.clone().count() > MANY;
+        for (entry, staged) in contents {
+            staged.seal(entry, !many).map_err(StoreError::io(format!("cannot save {:?}", entry.path)))?;
+        }
+        if many { self.space.shared.sync_file_system() } else { Ok(()) }
+    }
+
+    /// What the record is made of.
+    fn ops(&mut self) -> (Vec<Op>, Vec<u8>, Vec<Arc<Staged>>) {
+        let mut blob = Vec::with_capacity(self.claim.inline());
+        let mut sources = Vec::new();
+        let mut op = |change| match change {
+            Change::Remove(path) => Op::Remove(path),
+            Change::Dir(entry) => Op::Dir(entry),
+            Change::Link(entry) => Op::Link(entry),
+            Change::File(Content { entry, buffer, staged: None, .. }) => {
+                blob.extend_from_slice(&buffer);
+                Op::Inline(entry)
             }
-            make_dir(&at)?;
-            dirs.insert(at.clone());
-        }
-        Ok(())
-    }
-}
-
-impl Staged {
-    /// Moves what is buffered to disk.
-    fn spill(&mut self, tmp: &Path) -> Result<(), StoreError> {
-        let what = format!("cannot save {:?}", self.entry.path);
-        let mut write = || {
-            let mut options = OpenOptions::new();
-            let (path, file) = match &self.on_disk {
-                Some(path) => (path.clone(), options.append(true).open(path)),
-                None => {
-                    let path = tmp.join(crate::id::random_hex::<12>());
-                    (path.clone(), options.write(true).create_new(true).mode(0o600).open(path))
-                }
-            };
-            let mut file = file?;
-            self.on_disk = Some(path);
-            file.write_all(&self.buffer)
+            Change::File(Content { entry, staged: Some(staged), .. }) => {
+                let name = staged.name().to_owned();
+                sources.push(staged);
+                Op::Staged(entry, name)
+            }
         };
-        write().map_err(StoreError::io(what))?;
-        self.buffer = Vec::new();
-        Ok(())
+        let ops = std::mem::take(&mut self.changes).into_iter().map(&mut op).collect();
+        (ops, blob, sources)
     }
+}
 
-    /// Brings the whole content to disk, with its mode and time; for good, if `sync`.
-    fn seal(&mut self, tmp: &Path, sync: bool) -> Result<(), StoreError> {
-        if self.on_disk.is_none() || !self.buffer.is_empty() {
-            self.spill(tmp)?;
-        }
-        let what = format!("cannot save {:?}", self.entry.path);
-        let Some(path) = &self.on_disk else { return Ok(()) };
-        let entry = &mut self.entry;
-        let mut seal = || {
-            let file = OpenOptions::new().write(true).open(path)?;
-            entry.kind = EntryKind::File(file.metadata()?.len());
-            // The daemon must be able to read it again, whatever the program made of it.
-            file.set_permissions(Permissions::from_mode(entry.mode & 0o777 | 0o400))?;
-            file.set_times(FileTimes::new().set_modified(time(entry.mtime_ns)))?;
-            if sync { file.sync_all() } else { Ok(()) }
+/// Bytes and inodes that a record will take of the disk: once in the journal, once in place.
+fn needs(ops: &[Op], blob: &[u8]) -> (u64, u64) {
+    let mut bytes = PAGE + blob.len() as u64;
+    let mut inodes = 0;
+    for op in ops {
+        let (content, path) = match op {
+            Op::Remove(path) => (0, path),
+            Op::Dir(entry) | Op::Link(entry) => (PAGE, &entry.path),
+            Op::Inline(entry) => (entry.kind.pages() * PAGE, &entry.path),
+            Op::Staged(entry, _) => (0, &entry.path),
+            Op::Forget => continue,
         };
-        seal().map_err(StoreError::io(what))
+        bytes += content + 2 * path.as_bytes().len() as u64 + 64;
+        inodes += u64::from(content > 0);
     }
+    (bytes, inodes)
 }
 
-/// Syncs the whole file system that the store is on.
-fn sync_file_system(on: &Path) -> Result<(), StoreError> {
-    let sync = || rustix::fs::syncfs(File::open(on)?).map_err(io::Error::from);
-    sync().map_err(StoreError::io(format!("cannot sync the file system of {}", on.display())))
-}
-
-fn remove(target: &Path) -> io::Result<()> {
-    let gone = match fs::symlink_metadata(target) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(target),
-        Ok(_) => fs::remove_file(target),
-        Err(error) => Err(error),
-    };
-    match gone {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(())
-        }
-        other => other,
-    }
-}
-
-fn time(ns: i64) -> SystemTime {
-    let distance = Duration::from_nanos(ns.unsigned_abs());
-    let moved = if ns >= 0 {
-        SystemTime::UNIX_EPOCH.checked_add(distance)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_sub(distance)
-    };
-    moved.unwrap_or(SystemTime::UNIX_EPOCH)
+fn append(staged: &Staged, bytes: &[u8]) -> Result<(), StoreError> {
+    let failed =
+        |error: io::Error| StoreError::io(format!("cannot write {}", staged.path().display()))(error);
+    staged.append(bytes).map_err(failed)
 }

@@ -26,6 +26,9 @@ pub enum StoreError {
         /// What is allowed.
         allowed: u64,
     },
+    /// What was to be saved is kept, but could not be put in place; it is tried again by itself.
+    #[error("what changed is kept but not in place yet, and tried again at the next call: {0}")]
+    Pending(Box<StoreError>),
     /// The session's files were removed for good after this handle to them was had.
     #[error("the files of this session were deleted meanwhile; call again to begin anew")]
     Gone,
@@ -50,13 +53,15 @@ pub enum Bound {
     File,
     /// Bytes of all sessions: files, logs, and what is being written.
     Total,
+    /// Bytes that the names and small contents of one commit take.
+    Changes,
 }
 
 impl Bound {
     /// What it counts.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Bytes | Self::File | Self::Total => "bytes",
+            Self::Bytes | Self::File | Self::Total | Self::Changes => "bytes",
             Self::Entries => "files and directories",
         }
     }
@@ -65,6 +70,7 @@ impl Bound {
         match self {
             Self::Bytes | Self::Entries => "delete some first",
             Self::File => "write it in parts",
+            Self::Changes => "change less at once",
             Self::Total => "delete files or sessions first, or raise store.max_bytes",
         }
     }
@@ -75,6 +81,7 @@ impl fmt::Display for Bound {
         f.write_str(match self {
             Self::Bytes | Self::Entries => "the files of this session",
             Self::File => "this file",
+            Self::Changes => "a list of what changed",
             Self::Total => "the files of all sessions together",
         })
     }

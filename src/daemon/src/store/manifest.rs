@@ -80,6 +80,22 @@ impl Manifest {
         self.generation
     }
 
+    /// Bytes that the entries take of `/data`, in whole pages.
+    pub fn bytes(&self) -> u64 {
+        self.pages * PAGE
+    }
+
+    /// Entries, and `/data` itself.
+    pub(super) fn len(&self) -> u64 {
+        self.entries.len() as u64 + 1
+    }
+
+    /// The largest size that a file at `path` could have.
+    pub(super) fn room(&self, path: &RelPath, quota: Quota) -> u64 {
+        let old = self.entries.get(path).map_or(0, |held| held.entry.kind.pages());
+        quota.bytes.saturating_sub((self.pages - old) * PAGE)
+    }
+
     /// One entry.
     pub fn get(&self, path: &RelPath) -> Option<&Held> {
         self.entries.get(path)

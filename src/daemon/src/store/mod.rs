@@ -6,22 +6,58 @@
 //!    owner             random id; labels everything that the daemon makes on an engine
 //!    files.secret      signs links, unless the configuration has one        0600
 //!    agent.secret      what PID 1 of every container demands                0600
-//!    tmp/              files being written; emptied at every start
+//!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
+//!    tmp/              contents on their way, and what the journal names; emptied at every start
 //!    <hash>/           one per session: SHA-256 of owner and id
 //!      session.json    whose it is, and whether it was closed; its time is that of the last use
-//!      files/…         /data as it was last saved
+//!      files/…         directories and regular files of /data
+//!      links           symbolic links of /data, as data
 //!      logs/…          output of runs that was too long for an answer
 //! ```
 //!
-//! A file is written to `tmp`, synced, renamed, and its directory synced, before anyone is told that it is
-//! saved. It must never follow a symbolic link, never make one, and never use a name that is no [`RelPath`](paddock_proto::RelPath).
+//! # What is durable when
+//!
+//! ```text
+//!  Batch   ─ small contents in memory, large ones in tmp/
+//!  commit  ─ sync what is in tmp/ ─► one record in the journal ─► fdatasync, shared by all who wait
+//!          ─► put in place (write beside, rename) ─► the manifest ─► acknowledged
+//!  later   ─ checkpoint: sync the file system, then free the journal and what it named in tmp/
+//!  start   ─ redo the journal from its beginning, sync, empty tmp/
+//! ```
+//!
+//! A commit is durable, as a whole, from the moment that the sync of its record returns. Nobody is told before, and
+//! until then nothing of it is in place; so a crash at any moment leaves all of a commit or none, also of a rename
+//! or of a directory that became a file. What is put in place is not synced by itself: the journal has it until a
+//! checkpoint made all of it durable. So a thousand small files cost one sync, and so do fifty sessions that commit
+//! at once.
+//!
+//! What is durable and cannot be put in place is [`StoreError::Pending`]: the session is served again once it is,
+//! which is tried at its next use, in the background, and at the next start. A sync that failed fails its commits;
+//! that file of the journal is not written to again, and the next one says how far it was good. Logs and times of
+//! use are as durable as the file system makes them.
+//!
+//! # Bounds
+//!
+//! One file and one session by [`Quota`], all sessions by [`Options::total`], the journal by its own constants, the
+//! disk by asking before a record is written. What is being written counts.
+//!
+//! The store must never follow a symbolic link, never make one, and never use a name that is no
+//! [`RelPath`](paddock_proto::RelPath).
 
 mod about;
+mod apply;
 mod batch;
+mod checkpoint;
 mod error;
+mod journal;
+mod links;
 mod manifest;
+mod record;
+mod recover;
 mod space;
+mod staged;
 pub mod tar;
+mod usage;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -29,11 +65,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use batch::Batch;
 pub use error::{Bound, StoreError};
@@ -41,6 +78,13 @@ pub use manifest::{Difference, Held, Manifest};
 pub use space::{LogFile, Space, open_log, open_saved};
 
 use crate::id::{hex, random_hex};
+use journal::{Journal, Ticket};
+use record::Record;
+use recover::Unsettled;
+use usage::{DiskClaim, Usage};
+
+/// Commits that are in memory for the disk at once; others wait.
+const COMMITS: usize = 64;
 
 /// What one session may hold.
 #[derive(Debug, Clone, Copy)]
@@ -65,18 +109,29 @@ pub struct Options {
 /// The open store.
 pub struct Store {
     shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
     /// Random id, hex; made once.
     pub owner: String,
-    _lock: File,
 }
 
-/// What the store and its spaces have in common.
+/// What the store, its spaces and its threads have in common. The lock is here: it is held as long as anyone could
+/// write.
 struct Shared {
     root: PathBuf,
     tmp: PathBuf,
+    /// The root, open from the start: a sync through it tells of all that failed since.
+    on: File,
     options: Options,
+    journal: Journal,
+    usage: Arc<Usage>,
+    /// Commits beyond the session's own turn.
+    commits: Arc<Semaphore>,
     /// By the name of their directory. There is only ever one that is not gone, or two would write one directory.
     spaces: Mutex<HashMap<String, Weak<Space>>>,
+    unsettled: Mutex<Unsettled>,
+    /// Whether a checkpoint failed such that there can be no other.
+    stuck: Mutex<bool>,
+    _lock: File,
 }
 
 /// A session that the store keeps something of.
@@ -111,16 +166,27 @@ impl Store {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(root.to_owned())),
             Err(error) => return Err(StoreError::io(what(&lock_path))(error.into())),
         }
+        let on = File::open(root).map_err(StoreError::io(what(root)))?;
         let tmp = root.join("tmp");
-        match fs::remove_dir_all(&tmp) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StoreError::io(what(&tmp))(error));
-            }
-            _ => make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?,
-        }
+        make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?;
+        let (journal, unsettled) = recover::recover(root, &tmp, &on)?;
         let owner = kept(root, "owner", 16)?;
-        let shared = Arc::new(Shared { root: root.to_owned(), tmp, options, spaces: Mutex::default() });
-        Ok(Self { shared, owner, _lock: lock })
+        let uncounted = checkpoint::sessions(root).map_err(StoreError::io(what(root)))?;
+        let shared = Arc::new(Shared {
+            root: root.to_owned(),
+            tmp,
+            on,
+            options,
+            journal,
+            usage: Usage::new(options.total, uncounted),
+            commits: Arc::new(Semaphore::new(COMMITS)),
+            spaces: Mutex::default(),
+            unsettled: Mutex::new(unsettled),
+            stuck: Mutex::new(false),
+            _lock: lock,
+        });
+        let threads = checkpoint::start(&shared)?;
+        Ok(Self { shared, threads, owner })
     }
 
     /// A secret of 32 random bytes, made once and kept 0600.
@@ -196,6 +262,14 @@ impl Store {
         blocking(move || shared.stored()).await
     }
 
+    /// Takes no more commits, and frees the journal: the next start has nothing to redo.
+    pub async fn close(&self) {
+        self.shared.journal.close();
+        let shared = self.shared.clone();
+        let freed = blocking(move || Ok(shared.checkpoint())).await;
+        tracing::debug!(freed = matches!(freed, Ok(true)), "the store is closed");
+    }
+
     /// A space as it is on disk, and the turn to change it.
     async fn loaded(
         &self,
@@ -210,7 +284,7 @@ impl Store {
             }
             let (loaded, turn) = {
                 let space = space.clone();
-                blocking(move || space.load().map(|()| (space, turn))).await?
+                blocking(move || space.ready().map(|()| (space, turn))).await?
             };
             return Ok((loaded, turn));
         }
@@ -219,6 +293,16 @@ impl Store {
     /// Where the files of a session would be; for reading what was saved, without loading anything.
     pub fn place(&self, owner: &str, session: &str) -> PathBuf {
         self.shared.root.join(hash(owner, session))
+    }
+}
+
+impl Drop for Store {
+    /// Takes no more commits, and frees the journal.
+    fn drop(&mut self) {
+        self.shared.journal.close();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -238,6 +322,47 @@ impl Shared {
         let space = Arc::new(Space::new(self.clone(), hash.clone(), owner, session));
         spaces.insert(hash, Arc::downgrade(&space));
         space
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts in place what a session lacks; whether it lacked anything. The caller has the session's turn.
+    fn settle(&self, hash: &str) -> Result<bool, StoreError> {
+        let Some(mut lacking) = self.unsettled().remove(hash) else { return Ok(false) };
+        while let Some((record, _)) = lacking.first() {
+            if let Err(error) = apply::apply(&self.root, &self.tmp, record) {
+                self.unsettled().insert(hash.to_owned(), lacking);
+                return Err(StoreError::Pending(Box::new(error)));
+            }
+            lacking.remove(0);
+        }
+        Ok(true)
+    }
+
+    /// Tries that for every session that nobody else is at.
+    fn settle_all(self: &Arc<Self>) {
+        let whose = |(record, _): &(Arc<Record>, Ticket)| (record.owner.clone(), record.session.clone());
+        let all: Vec<_> =
+            self.unsettled().values().filter_map(|lacking| lacking.first().map(whose)).collect();
+        for (owner, session) in all {
+            let space = self.space(&owner, &session);
+            let Some(_turn) = space.try_turn() else { continue };
+            match space.ready() {
+                Ok(()) => tracing::info!(session, "a saved change that could not be put in place now is"),
+                Err(error) => tracing::warn!(session, %error, "a saved change still cannot be put in place"),
+            }
+        }
+    }
+
+    /// Claims room on the disk for a commit. The journal is freed first if that is what fills it.
+    fn room(&self, bytes: u64, inodes: u64, frees: bool) -> Result<DiskClaim, StoreError> {
+        let claim = || self.usage.disk(&self.on, bytes, inodes, frees);
+        match claim() {
+            Err(StoreError::Full(_)) if self.checkpoint() => claim(),
+            other => other,
+        }
     }
 
     fn stored(&self) -> Result<Vec<Stored>, StoreError> {

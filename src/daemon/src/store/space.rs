@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,10 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use tokio::sync::OwnedMutexGuard;
 
 use super::about::{self, About};
-use super::{Manifest, Shared, StoreError, make_dir, sync_dir};
+use super::journal::Ticket;
+use super::record::{Op, Record};
+use super::usage::Claim;
+use super::{Manifest, Shared, StoreError, apply, links, make_dir};
 
 /// Whole outputs that are kept for a session; the oldest goes when there are more.
 const MAX_LOGS: usize = 32;
@@ -25,14 +28,17 @@ const MAX_LOGS: usize = 32;
 /// One session's part of the store.
 pub struct Space {
     pub(super) shared: Arc<Shared>,
-    owner: String,
-    session: String,
+    pub(super) owner: String,
+    pub(super) session: String,
+    hash: String,
     dir: PathBuf,
     /// Held by whoever changes the session, or loads it.
     turn: Arc<tokio::sync::Mutex<()>>,
     loaded: AtomicBool,
     gone: AtomicBool,
     closed: Mutex<bool>,
+    /// Bytes of its logs, as they were counted.
+    logs: Mutex<u64>,
     manifest: Mutex<Manifest>,
 }
 
@@ -46,7 +52,9 @@ impl Space {
             loaded: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             closed: Mutex::new(false),
+            logs: Mutex::new(0),
             manifest: Mutex::new(Manifest::default()),
+            hash,
             shared,
         }
     }
@@ -56,31 +64,80 @@ impl Space {
         self.turn.clone().lock_owned().await
     }
 
-    /// Reads the session off the disk, the first time. The caller has the turn.
-    pub(super) fn load(&self) -> Result<(), StoreError> {
-        if self.loaded.load(Ordering::Acquire) {
+    /// The same where a thread may block.
+    pub(super) fn turn_blocking(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().blocking_lock_owned()
+    }
+
+    /// The same, if nobody has it.
+    pub(super) fn try_turn(&self) -> Option<OwnedMutexGuard<()>> {
+        self.turn.clone().try_lock_owned().ok()
+    }
+
+    /// Brings the disk to what the journal says, and the manifest to what the disk says, if they are not. The
+    /// caller has the turn.
+    pub(super) fn ready(&self) -> Result<(), StoreError> {
+        let settled = self.shared.settle(&self.hash)?;
+        if self.loaded.load(Ordering::Acquire) && !settled {
             return Ok(());
         }
-        let found = about::read(&self.dir)
+        let about = about::read(&self.dir)
             .map_err(StoreError::io(format!("cannot read session.json of {}", self.dir.display())))?;
-        if let Some((about, _)) = found {
+        let mut manifest = Manifest::after(&self.locked());
+        if let Some((about, _)) = about {
             *self.closed() = about.closed;
-            self.reload()?;
+            let what = || format!("cannot read the files of a session in {}", self.dir.display());
+            walk(&self.files(), None, &mut manifest).map_err(StoreError::io(what()))?;
+            for (path, target) in links::read(&self.dir).map_err(StoreError::io(what()))? {
+                manifest.put(Entry { path, kind: EntryKind::Link(target), mode: 0o777, mtime_ns: 0 });
+            }
         }
-        self.loaded.store(true, Ordering::Release);
+        if self.loaded.load(Ordering::Acquire) {
+            self.replace(manifest);
+        } else {
+            let mut logs = self.logs();
+            *logs = size_of_logs(&self.dir);
+            self.shared.usage.count(&self.hash, manifest.bytes() + *logs);
+            *self.locked() = manifest;
+            self.loaded.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
+    /// Puts a durable record in place; `after` is what the session then is. The caller has the turn.
+    pub(super) fn apply(
+        &self,
+        record: Arc<Record>,
+        ticket: Ticket,
+        after: Manifest,
+    ) -> Result<(), StoreError> {
+        let new = !self.is_stored();
+        if let Err(error) = apply::apply(&self.shared.root, &self.shared.tmp, &record) {
+            tracing::error!(%error, session = self.session, "a saved change cannot be put in place; it is kept");
+            self.shared.unsettled().insert(self.hash.clone(), vec![(record, ticket)]);
+            return Err(StoreError::Pending(Box::new(error)));
+        }
+        self.replace(after);
+        if new && *self.closed() {
+            self.keep_closed(true);
+        }
+        Ok(())
+    }
+
+    fn replace(&self, after: Manifest) {
+        let mut manifest = self.locked();
+        self.shared.usage.changed(manifest.bytes(), after.bytes());
+        *manifest = after;
+    }
+
     /// Makes the session's directory, if it is not there.
-    pub(super) fn make(&self) -> Result<(), StoreError> {
+    fn make(&self) -> Result<(), StoreError> {
         if self.is_stored() {
             return Ok(());
         }
         let what = || format!("cannot make {}", self.dir.display());
         make_dir(&self.files()).map_err(StoreError::io(what()))?;
-        self.write_about(*self.closed()).map_err(StoreError::io(what()))?;
-        sync_dir(&self.dir)?;
-        sync_dir(&self.shared.root)
+        self.write_about(*self.closed()).map_err(StoreError::io(what()))
     }
 
     fn write_about(&self, closed: bool) -> io::Result<()> {
@@ -102,23 +159,25 @@ impl Space {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Removes it all. The caller has the turn.
+    /// Removes it all, durably. The caller has the turn.
     pub(super) fn forget(&self) -> Result<bool, StoreError> {
         if !self.is_stored() {
             return Ok(false);
         }
-        let what = || format!("cannot delete {}", self.dir.display());
-        let aside = self.shared.tmp.join(crate::id::random_hex::<12>());
-        fs::rename(&self.dir, &aside).map_err(StoreError::io(what()))?;
+        let mut logs = self.logs();
+        let record = Arc::new(Record {
+            owner: self.owner.clone(),
+            session: self.session.clone(),
+            ops: vec![Op::Forget],
+            blob: Vec::new(),
+        });
+        let ticket = self.shared.journal.append(&record, Vec::new())?;
         self.gone.store(true, Ordering::Release);
-        let mut manifest = self.manifest();
-        *manifest = Manifest::after(&manifest);
-        drop(manifest);
-        sync_dir(&self.shared.root)?;
-        if let Err(error) = fs::remove_dir_all(&aside) {
-            tracing::warn!(%error, "what is left of a deleted session goes at the next start");
-        }
-        Ok(true)
+        self.shared.usage.changed(std::mem::take(&mut *logs), 0);
+        let empty = Manifest::after(&self.locked());
+        self.replace(empty);
+        let empty = Manifest::after(&self.locked());
+        self.apply(record, ticket, empty).map(|()| true)
     }
 
     /// Notes that the session is used now: the disk keeps the time, as good as a crash lets it. Nothing is made
@@ -142,6 +201,10 @@ impl Space {
             return;
         }
         *now = closed;
+        self.keep_closed(closed);
+    }
+
+    fn keep_closed(&self, closed: bool) {
         if self.is_stored()
             && let Err(error) = self.write_about(closed)
         {
@@ -149,28 +212,31 @@ impl Space {
         }
     }
 
-    /// The manifest as of now.
+    /// The manifest as of now. What is durable and could not be put in place is tried again first; until that is
+    /// done, this is the session as it was before.
     pub fn manifest(&self) -> MutexGuard<'_, Manifest> {
+        let lacking = self.shared.unsettled().contains_key(&self.hash);
+        if lacking
+            && let Some(_turn) = self.try_turn()
+            && let Err(error) = self.ready()
+        {
+            tracing::warn!(%error, session = self.session, "a saved change still cannot be put in place");
+        }
+        self.locked()
+    }
+
+    /// The same, as it is.
+    pub(super) fn locked(&self) -> MutexGuard<'_, Manifest> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the manifest off the disk again.
-    pub(super) fn reload(&self) -> Result<(), StoreError> {
-        let mut manifest = Manifest::after(&self.manifest());
-        let files = self.files();
-        walk(&files, None, &mut manifest)
-            .map_err(StoreError::io(format!("cannot read the files of a session in {}", files.display())))?;
-        *self.manifest() = manifest;
-        Ok(())
+    /// Bytes of its logs.
+    fn logs(&self) -> MutexGuard<'_, u64> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn files(&self) -> PathBuf {
         self.dir.join("files")
-    }
-
-    /// Where an entry is on the host.
-    pub(super) fn path(&self, path: &RelPath) -> PathBuf {
-        self.files().join(std::ffi::OsStr::from_bytes(path.as_bytes()))
     }
 
     /// Opens a saved file for reading.
@@ -185,7 +251,8 @@ impl Space {
     ///
     /// # Errors
     /// [`StoreError::Gone`], and what the file system says.
-    pub fn log(&self, run_id: &str) -> Result<LogFile, StoreError> {
+    pub fn log(self: &Arc<Self>, run_id: &str) -> Result<LogFile, StoreError> {
+        let mut logs = self.logs();
         if self.is_gone() {
             return Err(StoreError::Gone);
         }
@@ -199,18 +266,23 @@ impl Space {
             .collect();
         old.sort(); // run ids begin with their time
         for gone in old.iter().take((old.len() + 1).saturating_sub(MAX_LOGS)) {
-            let _ = fs::remove_file(gone);
+            let bytes = fs::metadata(gone).map_or(0, |metadata| metadata.len());
+            if fs::remove_file(gone).is_ok() {
+                self.shared.usage.changed(bytes, 0);
+                *logs = logs.saturating_sub(bytes);
+            }
         }
         let path = dir.join(format!("{run_id}.log"));
         // A run that is heard again after a restart goes on in the log that it has.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        Ok(LogFile { file: file.map_err(StoreError::io(what()))? })
+        Ok(LogFile { file: file.map_err(StoreError::io(what()))?, space: self.clone() })
     }
 }
 
 /// The whole output of one run, while it grows.
 pub struct LogFile {
     file: File,
+    space: Arc<Space>,
 }
 
 impl LogFile {
@@ -225,10 +297,27 @@ impl LogFile {
     /// Appends.
     ///
     /// # Errors
-    /// What the file system says.
+    /// [`StoreError::Quota`] at the store's bound, [`StoreError::Gone`], and what the file system says. Nothing of
+    /// these bytes counts then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.write_all(bytes).map_err(StoreError::io("cannot write a log"))
+        let mut logs = self.space.logs();
+        if self.space.is_gone() {
+            return Err(StoreError::Gone);
+        }
+        let more = bytes.len() as u64;
+        let usage = &self.space.shared.usage;
+        let mut claim = Claim::new(usage.clone());
+        claim.grow(more)?;
+        self.file.write_all(bytes).map_err(StoreError::io("cannot write a log"))?;
+        usage.changed(0, more);
+        *logs += more;
+        Ok(())
     }
+}
+
+fn size_of_logs(dir: &Path) -> u64 {
+    let Ok(logs) = fs::read_dir(dir.join("logs")) else { return 0 };
+    logs.filter_map(|log| Some(log.ok()?.metadata().ok()?.len())).sum()
 }
 
 /// Opens a regular file below `dir/files`, never through a link; with its metadata.

@@ -9,8 +9,17 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod bounds;
+mod crash;
+mod full;
+mod kill;
+mod model;
+
 const OPTIONS: Options =
     Options { quota: Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 }, total: 1 << 40 };
+
+/// Where no sync takes time: for tests that count thousands of changes, and lose no power.
+const MEMORY: &str = "/dev/shm";
 
 fn path(text: &str) -> RelPath {
     RelPath::new(text).unwrap()

@@ -133,6 +133,10 @@ impl From<StoreError> for Failure {
                 Fault::new(Code::QuotaExceeded, error.to_string()).into()
             }
             StoreError::Gone => Fault::new(Code::SessionNotFound, error.to_string()).into(),
+            StoreError::Pending(_) => {
+                tracing::error!(%error, "failed");
+                Self::Call(CallError::Internal(error.to_string()))
+            }
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =

@@ -1,0 +1,209 @@
+//! Links, and what may not grow for ever.
+
+use paddock_proto::LinkTarget;
+
+use super::*;
+
+fn link(at: &str, target: &str) -> Entry {
+    let kind = EntryKind::Link(LinkTarget::new(target).unwrap());
+    Entry { path: path(at), kind, mode: 0o777, mtime_ns: 0 }
+}
+
+/// No symbolic link is anywhere in a store.
+fn no_links(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        assert!(!entry.file_type().unwrap().is_symlink(), "{:?}", entry.path());
+        if entry.file_type().unwrap().is_dir() {
+            no_links(&entry.path());
+        }
+    }
+}
+
+#[tokio::test]
+async fn links_are_kept_as_data_and_nothing_goes_through_them() {
+    let root = TempDir::new().unwrap();
+    {
+        let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+        let space = store.space("default", "c").await.unwrap();
+        let mut batch = Batch::new(space.clone());
+        batch.link(link("out", "/etc"));
+        batch.link(link("deep/er/l", "../../out"));
+        batch.file(file("gone/x"));
+        batch.keep();
+        batch.link(link("gone", "nowhere"));
+        batch.link(link("replaced", "out"));
+        batch.file(file("replaced/passwd"));
+        batch.write(b"mine").await.unwrap();
+        batch.keep();
+        batch.commit().await.unwrap();
+        no_links(root.path());
+        for at in ["out", "out/passwd", "deep/er/l", "gone", "gone/x"] {
+            assert_eq!(space.open(&path(at)).unwrap_err().kind(), io::ErrorKind::NotFound, "{at}");
+        }
+        assert_eq!(content(&space, "replaced/passwd"), "mine");
+    }
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    let kind = |at: &str| space.manifest().get(&path(at)).map(|held| held.entry.kind.clone());
+    assert_eq!(kind("out"), Some(link("out", "/etc").kind));
+    assert_eq!(kind("deep/er/l"), Some(link("l", "../../out").kind));
+    assert_eq!((kind("gone/x"), kind("replaced")), (None, Some(EntryKind::Dir)));
+    let mut batch = Batch::new(space.clone());
+    batch.remove(path("deep"));
+    batch.dir(Entry { kind: EntryKind::Dir, ..link("out", "x") });
+    batch.remove(path("gone"));
+    batch.commit().await.unwrap();
+    assert!(
+        !store.place("default", "c").join("links").exists(),
+        "a session without links has no list of them"
+    );
+    assert_eq!((kind("deep/er/l"), kind("out")), (None, Some(EntryKind::Dir)));
+}
+
+#[tokio::test]
+async fn a_damaged_list_of_links_is_said() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let mut batch = Batch::new(store.space("default", "c").await.unwrap());
+    batch.link(link("l", "t"));
+    batch.commit().await.unwrap();
+    let list = store.place("default", "c").join("links");
+    let mut bytes = fs::read(&list).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&list, bytes).unwrap();
+    let error = store.space("default", "c").await.err().expect("the damage is seen").to_string();
+    assert!(error.contains("links is damaged"), "{error}");
+}
+
+const SMALL: Options = Options { total: 1 << 20, ..OPTIONS };
+
+#[tokio::test]
+async fn all_sessions_together_have_a_bound_that_counts_what_is_being_written() {
+    let root = TempDir::new().unwrap();
+    {
+        let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+        let (one, two) =
+            (store.space("default", "1").await.unwrap(), store.space("other", "2").await.unwrap());
+        save(&one, &[("a", &vec![1; 500_000])]).await;
+        let mut slow = Batch::new(two.clone());
+        slow.file(file("slow"));
+        slow.write(&vec![1; 400_000]).await.unwrap();
+        // Neither is there room beside what is stored, nor beside what is under way.
+        let mut batch = Batch::new(one.clone());
+        batch.file(file("b"));
+        let error = batch.write(&vec![1; 200_000]).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the files of all sessions together would take 1105920 bytes, of 1048576 allowed; delete files or \
+             sessions first, or raise store.max_bytes"
+        );
+        assert!(batch.admit(&Entry { kind: EntryKind::File(200_000), ..file("b") }).is_err());
+        drop(batch);
+        slow.keep();
+        slow.commit().await.unwrap();
+        assert_eq!(store.shared.usage.used(), ((123 + 98) * 4096, 0));
+        // In place of what was: the difference counts.
+        save(&one, &[("a", &vec![1; 100_000])]).await;
+        assert_eq!(store.shared.usage.used(), ((25 + 98) * 4096, 0));
+    }
+    let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+    for (owner, id) in [("default", "1"), ("other", "2")] {
+        store.space(owner, id).await.unwrap(); // counted now, if it was not
+    }
+    assert_eq!(store.shared.usage.used(), ((25 + 98) * 4096, 0));
+    assert!(store.forget("other", "2").await.unwrap());
+    assert_eq!(store.shared.usage.used(), (25 * 4096, 0));
+    let one = store.space("default", "1").await.unwrap();
+    save(&one, &[("b", &vec![1; 800_000])]).await;
+}
+
+#[tokio::test]
+async fn sessions_nobody_asks_for_are_counted_in_the_background() {
+    let root = TempDir::new().unwrap();
+    {
+        let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+        save(&store.space("default", "1").await.unwrap(), &[("a", &vec![1; 500_000])]).await;
+        store.space("default", "1").await.unwrap().log("run_1").unwrap().append(&[b'x'; 1000]).unwrap();
+    }
+    let mut store = Store::open(root.path(), SMALL).unwrap();
+    store.threads.pop().unwrap().join().unwrap(); // it ends when all is counted
+    assert_eq!(store.shared.usage.used(), (123 * 4096 + 1000, 0));
+}
+
+#[tokio::test]
+async fn logs_count_and_stop_at_the_bound() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
+    let space = store.space("default", "1").await.unwrap();
+    let mut log = space.log("run_01").unwrap();
+    log.append(&vec![b'x'; 1 << 20]).unwrap();
+    assert!(matches!(log.append(b"y"), Err(StoreError::Quota { bound: Bound::Total, .. })));
+    let mut batch = Batch::new(space.clone());
+    batch.file(file("a"));
+    assert!(matches!(batch.write(b"1").await, Err(StoreError::Quota { bound: Bound::Total, .. })));
+    // The oldest log goes for a new one, and makes room.
+    for n in 2..34 {
+        space.log(&format!("run_{n:02}")).unwrap();
+    }
+    save(&space, &[("a", b"1")]).await;
+    // One that is heard again goes on.
+    for _ in 0..2 {
+        space.log("run_33").unwrap().append(&[b'x'; 1000]).unwrap();
+    }
+    assert_eq!(store.shared.usage.used(), (4096 + 2000, 0));
+    assert!(store.forget("default", "1").await.unwrap());
+    assert!(matches!(log.append(b"y"), Err(StoreError::Gone)));
+    assert_eq!(store.shared.usage.used(), (0, 0));
+}
+
+#[tokio::test]
+async fn one_file_and_one_session_have_bounds_while_they_are_written() {
+    let root = TempDir::new().unwrap();
+    let quota = Quota { bytes: 40_960, entries: 10, file: 20_000 };
+    let store = Arc::new(Store::open(root.path(), Options { quota, ..OPTIONS }).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    let mut batch = Batch::new(space.clone());
+    batch.file(file("a"));
+    batch.write(&[1; 20_000]).await.unwrap();
+    let error = batch.write(b"1").await.unwrap_err();
+    assert_eq!(error.to_string(), "this file would take 20001 bytes, of 20000 allowed; write it in parts");
+    drop(batch);
+    save(&space, &[("a", &[1; 20_000]), ("b", &[1; 16_385])]).await;
+    let mut batch = Batch::new(space.clone());
+    batch.file(file("c"));
+    let error = batch.write(b"1").await.unwrap_err();
+    let expected = "the files of this session would take 45056 bytes, of 40960 allowed; delete some first";
+    assert_eq!(error.to_string(), expected);
+    // Nor do two that were admitted side by side fit together.
+    let (mut one, mut two) = (Batch::new(space.clone()), Batch::new(space.clone()));
+    for batch in [&mut one, &mut two] {
+        batch.remove(path("b"));
+    }
+    for (batch, at) in [(&mut one, "1"), (&mut two, "2")] {
+        batch.file(file(at));
+        batch.write(&[1; 12_000]).await.unwrap();
+        batch.keep();
+    }
+    one.commit().await.unwrap();
+    assert!(matches!(two.commit().await, Err(StoreError::Quota { bound: Bound::Bytes, .. })));
+    assert_eq!(space.manifest().files().count(), 2);
+}
+
+#[tokio::test]
+async fn the_disk_is_freed_of_what_was_replaced() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    let big = vec![1; 300_000];
+    save(&space, &[("a", &big)]).await;
+    save(&space, &[("a", b"1")]).await;
+    let count = |dir: &str| fs::read_dir(root.path().join(dir)).unwrap().count();
+    assert_eq!(count("tmp"), 1, "a replay needs it");
+    assert!(store.shared.checkpoint());
+    assert_eq!(count("tmp"), 0);
+    assert_eq!(count("journal"), 1, "the next file is ready, and empty");
+    drop((space, store));
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    assert_eq!(content(&store.space("default", "c").await.unwrap(), "a"), "1");
+}

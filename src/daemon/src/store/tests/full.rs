@@ -1,0 +1,267 @@
+//! A disk that is full, or fails: what was saved stays, what was not is said, and it works again by itself.
+
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use super::model::copy;
+use super::*;
+
+/// A small disk of its own; root is needed for it.
+struct Disk(TempDir);
+
+impl Disk {
+    fn new(options: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).status();
+        assert!(done.unwrap().success(), "cannot mount a tmpfs: run this as root");
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+async fn put(store: &Arc<Store>, at: &str, content: &[u8]) -> Result<(), StoreError> {
+    let mut batch = Batch::new(store.space("default", "c").await?);
+    batch.file(file(at));
+    batch.write(content).await?;
+    batch.keep();
+    batch.commit().await.map(drop)
+}
+
+/// As many as there is room for, none of them lost.
+async fn fill(store: &Arc<Store>, size: usize) -> usize {
+    for n in 0.. {
+        match put(store, &format!("f{n}"), &pattern(n, size)).await {
+            Ok(()) => {}
+            Err(error) => {
+                assert!(matches!(error, StoreError::Full(_)), "{error}");
+                let space = store.space("default", "c").await.unwrap();
+                assert!(space.manifest().get(&path(&format!("f{n}"))).is_none());
+                return n;
+            }
+        }
+    }
+    unreachable!("a disk has an end");
+}
+
+fn pattern(n: usize, size: usize) -> Vec<u8> {
+    vec![u8::try_from(n % 251).unwrap(); size]
+}
+
+async fn all_there(store: &Arc<Store>, count: usize, size: usize) {
+    let space = store.space("default", "c").await.unwrap();
+    for n in 0..count {
+        let mut bytes = Vec::new();
+        space.open(&path(&format!("f{n}"))).unwrap().read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, pattern(n, size), "f{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_and_loses_nothing_and_works_again() {
+    for size in [1 << 20, 40_000] {
+        let disk = Disk::new("size=40m");
+        let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+        let count = fill(&store, size).await;
+        assert!(count > 4, "only {count} files of {size} bytes");
+        all_there(&store, count, size).await;
+        let tmp = || fs::read_dir(disk.path().join("store/tmp")).unwrap().count();
+        // Nothing is left of what was refused.
+        store.shared.checkpoint();
+        assert_eq!(tmp(), 0);
+        drop(store);
+        let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+        all_there(&store, count, size).await;
+        // What only removes is taken, and makes room.
+        let space = store.space("default", "c").await.unwrap();
+        let mut batch = Batch::new(space.clone());
+        (0..count / 2).for_each(|n| batch.remove(path(&format!("f{n}"))));
+        batch.commit().await.unwrap();
+        put(&store, "again", &vec![7; size]).await.unwrap();
+        assert_eq!(space.manifest().files().count(), count - count / 2 + 1);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_without_inodes_refuses_up_front() {
+    let disk = Disk::new("size=40m,nr_inodes=200");
+    let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+    let count = fill(&store, 10).await;
+    assert!((20..200).contains(&count), "{count} files");
+    all_there(&store, count, 10).await;
+}
+
+#[tokio::test]
+async fn space_that_others_took_comes_back() {
+    let disk = Disk::new("size=40m");
+    let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
+    put(&store, "f0", &[0; 1000]).await.unwrap();
+    fs::write(disk.path().join("other"), vec![1; 30 << 20]).unwrap();
+    assert!(matches!(put(&store, "big", &vec![1; 5 << 20]).await, Err(StoreError::Full(_))));
+    fs::write(disk.path().join("other"), vec![1; 38 << 20]).unwrap();
+    assert!(matches!(put(&store, "f1", &[1; 1000]).await, Err(StoreError::Full(_))));
+    all_there(&store, 1, 1000).await;
+    fs::remove_file(disk.path().join("other")).unwrap();
+    put(&store, "f1", &[1; 1000]).await.unwrap();
+    all_there(&store, 2, 1000).await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_put_in_place_is_kept_and_comes_by_itself() {
+    let root = TempDir::new().unwrap();
+    let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
+    let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    save(&space, &[("a", b"1"), ("b", b"1")]).await;
+    // Without tmp/ nothing can be put in place, while the journal still takes it.
+    let away = |on: bool| {
+        let (tmp, away) = (live.join("tmp"), live.join("away"));
+        if on { fs::rename(tmp, away) } else { fs::rename(away, tmp) }.unwrap();
+    };
+    away(true);
+    let mut batch = Batch::new(space.clone());
+    batch.remove(path("a"));
+    batch.file(file("c"));
+    batch.write(b"2").await.unwrap();
+    batch.keep();
+    let error = batch.commit().await.unwrap_err();
+    assert!(matches!(error, StoreError::Pending(_)), "{error}");
+    assert!(space.manifest().get(&path("c")).is_none());
+    let mut batch = Batch::new(space.clone());
+    batch.remove(path("b"));
+    assert!(matches!(batch.commit().await, Err(StoreError::Pending(_))), "nothing overtakes it");
+    assert!(!store.shared.checkpoint(), "the journal is kept as long");
+    copy(&live, &crashed);
+    away(false);
+    // The next look finds it.
+    assert!(space.manifest().get(&path("a")).is_none());
+    assert_eq!((content(&space, "c"), content(&space, "b")), ("2".into(), "1".into()));
+    store.shared.checkpoint();
+    assert_eq!(store.shared.journal.sealed(), 0);
+    save(&space, &[("d", b"3")]).await;
+
+    // And so does the next start.
+    fs::create_dir(crashed.join("tmp")).unwrap();
+    let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    let space = store.find("default", "c").await.unwrap().unwrap();
+    assert!(space.manifest().get(&path("a")).is_none());
+    assert_eq!(content(&space, "c"), "2");
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_put_a_session_in_place_serves_the_others() {
+    let root = TempDir::new().unwrap();
+    let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
+    let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
+    let big = vec![b'x'; 100_000];
+    for id in ["one", "two"] {
+        save(&store.space("default", id).await.unwrap(), &[("a", b"1"), ("big", &big)]).await;
+    }
+    copy(&live, &crashed);
+    // A file where the directory of a session should be.
+    let dir = crashed.join(hash("default", "one"));
+    fs::remove_dir_all(&dir).unwrap();
+    fs::write(&dir, "in the way").unwrap();
+    let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    assert!(matches!(store.space("default", "one").await, Err(StoreError::Pending(_))));
+    let two = store.space("default", "two").await.unwrap();
+    save(&two, &[("a", b"2")]).await;
+    store.shared.checkpoint();
+    drop((two, store));
+    // The journal still has it all, also what was done since.
+    let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    assert_eq!(content(&store.space("default", "two").await.unwrap(), "a"), "2");
+    fs::remove_file(&dir).unwrap();
+    let one = store.space("default", "one").await.unwrap();
+    assert_eq!((content(&one, "a"), content(&one, "big").len()), ("1".into(), big.len()));
+    store.shared.checkpoint();
+    assert_eq!(store.shared.journal.sealed(), 0);
+    assert_eq!(fs::read_dir(crashed.join("tmp")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_sync_that_fails_fails_its_commit_and_nothing_else() {
+    let root = TempDir::new().unwrap();
+    let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
+    let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
+    let space = store.space("default", "c").await.unwrap();
+    save(&space, &[("a", b"1")]).await;
+    *store.shared.stuck.lock().unwrap() = true; // the journal stays to be looked at
+    let journal = || fs::read_dir(live.join("journal")).unwrap().count();
+    assert_eq!(journal(), 1);
+    for round in 0..2 {
+        store.shared.journal.hooks.fail.store(true, Ordering::Relaxed);
+        let mut batch = Batch::new(space.clone());
+        batch.remove(path("a"));
+        assert!(matches!(batch.commit().await, Err(StoreError::Io { .. })));
+        assert_eq!(content(&space, "a"), "1");
+        assert_eq!(journal(), 1 + round, "the file is not written to again");
+        // Even if the sync failed and the bytes got there.
+        let failed =
+            fs::read_dir(live.join("journal")).unwrap().map(|file| file.unwrap().path()).max().unwrap();
+        forge(&failed);
+    }
+    save(&space, &[("b", b"2")]).await;
+    assert_eq!(journal(), 3);
+    copy(&live, &crashed);
+    let again = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
+    let space = again.find("default", "c").await.unwrap().unwrap();
+    assert_eq!((content(&space, "a"), content(&space, "b")), ("1".into(), "2".into()));
+}
+
+/// Puts a whole record behind what a journal file is good for: it removes `a`.
+fn forge(file: &Path) {
+    let record = record::Record {
+        owner: "default".into(),
+        session: "c".into(),
+        ops: vec![record::Op::Remove(path("a"))],
+        blob: Vec::new(),
+    };
+    let (head, at) = (record.head().unwrap(), fs::metadata(file).unwrap().len());
+    let seq = journal::number(file.file_name().unwrap().to_str().unwrap()).unwrap();
+    let mut out = OpenOptions::new().append(true).open(file).unwrap();
+    out.write_all(&[&record::frame(seq, at, &head, &[])[..], &head].concat()).unwrap();
+}
+
+#[tokio::test]
+async fn commits_that_wait_share_a_sync() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let journal = &store.shared.journal;
+    let (held, syncing) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let shared = store.shared.clone();
+    let holder = std::thread::spawn(move || {
+        let _hold = shared.journal.hooks.hold.lock().unwrap();
+        held.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    syncing.recv().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..40 {
+        let space = store.space("default", &format!("s{n}")).await.unwrap();
+        tasks.spawn(async move { save(&space, &[("a", format!("{n}").as_bytes())]).await });
+    }
+    while journal.hooks.asked.load(Ordering::Relaxed) < 40 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(journal.counts.records.load(Ordering::Relaxed), 0, "nobody is told before the sync");
+    release.send(()).unwrap();
+    tasks.join_all().await;
+    holder.join().unwrap();
+    let (syncs, records) = (&journal.counts.syncs, &journal.counts.records);
+    // The first to come syncs for itself, and whoever came with it; the next for all others.
+    assert_eq!((syncs.load(Ordering::Relaxed), records.load(Ordering::Relaxed)), (2, 40));
+    for n in 0..40 {
+        assert_eq!(content(&store.space("default", &format!("s{n}")).await.unwrap(), "a"), n.to_string());
+    }
+}

@@ -1,0 +1,199 @@
+//! How much there is: bytes of all sessions against the store's bound, and room on its disk.
+//!
+//! What sessions hold is counted once, in the background, after the start; from then on by the differences that
+//! commits make. What is being written counts from its first byte. A claim is given back by being dropped. It must
+//! never let two callers have the same byte.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Bound, StoreError};
+
+/// Bytes on the disk that commits leave free: for directories, for the journal, for what only removes.
+const RESERVE: u64 = 8 << 20;
+/// Inodes that they leave free.
+const RESERVE_INODES: u64 = 64;
+/// Content that waits in memory, over all batches.
+const INLINE_ALL: usize = 64 << 20;
+
+/// The counts of a store.
+pub(super) struct Usage {
+    total: u64,
+    sums: Mutex<Sums>,
+    inline: AtomicUsize,
+    /// Directories whose files are not in the sum yet.
+    uncounted: Mutex<HashSet<String>>,
+}
+
+#[derive(Default)]
+struct Sums {
+    /// What is stored.
+    used: u64,
+    /// What is being written.
+    claimed: u64,
+    /// Bytes and inodes that commits under way will take of the disk.
+    disk: (u64, u64),
+}
+
+impl Usage {
+    pub(super) fn new(total: u64, uncounted: HashSet<String>) -> Arc<Self> {
+        Arc::new(Self {
+            total,
+            sums: Mutex::default(),
+            inline: AtomicUsize::new(0),
+            uncounted: uncounted.into(),
+        })
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn uncounted(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.uncounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Some directory that is not counted.
+    pub(super) fn next_uncounted(&self) -> Option<String> {
+        self.uncounted().iter().next().cloned()
+    }
+
+    /// A directory holds so much: added, if it was not before.
+    pub(super) fn count(&self, hash: &str, bytes: u64) {
+        if self.uncounted().remove(hash) {
+            self.sums().used += bytes;
+        }
+    }
+
+    /// What is stored, as far as it was counted.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> (u64, u64) {
+        let sums = self.sums();
+        (sums.used, sums.claimed)
+    }
+
+    /// A session that held `before` bytes holds `after`.
+    pub(super) fn changed(&self, before: u64, after: u64) {
+        let mut sums = self.sums();
+        sums.used = (sums.used + after).saturating_sub(before);
+    }
+
+    /// Checks that so many bytes more could be claimed.
+    pub(super) fn admit(&self, more: u64) -> Result<(), StoreError> {
+        self.check(&self.sums(), more)
+    }
+
+    fn check(&self, sums: &Sums, more: u64) -> Result<(), StoreError> {
+        let wanted = sums.used.saturating_add(sums.claimed).saturating_add(more);
+        if more > 0 && wanted > self.total {
+            return Err(StoreError::Quota { bound: Bound::Total, wanted, allowed: self.total });
+        }
+        Ok(())
+    }
+
+    /// Claims room on the disk that `on` is on, for a commit that writes `bytes` and makes `inodes`. One that
+    /// `frees` may use what others must leave.
+    pub(super) fn disk(
+        self: &Arc<Self>,
+        on: &File,
+        bytes: u64,
+        inodes: u64,
+        frees: bool,
+    ) -> Result<DiskClaim, StoreError> {
+        let failed = || StoreError::io("cannot ask how much room the disk has");
+        let disk = rustix::fs::fstatvfs(on).map_err(|e| failed()(e.into()))?;
+        let (reserve, spare) = if frees { (0, 0) } else { (RESERVE, RESERVE_INODES) };
+        let mut sums = self.sums();
+        let available = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let needed = bytes.saturating_add(reserve);
+        if sums.disk.0.saturating_add(needed) > available {
+            return Err(StoreError::Full(format!("{needed} bytes are needed, {available} are left")));
+        }
+        let needed = inodes + spare;
+        if disk.f_files > 0 && inodes > 0 && sums.disk.1 + needed > disk.f_favail {
+            return Err(StoreError::Full(format!("{needed} inodes are needed, {} are left", disk.f_favail)));
+        }
+        sums.disk.0 += bytes;
+        sums.disk.1 += inodes;
+        Ok(DiskClaim { usage: self.clone(), bytes, inodes })
+    }
+}
+
+/// Room on the disk that a commit under way will use.
+pub(super) struct DiskClaim {
+    usage: Arc<Usage>,
+    bytes: u64,
+    inodes: u64,
+}
+
+impl Drop for DiskClaim {
+    fn drop(&mut self) {
+        let mut sums = self.usage.sums();
+        sums.disk.0 -= self.bytes;
+        sums.disk.1 -= self.inodes;
+    }
+}
+
+/// What one batch takes while it is written: bytes of the store's bound, and of the daemon's memory.
+pub(super) struct Claim {
+    usage: Arc<Usage>,
+    bytes: u64,
+    inline: usize,
+}
+
+impl Claim {
+    pub(super) fn new(usage: Arc<Usage>) -> Self {
+        Self { usage, bytes: 0, inline: 0 }
+    }
+
+    /// Bytes claimed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Claims more of the store's bound.
+    pub(super) fn grow(&mut self, more: u64) -> Result<(), StoreError> {
+        let mut sums = self.usage.sums();
+        self.usage.check(&sums, more)?;
+        sums.claimed += more;
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// Gives some of it back.
+    pub(super) fn shrink(&mut self, less: u64) {
+        let less = less.min(self.bytes);
+        self.bytes -= less;
+        self.usage.sums().claimed -= less;
+    }
+
+    /// Takes memory, if there is any for this.
+    pub(super) fn take_inline(&mut self, bytes: usize) -> bool {
+        let taken = self.usage.inline.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
+            all.checked_add(bytes).filter(|all| *all <= INLINE_ALL)
+        });
+        self.inline += if taken.is_ok() { bytes } else { 0 };
+        taken.is_ok()
+    }
+
+    /// Gives some of it back.
+    pub(super) fn give_inline(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.inline);
+        self.inline -= bytes;
+        self.usage.inline.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Memory that this batch has.
+    pub(super) fn inline(&self) -> usize {
+        self.inline
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+        self.give_inline(self.inline);
+    }
+}
