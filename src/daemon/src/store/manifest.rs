@@ -11,6 +11,9 @@ use paddock_proto::message::{Entry, EntryKind};
 
 use super::{Bound, Quota, StoreError};
 
+/// The mode of a directory that nobody made but by naming something in it; on disk the same.
+const IMPLIED: u32 = 0o700;
+
 /// An entry and when it last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
@@ -43,16 +46,16 @@ impl Manifest {
         Self { generation: earlier.generation + 1, ..Self::default() }
     }
 
-    /// Notes that an entry is so now, and that whatever contradicts it is gone.
+    /// Notes that an entry is so now, that whatever contradicts it is gone, and that the directories above it are.
     pub fn put(&mut self, entry: Entry) {
-        let mut above = entry.path.parent();
-        while let Some(dir) = above {
-            above = dir.parent();
-            if self.entries.get(&dir).is_some_and(|held| held.entry.kind != EntryKind::Dir) {
-                self.remove(&dir);
-            }
+        if let Some(dir) = entry.path.parent()
+            && self.entries.get(&dir).is_none_or(|held| held.entry.kind != EntryKind::Dir)
+        {
+            // An entry of its own: what is not told of cannot be removed from another container.
+            self.put(Entry { path: dir, kind: EntryKind::Dir, mode: IMPLIED, mtime_ns: 0 });
         }
-        if entry.kind != EntryKind::Dir {
+        let held = self.entries.get(&entry.path);
+        if held.is_some_and(|held| entry.kind != EntryKind::Dir || held.entry.kind != EntryKind::Dir) {
             self.remove(&entry.path);
         }
         self.generation += 1;
@@ -199,8 +202,9 @@ mod tests {
         assert_eq!((manifest.files().count(), manifest.entries.len(), manifest.pages), (0, 1, 0));
         manifest.put(link("a", 128));
         assert_eq!(manifest.pages, 1);
-        manifest.put(file("a/b", 1)); // the directory is noted by the batch that made it
-        assert_eq!((manifest.get(&path("a")), manifest.pages), (None, 1));
+        manifest.put(file("a/b", 1));
+        assert_eq!(manifest.get(&path("a")).map(|held| &held.entry.kind), Some(&EntryKind::Dir));
+        assert_eq!(manifest.pages, 1);
         let quota = Quota { bytes: 4096, entries: 9, file: 4096 };
         assert!(manifest.admit(&link("l", 127), quota).is_ok());
         assert!(manifest.admit(&link("l", 128), quota).is_err());
@@ -240,14 +244,23 @@ mod tests {
         ) {
             let names = ["a", "a/b", "a/b/c", "a-", "a/c", "d", "a/b/d"].map(path);
             let mut manifest = Manifest::default();
-            let mut oracle: BTreeMap<RelPath, u64> = BTreeMap::new();
-            let (mut known, mut container) = (BTreeMap::new(), BTreeMap::<RelPath, u64>::new());
+            // A directory has no size. Whoever puts a file makes what is above it, and never takes that away again.
+            let mut oracle: BTreeMap<RelPath, Option<u64>> = BTreeMap::new();
+            let (mut known, mut container) = (BTreeMap::new(), BTreeMap::<RelPath, Option<u64>>::new());
+            let put = |tree: &mut BTreeMap<RelPath, Option<u64>>, at: &RelPath, size: Option<u64>| {
+                if size.is_some() {
+                    tree.retain(|p, _| !p.is_below(at));
+                }
+                tree.insert(at.clone(), size);
+                for above in std::iter::successors(at.parent(), RelPath::parent) {
+                    tree.insert(above, None);
+                }
+            };
             for step in steps.into_iter().chain([Step::Sync]) {
                 match step {
                     Step::Put(name, size) => {
                         let at = &names[name];
-                        oracle.retain(|p, _| !p.is_below(at) && !at.is_below(p));
-                        oracle.insert(at.clone(), size);
+                        put(&mut oracle, at, Some(size));
                         manifest.put(Entry { path: at.clone(), kind: EntryKind::File(size), mode: 0o600, mtime_ns: 0 });
                     }
                     Step::Remove(name) => {
@@ -258,13 +271,13 @@ mod tests {
                         let difference = manifest.lacking(&known);
                         for gone in &difference.remove { container.remove(gone); }
                         for held in &difference.put {
-                            let EntryKind::File(size) = held.entry.kind else { continue };
-                            container.insert(held.entry.path.clone(), size);
+                            let size = if let EntryKind::File(size) = held.entry.kind { Some(size) } else { None };
+                            put(&mut container, &held.entry.path, size);
                         }
                         known = manifest.known();
                         prop_assert_eq!(&container, &oracle);
                         prop_assert_eq!(manifest.lacking(&known), Difference::default());
-                        let pages: u64 = oracle.values().map(|size| size.div_ceil(PAGE)).sum();
+                        let pages: u64 = oracle.values().flatten().map(|size| size.div_ceil(PAGE)).sum();
                         prop_assert_eq!(manifest.pages, pages);
                     }
                 }
