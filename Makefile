@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check e2e bench setup images clean
+.PHONY: help run test check e2e crash bench setup images clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ check: ## formatting, clippy and rustdoc, warnings refused
 e2e: images ## only the tests that drive the daemon as its clients do
 	deploy/setup iproute2
 	cargo test --package paddock-daemon --test '*'
+
+crash: images ## the daemon killed 200 times under load; CRASH_KILLS and CRASH_SEED choose otherwise
+	CRASH_KILLS=$${CRASH_KILLS:-200} cargo test --package paddock-daemon --test e2e crash:: -- --nocapture
 
 bench: images ## how long things take, against a real engine
 	cargo bench --bench paddock

@@ -8,8 +8,12 @@
 
 #[path = "e2e/client.rs"]
 mod client;
+#[path = "e2e/crash.rs"]
+mod crash;
 #[path = "e2e/data.rs"]
 mod data;
+#[path = "e2e/demo.rs"]
+mod demo;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]

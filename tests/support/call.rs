@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Ran;
 use super::daemon::Daemon;
+use super::http::Request;
 
 /// A call that is sent when it is awaited.
 pub(crate) struct Call<'d> {
@@ -58,13 +59,22 @@ impl<'d> Call<'d> {
 
     /// The JSON-RPC answer as it came.
     pub(crate) async fn answer(self) -> Value {
+        self.request().send().await.json()
+    }
+
+    /// The same; `None` if the daemon went away before it answered.
+    pub(crate) async fn try_answer(self) -> Option<Value> {
+        Some(self.request().try_send().await?.json())
+    }
+
+    fn request(self) -> Request {
         let params = json!({ "name": self.tool, "arguments": self.arguments });
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         let mut request = self.daemon.request("POST", "/mcp").set("accept", "application/json");
         if let Some(token) = &self.token {
             request = request.bearer(token);
         }
-        request.json(&call).send().await.json()
+        request.json(&call)
     }
 }
 

@@ -35,6 +35,7 @@ fn program() -> &'static str {
 }
 
 /// How a daemon is to be started.
+#[derive(Clone)]
 pub(crate) struct Setup {
     config: toml::Table,
     env: Vec<(String, String)>,
@@ -142,6 +143,21 @@ impl Setup {
         let addr = field(&line, "addr").and_then(|addr| addr.parse().ok()).expect("an address");
         let url = field(&line, "url").expect("a URL");
         Daemon { process, addr, url, log, store: self.store, token: self.token }
+    }
+
+    /// A daemon that is killed while it starts: at the first line with `what`, and `later`; at the latest once it
+    /// serves.
+    pub(crate) async fn crash_at(self, what: &str, later: Duration) {
+        let mut process = self.spawn();
+        let log = process.log.clone();
+        tokio::select! {
+            _ = log.line_or_end(what) => {}
+            _ = log.line_or_end(" serving ") => {}
+        }
+        tokio::time::sleep(later).await;
+        process.signal(Signal::KILL);
+        log.end(PATIENCE).await;
+        process.wait();
     }
 
     /// A daemon that ends before it serves.
@@ -257,6 +273,11 @@ impl Daemon {
     /// Asks it to end; [`Daemon::stop`] then waits for it.
     pub(crate) fn terminate(&self) {
         kill_process(self.pid(), Signal::TERM).expect("a living daemon");
+    }
+
+    /// Kills it; [`Daemon::crash`] then waits for its end.
+    pub(crate) fn kill(&self) {
+        kill_process(self.pid(), Signal::KILL).expect("a living daemon");
     }
 
     /// Ends it as a crash does. Its containers stay.

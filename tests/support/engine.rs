@@ -1,5 +1,7 @@
 //! The engine behind a daemon: what it holds of one owner, and what happens there.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use paddock::engine::{
@@ -73,6 +75,32 @@ impl View {
         assert_eq!(names, Vec::<String>::new(), "containers are left");
         let names: Vec<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
         assert_eq!(names, Vec::<String>::new(), "volumes are left");
+    }
+
+    /// Why something of this owner is there for nothing, by what its daemon notes of its leases: every container runs
+    /// and is leased, or is one of `idle`; every volume is a container's.
+    pub(crate) async fn purposeless(&self, leases: &Path, idle: usize) -> Option<String> {
+        let containers = self.containers().await;
+        let volumes: BTreeSet<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
+        let leases =
+            std::fs::read_dir(leases).expect("leases").map(|entry| entry.expect("a lease").file_name());
+        let leased: BTreeSet<_> = leases.map(|name| name.to_string_lossy().into_owned()).collect();
+        let mut names = BTreeSet::new();
+        for container in &containers {
+            if container.state != ContainerStatus::Running {
+                return Some(format!("{:?} is {:?}", container.names, container.state));
+            }
+            let name = container.names.first().map(|name| name.trim_start_matches('/').to_owned());
+            names.insert(name.unwrap_or_default());
+        }
+        let idling: Vec<_> = names.difference(&leased).collect();
+        if idling.len() > idle {
+            return Some(format!("{idling:?} are not leased, and no more than {idle} are idle"));
+        }
+        if !leased.is_subset(&names) {
+            return Some(format!("leased is {leased:?}, there is {names:?}"));
+        }
+        (volumes != names).then(|| format!("the volumes are {volumes:?}, the containers {names:?}"))
     }
 
     pub(crate) async fn kill(&self, id: &ContainerId) {

@@ -69,16 +69,15 @@ impl Request {
         within(PATIENCE * 2, &what, self.exchange()).await.expect("an answer")
     }
 
-    /// Sends it; `None` if the connection ended without an answer.
+    /// Sends it; `None` if there was no connection, or it ended without an answer.
     pub(crate) async fn try_send(self) -> Option<Answer> {
         let what = format!("an end of {} {}", self.method, self.path);
         within(PATIENCE * 2, &what, self.exchange()).await.ok()
     }
 
-    async fn exchange(self) -> Result<Answer, hyper::Error> {
-        let socket = TcpStream::connect(self.addr).await.expect("a connection to the daemon");
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.expect("HTTP");
+    async fn exchange(self) -> Result<Answer, Box<dyn std::error::Error>> {
+        let socket = TcpStream::connect(self.addr).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
         let driving = tokio::spawn(connection);
         let mut request = http::Request::builder().method(self.method.as_str()).uri(&self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {

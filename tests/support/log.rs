@@ -47,6 +47,11 @@ impl Log {
         self.lines.lock().expect("no panic").join("\n")
     }
 
+    /// How many lines so far contain `what`.
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.lines.lock().expect("no panic").iter().filter(|line| line.contains(what)).count()
+    }
+
     fn find(&self, from: usize, what: &str) -> Option<String> {
         self.lines.lock().expect("no panic").iter().skip(from).find(|line| line.contains(what)).cloned()
     }

@@ -5,6 +5,7 @@
 
 mod answer;
 mod call;
+mod chance;
 mod daemon;
 mod engine;
 mod http;
@@ -16,7 +17,9 @@ use std::time::Duration;
 
 pub(crate) use answer::Ran;
 pub(crate) use call::{Call, Session};
-pub(crate) use daemon::{Daemon, TOKEN};
+pub(crate) use chance::Chance;
+pub(crate) use daemon::{Daemon, Setup, TOKEN};
+pub(crate) use engine::View;
 pub(crate) use http::{Answer, Request, events};
 pub(crate) use log::Log;
 pub(crate) use private::PrivateEngine;

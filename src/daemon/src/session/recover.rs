@@ -58,14 +58,14 @@ impl Sessions {
                 continue;
             };
             let key = (note.owner.clone(), note.session.clone());
-            let given = sessions.remove(&key);
-            match self.give_back(given, &note, adopted).await {
-                Ok(given) => drop(sessions.insert(key, given)),
-                Err(error) => {
-                    warn!(container = name, session_id = note.session, %error, "a container is not taken over");
-                    self.lost(note, &error).await;
-                }
+            // One container that cannot be given back takes nothing from the others of its session.
+            let mut given = sessions.remove(&key);
+            if let Err(error) = self.give_back(&mut given, &note, adopted).await {
+                warn!(container = name, session_id = note.session, %error, "a container is not taken over");
+                self.journal.forget(&name);
+                self.lost(note, &error).await;
             }
+            sessions.extend(given.map(|given| (key, given)));
         }
         for (container, note) in notes {
             self.journal.forget(&container);
@@ -89,17 +89,17 @@ impl Sessions {
 
     async fn give_back(
         &self,
-        given: Option<Given>,
+        given: &mut Option<Given>,
         note: &Note,
         adopted: Adopted,
-    ) -> Result<Given, SessionError> {
+    ) -> Result<(), SessionError> {
         let Adopted { lease, claim, runs } = adopted;
-        let mut given = match given {
+        let given = match given {
             Some(given) => given,
             None => {
                 let id = note.session.parse().map_err(|_| LinkError::Refused)?;
                 let session = self.get(&note.owner, &id).await?;
-                Given { turn: self.turn(&session).await?, flights: Vec::new() }
+                given.insert(Given { turn: self.turn(&session).await?, flights: Vec::new() })
             }
         };
         let session = given.turn.session.clone();
@@ -118,7 +118,7 @@ impl Sessions {
             given.flights.push((note.language.clone(), Flight { id, timeout }));
         }
         given.turn.work.leases.insert(note.language.clone(), Leased { lease, known, record });
-        Ok(given)
+        Ok(())
     }
 
     /// Follows what runs in the containers of a session.
@@ -131,6 +131,7 @@ impl Sessions {
             let recovered = match session.unless_closed(&cancel, hearing).await {
                 Ok(recovered) => recovered,
                 Err(error) => {
+                    warn!(session_id = %turn.session.id, run_id = run.id, %error, "a run of an earlier daemon is lost");
                     turn.work.drop_lease(&language);
                     Recovered::lost(run.id, &error)
                 }

@@ -1,0 +1,250 @@
+//! The daemon is killed again and again under a mixed load, and nothing that it acknowledged is lost.
+//!
+//! ```text
+//!  start ─► every session as its clients' models say ─► nothing on the engine without a purpose ─► load ─► kill -9 ─┐
+//!    ▲                                                                                                              │
+//!    └──────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! `CRASH_KILLS` says how many kills there are, `CRASH_SEED` chooses what clients do and where kills fall.
+
+#[path = "crash/client.rs"]
+mod client;
+#[path = "crash/tree.rs"]
+mod tree;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::join;
+
+use self::client::{AGAIN_AFTER, Client, Place, Tally, expect_passing, listed};
+use self::tree::{look, seen, sha256};
+use crate::support::{Chance, Daemon, PATIENCE, Setup, Store, View, within};
+
+/// Within this a daemon that is up has removed what has no purpose.
+const TIDY: Duration = Duration::from_secs(15);
+
+/// Those that the engine has images for.
+const LANGUAGES: usize = 3;
+
+/// The token whose SHA-256 the configuration has under another name.
+const OTHER: &str = "test";
+const OTHER_SHA256: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+/// Two owners have a session of the same id; one session has two clients; two are closed and deleted at times.
+fn clients(languages: &'static [&'static str], chance: &mut Chance) -> Vec<Client> {
+    let all = [
+        (None, "same", "one", false),
+        (None, "same", "two", false),
+        (Some(OTHER), "same", "one", true),
+        (None, "alone", "one", true),
+        (Some(OTHER), "o/\u{fc} 1", "one", false),
+    ];
+    let all = all.map(|(token, session, dir, alone)| {
+        Client::new(Place { token, session }, dir, alone, languages, chance.fork())
+    });
+    all.into()
+}
+
+fn setup(store: &Store) -> Setup {
+    let other = toml::toml! { name = "other" };
+    let mut other = other;
+    other.insert("sha256".into(), OTHER_SHA256.into());
+    Daemon::with()
+        .set("auth.tokens", vec![toml::Value::from(other)])
+        .set("shutdown.drain", "2s")
+        .env("SANDBOX_LOG_LEVEL", "debug")
+        .store(store)
+}
+
+/// Where the next kill falls.
+#[derive(Debug)]
+enum Kill {
+    /// So long after the load began.
+    After(Duration),
+    /// So long after the nth line with this since then.
+    At(&'static str, u64, Duration),
+}
+
+/// What the daemon says at the edges of what must not be torn.
+const LINES: [&str; 9] = [
+    " ended session_id=",
+    " armed language=",
+    " tool called",
+    " request method=PUT",
+    " request method=POST",
+    " answer method=",
+    " session closed",
+    " containers released",
+    " removed container=",
+];
+
+/// What it says while it starts.
+const START_LINES: [&str; 5] = [
+    "[STORE]",
+    "confined as they must be",
+    "live on",
+    "a session has its container again",
+    "removed a leftover",
+];
+
+impl Kill {
+    fn draw(chance: &mut Chance) -> Kill {
+        if chance.once_in(3) {
+            return Kill::After(Duration::from_millis(chance.below(2000)));
+        }
+        let later = Duration::from_micros(if chance.once_in(2) { 0 } else { chance.below(5000) });
+        Kill::At(chance.of(&LINES), 1 + chance.below(4), later)
+    }
+
+    async fn wait(&self, d: &Daemon) {
+        match self {
+            Kill::After(time) => tokio::time::sleep(*time).await,
+            Kill::At(what, nth, later) => {
+                let nth_line = async {
+                    let mut mark = d.log.mark();
+                    for _ in 0..*nth {
+                        mark = d.log.mark_behind(mark, what).await;
+                    }
+                };
+                // Not all of it happens in every round.
+                let _ = tokio::time::timeout(Duration::from_secs(3), nth_line).await;
+                tokio::time::sleep(*later).await;
+            }
+        }
+    }
+}
+
+/// Everything is as the clients know: by a program inside, by listings and by links. Calls wait for what a restart
+/// fell into.
+async fn verify(d: &Daemon, clients: &mut [Client], language: &str) {
+    let mut sessions = BTreeMap::<_, Vec<&mut Client>>::new();
+    for client in clients {
+        sessions.entry((client.place.token, client.place.session)).or_default().push(client);
+    }
+    join_all(sessions.into_values().map(|clients| verify_session(d, clients, language))).await;
+}
+
+async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &str) {
+    let place = clients[0].place.clone();
+    let session = d.session(place.session);
+    let call = |call| place.call(call);
+    if clients.iter().all(|client| client.is_deleted()) {
+        call(session.tool("list_artifacts")).await.expect_error("session_not_found");
+    }
+    let looking = async {
+        loop {
+            let ran = call(session.run(language, look(language))).await;
+            if ran.document["success"] == true {
+                return ran;
+            }
+            expect_passing(&ran);
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+    };
+    let ran = within(PATIENCE, "the service to return", looking).await;
+    let trees = seen(ran.stdout());
+    for name in trees.keys() {
+        assert!(
+            clients.iter().any(|client| client.dir() == name),
+            "{name:?} in {:?}: {trees:?}",
+            place.session
+        );
+    }
+    let listing = call(session.tool("list_artifacts").with("limit", 1000)).await;
+    for client in &mut clients {
+        client.compare(&trees);
+        let files: BTreeMap<_, _> = listed(&listing, client.dir()).into_iter().collect();
+        let expected: Vec<_> = client.has.files().map(|(path, _)| path).collect();
+        assert_eq!(files.keys().collect::<Vec<_>>(), expected, "the listing of {:?}", place.session);
+        for (path, sha) in client.has.files() {
+            let body = d.fetch(&files[path]).await.expect(200).body;
+            assert_eq!(sha256(&body), *sha, "{path:?} of {:?} by its link", place.session);
+        }
+    }
+}
+
+/// Nothing is on the engine without a purpose, soon after the daemon is up: what is not leased is one of those that
+/// stand warm, or was taken over as one.
+async fn expect_tidy(d: &Daemon, view: &View, warm: usize, up: Instant) {
+    let leases = d.store.path().join("leases");
+    let idle = warm * LANGUAGES + d.log.count("leased: false");
+    while let Some(why) = view.purposeless(&leases, idle).await {
+        assert!(up.elapsed() < TIDY, "after {TIDY:?}: {why}\n{}", d.log.text());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// After the last end of a daemon nothing is left that is no session's.
+#[track_caller]
+fn expect_clean(store: &Store) {
+    for folder in ["tmp", "leases"] {
+        let left = std::fs::read_dir(store.path().join(folder)).into_iter().flatten().flatten();
+        let left: Vec<_> = left.map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+fn tell(clients: &[Client], what: &str) -> Tally {
+    let mut tally = Tally::default();
+    clients.iter().for_each(|client| tally.add(client.tally));
+    eprintln!("{what}: {tally:?}");
+    tally
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_by_any_kill() {
+    let mut chance = Chance::from_env("CRASH_SEED");
+    let kills = number("CRASH_KILLS", 20);
+    let store = Store::new();
+    let mut clients = clients(&["sh", "sh", "python"], &mut chance);
+    let begun = Instant::now();
+    let mut killed = 0;
+    while killed < kills {
+        let warm = usize::from(chance.once_in(3));
+        let max = if chance.once_in(3) { 3 } else { 10 };
+        let setup =
+            setup(&store).set("pool.idle", i64::try_from(warm).expect("small")).set("sessions.max", max);
+        if killed > 0 && chance.once_in(4) {
+            let (at, later) = (chance.of(&START_LINES), Duration::from_millis(chance.below(40)));
+            eprintln!("{killed}: at its start, {at:?} and {later:?}");
+            setup.clone().crash_at(at, later).await;
+            killed += 1;
+        }
+        let d = setup.start().await;
+        let up = Instant::now();
+        let language = if chance.once_in(4) { "python" } else { "sh" };
+        verify(&d, &mut clients, language).await;
+        expect_tidy(&d, &d.view().await, warm, up).await;
+        let ready = up.elapsed();
+        let kill = Kill::draw(&mut chance);
+        let load = join_all(clients.iter_mut().map(|client| client.work(&d, &|| false)));
+        let killing = async {
+            kill.wait(&d).await;
+            d.kill();
+        };
+        join!(load, killing);
+        d.crash().await;
+        eprintln!(
+            "{killed}: {kill:?}, warm {warm}, max {max}; ready after {ready:?}, killed after {:?}",
+            up.elapsed()
+        );
+        killed += 1;
+    }
+    let d = setup(&store).start().await;
+    let up = Instant::now();
+    for language in ["sh", "python"] {
+        verify(&d, &mut clients, language).await;
+    }
+    expect_tidy(&d, &d.view().await, 0, up).await;
+    d.stop().await;
+    expect_clean(&store);
+    let tally = tell(&clients, &format!("{killed} kills in {:?}", begun.elapsed()));
+    assert!(u64::from(tally.acknowledged) > kills && tally.happened + tally.did_not > 0, "{tally:?}");
+}
