@@ -10,11 +10,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT,
+};
 use rustix::io::Errno;
 
 use super::about::{self, About};
@@ -28,9 +30,12 @@ const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Applies a record to the store at `root`.
 ///
+/// What it replaced is given back, as names in `tmp/` with sizes: the blocks of many small files are better freed
+/// together, and not before an answer.
+///
 /// # Errors
 /// What the file system says; the record is then to be applied again as a whole.
-pub(super) fn apply(root: &Path, tmp: &Path, record: &Record) -> Result<(), StoreError> {
+pub(super) fn apply(root: &Path, tmp: &Path, record: &Record) -> Result<Vec<(PathBuf, u64)>, StoreError> {
     let dir = root.join(hash(&record.owner, &record.session));
     let mut blob = &record.blob[..];
     let mut applier: Option<Applier> = None;
@@ -58,7 +63,7 @@ pub(super) fn apply(root: &Path, tmp: &Path, record: &Record) -> Result<(), Stor
         at.step(op, &mut blob).map_err(StoreError::io(what()))?;
     }
     let finish = |at: Applier| at.finish();
-    applier.map_or(Ok(()), finish).map_err(StoreError::io(format!("cannot save {}", dir.display())))
+    applier.map_or(Ok(Vec::new()), finish).map_err(StoreError::io(format!("cannot save {}", dir.display())))
 }
 
 /// Moved away at once; what it held goes as it can, at the latest at the next start.
@@ -84,6 +89,8 @@ struct Applier<'a> {
     open: Option<(RelPath, OwnedFd)>,
     links: Links,
     relinked: bool,
+    /// Files that others took the place of; by their names in `tmp/`, with sizes.
+    replaced: Vec<(PathBuf, u64)>,
     /// Names in `tmp/` begin so.
     prefix: String,
     made: u32,
@@ -114,17 +121,18 @@ impl<'a> Applier<'a> {
             open: None,
             links: links::read(dir)?,
             relinked: false,
+            replaced: Vec::new(),
             prefix: crate::id::random_hex::<10>(),
             made: 0,
         })
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    fn finish(mut self) -> io::Result<Vec<(PathBuf, u64)>> {
         if self.relinked {
             let staged = self.tmp.join(self.name());
             links::write(self.dir, &staged, &self.links)?;
         }
-        Ok(())
+        Ok(self.replaced)
     }
 
     /// A name in `tmp/` that nobody has.
@@ -230,17 +238,34 @@ impl<'a> Applier<'a> {
     /// Moves a file from `tmp/` to its place in the directory that was entered last; what was there goes, be it a
     /// whole directory. The two are exchanged: ext4 writes the new file out at once where it is renamed over an
     /// old one, which takes as long as a sync.
-    fn place(&self, name: &str, path: &RelPath) -> io::Result<()> {
+    fn place(&mut self, name: &str, path: &RelPath) -> io::Result<()> {
         let rename = |flags| rustix::fs::renameat_with(&self.tmp_fd, name, self.at(), file_name(path), flags);
         let placed = match rename(RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(()),
-            Err(Errno::EXIST) => rename(RenameFlags::EXCHANGE).map_err(io::Error::from),
+            Err(Errno::EXIST) => match rename(RenameFlags::EXCHANGE) {
+                Ok(()) => {
+                    self.replaced(name);
+                    return Ok(());
+                }
+                Err(error) => Err(error.into()),
+            },
             // A file system that only knows the plain one.
             Err(Errno::INVAL) => self.clear(path).and_then(|()| Ok(rename(RenameFlags::empty())?)),
             Err(error) => Err(error.into()),
         };
         self.unstage(name);
         placed
+    }
+
+    /// What has this name in `tmp/` was replaced: a directory goes at once.
+    fn replaced(&mut self, name: &str) {
+        let stat = rustix::fs::statat(&self.tmp_fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        match stat {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
+                self.replaced.push((self.tmp.join(name), u64::try_from(stat.st_size).unwrap_or(0)));
+            }
+            Ok(_) | Err(_) => self.unstage(name),
+        }
     }
 
     /// Removes what is at `path`, whose directory was entered last.

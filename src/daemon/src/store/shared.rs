@@ -61,10 +61,13 @@ impl Shared {
     /// Puts in place what a session lacks; whether it lacked anything. The caller has the session's turn.
     pub(super) fn settle(&self, hash: &str) -> Result<bool, StoreError> {
         let Some(mut lacking) = self.unsettled().remove(hash) else { return Ok(false) };
-        while let Some((record, _)) = lacking.first() {
-            if let Err(error) = apply::apply(&self.root, &self.tmp, record) {
-                self.unsettled().insert(hash.to_owned(), lacking);
-                return Err(StoreError::Pending(Box::new(error)));
+        while let Some((record, ticket)) = lacking.first() {
+            match apply::apply(&self.root, &self.tmp, record) {
+                Ok(replaced) => ticket.take_over(replaced),
+                Err(error) => {
+                    self.unsettled().insert(hash.to_owned(), lacking);
+                    return Err(StoreError::Pending(Box::new(error)));
+                }
             }
             lacking.remove(0);
         }

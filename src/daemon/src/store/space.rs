@@ -109,10 +109,13 @@ impl Space {
         after: Manifest,
     ) -> Result<(), StoreError> {
         let new = !self.is_stored();
-        if let Err(error) = apply::apply(&self.shared.root, &self.shared.tmp, &record) {
-            tracing::error!(%error, session = self.session, "a saved change cannot be put in place; it is kept");
-            self.shared.unsettled().insert(self.hash.clone(), vec![(record, ticket)]);
-            return Err(StoreError::Pending(Box::new(error)));
+        match apply::apply(&self.shared.root, &self.shared.tmp, &record) {
+            Ok(replaced) => ticket.take_over(replaced),
+            Err(error) => {
+                tracing::error!(%error, session = self.session, "a saved change cannot be put in place; it is kept");
+                self.shared.unsettled().insert(self.hash.clone(), vec![(record, ticket)]);
+                return Err(StoreError::Pending(Box::new(error)));
+            }
         }
         self.replace(after);
         if new && *self.closed() {
