@@ -13,7 +13,6 @@
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod body;
-mod bulk;
 mod envelope;
 mod files;
 mod guard;

@@ -10,21 +10,26 @@
 //! A body is staged before the turn is taken: a slow client never holds a session. It must never hold a file in
 //! memory, and never decode a name twice.
 
+mod bulk;
+mod place;
+mod refusal;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{
     ACCEPT, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
-    HeaderValue, IF_NONE_MATCH, RETRY_AFTER,
+    HeaderValue, IF_NONE_MATCH,
 };
 use http::{Method, StatusCode, request};
 use hyper::body::{Body, Incoming};
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
-use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::place::Place;
+use self::refusal::Refusal;
 use super::body::{Answer, BodyError, Paced, error, full, json as answer};
 use super::files::Download;
 use crate::session::{Session, SessionId};
@@ -58,27 +63,6 @@ pub(super) struct Raw {
     pub(super) store: Arc<Store>,
     pub(super) limits: RawLimits,
     staging: Arc<Semaphore>,
-}
-
-/// Why a request is not served.
-pub(super) enum Refusal {
-    Body(BodyError),
-    Failure(Failure),
-    /// 412
-    Exists(String),
-    Status(StatusCode, &'static str, String),
-}
-
-impl From<BodyError> for Refusal {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
-    }
-}
-
-impl<T: Into<Failure>> From<T> for Refusal {
-    fn from(failure: T) -> Self {
-        Self::Failure(failure.into())
-    }
 }
 
 impl Raw {
@@ -286,39 +270,6 @@ pub(super) async fn to_its_end(
     })
 }
 
-/// What a path names.
-struct Place {
-    id: SessionId,
-    path: Option<RelPath>,
-}
-
-impl Place {
-    /// Decodes each part once; `None` for a path that is no route.
-    fn parse(rest: &str) -> Result<Option<Self>, Refusal> {
-        let Some((id, rest)) = rest.split_once('/') else { return Ok(None) };
-        let path = match rest.strip_prefix("files") {
-            Some("") => None,
-            Some(path) => match path.strip_prefix('/') {
-                Some(path) => Some(path),
-                None => return Ok(None),
-            },
-            None => return Ok(None),
-        };
-        let id = percent_decode_str(id).decode_utf8().map_err(|_| invalid("the session's id is no UTF-8"))?;
-        let id = id.parse().map_err(|error| invalid(format!("the session's id {error}")))?;
-        Ok(Some(Self { id, path: path.map(parse_path).transpose()? }))
-    }
-}
-
-fn parse_path(path: &str) -> Result<RelPath, Fault> {
-    let shown: String = path.chars().take(80).collect();
-    let parts: Vec<Vec<u8>> = path.split('/').map(|part| percent_decode_str(part).collect()).collect();
-    if parts.iter().any(|part| part.contains(&b'/')) {
-        return Err(invalid(format!("the path {shown:?} has an encoded `/` in a name")));
-    }
-    RelPath::new(parts.join(&b'/')).map_err(|error| invalid(format!("the path {shown:?}: {error}")))
-}
-
 /// Whether a file may be put there; true if nothing is there yet.
 fn check(manifest: &Manifest, path: &RelPath, must_be_new: bool) -> Result<bool, Refusal> {
     let exists = manifest.get(path).is_some();
@@ -374,98 +325,4 @@ fn not_allowed(allowed: &'static str) -> Answer {
 pub(super) fn content_type(headers: &HeaderMap) -> String {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("missing");
     given.chars().take(80).collect()
-}
-
-impl Refusal {
-    fn answer(self) -> Answer {
-        match self {
-            Self::Body(body) => body.answer(),
-            Self::Exists(message) => {
-                error(StatusCode::PRECONDITION_FAILED, Code::FileExists.as_str(), &message)
-            }
-            Self::Status(status, code, message) => error(status, code, &message),
-            Self::Failure(Failure::Call(CallError::Internal(message))) => {
-                error(StatusCode::INTERNAL_SERVER_ERROR, "internal", &message)
-            }
-            Self::Failure(Failure::Call(call @ (CallError::UnknownTool(..) | CallError::Arguments(_)))) => {
-                error(StatusCode::BAD_REQUEST, Code::InvalidArgument.as_str(), &call.to_string())
-            }
-            Self::Failure(Failure::Fault(fault)) => {
-                let status = status(fault.code);
-                let mut document = json!({ "error": fault.code.as_str(), "message": fault.message });
-                if let Some(document) = document.as_object_mut() {
-                    document.extend(fault.details);
-                }
-                let mut answer = answer(status, &document);
-                if status == StatusCode::SERVICE_UNAVAILABLE {
-                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-                }
-                answer
-            }
-        }
-    }
-}
-
-fn status(code: Code) -> StatusCode {
-    match code {
-        Code::InvalidArgument | Code::UnknownLanguage => StatusCode::BAD_REQUEST,
-        Code::TooLarge | Code::ArtifactTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::FileExists | Code::SessionBusy => StatusCode::CONFLICT,
-        Code::NotFound | Code::SessionNotFound => StatusCode::NOT_FOUND,
-        Code::NetworkUnavailable => StatusCode::FORBIDDEN,
-        Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
-        Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_decoded_once() {
-        let parse = |rest: &str| match Place::parse(rest) {
-            Ok(Some(place)) => {
-                let path = place.path.map_or_else(String::new, |path| path.to_text().into_owned());
-                Ok(Some(format!("{} {path}", place.id)))
-            }
-            Ok(None) => Ok(None),
-            Err(_) => Err(()),
-        };
-        for (rest, want) in [
-            ("s/files", "s "),
-            ("s/files/a/b.csv", "s a/b.csv"),
-            ("a%2Fb/files/x", "a/b x"),
-            ("s/files/%61", "s a"),
-            ("s/files/%2561", "s %61"),
-            ("..%252f/files/x", "..%2f x"),
-            ("%2e%2e/files/x", ".. x"),
-            ("s/files/..%5C..%5Cx", "s ..\\..\\x"),
-            ("s/files/a+b%20c", "s a+b c"),
-        ] {
-            assert_eq!(parse(rest), Ok(Some(want.to_owned())), "{rest}");
-        }
-        for rest in ["", "s", "s/", "s/file", "s/filesystem", "s/files2/x", "s/x/files"] {
-            assert_eq!(parse(rest), Ok(None), "{rest}");
-        }
-        let long = format!("{}/files/x", "i".repeat(257));
-        for rest in [
-            "/files/x",
-            "s/files/",
-            "s/files/..",
-            "s/files/%2e%2e/x",
-            "s/files/a/../b",
-            "s/files/a//b",
-            "s/files/a/",
-            "s/files/./a",
-            "s/files//a",
-            "s/files/a%2Fb",
-            "s/files/a%00",
-            "%ff/files/x",
-            &long,
-        ] {
-            assert_eq!(parse(rest), Err(()), "{rest}");
-        }
-    }
 }

@@ -44,7 +44,7 @@ pub(super) async fn bring_all(
     };
     let begun = Instant::now();
     let count = entries.len();
-    let archive = tar::pack(space.clone(), entries, armed.uid.0);
+    let archive = tar::pack(space.clone(), entries, tar::For::Container(armed.uid.0));
     if let Err(error) = armed.engine.archive_put_stream(&armed.id, DATA_DIR, archive).await {
         // What it left half done is told by the container itself.
         warn!(%error, name = %armed.name, "an archive was not taken; the files go by the agent's stream");

@@ -14,7 +14,9 @@ use std::path::Path;
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
+};
 use rustix::io::Errno;
 
 use super::about::{self, About};
@@ -23,6 +25,21 @@ use super::record::{Op, Record, is_staged_name};
 use super::{StoreError, hash, make_dir};
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What was replaced waits in `tmp/` under names that begin so.
+const REPLACED: &str = "replaced-";
+
+/// Up to so many bytes: what waits is bounded by what the journal holds.
+const REPLACED_MAX: i64 = 64 * 1024;
+
+/// Takes away what was replaced. Whatever is left goes the next time.
+pub(super) fn drop_replaced(tmp: &Path) {
+    for entry in fs::read_dir(tmp).into_iter().flatten().flatten() {
+        if entry.file_name().as_bytes().starts_with(REPLACED.as_bytes()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
 
 /// Applies a record to the store at `root`.
 ///
@@ -162,7 +179,9 @@ impl<'a> Applier<'a> {
                 self.make_way(&entry.path)?;
                 let name = self.name();
                 self.write(&name, entry, content)?;
-                self.place(&name, &entry.path)?;
+                if !self.exchange(&name, &entry.path)? {
+                    self.place(&name, &entry.path)?;
+                }
             }
             Op::Staged(entry, source) => {
                 if !is_staged_name(source) {
@@ -198,6 +217,32 @@ impl<'a> Applier<'a> {
     /// Takes a name in `tmp/` away; what it cannot, the next start does.
     fn unstage(&self, name: &str) {
         let _ = rustix::fs::unlinkat(&self.tmp_fd, name, AtFlags::empty());
+    }
+
+    /// Puts a file in the place of a small one, which stays in `tmp/` to be taken away later; false if there is none.
+    /// A plain rename over it would free its blocks and flush the new ones, one file at a time, before the answer.
+    fn exchange(&self, name: &str, path: &RelPath) -> io::Result<bool> {
+        let there = rustix::fs::statat(self.at(), file_name(path), AtFlags::SYMLINK_NOFOLLOW);
+        let is_small = |stat: &Stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size <= REPLACED_MAX
+        };
+        if !there.as_ref().is_ok_and(is_small) {
+            return Ok(false);
+        }
+        let (tmp, exchange) = (&self.tmp_fd, RenameFlags::EXCHANGE);
+        match rustix::fs::renameat_with(tmp, name, self.at(), file_name(path), exchange) {
+            Ok(()) => {}
+            // A file system that cannot, or someone took it away.
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOSYS) => return Ok(false),
+            Err(error) => {
+                self.unstage(name);
+                return Err(error.into());
+            }
+        }
+        if rustix::fs::renameat(tmp, name, tmp, format!("{REPLACED}{name}")).is_err() {
+            self.unstage(name);
+        }
+        Ok(true)
     }
 
     /// Moves a file from `tmp/` to its place in the directory that was entered last.

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::{Shared, StoreError, about, is_hash};
+use super::{Shared, StoreError, about, apply, is_hash};
 
 /// The journal is freed when nobody committed for so long,
 const IDLE: Duration = Duration::from_secs(5);
@@ -102,6 +102,7 @@ impl Shared {
             return false;
         }
         files.iter().for_each(|file| file.remove_sources());
+        apply::drop_replaced(&self.tmp);
         self.journal.done(files.len());
         true
     }

@@ -7,6 +7,7 @@
 //!    files.secret      signs links, unless the configuration has one        0600
 //!    agent.secret      what PID 1 of every container demands                0600
 //!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
+//!    leases/…          which container is whose, for the daemon that comes after a kill
 //!    tmp/              contents on their way, and what the journal names; emptied at every start
 //!    <hash>/           one per session: SHA-256 of owner and id
 //!      session.json    whose it is, and whether it was closed; its time is that of the last use

@@ -12,10 +12,10 @@
 //! one header and one piece in memory, beside the names of links.
 
 mod fields;
+mod member;
 mod write;
 
 use std::collections::BTreeSet;
-use std::io;
 
 use bytes::{Bytes, BytesMut};
 use paddock_proto::{PathError, RelPath};
@@ -23,7 +23,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_tar::Header;
 
 use fields::{Extra, number, until_nul};
-pub use write::pack;
+pub use member::{Member, MemberKind, TarError, TarLimits};
+pub use write::{For, pack};
 
 /// Archives come in blocks of this many bytes.
 const BLOCK: usize = 512;
@@ -50,86 +51,6 @@ const PAX: u8 = b'x';
 const PAX_GLOBAL: u8 = b'g';
 const GNU_PATH: u8 = b'L';
 const GNU_TARGET: u8 = b'K';
-
-/// What an archive may have.
-#[derive(Debug, Clone, Copy)]
-pub struct TarLimits {
-    /// Entries, those that are skipped and those that only describe others included.
-    pub entries: u64,
-    /// Bytes of content, every entry counted, also one that a later one replaces.
-    pub bytes: u64,
-}
-
-/// Why an archive is not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum TarError {
-    /// It could not be read.
-    #[error("the archive could not be read")]
-    Read(#[source] io::Error),
-    /// It ends in mid-entry.
-    #[error("the archive ends in the middle of entry {0}")]
-    Cut(u64),
-    /// It is no tar archive, or a damaged one.
-    #[error("entry {entry} of the archive is damaged: {what}")]
-    Damaged {
-        /// Counted from 1.
-        entry: u64,
-        /// What does not hold.
-        what: &'static str,
-    },
-    /// A name that cannot be.
-    #[error("entry {entry} of the archive is named {name:?}: {problem}")]
-    Name {
-        /// Counted from 1.
-        entry: u64,
-        /// The name, cut where it is long.
-        name: String,
-        /// What is wrong with it.
-        problem: PathError,
-    },
-    /// An entry that is not taken, though it is a good one.
-    #[error("entry {entry} of the archive, {name:?}, {what}")]
-    Refused {
-        /// Counted from 1.
-        entry: u64,
-        /// The name, cut where it is long.
-        name: String,
-        /// Why not.
-        what: &'static str,
-    },
-    /// Too many entries.
-    #[error("the archive has more than {0} entries")]
-    TooMany(u64),
-    /// Too many bytes.
-    #[error("the files of the archive have more than {0} bytes")]
-    TooLarge(u64),
-}
-
-/// One entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// Where it is to be.
-    pub path: RelPath,
-    /// What it is.
-    pub kind: MemberKind,
-    /// Permission bits, nothing above 0777.
-    pub mode: u32,
-    /// When it was changed, in nanoseconds since 1970.
-    pub mtime_ns: i64,
-}
-
-/// What an entry is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemberKind {
-    /// A directory.
-    Dir,
-    /// A regular file of so many bytes, which [`TarReader::piece`] gives.
-    File(u64),
-    /// A symbolic link: its target, not empty and without NUL, pointing wherever it likes.
-    Link(Vec<u8>),
-    /// Another name of a file that should have come before; whether it did is for the caller to see.
-    Hard(RelPath),
-}
 
 /// Reads one archive.
 pub struct TarReader<R> {

@@ -1,5 +1,7 @@
 //! Archives put together byte by byte, as no honest tool would.
 
+use std::io;
+
 use proptest::prelude::*;
 
 use super::*;

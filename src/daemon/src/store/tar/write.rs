@@ -28,17 +28,26 @@ const LONG: &[u8] = b"././@LongLink";
 const PAX_NAME: &[u8] = b"././@PaxHeader";
 const SECOND: i64 = 1_000_000_000;
 
-/// An archive of these entries, which belong to this user and group in it. It begins with a `.` entry of mode 0700:
-/// an engine that guesses at compression from the first bytes cannot take it for any. What is no more there is left
-/// out, and of a file that was replaced meanwhile it has one content, whole.
+/// Whom an archive is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// A container: its user and group own the files. It begins with a `.` entry of mode 0700: an engine that guesses at
+    /// compression from the first bytes cannot take it for any.
+    Container(u32),
+    /// Whoever asked: no owner, and nothing about the directory that it is unpacked in.
+    Caller,
+}
+
+/// An archive of these entries. What is no more there is left out, and of a file that was replaced meanwhile it has
+/// one content, whole.
 pub fn pack(
     space: Arc<Space>,
     entries: Vec<Entry>,
-    user: u32,
+    whose: For,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
-        let mut packer = Packer { sender, out: BytesMut::with_capacity(PIECE), user };
+        let mut packer = Packer { sender, out: BytesMut::with_capacity(PIECE), whose };
         if let Err(error) = packer.all(&space, &entries) {
             let _ = packer.sender.blocking_send(Err(error));
         }
@@ -51,12 +60,14 @@ pub fn pack(
 struct Packer {
     sender: mpsc::Sender<io::Result<Bytes>>,
     out: BytesMut,
-    user: u32,
+    whose: For,
 }
 
 impl Packer {
     fn all(&mut self, space: &Space, entries: &[Entry]) -> io::Result<()> {
-        self.header(EntryType::Directory, b".", b"", 0o700, 0, 0)?;
+        if let For::Container(_) = self.whose {
+            self.header(EntryType::Directory, b".", b"", 0o700, 0, 0)?;
+        }
         for entry in entries {
             let (name, mode, mtime_ns) = (entry.path.as_bytes(), entry.mode, entry.mtime_ns);
             match &entry.kind {
@@ -121,8 +132,9 @@ impl Packer {
         header.set_entry_type(kind);
         header.set_mode(mode & 0o777);
         header.set_size(size);
-        header.set_uid(self.user.into());
-        header.set_gid(self.user.into());
+        let user = if let For::Container(user) = self.whose { user.into() } else { 0 };
+        header.set_uid(user);
+        header.set_gid(user);
         header.set_mtime(u64::try_from(mtime_ns.div_euclid(SECOND)).unwrap_or(0));
         let old = header.as_old_mut();
         old.name[..name.len()].copy_from_slice(name);
@@ -226,7 +238,7 @@ mod tests {
                 batch.commit().await.unwrap();
                 let all = space.manifest().lacking(&Default::default()).put;
                 let entries = all.into_iter().map(|held| held.entry).collect();
-                let pieces: Vec<Bytes> = pack(space.clone(), entries, 20_000).try_collect().await.unwrap();
+                let pieces: Vec<Bytes> = pack(space.clone(), entries, For::Container(20_000)).try_collect().await.unwrap();
                 let got = read_back(pieces.concat()).await;
                 let got: Vec<_> = got.into_iter().filter(|(_, kind, ..)| *kind != MemberKind::Dir).collect();
                 assert_eq!(got, wanted);

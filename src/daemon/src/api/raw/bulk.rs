@@ -4,11 +4,10 @@
 //! in the archive came. In, everything is staged and becomes visible at once, or nothing does. It must never
 //! unpack anything but through the [`TarReader`] and a [`Batch`].
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::sync::Arc;
+use std::io;
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode, request};
 use http_body_util::{BodyExt, StreamBody};
@@ -16,20 +15,15 @@ use hyper::body::{Frame, Incoming};
 use paddock_proto::LinkTarget;
 use paddock_proto::message::{Entry, EntryKind};
 use serde_json::{Map, Value, json};
-use tokio_tar::{EntryType, Header};
 use tokio_util::io::StreamReader;
 
-use super::body::{Answer, BodyError, Paced, full, json as answer};
-use super::raw::{Raw, Refusal, Staged, TAR, content_type, has_type, invalid, to_its_end};
+use super::super::body::{Answer, BodyError, Paced, full, json as answer};
+use super::{Raw, Refusal, Staged, TAR, content_type, has_type, invalid, to_its_end};
 use crate::session::SessionId;
-use crate::store::tar::{Member, MemberKind, TarError, TarLimits, TarReader};
-use crate::store::{Batch, Space};
+use crate::store::Batch;
+use crate::store::tar::{self, Member, MemberKind, TarError, TarLimits, TarReader};
 use crate::tools::{Code, Fault};
 
-/// One piece of an archive that goes out.
-const PIECE: usize = 256 * 1024;
-/// The longest name in a header; longer ones go before it, as GNU tar does it.
-const NAME: usize = 100;
 /// What may come behind an archive's end.
 const TRAILING: usize = 1 << 20;
 /// Headers for each entry that a session may have: one of its own, and two that say more about it.
@@ -41,12 +35,9 @@ impl Raw {
         let body = if *method == Method::HEAD {
             full("")
         } else {
-            let pieces =
-                futures_util::stream::try_unfold(Packing::of(session.space.clone()), async |packing| {
-                    let packed = tokio::task::spawn_blocking(move || packing.piece()).await;
-                    let (packing, piece) = packed.map_err(io::Error::other)??;
-                    io::Result::Ok((!piece.is_empty()).then(|| (Frame::data(Bytes::from(piece)), packing)))
-                });
+            let all = session.space.manifest().lacking(&Default::default()).put;
+            let entries = all.into_iter().map(|held| held.entry).collect();
+            let pieces = tar::pack(session.space.clone(), entries, tar::For::Caller).map_ok(Frame::data);
             StreamBody::new(Box::pin(pieces)).boxed_unsync()
         };
         let mut answer = Response::new(body);
@@ -209,96 +200,4 @@ impl From<TarError> for Refusal {
             | TarError::Refused { .. } => invalid(error.to_string()).into(),
         }
     }
-}
-
-/// An archive while it is made. Everything in here blocks.
-struct Packing {
-    space: Arc<Space>,
-    entries: std::vec::IntoIter<Entry>,
-    /// The file that is being packed, and how much of it is left.
-    open: Option<(File, u64)>,
-    over: bool,
-}
-
-impl Packing {
-    fn of(space: Arc<Space>) -> Self {
-        let all = space.manifest().lacking(&Default::default()).put;
-        let entries: Vec<Entry> = all.into_iter().map(|held| held.entry).collect();
-        Self { space, entries: entries.into_iter(), open: None, over: false }
-    }
-
-    /// The next piece; an empty one is the end.
-    fn piece(mut self) -> io::Result<(Self, Vec<u8>)> {
-        let mut piece = Vec::with_capacity(PIECE + 4096);
-        while piece.len() < PIECE && !self.over {
-            if let Some((file, left)) = &mut self.open {
-                let want = (*left).min((PIECE - piece.len()) as u64);
-                let got = file.take(want).read_to_end(&mut piece)?;
-                *left -= got as u64;
-                if got == 0 && *left > 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                if *left == 0 {
-                    piece.resize(piece.len().next_multiple_of(512), 0);
-                    self.open = None;
-                }
-                continue;
-            }
-            let Some(entry) = self.entries.next() else {
-                piece.resize(piece.len() + 1024, 0);
-                self.over = true;
-                break;
-            };
-            match &entry.kind {
-                EntryKind::Dir => header(&mut piece, &entry, EntryType::Directory, 0, b""),
-                EntryKind::Link(target) => {
-                    header(&mut piece, &entry, EntryType::Symlink, 0, target.as_bytes());
-                }
-                EntryKind::File(_) => {
-                    // One that went meanwhile is left out, as if it had gone before.
-                    let Ok(file) = self.space.open(&entry.path) else { continue };
-                    let size = file.metadata()?.len();
-                    header(&mut piece, &entry, EntryType::Regular, size, b"");
-                    self.open = Some((file, size));
-                }
-            }
-        }
-        Ok((self, piece))
-    }
-}
-
-/// Appends the header of an entry, with what goes before it when a name is too long for one.
-fn header(to: &mut Vec<u8>, entry: &Entry, kind: EntryType, size: u64, target: &[u8]) {
-    let mut name = entry.path.as_bytes().to_vec();
-    if kind == EntryType::Directory {
-        name.push(b'/');
-    }
-    for (text, kind) in [(&name[..], EntryType::GNULongName), (target, EntryType::GNULongLink)] {
-        if text.len() > NAME {
-            let mut long = Header::new_gnu();
-            block(&mut long, b"././@LongLink", kind, text.len() as u64 + 1, b"");
-            to.extend_from_slice(long.as_bytes());
-            to.extend_from_slice(text);
-            to.push(0);
-            to.resize(to.len().next_multiple_of(512), 0);
-        }
-    }
-    let mut own = Header::new_gnu();
-    own.set_mode(entry.mode & 0o777);
-    own.set_mtime(u64::try_from(entry.mtime_ns.div_euclid(1_000_000_000)).unwrap_or_default());
-    block(&mut own, &name, kind, size, target);
-    to.extend_from_slice(own.as_bytes());
-}
-
-fn block(header: &mut Header, name: &[u8], kind: EntryType, size: u64, target: &[u8]) {
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_entry_type(kind);
-    header.set_size(size);
-    let old = header.as_old_mut();
-    for (field, text) in [(&mut old.name, name), (&mut old.linkname, target)] {
-        let fits = text.len().min(NAME);
-        field[..fits].copy_from_slice(&text[..fits]);
-    }
-    header.set_cksum();
 }

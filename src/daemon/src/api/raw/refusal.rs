@@ -1,0 +1,72 @@
+//! Why a raw request is not served, and how HTTP says so: the closed codes of the tools, each with its status.
+
+use http::StatusCode;
+use http::header::{HeaderValue, RETRY_AFTER};
+use serde_json::json;
+
+use super::super::body::{Answer, BodyError, error, json as answer};
+use crate::tools::{CallError, Code, Failure};
+
+/// Why a request is not served.
+pub(in crate::api) enum Refusal {
+    Body(BodyError),
+    Failure(Failure),
+    /// 412
+    Exists(String),
+    Status(StatusCode, &'static str, String),
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl<T: Into<Failure>> From<T> for Refusal {
+    fn from(failure: T) -> Self {
+        Self::Failure(failure.into())
+    }
+}
+
+impl Refusal {
+    pub(super) fn answer(self) -> Answer {
+        match self {
+            Self::Body(body) => body.answer(),
+            Self::Exists(message) => {
+                error(StatusCode::PRECONDITION_FAILED, Code::FileExists.as_str(), &message)
+            }
+            Self::Status(status, code, message) => error(status, code, &message),
+            Self::Failure(Failure::Call(CallError::Internal(message))) => {
+                error(StatusCode::INTERNAL_SERVER_ERROR, "internal", &message)
+            }
+            Self::Failure(Failure::Call(call @ (CallError::UnknownTool(..) | CallError::Arguments(_)))) => {
+                error(StatusCode::BAD_REQUEST, Code::InvalidArgument.as_str(), &call.to_string())
+            }
+            Self::Failure(Failure::Fault(fault)) => {
+                let status = status(fault.code);
+                let mut document = json!({ "error": fault.code.as_str(), "message": fault.message });
+                if let Some(document) = document.as_object_mut() {
+                    document.extend(fault.details);
+                }
+                let mut answer = answer(status, &document);
+                if status == StatusCode::SERVICE_UNAVAILABLE {
+                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+                }
+                answer
+            }
+        }
+    }
+}
+
+fn status(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidArgument | Code::UnknownLanguage => StatusCode::BAD_REQUEST,
+        Code::TooLarge | Code::ArtifactTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::FileExists | Code::SessionBusy => StatusCode::CONFLICT,
+        Code::NotFound | Code::SessionNotFound => StatusCode::NOT_FOUND,
+        Code::NetworkUnavailable => StatusCode::FORBIDDEN,
+        Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
