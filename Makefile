@@ -26,8 +26,10 @@ e2e: images ## only the tests that drive the daemon as its clients do
 	deploy/setup iproute2
 	cargo test --package paddock-daemon --test '*'
 
-crash: images ## the daemon killed 200 times under load; CRASH_KILLS and CRASH_SEED choose otherwise
-	CRASH_KILLS=$${CRASH_KILLS:-200} cargo test --package paddock-daemon --test e2e crash:: -- --nocapture
+crash: images ## the daemon killed 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
+	deploy/setup iproute2
+	CRASH_KILLS=$${CRASH_KILLS:-200} ENGINE_ENDS=$${ENGINE_ENDS:-40} \
+		cargo test --package paddock-daemon --test e2e crash:: -- --nocapture --test-threads=1
 
 bench: images ## how long things take, against a real engine
 	cargo bench --bench paddock

@@ -18,6 +18,8 @@ mod demo;
 mod ending;
 #[path = "e2e/engine_gone.rs"]
 mod engine_gone;
+#[path = "e2e/full.rs"]
+mod full;
 #[path = "e2e/guard.rs"]
 mod guard;
 #[path = "e2e/isolation.rs"]

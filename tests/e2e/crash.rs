@@ -10,6 +10,8 @@
 
 #[path = "crash/client.rs"]
 mod client;
+#[path = "crash/engine.rs"]
+mod engine;
 #[path = "crash/tree.rs"]
 mod tree;
 

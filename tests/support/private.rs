@@ -2,7 +2,7 @@
 //! bridge of its own: one without any would take the first engine's away.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -61,6 +61,8 @@ impl PrivateEngine {
     }
 
     pub(crate) async fn start(&mut self) {
+        // One that died with its dockerd is not waited for by the next.
+        let _ = std::fs::remove_file(self.path("exec/containerd/containerd.pid"));
         let mut command = Command::new("dockerd");
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(flag).arg(self.path(name));
@@ -78,9 +80,24 @@ impl PrivateEngine {
         self.end(Signal::KILL);
     }
 
+    /// It answers nobody and ends nothing until [`PrivateEngine::resume`].
+    pub(crate) fn suspend(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let (child, _) = self.running.as_ref().expect("a running engine");
+        kill_process(Pid::from_child(child), signal).expect("a living engine");
+    }
+
     fn end(&mut self, signal: Signal) {
         let Some((mut child, ended)) = self.running.take() else { return };
         let _ = kill_process(Pid::from_child(&child), signal);
+        let _ = kill_process(Pid::from_child(&child), Signal::CONT);
         if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let _ = child.kill();
         }
@@ -88,9 +105,34 @@ impl PrivateEngine {
     }
 }
 
+impl PrivateEngine {
+    /// What it started and left behind: a killed one stops nothing.
+    fn kill_leftovers(&self) {
+        let dir = self.dir.path().as_os_str().as_encoded_bytes();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let said = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            if let Some(pid) = Pid::from_raw(pid).filter(|_| said.windows(dir.len()).any(|part| part == dir))
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+
+    fn unmount(&self) {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounts = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));
+        for mount in mounts.filter(|mount| Path::new(mount).starts_with(self.dir.path())) {
+            let _ = Command::new("umount").args(["--lazy", mount]).status();
+        }
+    }
+}
+
 impl Drop for PrivateEngine {
     fn drop(&mut self) {
         self.end(Signal::TERM);
+        self.kill_leftovers();
+        self.unmount();
         let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
     }
 }

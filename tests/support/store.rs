@@ -1,6 +1,7 @@
 //! A store that outlives daemons, and takes what they left on the engine with it.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -15,11 +16,34 @@ pub(crate) struct Store {
 
 struct Place {
     dir: TempDir,
+    mounted: bool,
 }
 
 impl Store {
     pub(crate) fn new() -> Store {
-        Store { place: Arc::new(Place { dir: TempDir::new().expect("a directory") }) }
+        Store::at(TempDir::new().expect("a directory"), false)
+    }
+
+    /// On a file system of its own that has this many bytes. It needs root.
+    pub(crate) fn on_disk_of(bytes: u64) -> Store {
+        let store = Store::at(TempDir::new().expect("a directory"), true);
+        store.mount(&format!("size={bytes},mode=700"));
+        store
+    }
+
+    fn at(dir: TempDir, mounted: bool) -> Store {
+        Store { place: Arc::new(Place { dir, mounted }) }
+    }
+
+    /// Its file system has this many bytes from now on.
+    pub(crate) fn resize_disk(&self, bytes: u64) {
+        self.mount(&format!("remount,size={bytes}"));
+    }
+
+    fn mount(&self, options: &str) {
+        let mut command = Command::new("mount");
+        let done = command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(self.path()).status();
+        assert!(done.is_ok_and(|status| status.success()), "these tests need root, to mount {options}");
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -44,6 +68,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         if let Some(owner) = self.owner() {
             drop(Cleared::of(&owner));
+        }
+        if self.mounted {
+            // Lazily: a daemon that has not ended yet must not keep it.
+            let _ = Command::new("umount").arg("--lazy").arg(self.dir.path()).status();
         }
     }
 }

@@ -78,7 +78,7 @@ pub use batch::Batch;
 pub use error::{Bound, StoreError};
 pub use log::LogFile;
 pub use manifest::{Difference, Held, Manifest};
-pub use space::{Space, open_log, open_saved};
+pub use space::{Space, open_log, open_saved, touch_saved};
 
 use crate::id::{hex, random_hex};
 use shared::Shared;

@@ -248,6 +248,11 @@ impl Space {
     }
 }
 
+/// Notes that what is stored in `dir` was used now.
+pub fn touch_saved(dir: &Path) {
+    about::touch(dir);
+}
+
 /// Opens a regular file below `dir/files`, never through a link; with its metadata.
 ///
 /// # Errors

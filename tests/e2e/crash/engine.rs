@@ -1,0 +1,106 @@
+//! The same load while the engine is killed and comes back, stands still for some seconds, or goes together with the
+//! daemon: calls fail with a reason that passes, and nothing acknowledged is lost.
+//!
+//! `ENGINE_ENDS` says how often that happens.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::join;
+
+use super::{clients, expect_clean, expect_tidy, number, setup, tell, verify};
+use crate::support::{Chance, Daemon, PrivateEngine, Store, View};
+
+/// What happens to an engine.
+#[derive(Debug)]
+enum End {
+    /// `kill -9`, and a start so much later.
+    Killed(Duration),
+    /// It answers nothing for so long.
+    Stopped(Duration),
+    /// With the daemon, at once.
+    BothKilled,
+}
+
+impl End {
+    fn draw(chance: &mut Chance) -> End {
+        match chance.below(5) {
+            0 | 1 => End::Killed(Duration::from_millis(chance.below(1500))),
+            2 | 3 => End::Stopped(Duration::from_millis(500 + chance.below(4500))),
+            _ => End::BothKilled,
+        }
+    }
+
+    /// Does it; the engine is well again afterwards.
+    async fn happen(&self, engine: &mut PrivateEngine, d: &Daemon) {
+        match self {
+            End::Killed(time) => {
+                let mark = d.log.mark();
+                engine.kill();
+                d.log.line_since(mark, "the engine does not answer").await;
+                tokio::time::sleep(*time).await;
+                engine.start().await;
+                d.log.line_since(mark, "the engine answers again").await;
+            }
+            End::Stopped(time) => {
+                engine.suspend();
+                tokio::time::sleep(*time).await;
+                engine.resume();
+            }
+            End::BothKilled => {
+                engine.kill();
+                d.kill();
+                engine.start().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_by_the_ends_of_an_engine() {
+    let mut chance = Chance::from_env("CRASH_SEED");
+    let ends = number("ENGINE_ENDS", 5);
+    let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let host = engine.host();
+    let store = Store::new();
+    let mut clients = clients(&["sh"], &mut chance);
+    let start = async || {
+        let d = setup(&store).set("pool.idle", 1).env("DOCKER_HOST", &host).start().await;
+        let view = View::on(&host.parse().expect("a host"), &store.owner()).await;
+        (d, view)
+    };
+    let (mut d, mut view) = start().await;
+    let begun = Instant::now();
+    for n in 0..ends {
+        let (before, end) = (Duration::from_millis(chance.below(1500)), End::draw(&mut chance));
+        let well = {
+            let enough = Cell::new(false);
+            let is_enough = || enough.get();
+            let load = join_all(clients.iter_mut().map(|client| client.work(&d, &is_enough)));
+            let ending = async {
+                tokio::time::sleep(before).await;
+                end.happen(&mut engine, &d).await;
+                let well = Instant::now();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                enough.set(true);
+                well
+            };
+            join!(load, ending).1
+        };
+        if matches!(end, End::BothKilled) {
+            d.crash().await;
+            (d, view) = start().await;
+        }
+        // By itself, and soon.
+        verify(&d, &mut clients, "sh").await;
+        let back = well.elapsed();
+        expect_tidy(&d, &view, 1, Instant::now()).await;
+        eprintln!("{n}: {end:?} after {before:?}; well again after {back:?}");
+    }
+    let log = d.stop_on(&host).await;
+    assert!(!log.text().contains("panicked"), "{}", log.text());
+    expect_clean(&store);
+    let tally = tell(&clients, &format!("{ends} ends of an engine in {:?}", begun.elapsed()));
+    assert!(u64::from(tally.acknowledged) > ends && tally.refused + tally.lost > 0, "{tally:?}");
+}

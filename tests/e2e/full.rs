@@ -1,0 +1,165 @@
+//! The store's disk is full: it is said, nothing acknowledged is lost, and with room again everything goes on by
+//! itself. The disk is a small file system of the test's own; mounting it needs root.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::support::{Daemon, Ran, Session, Setup, Store};
+
+const MIB: usize = 1 << 20;
+
+/// Small, so that it is soon full; and far above what the store keeps for itself.
+const DISK: u64 = 48 << 20;
+
+/// Files that were acknowledged, by session and name.
+type Saved = BTreeMap<(&'static str, String), Vec<u8>>;
+
+fn setup(store: &Store) -> Setup {
+    Daemon::with().store(store)
+}
+
+fn content(n: usize, size: usize) -> Vec<u8> {
+    format!("{n} ").into_bytes().into_iter().cycle().take(size).collect()
+}
+
+#[track_caller]
+fn expect_full(ran: Ran) -> Ran {
+    assert!(ran.is_error && ran.document["error"] == "quota_exceeded", "{}", ran.document);
+    assert!(ran.text("message").contains("the disk of the store is full"), "{}", ran.document);
+    ran
+}
+
+/// Uploads of this size until one is refused.
+async fn fill(d: &Daemon, id: &'static str, size: usize, saved: &mut Saved) {
+    let s = d.session(id);
+    for n in 0..1000 {
+        let (name, content) = (format!("f{size}-{n}"), content(n, size));
+        let ran = s.upload(&name, &content).await;
+        if ran.document["success"] != true {
+            expect_full(ran);
+            return;
+        }
+        saved.insert((id, name), content);
+    }
+    panic!("a disk has an end");
+}
+
+/// By listing, by link, and whole.
+async fn expect_saved(d: &Daemon, saved: &Saved) {
+    let ids: std::collections::BTreeSet<_> = saved.keys().map(|(id, _)| *id).collect();
+    for id in ids {
+        let listed = d.session(id).tool("list_artifacts").with("limit", 1000).await.expect_success();
+        let listed = listed.document["artifacts"].as_array().expect("artifacts").clone();
+        let names: Vec<_> =
+            listed.iter().map(|one| one["filename"].as_str().expect("a name").to_owned()).collect();
+        let expected: Vec<_> =
+            saved.keys().filter(|(of, _)| *of == id).map(|(_, name)| name.clone()).collect();
+        assert_eq!(names, expected, "{id}");
+        for (one, name) in listed.iter().zip(names) {
+            let body = d.fetch(one["url"].as_str().expect("a link")).await.expect(200).body;
+            assert!(body == saved[&(id, name.clone())], "{name} of {id}");
+        }
+    }
+}
+
+/// A program that leaves more than there is room for; its answer.
+async fn run_over(s: &Session<'_>, name: &str, mib: usize) -> Ran {
+    let code = format!("yes over | head -c {} > {name}; echo written", mib * MIB);
+    s.sh(&code).await
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_loses_nothing() {
+    let store = Store::on_disk_of(DISK);
+    let d = setup(&store).start().await;
+    let mut saved = Saved::new();
+    d.session("run").sh("echo before > made").await.expect_success();
+    saved.insert(("run", "made".into()), b"before\n".to_vec());
+    fill(&d, "a", 4 * MIB, &mut saved).await;
+    fill(&d, "a", 100_000, &mut saved).await;
+    fill(&d, "b", 3000, &mut saved).await;
+    assert!(saved.len() > 12, "{}", saved.len());
+
+    // Every way in says so, also to who is new.
+    let put = d.request("PUT", "/sessions/new/files/f").body(vec![1; 4 * MIB]).send().await.expect(507);
+    assert_eq!(put.json()["error"], json!("quota_exceeded"), "{}", put.text());
+    expect_full(d.session("new").upload("f", &[1; 4 * MIB]).await);
+    // A program runs and is answered, long output too; what it made stays with it.
+    let s = d.session("run");
+    let ran = expect_full(run_over(&s, "over", 6).await);
+    assert_eq!((ran.stdout(), ran.exit_code()), ("written\n", 0));
+    assert!(ran.text("message").contains("the next call saves them"), "{}", ran.document);
+    let loud = s.sh("yes loud | head -c 8000000; echo end").await;
+    assert!(
+        loud.stdout().starts_with("loud\n") && loud.document["stdout_truncated"] == true,
+        "{}",
+        loud.stdout().len()
+    );
+    assert_eq!(loud.exit_code(), 0);
+    // Reading goes on.
+    expect_saved(&d, &saved).await;
+    assert_eq!(d.health().await["status"], "healthy");
+
+    // Room is made by deleting: the next call saves what the last ones could not.
+    d.session("a").tool("close_session").with("delete_files", true).await.expect_success();
+    saved.retain(|(id, _), _| *id != "a");
+    s.sh("wc -c < over").await.expect_stdout(&format!("{}\n", 6 * MIB));
+    saved.insert(("run", "over".into()), b"over\n".iter().copied().cycle().take(6 * MIB).collect());
+    expect_saved(&d, &saved).await;
+    d.session("new").upload("f", b"now").await.expect_success();
+    saved.insert(("new", "f".into()), b"now".to_vec());
+    expect_saved(&d, &saved).await;
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_killed_on_a_full_disk_comes_back_and_goes_on_with_a_larger_one() {
+    let store = Store::on_disk_of(DISK);
+    let mut saved = Saved::new();
+    let d = setup(&store).start().await;
+    d.session("run").sh("echo before > made").await.expect_success();
+    saved.insert(("run", "made".into()), b"before\n".to_vec());
+    fill(&d, "a", 2 * MIB, &mut saved).await;
+    expect_full(run_over(&d.session("run"), "over", 8).await);
+    d.crash().await;
+
+    // It starts on a disk that is full, with all that it had, and the container that has more.
+    let d = setup(&store).start().await;
+    expect_saved(&d, &saved).await;
+    let s = d.session("run");
+    expect_full(s.sh("wc -c < over").await);
+    // Again, on the way to its end and in the middle of a refusal.
+    let body = vec![1; 8 * MIB];
+    let mark = d.log.mark();
+    let putting = d.request("PUT", "/sessions/a/files/more").body(body).try_send();
+    let killing = async {
+        d.log.line_since(mark, "request method=PUT").await;
+        d.kill();
+    };
+    let (refused, ()) = tokio::join!(putting, killing);
+    assert!(refused.is_none_or(|answer| answer.status == 507));
+    d.crash().await;
+
+    let d = setup(&store).start().await;
+    expect_saved(&d, &saved).await;
+    store.resize_disk(4 * DISK);
+    let s = d.session("run");
+    s.sh("wc -c < over").await.expect_stdout(&format!("{}\n", 8 * MIB));
+    saved.insert(("run", "over".into()), b"over\n".iter().copied().cycle().take(8 * MIB).collect());
+    fill_some(&d, &mut saved).await;
+    expect_saved(&d, &saved).await;
+    d.stop().await;
+    // What a later daemon has is what was saved.
+    let d = setup(&store).start().await;
+    expect_saved(&d, &saved).await;
+    d.stop().await;
+}
+
+async fn fill_some(d: &Daemon, saved: &mut Saved) {
+    for n in 0..4 {
+        let (name, content) = (format!("later-{n}"), content(n, 3 * MIB));
+        d.session("a").upload(&name, &content).await.expect_success();
+        saved.insert(("a", name), content);
+    }
+}
