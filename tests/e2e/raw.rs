@@ -552,6 +552,8 @@ async fn an_archive_is_taken_whole_or_not_at_all() {
         );
         assert_eq!(get(&d, "s", "z").await.text(), "old", "{what}");
     }
+    let left = std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count();
+    assert_eq!(left, 0, "what was refused leaves something");
     let listed = d.request("GET", "/sessions/s/files").send().await.expect(200).json();
     assert_eq!(listed["total"], 2, "{listed}");
     // Of two of one name the last one wins; what is no file is counted.
@@ -574,8 +576,6 @@ async fn an_archive_is_taken_whole_or_not_at_all() {
         let answer = d.request("PUT", "/sessions/s/files").set("content-type", kind).body("x").send().await;
         refused(&answer, 415, "invalid_argument");
     }
-    let left = std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count();
-    assert_eq!(left, 0, "staged files are left");
     d.stop().await;
 }
 
