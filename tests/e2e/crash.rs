@@ -71,7 +71,11 @@ enum Kill {
 }
 
 /// What the daemon says at the edges of what must not be torn.
-const LINES: [&str; 9] = [
+const LINES: [&str; 13] = [
+    " journalled ",
+    " journalled ",
+    " action=\"Start ",
+    " action=\"Destroy ",
     " ended session_id=",
     " armed language=",
     " tool called",

@@ -113,6 +113,9 @@ const AGAIN: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
 /// How many of its calls a client remembers for a failed test.
 const ASKED: usize = 12;
 
+/// Files that a program makes in one directory.
+const MANY: u32 = 40;
+
 /// How long a client waits before it tries again, as it was told to.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -390,6 +393,14 @@ impl Client {
                 }
             }
             6 => steps.push(Step::Nap),
+            7 if self.chance.once_in(2) => {
+                // Many at once take a moment to be put in place.
+                tree.room(&path, steps);
+                let content = self.content();
+                let file = |n| Step::Write(format!("{path}/{n}"), Content { size: content.size % 4000, ..content.clone() });
+                steps.push(Step::Dir(path.clone()));
+                steps.extend((0..MANY).map(file));
+            }
             _ => {
                 tree.room(&path, steps);
                 let content = self.content();
