@@ -57,6 +57,7 @@ fn setup(store: &Store) -> Setup {
     Daemon::with()
         .set("auth.tokens", vec![toml::Value::from(other)])
         .set("shutdown.drain", "2s")
+        .set("limits.output", "1MB") // a look at everything is told whole
         .env("SANDBOX_LOG_LEVEL", "debug")
         .store(store)
 }

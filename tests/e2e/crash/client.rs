@@ -114,7 +114,7 @@ const AGAIN: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
 const ASKED: usize = 12;
 
 /// Files that a program makes in one directory.
-const MANY: u32 = 40;
+const MANY: u32 = 30;
 
 /// How long a client waits before it tries again, as it was told to.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -397,7 +397,12 @@ impl Client {
                 // Many at once take a moment to be put in place.
                 tree.room(&path, steps);
                 let content = self.content();
-                let file = |n| Step::Write(format!("{path}/{n}"), Content { size: content.size % 4000, ..content.clone() });
+                let file = |n| {
+                    Step::Write(
+                        format!("{path}/{n}"),
+                        Content { size: content.size % 4000, ..content.clone() },
+                    )
+                };
                 steps.push(Step::Dir(path.clone()));
                 steps.extend((0..MANY).map(file));
             }
@@ -414,7 +419,7 @@ impl Client {
         if self.chance.once_in(3) {
             return self.look(d).await;
         }
-        let call = self.place.call(self.session(d).tool("list_artifacts"));
+        let call = self.place.call(self.session(d).tool("list_artifacts").with("limit", 1000));
         let Some(answer) = call.try_answer().await else { return false };
         let listed = listed(&Ran::of(answer), self.dir);
         let paths: BTreeSet<_> = self.has.files().map(|(path, _)| path).collect();
