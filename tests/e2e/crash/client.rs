@@ -438,7 +438,7 @@ impl Client {
     async fn look(&mut self, d: &Daemon) -> bool {
         let language = self.chance.of(self.languages);
         let call = self.place.call(self.session(d).run(language, look(language)));
-        self.deleted = false; // whoever runs in it has it again
+        self.deleted = false;
         let Some(answer) = call.try_answer().await else { return false };
         let ran = Ran::of(answer);
         if ran.document["success"] == true {
@@ -493,11 +493,11 @@ impl Client {
                 is.unlike(&after)
             );
             self.tally.happened += 1;
-            self.deleted = false;
         } else if unsure.is_some_and(|unsure| unsure.after != self.has) {
             self.tally.did_not += 1;
         }
         self.has = is;
+        self.deleted = false; // whoever runs in it, to look, has it again
     }
 
     pub(super) fn dir(&self) -> &'static str {
