@@ -135,6 +135,37 @@ async fn a_run_that_ended_without_a_daemon_is_heard_as_well() {
 }
 
 #[tokio::test]
+async fn what_is_deleted_after_a_crash_in_mid_collection_stays_deleted() {
+    let d = Daemon::start().await;
+    d.session("s").sh("echo 1 > old; echo 2 > kept").await.expect_success();
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "run_code", "arguments": {
+            "language": "sh", "code": "head -c 200000000 /dev/zero > aaa", "conversationId": "s" } },
+    });
+    let request = d.request("POST", "/mcp").json(&call);
+    let calling = tokio::spawn(async move { request.try_send().await });
+    // Nothing else tells that a collection is under way.
+    let tmp = d.store.path().join("tmp");
+    let staged = || {
+        let files = std::fs::read_dir(&tmp).expect("tmp").flatten();
+        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum::<u64>()
+    };
+    while staged() < 8 << 20 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let store = d.crash().await;
+    drop(calling.await);
+    let d = Daemon::with().store(&store).start().await;
+    let told = d.session("s").sh("ls").await.expect_stdout("aaa\nkept\nold\n");
+    assert_eq!(told.document["earlier_runs"][0]["exit_code"], 0, "{}", told.document);
+    d.request("DELETE", "/sessions/s/files/old").send().await.expect(204);
+    let after = d.session("s").sh("ls; echo more >> kept").await.expect_stdout("aaa\nkept\n");
+    assert_eq!(after.artifacts(), ["/mnt/data/kept"]);
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn a_run_in_flight_holds_up_neither_the_start_nor_the_end() {
     let d = Daemon::start().await;
     d.session("s").python("open('p', 'w').write('py')").await.expect_success();

@@ -3,7 +3,9 @@
 //! What is in the way of an entry goes. It must never go through a link, nor leave what both sides know other than
 //! what was written.
 
+use std::cell::RefCell;
 use std::io::Write;
+use std::rc::Rc;
 
 use paddock_proto::message::{Entry, EntryKind, Request};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
@@ -17,9 +19,7 @@ use crate::stamp::{Base, Stamp};
 
 /// Answers [`Request::Apply`]: brings the daemon's changes in, in the order they come.
 pub(crate) async fn serve(container: &Container, stream: &Stream) {
-    let mut base = container.base.take();
-    let done = apply_all(stream, &mut base).await;
-    container.base.replace(base);
+    let done = apply_all(stream, &container.base).await;
     match done {
         Ok(()) => stream.event(&Event::Applied).await,
         Err(what) => stream.event(&Event::Failed { what }).await,
@@ -27,7 +27,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     stream.close().await;
 }
 
-async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
+async fn apply_all(stream: &Stream, base: &RefCell<Rc<Base>>) -> Result<(), String> {
     let mut pause = Pause::default();
     loop {
         pause.if_due().await;
@@ -38,30 +38,30 @@ async fn apply_all(stream: &Stream, base: &mut Base) -> Result<(), String> {
                 match entry.kind {
                     EntryKind::Dir => {
                         files::put_dir(&entry.path, entry.mode).map_err(what)?;
-                        note(base, &entry.path);
+                        note(Rc::make_mut(&mut base.borrow_mut()), &entry.path);
                     }
                     EntryKind::Link(ref target) => {
                         files::put_link(&entry.path, target).map_err(what)?;
-                        note(base, &entry.path);
+                        note(Rc::make_mut(&mut base.borrow_mut()), &entry.path);
                     }
                     EntryKind::File(size) => {
                         let stamp = receive_file(stream, &entry, size, &mut pause).await?;
-                        base.insert(entry.path.clone(), stamp);
+                        Rc::make_mut(&mut base.borrow_mut()).insert(entry.path.clone(), stamp);
                     }
                 }
                 // Directories above it that were not there, or were something else, are now.
                 let mut above = entry.path.parent();
                 while let Some(dir) = above {
-                    if base.get(&dir).is_some_and(|stamp| stamp.kind == EntryKind::Dir) {
+                    if base.borrow().get(&dir).is_some_and(|stamp| stamp.kind == EntryKind::Dir) {
                         break;
                     }
-                    note(base, &dir);
+                    note(Rc::make_mut(&mut base.borrow_mut()), &dir);
                     above = dir.parent();
                 }
             }
             Ok(Request::Remove(path)) => {
                 files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
-                path.remove_from(base);
+                path.remove_from(Rc::make_mut(&mut base.borrow_mut()));
             }
             Err(Inbound::Close) => return Ok(()),
             Ok(_) | Err(_) => return Err("the daemon broke off".into()),

@@ -3,6 +3,8 @@
 //!
 //! It must never send content, nor change anything in `/data`.
 
+use std::rc::Rc;
+
 use paddock_proto::Event;
 
 use crate::container::Container;
@@ -26,6 +28,6 @@ pub(crate) async fn settle(container: &Container, stream: &Stream) {
     let walk = Walk::run().await;
     walk.forced.restore();
     // Every time of change was set by whoever unpacked: a program that writes moves it to now, however soon.
-    container.base.replace(walk.found.into_iter().collect::<Base>());
+    container.base.replace(Rc::new(walk.found.into_iter().collect::<Base>()));
     tell(container, stream).await;
 }

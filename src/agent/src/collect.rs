@@ -9,6 +9,7 @@
 //! It must never report a file as whole that changed while it was read.
 
 use std::io::Read;
+use std::rc::Rc;
 
 use paddock_proto::limits::{CHUNK, DATA_DIR, PAGE};
 use paddock_proto::message::{EntryKind, Request};
@@ -37,7 +38,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let walked_at = now_ns();
     let walk = Walk::run().await;
     let mut next = Base::new();
-    let base = container.base.take();
+    let base = container.base.borrow().clone();
     let mut pause = Pause::default();
     for (path, stamp) in base.iter().rev().filter(|(path, _)| !walk.found.contains_key(*path)) {
         if walk.is_gone(path) {
@@ -50,6 +51,10 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let mut room = Room::beside(&base, &walk.found);
     for (path, mut stamp) in walk.found {
         pause.if_due().await;
+        if stream.is_orphaned() {
+            walk.forced.restore();
+            return false; // the next daemon has it from the beginning
+        }
         let unchanged = match base.get(&path) {
             Some(old) if old.same_but_hash(&stamp) => match old.hash {
                 Some(hash) => match hash_of(&path, &mut pause).await {
@@ -95,7 +100,9 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
             Err(_) => break false,
         }
     };
-    container.base.replace(if committed { next } else { base });
+    if committed {
+        container.base.replace(Rc::new(next));
+    }
     committed
 }
 

@@ -19,7 +19,8 @@ const ORPHAN_AFTER: Duration = Duration::from_secs(600);
 /// Everything PID 1 knows.
 pub(crate) struct Container {
     pub(crate) reaper: Rc<Reaper>,
-    pub(crate) base: RefCell<Base>,
+    /// What both sides agree on. Whoever looks at it over a while has it as it was when it began to.
+    pub(crate) base: RefCell<Rc<Base>>,
     /// Whether any run was ever started here.
     pub(crate) ran: Cell<bool>,
     /// The session it belongs to.

@@ -25,7 +25,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use super::body::{Answer, error, full};
 use super::range::Range;
 use crate::sign::{Proof, Signer, Target};
-use crate::store::{Store, open_log, open_saved};
+use crate::store::{Store, open_log, open_saved, touch_saved};
 
 /// One read of a file.
 const PIECE: u64 = 256 * 1024;
@@ -139,7 +139,14 @@ impl Download {
     /// A file of the session that is stored in `dir`; `None` for whatever is no regular file.
     pub(super) async fn file(dir: PathBuf, path: RelPath) -> Option<Self> {
         let opening = path.clone();
-        let opened = tokio::task::spawn_blocking(move || open_saved(&dir, &opening)).await.ok()?.ok()?;
+        let open = move || {
+            let opened = open_saved(&dir, &opening);
+            if opened.is_ok() {
+                touch_saved(&dir); // who downloads uses it
+            }
+            opened
+        };
+        let opened = tokio::task::spawn_blocking(open).await.ok()?.ok()?;
         Some(Self::of(opened, crate::tools::mime_type(&path), path.file_name().to_vec()))
     }
 

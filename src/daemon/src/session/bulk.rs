@@ -31,7 +31,9 @@ pub(super) async fn bring_all(
     armed: &Armed,
     known: &mut Known,
 ) -> Result<(), SessionError> {
-    if !known.paths.is_empty() || known.generation > 0 {
+    // Only that, and not that nothing is known of it: one that was taken over can be empty of what both agree on, and
+    // full of what code made and nobody saved yet.
+    if !std::mem::take(&mut known.fresh) {
         return Ok(());
     }
     let entries: Vec<Entry> = {

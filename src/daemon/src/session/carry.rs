@@ -49,7 +49,7 @@ pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known)
         if known.generation == generation {
             return Ok(());
         }
-        (manifest.lacking(&known.paths), Known { paths: manifest.known(), generation })
+        (manifest.lacking(&known.paths), Known { paths: manifest.known(), generation, fresh: false })
     };
     if difference.remove.is_empty() && difference.put.is_empty() {
         *known = after;

@@ -36,6 +36,8 @@ pub(super) struct Leased {
 pub(super) struct Known {
     /// The generation of each path; 0 for what is not as the store has it.
     pub(super) paths: BTreeMap<RelPath, u64>,
+    /// Nothing was ever brought in, and no code ran.
+    pub(super) fresh: bool,
     /// The store's generation when the two were last equal: while it stands, there is nothing to compare.
     pub(super) generation: u64,
 }
@@ -105,7 +107,10 @@ impl Sessions {
         claim(&lease.link, session.claim()).await?;
         session.watch(&lease.link);
         let waited = lease.waited;
-        leases.insert(language.to_owned(), Leased { lease, known: Known::default(), record });
+        leases.insert(
+            language.to_owned(),
+            Leased { lease, known: Known { fresh: true, ..Known::default() }, record },
+        );
         Ok(waited)
     }
 }

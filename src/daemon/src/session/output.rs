@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use paddock_proto::Channel;
+use paddock_proto::frame::HEADER;
 use paddock_proto::limits::WINDOW;
 
 use crate::store::{LogFile, Space, StoreError};
 
-/// Output that the agent keeps until it is in a log: half a window, as frames under way count too.
+/// Output that the agent keeps until it is in a log, as its window counts it, frame by frame: half of that, since
+/// frames under way count too.
 const HELD: u64 = (WINDOW / 2) as u64;
 
 /// One stream as it is shown.
@@ -36,6 +38,8 @@ pub(super) struct Capture {
     log_failed: Option<StoreError>,
     /// Bytes that the log has already, from before a restart.
     again: u64,
+    /// What the output takes of the agent's window.
+    held: u64,
     space: Arc<Space>,
     run_id: String,
 }
@@ -55,6 +59,7 @@ impl Capture {
             log: None,
             log_failed: None,
             again: 0,
+            held: 0,
             space,
             run_id: run_id.to_owned(),
         }
@@ -88,8 +93,8 @@ impl Capture {
         let room = self.shown - stream.head.len().min(self.shown);
         stream.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         stream.bytes += bytes.len() as u64;
-        let over = stream.bytes > self.shown as u64
-            || self.streams.iter().map(|stream| stream.bytes).sum::<u64>() > HELD;
+        self.held += (HEADER + bytes.len()) as u64;
+        let over = stream.bytes > self.shown as u64 || self.held > HELD;
         match &mut self.log {
             Some(log) => {
                 let known = usize::try_from(self.again).unwrap_or(usize::MAX).min(bytes.len());
@@ -166,6 +171,7 @@ fn show(stream: &Stream, shown: usize) -> Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Options, Quota, Store};
 
     fn shown(bytes: &[u8], cap: usize) -> Output {
         let head = bytes[..bytes.len().min(cap)].to_vec();
@@ -178,6 +184,20 @@ mod tests {
         let cut = shown("aäää".as_bytes(), 4);
         assert!(cut.truncated && !cut.lossy);
         assert_eq!(cut.text, "aä\n[truncated: the first 3 of 7 bytes are shown]\n");
+    }
+
+    #[tokio::test]
+    async fn output_byte_by_byte_is_kept_before_it_fills_the_agents_window() {
+        let dir = tempfile::tempdir().unwrap();
+        let quota = Quota { bytes: 1 << 20, entries: 100, file: 1 << 20 };
+        let store = Arc::new(Store::open(dir.path(), Options { quota, total: 1 << 30 }).unwrap());
+        let mut capture = Capture::new(store.space("o", "s").await.unwrap(), "run_1", 100_000);
+        let mut window = 0;
+        while !capture.is_kept() {
+            capture.take(Channel::Stdout, Bytes::from_static(b"."));
+            window += HEADER + 1;
+            assert!(window <= WINDOW * 3 / 4, "the agent would wait for ever");
+        }
     }
 
     #[test]

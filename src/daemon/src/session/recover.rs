@@ -37,6 +37,10 @@ pub struct Recovered {
     pub logged: bool,
     /// Files that it made or changed, all saved.
     pub changed: Vec<Entry>,
+    /// What it made that is not saved, and why.
+    pub not_saved: Vec<(Vec<u8>, &'static str)>,
+    /// Why nothing of it is saved: the store failed. The container keeps it; the next call saves it if it can.
+    pub unsaved: Option<String>,
 }
 
 /// A session's containers, given back one by one; its turn is held until all that ran in them is heard.
@@ -167,20 +171,42 @@ impl Sessions {
         let heard = listen(&stream, until, cancel, &mut capture).await;
         let (_, _, logged) = capture.finish();
         let end = heard?;
-        let collected = carry::collect(&space, &stream, &mut leased.known, &self.bounds).await?;
-        leased.record.end();
         let survivors = end.survivors;
         let end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
+        let mut recovered = Recovered {
+            run_id: run.id.clone(),
+            end,
+            logged,
+            changed: Vec::new(),
+            not_saved: Vec::new(),
+            unsaved: None,
+        };
+        match carry::collect(&space, &stream, &mut leased.known, &self.bounds).await {
+            Ok(collected) => {
+                recovered.changed = collected.changed;
+                recovered.not_saved = collected.not_saved;
+            }
+            Err(SessionError::Store(error)) => recovered.unsaved = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        leased.record.end();
         if survivors > 0 {
             turn.work.drop_lease(language);
         }
-        Ok(Recovered { run_id: run.id.clone(), end, logged, changed: collected.changed })
+        Ok(recovered)
     }
 }
 
 impl Recovered {
     fn lost(run_id: String, why: &dyn std::fmt::Display) -> Self {
-        Self { run_id, end: RunEnd::Lost(why.to_string()), logged: false, changed: Vec::new() }
+        Self {
+            run_id,
+            end: RunEnd::Lost(why.to_string()),
+            logged: false,
+            changed: Vec::new(),
+            not_saved: Vec::new(),
+            unsaved: None,
+        }
     }
 }
 

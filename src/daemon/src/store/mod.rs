@@ -76,7 +76,7 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 pub use batch::Batch;
 pub use error::{Bound, StoreError};
 pub use manifest::{Difference, Held, Manifest};
-pub use space::{LogFile, Space, open_log, open_saved};
+pub use space::{LogFile, Space, open_log, open_saved, touch_saved};
 
 use crate::id::{hex, random_hex};
 use journal::{Journal, Ticket};

@@ -320,6 +320,11 @@ fn size_of_logs(dir: &Path) -> u64 {
     logs.filter_map(|log| Some(log.ok()?.metadata().ok()?.len())).sum()
 }
 
+/// Notes that what is stored in `dir` was used now.
+pub fn touch_saved(dir: &Path) {
+    about::touch(dir);
+}
+
 /// Opens a regular file below `dir/files`, never through a link; with its metadata.
 ///
 /// # Errors

@@ -127,7 +127,7 @@ fn unsaved(document: &mut Map<String, Value>, error: StoreError) -> Result<(), F
         failure @ Failure::Call(_) => return Err(failure),
     };
     let message = format!(
-        "{} The program ran, but the files that it made or changed are not saved; the next call saves them if it can.",
+        "{}. The program ran, but the files that it made or changed are not saved; the next call saves them if it can.",
         fault.message
     );
     document.insert("success".into(), json!(false));
@@ -177,10 +177,7 @@ fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunRepo
         put("log_url", json!(tools.signer.link(&session.owner, id, Target::Log(&report.run_id))));
     }
     if !report.not_saved.is_empty() {
-        let shown = report.not_saved.iter().take(NOT_SAVED).map(|(path, reason)| {
-            json!({ "path": format!("/mnt/data/{}", String::from_utf8_lossy(path)), "reason": reason })
-        });
-        put("not_saved", Value::Array(shown.collect()));
+        put("not_saved", not_saved(&report.not_saved));
     }
     if let Some(Verdict { message, limit, error }) = verdict {
         put("message", json!(message));
@@ -198,6 +195,25 @@ fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunRepo
     put_if(&mut document, "stdout_lossy", report.stdout.lossy);
     put_if(&mut document, "stderr_lossy", report.stderr.lossy);
     document
+}
+
+/// `[{path, reason}]`, the first of them.
+pub(super) fn not_saved(all: &[(Vec<u8>, &'static str)]) -> Value {
+    let shown = all.iter().take(NOT_SAVED).map(|(path, reason)| {
+        json!({ "path": format!("/mnt/data/{}", String::from_utf8_lossy(path)), "reason": reason })
+    });
+    Value::Array(shown.collect())
+}
+
+/// A bound as answers name it; a caller's own word is none.
+pub(super) fn limit_name(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::Wall => Some("wall_time"),
+        Limit::Output => Some("output"),
+        Limit::Memory => Some("memory"),
+        Limit::Pids => Some("pids"),
+        Limit::Cancelled => None,
+    }
 }
 
 /// What is to be said about an end that was not the program's own.
@@ -218,30 +234,31 @@ fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> Option<Verdict> {
             return Some(Verdict { message, limit: None, error: Some(Code::Lost) });
         }
     };
-    let verdict = |limit, message: String| Some(Verdict { message, limit, error: None });
+    let name = limit.and_then(limit_name);
+    let verdict = |message: String| Some(Verdict { message, limit: name, error: None });
     match limit {
         Some(Limit::Wall) => {
             let message = format!("Execution timed out after {} seconds", run.timeout.as_secs_f64());
-            verdict(Some("wall_time"), message)
+            verdict(message)
         }
         Some(Limit::Output) => {
             let max = tools.sessions.bounds().max_log;
             let message = format!("The program was ended: it wrote more than {max} bytes to one stream");
-            verdict(Some("output"), message)
+            verdict(message)
         }
         Some(Limit::Memory) => {
             let message = format!(
                 "The program ran out of memory: {} bytes, and what its files in /data, /tmp and /dev/shm take",
                 tools.limits.memory
             );
-            verdict(Some("memory"), message)
+            verdict(message)
         }
-        Some(Limit::Pids) => verdict(Some("pids"), "The program ran out of processes".to_owned()),
-        Some(Limit::Cancelled) => verdict(None, "The run was cancelled".to_owned()),
+        Some(Limit::Pids) => verdict("The program ran out of processes".to_owned()),
+        Some(Limit::Cancelled) => verdict("The run was cancelled".to_owned()),
         None => match outcome {
             Death::NotStarted(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
-                verdict(None, format!("The runner's entrypoint could not be started: {error}"))
+                verdict(format!("The runner's entrypoint could not be started: {error}"))
             }
             Death::Exited(_) | Death::Signaled(_) => None,
         },

@@ -76,7 +76,7 @@ pub struct Member {
 pub enum MemberKind {
     /// A directory.
     Dir,
-    /// A regular file of so many bytes, which [`TarReader::piece`] gives.
+    /// A regular file of so many bytes, which [`TarReader::piece`](super::TarReader::piece) gives.
     File(u64),
     /// A symbolic link: its target, not empty and without NUL, pointing wherever it likes.
     Link(Vec<u8>),
