@@ -57,6 +57,7 @@ fn setup(store: &Store) -> Setup {
     Daemon::with()
         .set("auth.tokens", vec![toml::Value::from(other)])
         .set("shutdown.drain", "2s")
+        .set("limits.output", "1MB") // a look at everything is told whole
         .env("SANDBOX_LOG_LEVEL", "debug")
         .store(store)
 }
@@ -71,7 +72,11 @@ enum Kill {
 }
 
 /// What the daemon says at the edges of what must not be torn.
-const LINES: [&str; 9] = [
+const LINES: [&str; 13] = [
+    " journalled ",
+    " journalled ",
+    " action=\"Start ",
+    " action=\"Destroy ",
     " ended session_id=",
     " armed language=",
     " tool called",

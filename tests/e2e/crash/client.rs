@@ -113,6 +113,9 @@ const AGAIN: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
 /// How many of its calls a client remembers for a failed test.
 const ASKED: usize = 12;
 
+/// Files that a program makes in one directory.
+const MANY: u32 = 30;
+
 /// How long a client waits before it tries again, as it was told to.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -390,6 +393,19 @@ impl Client {
                 }
             }
             6 => steps.push(Step::Nap),
+            7 if self.chance.once_in(2) => {
+                // Many at once take a moment to be put in place.
+                tree.room(&path, steps);
+                let content = self.content();
+                let file = |n| {
+                    Step::Write(
+                        format!("{path}/{n}"),
+                        Content { size: content.size % 4000, ..content.clone() },
+                    )
+                };
+                steps.push(Step::Dir(path.clone()));
+                steps.extend((0..MANY).map(file));
+            }
             _ => {
                 tree.room(&path, steps);
                 let content = self.content();
@@ -403,7 +419,7 @@ impl Client {
         if self.chance.once_in(3) {
             return self.look(d).await;
         }
-        let call = self.place.call(self.session(d).tool("list_artifacts"));
+        let call = self.place.call(self.session(d).tool("list_artifacts").with("limit", 1000));
         let Some(answer) = call.try_answer().await else { return false };
         let listed = listed(&Ran::of(answer), self.dir);
         let paths: BTreeSet<_> = self.has.files().map(|(path, _)| path).collect();
@@ -422,7 +438,7 @@ impl Client {
     async fn look(&mut self, d: &Daemon) -> bool {
         let language = self.chance.of(self.languages);
         let call = self.place.call(self.session(d).run(language, look(language)));
-        self.deleted = false; // whoever runs in it has it again
+        self.deleted = false;
         let Some(answer) = call.try_answer().await else { return false };
         let ran = Ran::of(answer);
         if ran.document["success"] == true {
@@ -477,11 +493,11 @@ impl Client {
                 is.unlike(&after)
             );
             self.tally.happened += 1;
-            self.deleted = false;
         } else if unsure.is_some_and(|unsure| unsure.after != self.has) {
             self.tally.did_not += 1;
         }
         self.has = is;
+        self.deleted = false; // whoever runs in it, to look, has it again
     }
 
     pub(super) fn dir(&self) -> &'static str {

@@ -273,6 +273,7 @@ impl Batch {
             Arc::new(Record { owner: space.owner.clone(), session: space.session.clone(), ops, blob });
         let _disk = shared.room(bytes, inodes, frees)?;
         let ticket = shared.journal.append(&record, staged)?;
+        tracing::debug!(bytes, inodes, "journalled");
         space.apply(record, ticket, after)?;
         Ok(put)
     }

@@ -16,7 +16,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::{Shared, StoreError, about, apply, is_hash};
+use super::shared::Shared;
+use super::{StoreError, about, is_hash};
 
 /// The journal is freed when nobody committed for so long,
 const IDLE: Duration = Duration::from_secs(5);
@@ -102,7 +103,6 @@ impl Shared {
             return false;
         }
         files.iter().for_each(|file| file.remove_sources());
-        apply::drop_replaced(&self.tmp);
         self.journal.done(files.len());
         true
     }

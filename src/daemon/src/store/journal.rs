@@ -11,32 +11,31 @@
 //! the sync that covers its record returned without an error.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::StoreError;
-use super::record::{Framed, Record, frame, framed_len};
+use super::record::Record;
 use super::staged::Staged;
 
 mod file;
+mod write;
 
 use file::Current;
 pub(super) use file::{Sealed, Ticket, name, number};
+use write::{Seat, Waiting, take_group};
 
 /// A file takes no more from this size on.
-pub(super) const FILE_MAX: u64 = 64 << 20;
+const FILE_MAX: u64 = 64 << 20;
 /// Content in `tmp/` that one file may keep from being freed, after it was replaced or removed.
-pub(super) const STAGED_MAX: u64 = 1 << 30;
+const STAGED_MAX: u64 = 1 << 30;
 /// All files together; over it, commits wait for a checkpoint.
-pub(super) const JOURNAL_MAX: u64 = 1 << 30;
+const JOURNAL_MAX: u64 = 1 << 30;
 /// How long they wait.
 const JOURNAL_WAIT: Duration = Duration::from_secs(20);
-/// One write and sync covers no more than this, so that the first of it do not wait for ever more.
-const GROUP_MAX: u64 = 32 << 20;
 
 /// The journal of a store.
 pub(super) struct Journal {
@@ -84,13 +83,6 @@ struct State {
     /// Files before the current one, and how far they are good; until the current one says so.
     before: Vec<(u64, u64)>,
     appended: Instant,
-}
-
-struct Waiting {
-    head: Vec<u8>,
-    record: Arc<Record>,
-    sources: Vec<Arc<Staged>>,
-    slot: Arc<Mutex<Option<Result<Ticket, io::Error>>>>,
 }
 
 impl Journal {
@@ -198,86 +190,6 @@ impl Journal {
         }
     }
 
-    /// Writes a group and tells those who wait for it.
-    fn write_group(&self, mut seat: Seat, group: Vec<Waiting>) -> Seat {
-        let written = self.try_write(&mut seat, &group);
-        match written {
-            Ok(file) => {
-                self.counts.records.fetch_add(group.len() as u64, Ordering::Relaxed);
-                for waiting in group {
-                    file.take_over(&waiting.sources);
-                    waiting.tell(Ok(file.ticket()));
-                }
-            }
-            Err(error) => {
-                let file = seat.current.take().map(|current| {
-                    let _ = current.file.set_len(current.len); // what it frees may be what lacked
-                    seat.before.push((current.seq, current.len));
-                    current.kept
-                });
-                for waiting in group {
-                    if let Some(file) = &file {
-                        file.take_over(&waiting.sources); // the record may be on the disk all the same
-                    }
-                    waiting.tell(Err(copy(&error)));
-                }
-                seat.failed = file;
-            }
-        }
-        seat
-    }
-
-    fn try_write(&self, seat: &mut Seat, group: &[Waiting]) -> io::Result<Arc<Sealed>> {
-        if group.iter().any(|waiting| !waiting.sources.is_empty())
-            && let Some(tmp) = group.iter().find_map(|waiting| waiting.sources.first()?.path().parent())
-        {
-            File::open(tmp)?.sync_all()?; // or their names could be lost
-        }
-        let current = match &mut seat.current {
-            Some(current) => current,
-            none => none.insert(Current::make(&self.dir, self.next.fetch_add(1, Ordering::Relaxed))?),
-        };
-        let mut out = Vec::new();
-        let mut at = current.len;
-        if !seat.before.is_empty() {
-            let head = Framed::seal(&seat.before)?;
-            out.extend_from_slice(&frame(current.seq, at, &head, &[]));
-            out.extend_from_slice(&head);
-            at += framed_len(&head, &[]);
-        }
-        for Waiting { head, record, .. } in group {
-            out.extend_from_slice(&frame(current.seq, at, head, &record.blob));
-            out.extend_from_slice(head);
-            at += framed_len(head, &record.blob);
-            if record.blob.len() <= COPIED {
-                out.extend_from_slice(&record.blob);
-            } else {
-                current.file.write_all(&out)?;
-                current.file.write_all(&record.blob)?;
-                out.clear();
-            }
-        }
-        current.file.write_all(&out)?;
-        self.sync(&current.file)?;
-        seat.before.clear();
-        current.len = at;
-        current.begun.get_or_insert_with(Instant::now);
-        current.kept.grown(at);
-        Ok(current.kept.clone())
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        #[cfg(test)]
-        {
-            drop(self.hooks.hold.lock());
-            if self.hooks.fail.swap(false, Ordering::Relaxed) {
-                return Err(io::Error::from_raw_os_error(5));
-            }
-        }
-        self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        file.sync_data()
-    }
-
     /// Waits until a checkpoint is due: the journal rested for `idle`, its oldest record is `age` old, or it is
     /// large. False once the store is closed.
     pub(super) fn due(&self, idle: Duration, age: Duration) -> bool {
@@ -367,33 +279,6 @@ impl Journal {
     }
 }
 
-/// Records up to this size are gathered for one write.
-const COPIED: usize = 64 * 1024;
-
-/// What a leader has while it leads.
-struct Seat {
-    current: Option<Current>,
-    before: Vec<(u64, u64)>,
-    failed: Option<Arc<Sealed>>,
-}
-
-impl Waiting {
-    fn tell(&self, done: Result<Ticket, io::Error>) {
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-    }
-}
-
-/// The first of those who wait, as many as one sync may cover.
-fn take_group(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
-    let mut bytes = 0;
-    let fits = |one: &&Waiting| {
-        bytes += framed_len(&one.head, &one.record.blob);
-        bytes <= GROUP_MAX
-    };
-    let count = waiting.iter().take_while(fits).count().max(1);
-    waiting.drain(..count.min(waiting.len())).collect()
-}
-
 /// The file to write to, if there is one.
 fn take_file(state: &mut State) -> Option<Current> {
     let last = state.before.last().map(|(seq, _)| *seq);
@@ -405,11 +290,4 @@ fn take_file(state: &mut State) -> Option<Current> {
 fn seal(state: &mut State, current: Current) {
     state.before.push((current.seq, current.len));
     state.sealed.push_back(current.kept);
-}
-
-/// The same error for one more who waited.
-fn copy(error: &io::Error) -> io::Error {
-    error
-        .raw_os_error()
-        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
 }

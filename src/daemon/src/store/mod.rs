@@ -52,20 +52,21 @@ mod checkpoint;
 mod error;
 mod journal;
 mod links;
+mod log;
 mod manifest;
 mod record;
 mod recover;
+mod shared;
 mod space;
 mod staged;
 pub mod tar;
 mod usage;
 
-use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -75,14 +76,13 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use batch::Batch;
 pub use error::{Bound, StoreError};
+pub use log::LogFile;
 pub use manifest::{Difference, Held, Manifest};
-pub use space::{LogFile, Space, open_log, open_saved, touch_saved};
+pub use space::{Space, open_log, open_saved, touch_saved};
 
 use crate::id::{hex, random_hex};
-use journal::{Journal, Ticket};
-use record::Record;
-use recover::Unsettled;
-use usage::{DiskClaim, Usage};
+use shared::Shared;
+use usage::Usage;
 
 /// Commits that are in memory for the disk at once; others wait.
 const COMMITS: usize = 64;
@@ -113,26 +113,6 @@ pub struct Store {
     threads: Vec<JoinHandle<()>>,
     /// Random id, hex; made once.
     pub owner: String,
-}
-
-/// What the store, its spaces and its threads have in common. The lock is here: it is held as long as anyone could
-/// write.
-struct Shared {
-    root: PathBuf,
-    tmp: PathBuf,
-    /// The root, open from the start: a sync through it tells of all that failed since.
-    on: File,
-    options: Options,
-    journal: Journal,
-    usage: Arc<Usage>,
-    /// Commits beyond the session's own turn.
-    commits: Arc<Semaphore>,
-    /// By the name of their directory. There is only ever one that is not gone, or two would write one directory.
-    spaces: Mutex<HashMap<String, Weak<Space>>>,
-    unsettled: Mutex<Unsettled>,
-    /// Whether a checkpoint failed such that there can be no other.
-    stuck: Mutex<bool>,
-    _lock: File,
 }
 
 /// A session that the store keeps something of.
@@ -304,87 +284,6 @@ impl Drop for Store {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-    }
-}
-
-impl Shared {
-    fn spaces(&self) -> MutexGuard<'_, HashMap<String, Weak<Space>>> {
-        self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The one space of a session, loaded or not.
-    fn space(self: &Arc<Self>, owner: &str, session: &str) -> Arc<Space> {
-        let hash = hash(owner, session);
-        let mut spaces = self.spaces();
-        if let Some(space) = spaces.get(&hash).and_then(Weak::upgrade).filter(|space| !space.is_gone()) {
-            return space;
-        }
-        spaces.retain(|_, space| space.strong_count() > 0);
-        let space = Arc::new(Space::new(self.clone(), hash.clone(), owner, session));
-        spaces.insert(hash, Arc::downgrade(&space));
-        space
-    }
-
-    fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts in place what a session lacks; whether it lacked anything. The caller has the session's turn.
-    fn settle(&self, hash: &str) -> Result<bool, StoreError> {
-        let Some(mut lacking) = self.unsettled().remove(hash) else { return Ok(false) };
-        while let Some((record, _)) = lacking.first() {
-            if let Err(error) = apply::apply(&self.root, &self.tmp, record) {
-                self.unsettled().insert(hash.to_owned(), lacking);
-                return Err(StoreError::Pending(Box::new(error)));
-            }
-            lacking.remove(0);
-        }
-        Ok(true)
-    }
-
-    /// Tries that for every session that nobody else is at.
-    fn settle_all(self: &Arc<Self>) {
-        let whose = |(record, _): &(Arc<Record>, Ticket)| (record.owner.clone(), record.session.clone());
-        let all: Vec<_> =
-            self.unsettled().values().filter_map(|lacking| lacking.first().map(whose)).collect();
-        for (owner, session) in all {
-            let space = self.space(&owner, &session);
-            let Some(_turn) = space.try_turn() else { continue };
-            match space.ready() {
-                Ok(()) => tracing::info!(session, "a saved change that could not be put in place now is"),
-                Err(error) => tracing::warn!(session, %error, "a saved change still cannot be put in place"),
-            }
-        }
-    }
-
-    /// Claims room on the disk for a commit. The journal is freed first if that is what fills it.
-    fn room(&self, bytes: u64, inodes: u64, frees: bool) -> Result<DiskClaim, StoreError> {
-        let claim = || self.usage.disk(&self.on, bytes, inodes, frees);
-        match claim() {
-            Err(StoreError::Full(_)) if self.checkpoint() => claim(),
-            other => other,
-        }
-    }
-
-    fn stored(&self) -> Result<Vec<Stored>, StoreError> {
-        let what = || format!("cannot list the sessions in {}", self.root.display());
-        let mut all = Vec::new();
-        for found in fs::read_dir(&self.root).map_err(StoreError::io(what()))? {
-            let found = found.map_err(StoreError::io(what()))?;
-            let name = found.file_name();
-            let Some(name) = name.to_str().filter(|name| is_hash(name)) else { continue };
-            match about::read(&found.path()) {
-                Ok(Some((about, _))) if hash(&about.owner, &about.session_id) != name => {
-                    tracing::warn!(dir = name, "a session's session.json names another session; left alone");
-                }
-                Ok(Some((about, used))) => {
-                    all.push(Stored { owner: about.owner, session: about.session_id, used });
-                }
-                Ok(None) => {}
-                Err(error) => tracing::warn!(dir = name, %error, "a session's session.json cannot be read"),
-            }
-        }
-        Ok(all)
     }
 }
 

@@ -3,10 +3,10 @@
 //! Reading opens component by component, without following links. It must never be changed but through a
 //! [`Batch`](super::Batch).
 
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, Metadata};
+use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,8 @@ use tokio::sync::OwnedMutexGuard;
 use super::about::{self, About};
 use super::journal::Ticket;
 use super::record::{Op, Record};
-use super::usage::Claim;
-use super::{Manifest, Shared, StoreError, apply, links, make_dir};
-
-/// Whole outputs that are kept for a session; the oldest goes when there are more.
-const MAX_LOGS: usize = 32;
+use super::shared::Shared;
+use super::{Manifest, StoreError, apply, links, log, make_dir};
 
 /// One session's part of the store.
 pub struct Space {
@@ -31,7 +28,7 @@ pub struct Space {
     pub(super) owner: String,
     pub(super) session: String,
     hash: String,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Held by whoever changes the session, or loads it.
     turn: Arc<tokio::sync::Mutex<()>>,
     loaded: AtomicBool,
@@ -96,7 +93,7 @@ impl Space {
             self.replace(manifest);
         } else {
             let mut logs = self.logs();
-            *logs = size_of_logs(&self.dir);
+            *logs = log::size_of_logs(&self.dir);
             self.shared.usage.count(&self.hash, manifest.bytes() + *logs);
             *self.locked() = manifest;
             self.loaded.store(true, Ordering::Release);
@@ -112,10 +109,13 @@ impl Space {
         after: Manifest,
     ) -> Result<(), StoreError> {
         let new = !self.is_stored();
-        if let Err(error) = apply::apply(&self.shared.root, &self.shared.tmp, &record) {
-            tracing::error!(%error, session = self.session, "a saved change cannot be put in place; it is kept");
-            self.shared.unsettled().insert(self.hash.clone(), vec![(record, ticket)]);
-            return Err(StoreError::Pending(Box::new(error)));
+        match apply::apply(&self.shared.root, &self.shared.tmp, &record) {
+            Ok(replaced) => ticket.take_over(replaced),
+            Err(error) => {
+                tracing::error!(%error, session = self.session, "a saved change cannot be put in place; it is kept");
+                self.shared.unsettled().insert(self.hash.clone(), vec![(record, ticket)]);
+                return Err(StoreError::Pending(Box::new(error)));
+            }
         }
         self.replace(after);
         if new && *self.closed() {
@@ -131,7 +131,7 @@ impl Space {
     }
 
     /// Makes the session's directory, if it is not there.
-    fn make(&self) -> Result<(), StoreError> {
+    pub(super) fn make(&self) -> Result<(), StoreError> {
         if self.is_stored() {
             return Ok(());
         }
@@ -231,7 +231,7 @@ impl Space {
     }
 
     /// Bytes of its logs.
-    fn logs(&self) -> MutexGuard<'_, u64> {
+    pub(super) fn logs(&self) -> MutexGuard<'_, u64> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,78 +246,6 @@ impl Space {
     pub fn open(&self, path: &RelPath) -> io::Result<File> {
         open_saved(&self.dir, path).map(|(file, _)| file)
     }
-
-    /// A file for a whole output, named after its run.
-    ///
-    /// # Errors
-    /// [`StoreError::Gone`], and what the file system says.
-    pub fn log(self: &Arc<Self>, run_id: &str) -> Result<LogFile, StoreError> {
-        let mut logs = self.logs();
-        if self.is_gone() {
-            return Err(StoreError::Gone);
-        }
-        self.make()?;
-        let dir = self.dir.join("logs");
-        let what = || format!("cannot keep the output of {run_id} in {}", dir.display());
-        make_dir(&dir).map_err(StoreError::io(what()))?;
-        let mut old: Vec<PathBuf> = fs::read_dir(&dir)
-            .map_err(StoreError::io(what()))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect();
-        old.sort(); // run ids begin with their time
-        for gone in old.iter().take((old.len() + 1).saturating_sub(MAX_LOGS)) {
-            let bytes = fs::metadata(gone).map_or(0, |metadata| metadata.len());
-            if fs::remove_file(gone).is_ok() {
-                self.shared.usage.changed(bytes, 0);
-                *logs = logs.saturating_sub(bytes);
-            }
-        }
-        let path = dir.join(format!("{run_id}.log"));
-        // A run that is heard again after a restart goes on in the log that it has.
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        Ok(LogFile { file: file.map_err(StoreError::io(what()))?, space: self.clone() })
-    }
-}
-
-/// The whole output of one run, while it grows.
-pub struct LogFile {
-    file: File,
-    space: Arc<Space>,
-}
-
-impl LogFile {
-    /// Bytes that are in it.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn size(&self) -> Result<u64, StoreError> {
-        self.file.metadata().map(|metadata| metadata.len()).map_err(StoreError::io("cannot look at a log"))
-    }
-
-    /// Appends.
-    ///
-    /// # Errors
-    /// [`StoreError::Quota`] at the store's bound, [`StoreError::Gone`], and what the file system says. Nothing of
-    /// these bytes counts then.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut logs = self.space.logs();
-        if self.space.is_gone() {
-            return Err(StoreError::Gone);
-        }
-        let more = bytes.len() as u64;
-        let usage = &self.space.shared.usage;
-        let mut claim = Claim::new(usage.clone());
-        claim.grow(more)?;
-        self.file.write_all(bytes).map_err(StoreError::io("cannot write a log"))?;
-        usage.changed(0, more);
-        *logs += more;
-        Ok(())
-    }
-}
-
-fn size_of_logs(dir: &Path) -> u64 {
-    let Ok(logs) = fs::read_dir(dir.join("logs")) else { return 0 };
-    logs.filter_map(|log| Some(log.ok()?.metadata().ok()?.len())).sum()
 }
 
 /// Notes that what is stored in `dir` was used now.

@@ -52,13 +52,20 @@ pub(in crate::store) struct Sealed {
     /// Records that are durable here only.
     unapplied: AtomicUsize,
     bytes: AtomicU64,
-    /// What its records name in `tmp/`, with sizes.
+    /// What its records name in `tmp/`, and what they replaced; with sizes.
     sources: Mutex<Vec<(PathBuf, u64)>>,
 }
 
 /// A durable record that is not in place yet: while this lives, the journal keeps it.
 pub(in crate::store) struct Ticket {
     file: Arc<Sealed>,
+}
+
+impl Ticket {
+    /// These files in `tmp/`, with sizes, go with the journal's file.
+    pub(in crate::store) fn take_over(&self, files: Vec<(PathBuf, u64)>) {
+        self.file.sources().extend(files);
+    }
 }
 
 impl Drop for Ticket {

@@ -199,7 +199,7 @@ async fn the_disk_is_freed_of_what_was_replaced() {
     save(&space, &[("a", &big)]).await;
     save(&space, &[("a", b"1")]).await;
     let count = |dir: &str| fs::read_dir(root.path().join(dir)).unwrap().count();
-    assert_eq!(count("tmp"), 1, "a replay needs it");
+    assert_eq!(count("tmp"), 2, "what a replay needs, and what was replaced");
     assert!(store.shared.checkpoint());
     assert_eq!(count("tmp"), 0);
     assert_eq!(count("journal"), 1, "the next file is ready, and empty");
