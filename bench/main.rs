@@ -10,7 +10,8 @@
 //!   └────► table     medians and percentiles; machine: where that was
 //! ```
 //!
-//! `PADDOCK_BENCH_SECONDS` (default 90) is how long the turns go on. Needs a Docker engine with the runner images
+//! `PADDOCK_BENCH_SECONDS` (default 90) is how long the turns go on; words of the command line, as in
+//! `cargo bench --bench paddock -- files MiB`, leave only the blocks that contain one of them. Needs a Docker engine with the runner images
 //! and the `docker` command; without them it fails, nothing is skipped. It must never compare figures of two runs,
 //! nor leave a container or volume behind.
 
@@ -58,6 +59,11 @@ fn run() -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut stand = Stand::set_up().await?;
         let mut rows = rows::all();
+        let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+        rows.retain(|row| words.is_empty() || words.iter().any(|word| row.group.contains(word)));
+        if rows.is_empty() {
+            return Err(format!("no block of rows contains any of {words:?}").into());
+        }
         let measured = tokio::select! {
             measured = measure(&mut stand, &mut rows, Duration::from_secs(seconds)) => measured,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
