@@ -158,8 +158,14 @@ async fn the_agent_cannot_be_read_or_commanded() {
 
     // The socket of PID 1 answers nobody without the secret, however well they speak.
     let hello = |secret: [u8; 32]| {
-        let hello =
-            Hello { version: VERSION, secret, link: 7, orphan_after_ms: 1, resume: ResumePoints::default() };
+        let hello = Hello {
+            version: VERSION,
+            secret,
+            link: 7,
+            orphan_after_ms: 1,
+            resume: ResumePoints::default(),
+            direct: true,
+        };
         let mut bytes = bytes::BytesMut::new();
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut bytes);
         BASE64_STANDARD.encode(bytes)

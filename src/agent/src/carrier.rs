@@ -3,6 +3,7 @@
 //! ```text
 //!  daemon ══ hijacked exec ══► pipes ─────────────────────► PID 1 reads and writes them itself
 //!                                └ bridge ── socket (SCM_RIGHTS) ─┘ and watches: the bridge's end is the carrier's
+//!  daemon ══ one end of a socket pair ═══════════════════► PID 1 has the other: see `direct`
 //! ```
 //!
 //! Code in the container can hand over what it likes: only pipes and sockets are taken, nothing of them is
@@ -33,7 +34,8 @@ const GREETING: [u8; 1] = [b'p'];
 pub(crate) struct Carrier {
     pub(crate) from: pipe::Receiver,
     pub(crate) to: pipe::Sender,
-    pub(crate) bridge: Bridge,
+    /// `None` where the daemon itself has the other end.
+    pub(crate) bridge: Option<Bridge>,
 }
 
 /// The process that owns the streams.
@@ -49,14 +51,31 @@ impl Carrier {
         Ok(Self {
             from: pipe::Receiver::from_owned_fd_unchecked(prepared(from)?)?,
             to: pipe::Sender::from_owned_fd_unchecked(prepared(to)?)?,
-            bridge: Bridge(socket),
+            bridge: Some(Bridge(socket)),
         })
+    }
+
+    /// One that the daemon itself has the other end of.
+    pub(crate) fn direct(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            from: pipe::Receiver::from_owned_fd_unchecked(prepared(socket.try_clone()?)?)?,
+            to: pipe::Sender::from_owned_fd_unchecked(prepared(socket)?)?,
+            bridge: None,
+        })
+    }
+
+    /// Resolves when whoever owns its streams has ended, if that is someone else than the daemon.
+    pub(crate) async fn ended(bridge: Option<Bridge>) {
+        match bridge {
+            Some(bridge) => bridge.ended().await,
+            None => std::future::pending().await,
+        }
     }
 }
 
 impl Bridge {
     /// Resolves when it has ended; it has nothing more to say.
-    pub(crate) async fn ended(&self) {
+    async fn ended(&self) {
         loop {
             let readable = self.0.readable().await;
             match readable.and_then(|()| self.0.try_read(&mut [0])) {

@@ -15,12 +15,12 @@ use paddock_proto::message::{self, Claim, HelloReply, VERSION};
 use paddock_proto::{Event, Hello, Kind, Request};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::carrier::Carrier;
 use crate::container::Container;
-use crate::{apply, base, collect, probe, run};
+use crate::{apply, base, collect, direct, probe, run};
 
 /// Connections that have not said who they are; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
@@ -70,10 +70,13 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
             container.strangers.set(container.strangers.get() + 1);
             let container = container.clone();
             spawn_local(async move {
-                let hello = tokio::time::timeout(Duration::from_millis(HELLO_MS), greet(&container, socket));
-                let greeted = hello.await.ok().flatten();
+                let hello = async {
+                    let carrier = Carrier::receive(socket).await.ok()?;
+                    greet(&container, carrier).await
+                };
+                let greeted = tokio::time::timeout(Duration::from_millis(HELLO_MS), hello).await;
                 container.strangers.set(container.strangers.get() - 1);
-                if let Some((carrier, rest)) = greeted {
+                if let Some((carrier, rest)) = greeted.ok().flatten() {
                     take_over(&container, carrier, rest);
                 }
             });
@@ -82,8 +85,7 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
 }
 
 /// Hears a hello and answers it; nothing for whoever does not know the secret.
-async fn greet(container: &Container, socket: UnixStream) -> Option<(Carrier, BytesMut)> {
-    let mut carrier = Carrier::receive(socket).await.ok()?;
+pub(crate) async fn greet(container: &Rc<Container>, mut carrier: Carrier) -> Option<(Carrier, BytesMut)> {
     let mut input = BytesMut::new();
     let frame = loop {
         if let Some(frame) = Frame::decode(&mut input).ok()? {
@@ -112,6 +114,7 @@ async fn greet(container: &Container, socket: UnixStream) -> Option<(Carrier, By
         claim: container.claim.get(),
         runs: container.runs.borrow().keys().cloned().collect(),
         resume: container.link.resume_points(),
+        direct: if hello.direct { direct::offer(container).ok() } else { None },
     };
     // The old carrier must be silent before the streams are rewound for the new one.
     if let Some(old) = container.carrier.borrow_mut().take() {
@@ -124,7 +127,8 @@ async fn greet(container: &Container, socket: UnixStream) -> Option<(Carrier, By
     Some((carrier, input))
 }
 
-fn take_over(container: &Rc<Container>, carrier: Carrier, rest: BytesMut) {
+/// From now on this carrier serves.
+pub(crate) fn take_over(container: &Rc<Container>, carrier: Carrier, rest: BytesMut) {
     let link = container.link.clone();
     let carrying = spawn_local(async move {
         let _ = link.carry(carrier, rest).await;

@@ -116,7 +116,7 @@ impl Link {
                 self.transmit.notified().await;
             }
         };
-        tokio::select! { r = read => r, w = write => w, () = bridge.ended() => Ok(()) }
+        tokio::select! { r = read => r, w = write => w, () = Carrier::ended(bridge) => Ok(()) }
     }
 
     fn on_bytes(&self, input: &mut BytesMut) -> std::io::Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  daemon ══ hijacked exec ══► agent bridge ── its streams, once ──► agent init (PID 1)
-//!                              (waits)         over a socket          │ fork, per run
+//!     ╚═════ socket pair, where the daemon may (see direct) ════════╝  │ fork, per run
 //!                                                                   job: subreaper, waits, kills, reports
 //!                                                                     │ fork + exec
 //!                                                                   the image's entrypoint, code on stdin
@@ -21,6 +21,7 @@ mod carrier;
 mod collect;
 mod container;
 mod counters;
+mod direct;
 mod files;
 mod init;
 mod link;

@@ -12,7 +12,7 @@ use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -28,6 +28,18 @@ pub struct Hello {
     pub orphan_after_ms: u64,
     /// What the daemon has of the streams that it holds open.
     pub resume: ResumePoints,
+    /// Whether the daemon would take an [`Offer`].
+    pub direct: bool,
+}
+
+/// A carrier without the engine in between: one end of a socket pair, for a daemon on the same kernel to take out of
+/// PID 1 (`pidfd_getfd(2)`). Its first hello on it makes it the carrier; until then the one before stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Its number in PID 1.
+    pub fd: i32,
+    /// What can be read from it at once: that it is this one.
+    pub token: [u8; 16],
 }
 
 /// The agent's answer to a [`Hello`], on stream 0.
@@ -43,6 +55,8 @@ pub struct HelloReply {
     pub runs: Vec<String>,
     /// What the agent has of the streams that it holds open.
     pub resume: ResumePoints,
+    /// Made for this hello, if the daemon wanted one; good for [`HELLO_MS`](crate::limits::HELLO_MS).
+    pub direct: Option<Offer>,
 }
 
 /// What names a session to PID 1: the same for the same session, and nothing that tells which it is.

@@ -1,11 +1,14 @@
-//! The real carrier: an exec of the agent's bridge in a running container, hijacked.
+//! The real carrier: an exec of the agent's bridge in a running container, hijacked; then, where it can be had, one
+//! that is not the engine's.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use paddock_proto::limits::AGENT_PROGRAM;
 
-use super::{Carrier, Dial, DialError};
+use paddock_proto::message::Offer;
+
+use super::{Carrier, Dial, DialError, direct};
 use crate::engine::{ContainerId, Engine, EngineError, ExecSpec};
 
 /// Dials the agent of one container.
@@ -26,6 +29,18 @@ impl Dial for Bridge {
             let (from, to) = hijacked.into_split();
             let carrier: Carrier = (Box::new(from), Box::new(to));
             Ok(carrier)
+        })
+    }
+
+    fn wants_direct(&self) -> bool {
+        self.engine.host().unix_path().is_some() && direct::is_allowed()
+    }
+
+    fn direct(&self, offer: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
+        Box::pin(async move {
+            let container = self.engine.container_inspect(&self.container).await.map_err(failed)?;
+            let taken = direct::take(container.state.pid, offer).await;
+            taken.map_err(|error| DialError::Failed(error.to_string()))
         })
     }
 }

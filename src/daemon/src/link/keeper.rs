@@ -1,15 +1,17 @@
 //! The task that keeps a link's carrier up: dials, greets, carries, and does it again when it breaks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
 use paddock_proto::limits::{BATCH, READ};
-use paddock_proto::message::{self, Hello, HelloReply, VERSION};
+use paddock_proto::message::{self, Hello, HelloReply, Offer, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_FOR, Shared, Terms};
 
@@ -22,6 +24,8 @@ pub(super) struct Keeper {
     terms: Terms,
     /// Names this mux to the agent; never 0, which no link has.
     link: u64,
+    /// Cleared once a direct carrier failed: the next one is what works everywhere.
+    direct: AtomicBool,
 }
 
 /// Why a carrier is over.
@@ -40,7 +44,8 @@ impl Keeper {
                 link => break link,
             }
         };
-        Self { shared, dialer, terms, link }
+        let direct = dialer.wants_direct().into();
+        Self { shared, dialer, terms, link, direct }
     }
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
@@ -86,10 +91,23 @@ impl Keeper {
                 let gone = matches!(error, DialError::Gone(_));
                 (LinkError::Unreachable(error.to_string()), gone)
             })?;
-            self.greet(carrier).await.map_err(|error| {
+            let refused = |error| {
                 let gone = matches!(error, LinkError::Protocol(_));
                 (error, gone)
-            })
+            };
+            let (carrier, rest, greeting, offer) = self.greet(carrier).await.map_err(refused)?;
+            let Some(offer) = offer else { return Ok((carrier, rest, greeting)) };
+            self.direct.store(false, Relaxed);
+            let direct = match self.dialer.direct(offer).await {
+                Ok(direct) => direct,
+                Err(error) => {
+                    debug!(%error, "no direct carrier");
+                    return Ok((carrier, rest, greeting));
+                }
+            };
+            let (direct, rest, ..) = self.greet(direct).await.map_err(refused)?;
+            self.direct.store(true, Relaxed);
+            Ok((direct, rest, greeting))
         };
         match tokio::time::timeout(DIAL_WITHIN, attempt).await {
             Ok(result) => result,
@@ -97,7 +115,10 @@ impl Keeper {
         }
     }
 
-    async fn greet(&self, (mut from, mut to): Carrier) -> Result<(Carrier, BytesMut, Greeting), LinkError> {
+    async fn greet(
+        &self,
+        (mut from, mut to): Carrier,
+    ) -> Result<(Carrier, BytesMut, Greeting, Option<Offer>), LinkError> {
         let gone = |e: std::io::Error| LinkError::Unreachable(e.to_string());
         let hello = Hello {
             version: VERSION,
@@ -105,6 +126,7 @@ impl Keeper {
             link: self.link,
             orphan_after_ms: u64::try_from(self.terms.orphan_after.as_millis()).unwrap_or(u64::MAX),
             resume: self.shared.lock().mux.resume_points(),
+            direct: self.direct.load(Relaxed),
         };
         let mut out = BytesMut::new();
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut out);
@@ -130,7 +152,7 @@ impl Keeper {
         self.shared.lock().mux.resume(&reply.resume)?;
         self.shared.ring_all();
         let greeting = Greeting { ran: reply.ran, claim: reply.claim, runs: reply.runs };
-        Ok(((from, to), input, greeting))
+        Ok(((from, to), input, greeting, reply.direct))
     }
 
     async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> Broken {

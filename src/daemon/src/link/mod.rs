@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  Link::open ─► keeper task ─► dial (exec the bridge) ─► hello ─► carry bytes ⇄ mux
-//!                   ▲                                                 │ carrier broke (code killed the bridge,
-//!                   └────────────── redial, resume ◄──────────────────┘  the engine restarted, …)
+//!                   ▲                                      │          │ carrier broke (code killed the bridge,
+//!                   │                    a direct carrier ◄┘          │  the engine restarted, …)
+//!                   └────────────── redial, resume ◄──────────────────┘
 //!                                        │ not within REDIAL_FOR
 //!                                        ▼
 //!                                      lost: every stream answers LinkError
@@ -13,6 +14,7 @@
 //! protocol, and must never hold the mux over an await.
 
 mod bridge;
+mod direct;
 mod keeper;
 mod stream;
 
@@ -22,7 +24,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use paddock_proto::message::{self, Claim};
+use paddock_proto::message::{self, Claim, Offer};
 use paddock_proto::mux::Role;
 use paddock_proto::{Mux, ProtocolError, Request, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -79,6 +81,16 @@ pub enum DialError {
 pub trait Dial: Send + Sync + 'static {
     /// A new carrier; the one before is dead or about to be abandoned.
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>>;
+
+    /// Whether a direct carrier may be asked for.
+    fn wants_direct(&self) -> bool {
+        false
+    }
+
+    /// A direct carrier in place of one that was dialed.
+    fn direct(&self, _: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
+        Box::pin(async { Err(DialError::Failed("this dialer knows no direct carrier".to_owned())) })
+    }
 }
 
 /// What the hello says besides the streams.

@@ -47,6 +47,7 @@ async fn echo(mux: Arc<Mutex<Mux>>, mut carrier: DuplexStream, budget: usize) {
             claim: None,
             runs: Vec::new(),
             resume: mux.resume_points(),
+            direct: None,
         };
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
         mux.resume(&hello.resume).unwrap();
@@ -140,6 +141,7 @@ impl Dial for Liar {
                     claim: Some([7; 32]),
                     runs: vec!["r".to_owned()],
                     resume: Default::default(),
+                    direct: None,
                 };
                 let mut out = BytesMut::new();
                 Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
