@@ -286,12 +286,19 @@ async fn a_picture_comes_with_the_answer() {
     d.stop().await;
 }
 
-/// More than the agent's stream carries quicker than an archive.
+/// More than an exec's stream carries quicker than an archive.
 const MUCH: usize = 20 << 20;
 
 #[tokio::test]
 async fn a_whole_saved_data_goes_into_a_fresh_container_at_once_and_is_the_same_there() {
-    let d = Daemon::with().env("SANDBOX_LOG_LEVEL", "debug").start().await;
+    let debug = || Daemon::with().env("SANDBOX_LOG_LEVEL", "debug");
+    let (d, archived) = (debug().without_tracing().start().await, "brought in by an archive");
+    is_the_same_there(d, Some(archived)).await;
+    // Where the agent's stream is quicker there is no archive.
+    is_the_same_there(debug().start().await, None).await;
+}
+
+async fn is_the_same_there(d: Daemon, said: Option<&str>) {
     let s = d.session("s");
     let long = "n".repeat(120);
     let code = format!(
@@ -306,7 +313,9 @@ async fn a_whole_saved_data_goes_into_a_fresh_container_at_once_and_is_the_same_
     let there = s.python(&format!("import subprocess; subprocess.run(['sh', '-c', {look:?}])")).await;
     let mark = d.log.mark();
     let here = s.sh(look).await.expect_success();
-    d.log.line_since(mark, "brought in by an archive").await;
+    if let Some(line) = said {
+        d.log.line_since(mark, line).await;
+    }
     assert_eq!(here.stdout(), there.stdout());
     assert!(here.stdout().contains("./out /usr/bin/env"), "{}", here.stdout());
     // Both sides agree on it: nothing of it comes back, and a change is seen.

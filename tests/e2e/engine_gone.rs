@@ -4,18 +4,24 @@ use std::time::{Duration, Instant};
 
 use tokio::join;
 
-use crate::support::{Daemon, PrivateEngine};
+use crate::support::{Daemon, PrivateEngine, View};
+
+/// Ends once the program is under way.
+const BEGUN: [&str; 3] = ["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"];
 
 #[tokio::test]
 async fn an_engine_that_dies_in_mid_run_costs_that_run_and_nothing_else() {
     let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
-    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
+    let d = Daemon::with().without_tracing().env("DOCKER_HOST", &engine.host()).start().await;
     let s = d.session("s");
     s.sh("echo kept > f").await.expect_success();
+    let view = View::on(&engine.host().parse().expect("a host"), &d.store.owner()).await;
+    let container = view.the_container("sh").await;
     let mark = d.log.mark();
     let begun = Instant::now();
-    let (ran, health) = join!(async { s.sh("echo begun; sleep 60").timeout(50.0).await }, async {
-        d.log.line_since(mark, "request").await;
+    let code = "echo begun; touch /tmp/begun; sleep 60";
+    let (ran, health) = join!(async { s.sh(code).timeout(50.0).await }, async {
+        view.exec(&container, &BEGUN).await;
         engine.kill();
         d.log.line_since(mark, "the engine does not answer").await;
         d.health().await
@@ -32,6 +38,35 @@ async fn an_engine_that_dies_in_mid_run_costs_that_run_and_nothing_else() {
     d.log.line_since(mark, "the engine answers again").await;
     assert_eq!(d.health().await, serde_json::json!({ "status": "healthy" }));
     s.sh("cat f g").await.expect_stdout("kept\nmeanwhile");
+    d.stop_on(&engine.host()).await;
+}
+
+/// With a carrier of its own between daemon and container, an engine that is gone costs a run nothing.
+#[tokio::test]
+async fn a_run_on_a_direct_carrier_does_not_notice_that_its_engine_died() {
+    let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
+    let s = d.session("s");
+    s.sh("echo kept > f").await.expect_success();
+    let view = View::on(&engine.host().parse().expect("a host"), &d.store.owner()).await;
+    let container = view.the_container("sh").await;
+    let pid = view.engine.container_inspect(&container).await.expect("a container").state.pid;
+    let mark = d.log.mark();
+    let code = "echo begun; touch /tmp/begun; until [ -e go ]; do sleep 0.02; done; echo ended | tee made";
+    let (ran, ()) = join!(async { s.sh(code).timeout(50.0).await }, async {
+        view.exec(&container, &BEGUN).await;
+        engine.kill();
+        d.log.line_since(mark, "the engine does not answer").await;
+        std::fs::write(format!("/proc/{pid}/root/data/go"), "").expect("a file for the program");
+    });
+    let ran = ran.expect_stdout("begun\nended\n");
+    assert_eq!(d.fetch(&ran.link("made")).await.expect(200).body, "ended\n");
+
+    // The next engine ends what the dead one left: the session goes on in another container.
+    let mark = d.log.mark();
+    engine.start().await;
+    d.log.line_since(mark, "the engine answers again").await;
+    s.sh("cat f made").await.expect_stdout("kept\nended\n");
     d.stop_on(&engine.host()).await;
 }
 

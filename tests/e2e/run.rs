@@ -245,7 +245,12 @@ async fn nothing_of_a_run_lives_on() {
 
 #[tokio::test]
 async fn code_that_signals_everything_it_can_only_hurts_itself() {
-    let d = Daemon::start().await;
+    only_hurts_itself(Daemon::start().await).await;
+    // Here it can reach the bridge.
+    only_hurts_itself(Daemon::with().without_tracing().start().await).await;
+}
+
+async fn only_hurts_itself(d: Daemon) {
     let s = d.session("signals");
     for (what, code) in [
         ("kill -9 -1", "open('f', 'w').write('x')\nimport os\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)"),

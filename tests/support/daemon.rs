@@ -28,7 +28,7 @@ fn program() -> &'static str {
     static PROGRAM: OnceLock<(File, String)> = OnceLock::new();
     let (_, path) = PROGRAM.get_or_init(|| {
         let file = File::open(env!("CARGO_BIN_EXE_paddock")).expect("the daemon's binary");
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         (file, path)
     });
     path
@@ -42,6 +42,7 @@ pub(crate) struct Setup {
     args: Vec<String>,
     token: Option<String>,
     store: Store,
+    traces: bool,
 }
 
 /// One that serves. Dropping it ends it; [`Daemon::stop`] also looks at how it ended.
@@ -80,6 +81,7 @@ impl Default for Setup {
             args: ["--addr", "127.0.0.1:0"].map(str::to_owned).to_vec(),
             token: Some(TOKEN.to_owned()),
             store: Store::new(),
+            traces: true,
         }
     }
 }
@@ -108,6 +110,12 @@ impl Setup {
         self
     }
 
+    /// Without the right to trace (`CAP_SYS_PTRACE`): what it says to containers goes through the engine.
+    pub(crate) fn without_tracing(mut self) -> Setup {
+        self.traces = false;
+        self
+    }
+
     /// On the store of an earlier daemon.
     pub(crate) fn store(mut self, store: &Store) -> Setup {
         self.store = store.clone();
@@ -117,8 +125,16 @@ impl Setup {
     fn spawn(&self) -> Process {
         let file = self.store.path().join("config.toml");
         std::fs::write(&file, self.config.to_string()).expect("a configuration file");
-        let mut command = Command::new(program());
-        command.arg0("paddock").arg("serve").arg("--config").arg(&file).args(&self.args);
+        let mut command = if self.traces {
+            let mut command = Command::new(program());
+            command.arg0("paddock");
+            command
+        } else {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", "--", program()]);
+            command
+        };
+        command.arg("serve").arg("--config").arg(&file).args(&self.args);
         command.env_clear().env("SANDBOX_ROOT", self.store.path());
         if let Some(token) = &self.token {
             command.env("MCP_API_TOKEN", token);

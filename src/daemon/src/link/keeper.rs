@@ -1,7 +1,7 @@
 //! The task that keeps a link's carrier up: dials, greets, carries, and does it again when it breaks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -24,8 +24,6 @@ pub(super) struct Keeper {
     terms: Terms,
     /// Names this mux to the agent; never 0, which no link has.
     link: u64,
-    /// Cleared once a direct carrier failed: the next one is what works everywhere.
-    direct: AtomicBool,
 }
 
 /// Why a carrier is over.
@@ -44,8 +42,8 @@ impl Keeper {
                 link => break link,
             }
         };
-        let direct = dialer.wants_direct().into();
-        Self { shared, dialer, terms, link, direct }
+        shared.direct.store(dialer.wants_direct(), Relaxed);
+        Self { shared, dialer, terms, link }
     }
 
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
@@ -97,7 +95,7 @@ impl Keeper {
             };
             let (carrier, rest, greeting, offer) = self.greet(carrier).await.map_err(refused)?;
             let Some(offer) = offer else { return Ok((carrier, rest, greeting)) };
-            self.direct.store(false, Relaxed);
+            self.shared.direct.store(false, Relaxed);
             let direct = match self.dialer.direct(offer).await {
                 Ok(direct) => direct,
                 Err(error) => {
@@ -106,7 +104,7 @@ impl Keeper {
                 }
             };
             let (direct, rest, ..) = self.greet(direct).await.map_err(refused)?;
-            self.direct.store(true, Relaxed);
+            self.shared.direct.store(true, Relaxed);
             Ok((direct, rest, greeting))
         };
         match tokio::time::timeout(DIAL_WITHIN, attempt).await {
@@ -126,7 +124,7 @@ impl Keeper {
             link: self.link,
             orphan_after_ms: u64::try_from(self.terms.orphan_after.as_millis()).unwrap_or(u64::MAX),
             resume: self.shared.lock().mux.resume_points(),
-            direct: self.direct.load(Relaxed),
+            direct: self.shared.direct.load(Relaxed),
         };
         let mut out = BytesMut::new();
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut out);

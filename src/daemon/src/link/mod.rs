@@ -21,6 +21,7 @@ mod stream;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -127,6 +128,8 @@ struct Shared {
     lost: watch::Sender<Option<LinkError>>,
     /// Whether there is a carrier now.
     carried: watch::Sender<bool>,
+    /// Whether it is a direct one. Cleared when that failed: the next one is then what works everywhere.
+    direct: AtomicBool,
 }
 
 struct Inner {
@@ -167,6 +170,7 @@ impl Link {
             transmit: Notify::new(),
             lost: watch::Sender::new(None),
             carried: watch::Sender::new(true),
+            direct: AtomicBool::new(false),
         });
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
@@ -203,6 +207,11 @@ impl Link {
             fault = self.lost() => Err(fault),
             _ = carried.wait_for(|carried| *carried) => Ok(()),
         }
+    }
+
+    /// Whether bytes go to the agent without the engine in between.
+    pub fn is_direct(&self) -> bool {
+        self.shared.direct.load(Ordering::Relaxed)
     }
 
     /// What the link was lost to, if it was.

@@ -1,7 +1,7 @@
 //! All of a saved `/data` into a container that has nothing yet, in one call of the engine's archive API.
 //!
-//! Worth it from some size on: the call costs tens of milliseconds before the first byte, and carries more bytes a
-//! second than the agent's stream. Only before any code ran there: the engine unpacks as root, and a link that code
+//! Worth it from some size on, and where the agent's stream goes through the engine as well: the call costs tens of
+//! milliseconds before the first byte, and carries more bytes a second than an exec. Only before any code ran there: the engine unpacks as root, and a link that code
 //! had made could lead it elsewhere. What arrived is checked against the manifest before anyone relies on it.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) async fn bring_all(
 ) -> Result<(), SessionError> {
     // Only that, and not that nothing is known of it: one that was taken over can be empty of what both agree on, and
     // full of what code made and nobody saved yet.
-    if !std::mem::take(&mut known.fresh) {
+    if !std::mem::take(&mut known.fresh) || armed.link.is_direct() {
         return Ok(());
     }
     let entries: Vec<Entry> = {
