@@ -216,7 +216,12 @@ impl Batch {
     /// Brings all that is for `tmp/` there.
     async fn spill(&mut self) -> Result<(), StoreError> {
         let jobs = self.unwritten_parts();
-        blocking(move || jobs.into_iter().try_for_each(|(staged, bytes)| append(&staged, &bytes))).await
+        let last = jobs.last().map(|(staged, _)| staged.clone());
+        blocking(move || jobs.into_iter().try_for_each(|(staged, bytes)| append(&staged, &bytes))).await?;
+        if let Some(staged) = last.filter(|staged| staged.is_early_due()) {
+            tokio::task::spawn_blocking(move || staged.sync_early());
+        }
+        Ok(())
     }
 
     fn unwritten_parts(&mut self) -> Vec<(Arc<Staged>, Vec<u8>)> {

@@ -8,16 +8,25 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use paddock_proto::message::Entry;
+use rustix::io::Errno;
 
 use super::apply::dress;
+
+/// So much is begun to be synced while the rest comes.
+const EARLY: u64 = 16 << 20;
 
 /// One file's content in `tmp/`. Only a name: a batch can have more files than the process may open.
 pub(super) struct Staged {
     path: PathBuf,
     name: String,
     bytes: AtomicU64,
+    /// What was written when it was last synced early.
+    early: AtomicU64,
+    /// Held during an early sync. Why one failed: the system tells an error once, and the last sync may not hear it.
+    lost: Mutex<Option<i32>>,
     /// Whether it belongs to a batch that was not committed.
     loose: AtomicBool,
 }
@@ -27,7 +36,14 @@ impl Staged {
     pub(super) fn new(tmp: &Path) -> Self {
         let name = crate::id::random_hex::<12>();
         let path = tmp.join(&name);
-        Self { path, name, bytes: AtomicU64::new(0), loose: AtomicBool::new(true) }
+        Self {
+            path,
+            name,
+            bytes: AtomicU64::new(0),
+            early: AtomicU64::new(0),
+            lost: Mutex::new(None),
+            loose: AtomicBool::new(true),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -52,8 +68,31 @@ impl Staged {
         Ok(())
     }
 
+    /// Whether it is time for [`Staged::sync_early`]; said once for each time.
+    pub(super) fn is_early_due(&self) -> bool {
+        let (bytes, early) = (self.bytes(), self.early.load(Ordering::Relaxed));
+        let due = bytes >= early + EARLY && self.lost.try_lock().is_ok();
+        if due {
+            self.early.store(bytes, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Brings to the disk what is there already, so that less is left for the end.
+    pub(super) fn sync_early(&self) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = File::open(&self.path).and_then(|file| file.sync_data());
+        if let Err(error) = synced {
+            tracing::warn!(%error, path = %self.path.display(), "cannot sync");
+            *lost = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+        }
+    }
+
     /// Gives it the mode and time of its entry; and syncs it, if `sync`.
     pub(super) fn seal(&self, entry: &Entry, sync: bool) -> io::Result<()> {
+        if let Some(code) = *self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(io::Error::from_raw_os_error(code));
+        }
         let file = File::open(&self.path)?;
         dress(&file, entry)?;
         if sync { file.sync_all() } else { Ok(()) }
@@ -70,5 +109,34 @@ impl Drop for Staged {
         if self.loose.load(Ordering::Relaxed) {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddock_proto::RelPath;
+    use paddock_proto::message::EntryKind;
+
+    use super::*;
+
+    #[test]
+    fn what_an_early_sync_lost_is_never_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let staged = Staged::new(dir.path());
+        let piece = vec![1; usize::try_from(EARLY).unwrap() / 2];
+        staged.append(&piece).unwrap();
+        assert!(!staged.is_early_due());
+        staged.append(&piece).unwrap();
+        assert!(staged.is_early_due());
+        assert!(!staged.is_early_due());
+        let path = RelPath::new("f").unwrap();
+        let entry = Entry { path, kind: EntryKind::File(EARLY), mode: 0o644, mtime_ns: 0 };
+        staged.sync_early();
+        staged.seal(&entry, true).unwrap();
+
+        fs::remove_file(staged.path()).unwrap();
+        staged.sync_early();
+        fs::write(staged.path(), "back").unwrap();
+        assert_eq!(staged.seal(&entry, true).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }
