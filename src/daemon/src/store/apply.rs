@@ -1,7 +1,7 @@
 //! Puts a record of the journal in place.
 //!
-//! Each file is whole before it has its name, so nobody ever sees half of one. A
-//! record that was applied in part, or more than once, or over a later state, may be applied again: what it says
+//! Each file is whole before it has its name, or is written while nobody reads it: readers hold a lock (see
+//! `space`), so nobody ever sees half of one. A record that was applied in part, or more than once, or over a later state, may be applied again: what it says
 //! of a path does not depend on what is there. Directories are opened one component at a time; a link of the host
 //! is in the way like a file, and never followed. Nothing is synced here: the journal is what is durable.
 
@@ -10,12 +10,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT,
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps,
+    UTIME_OMIT, flock,
 };
 use rustix::io::Errno;
 
@@ -170,7 +172,9 @@ impl<'a> Applier<'a> {
                 let content;
                 (content, *blob) = cut.ok_or_else(invalid)?;
                 self.make_way(&entry.path)?;
-                self.write(entry, content)?;
+                if !self.rewrite(entry, content)? {
+                    self.write(entry, content)?;
+                }
             }
             Op::Staged(entry, source) => {
                 if !is_staged_name(source) {
@@ -191,6 +195,31 @@ impl<'a> Applier<'a> {
     fn make_way(&mut self, path: &RelPath) -> io::Result<()> {
         self.relinked |= links::give_way(&mut self.links, path);
         self.enter(path.parent().as_ref(), true).map(drop)
+    }
+
+    /// Writes over the file that is there, if the new content takes no more room, no other name has it, and nobody
+    /// reads it. A quarter of the time of a new file, and later no old one is to be freed: on ext4 a thousand of those
+    /// make the next thousand files take a second, since for a minute each looks at every freed inode.
+    fn rewrite(&mut self, entry: &Entry, content: &[u8]) -> io::Result<bool> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let name = file_name(&entry.path);
+        let Ok(file) = rustix::fs::openat(self.at(), name, flags, Mode::empty()) else { return Ok(false) };
+        let stat = rustix::fs::fstat(&file)?;
+        let room = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && stat.st_nlink == 1
+            && content.len() as u64 <= room
+            && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !fits {
+            return Ok(false);
+        }
+        let file = File::from(file);
+        let written = file.write_all_at(content, 0).and_then(|()| file.set_len(content.len() as u64));
+        written.and_then(|()| dress(&file, entry)).inspect_err(|_| {
+            // Better none than half of each; the journal has it.
+            let _ = rustix::fs::unlinkat(self.at(), name, AtFlags::empty());
+        })?;
+        Ok(true)
     }
 
     /// Writes a file and puts it in its place in the directory that was entered last. It has no name before, where

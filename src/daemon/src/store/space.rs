@@ -1,6 +1,7 @@
 //! One session's files on disk, and its manifest.
 //!
-//! Reading opens component by component, without following links. It must never be changed but through a
+//! Reading opens component by component, without following links, and holds a shared lock on the file as long as it
+//! is open: what is written over it meanwhile becomes another file. It must never be changed but through a
 //! [`Batch`](super::Batch).
 
 use std::fs::{self, File, Metadata};
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
 use tokio::sync::OwnedMutexGuard;
 
 use super::about::{self, About};
@@ -274,6 +275,8 @@ fn open_beneath(dir: &Path, path: &[u8]) -> io::Result<(File, Metadata)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let file = File::from(rustix::fs::openat2(&dir, path, flags, Mode::empty(), resolve)?);
+    // Whoever writes it has it for microseconds. A file system without locks has none to write with, either.
+    let _ = flock(&file, FlockOperation::LockShared);
     let metadata = file.metadata()?;
     if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::NotFound.into()) }
 }

@@ -262,3 +262,42 @@ async fn the_time_of_use_and_a_close_are_kept() {
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     assert!(!store.space("default", "c").await.unwrap().is_closed());
 }
+
+#[tokio::test]
+async fn whoever_reads_a_file_has_one_content_of_it_whole() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    let space = store.space("default", "c1").await.unwrap();
+    let inode = || space.open(&path("f")).unwrap().metadata().unwrap().ino();
+    save(&space, &[("f", &[b'1'; 3000])]).await;
+    let first = inode();
+    // Nobody reads it: it is written where it is, shorter, longer, and with its time and mode.
+    for (content, size) in [(b'2', 10), (b'3', 4000)] {
+        save(&space, &[("f", &vec![content; size])]).await;
+        assert_eq!(inode(), first);
+    }
+    assert_eq!(content(&space, "f"), "3".repeat(4000));
+    let metadata = space.open(&path("f")).unwrap().metadata().unwrap();
+    assert_eq!((metadata.mode() & 0o777, metadata.mtime_nsec()), (0o640, 123_456_789));
+
+    let mut reader = space.open(&path("f")).unwrap();
+    let mut begin = [0; 100];
+    reader.read_exact(&mut begin).unwrap();
+    save(&space, &[("f", &[b'4'; 4000])]).await;
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "3".repeat(3900));
+    assert_eq!(content(&space, "f"), "4".repeat(4000));
+    assert_ne!(inode(), first);
+    drop(reader);
+
+    // Nor is another file written with it: one that takes more room, or has another name in the journal still.
+    let second = inode();
+    save(&space, &[("f", &[b'5'; 10_000])]).await;
+    assert_ne!(inode(), second);
+    save(&space, &[("f", &[b'6'; 100_000])]).await;
+    let linked = inode();
+    save(&space, &[("f", b"7")]).await;
+    assert_ne!(inode(), linked);
+    assert_eq!(content(&space, "f"), "7");
+}
