@@ -96,6 +96,23 @@ async fn a_run_in_flight_is_heard_to_its_end() {
 }
 
 #[tokio::test]
+async fn files_of_a_run_that_is_lost_while_it_is_heard_out_are_saved() {
+    let d = Daemon::start().await;
+    d.session("s").sh("echo before > a").await.expect_success();
+    let store = crash_in_mid_run(d, "s", "echo made > b; touch /tmp/begun; sleep 60").await;
+    let d = Daemon::with().store(&store).start().await;
+    d.log.line("a session has its container again").await;
+    let view = d.view().await;
+    view.engine.container_pause(&view.the_container("sh").await).await.expect("paused");
+    let next = d.session("s").sh("cat a b").await.expect_stdout("before\nmade\n");
+    let told = &next.document["earlier_runs"][0];
+    assert_eq!(told["error"], "lost", "{told}");
+    assert_eq!(told["artifacts"][0]["filename"], "b", "{told}");
+    assert!(told["message"].as_str().is_some_and(|text| text.contains("were saved")), "{told}");
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn a_run_that_was_cut_off_twice_is_heard_to_its_end_as_well() {
     let d = Daemon::start().await;
     d.session("s").sh("true").await.expect_success();

@@ -7,6 +7,9 @@ pub const MAX_PAYLOAD: usize = 128 * 1024;
 /// large message could never be sent; more only costs memory, since the carrier is local.
 pub const WINDOW: usize = 512 * 1024;
 
+/// Of it, what a sender leaves free: room for what a new daemon is told before all that the one before had not heard.
+pub const SLACK: usize = 64;
+
 /// Streams open at once on one link: the executions of a session, a file transfer, and room for egress.
 pub const MAX_STREAMS: usize = 256;
 

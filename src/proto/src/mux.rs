@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::limits::{MAX_STREAMS, WINDOW};
+use crate::limits::{MAX_STREAMS, SLACK, WINDOW};
 use crate::message::ResumePoints;
 use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
 
@@ -120,13 +120,16 @@ impl Mux {
         self.fresh.pop_front()
     }
 
-    /// True if a frame of `len` payload bytes fits the stream's window now. A stream that is gone takes
+    /// True if a frame of `len` payload bytes fits the stream's window now, and [`SLACK`] beside it. A stream that is gone takes
     /// (and drops) everything, so that its writer comes to the reader's [`Inbound::Reset`].
     pub fn has_room(&self, id: StreamId, len: usize) -> bool {
-        self.streams.get(&id).is_none_or(|s| s.reset || s.out_cost + crate::frame::HEADER + len <= WINDOW)
+        self.streams
+            .get(&id)
+            .is_none_or(|s| s.reset || s.out_cost + crate::frame::HEADER + len + SLACK <= WINDOW)
     }
 
-    /// Queues a counted frame. Ask [`Mux::has_room`] first; the window is the caller's promise.
+    /// Queues a counted frame. Ask [`Mux::has_room`] first; the window is the caller's promise, and its
+    /// [`SLACK`] for what must be said before anything else.
     pub fn send(&mut self, id: StreamId, kind: Kind, payload: Bytes) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.out_closed || stream.reset {

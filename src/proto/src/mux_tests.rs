@@ -331,3 +331,34 @@ fn what_is_held_is_not_acknowledged_and_kept_by_the_peer() {
     assert_eq!(unheard_after(false), 6 * PIECE);
     assert_eq!(unheard_after(true), 0);
 }
+
+#[test]
+fn a_new_daemon_is_told_something_before_a_whole_window_of_what_was_not_heard() {
+    let mut pair = Pair::new();
+    let id = pair.daemon.open(Bytes::from_static(b"run")).unwrap();
+    pair.pump(1000);
+    assert_eq!(pair.agent.accept(), Some(id));
+    while pair.agent.has_room(id, 1) {
+        let size = if pair.agent.has_room(id, PIECE) { PIECE } else { 1 };
+        pair.agent.send(id, Kind::Data(Channel::Stdout), Bytes::from(vec![7; size]));
+    }
+    let (_, unheard) = std::mem::replace(&mut pair, Pair::new()).agent.into_unheard().next().unwrap();
+    let id = pair.daemon.open(Bytes::from_static(b"attach")).unwrap();
+    pair.pump(1000);
+    assert_eq!(pair.agent.accept(), Some(id));
+    // The longest that it can be.
+    let first = crate::message::encode(&crate::Event::Attached { heard: u64::MAX });
+    pair.agent.send(id, Kind::Message, first);
+    let mut left: usize = unheard.iter().map(|frame| frame.payload.len()).sum();
+    for frame in unheard {
+        pair.agent.send(id, frame.kind, frame.payload);
+    }
+    for _ in 0..200 {
+        pair.pump(WINDOW); // fails where the daemon refuses it
+    }
+    assert!(matches!(pair.daemon.take(id), Some(Inbound::Message(_))));
+    while let Some(Inbound::Data(_, bytes)) = pair.daemon.take(id) {
+        left -= bytes.len();
+    }
+    assert_eq!(left, 0);
+}

@@ -13,6 +13,7 @@
 mod bulk;
 mod place;
 mod refusal;
+mod staging;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,21 +27,16 @@ use hyper::body::{Body, Incoming};
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::place::Place;
 use self::refusal::Refusal;
+use self::staging::Staging;
 use super::body::{Answer, BodyError, Paced, error, full, json as answer};
 use super::files::Download;
 use crate::session::{Session, SessionId};
 use crate::store::{Batch, Manifest, Store, StoreError};
 use crate::tools::{CallError, Code, Failure, Fault, Tools, now_ns, room_for};
-
-/// Uploads staged at one time. Each holds up to a few MiB in memory and one open file; more wait.
-const STAGED: usize = 32;
-
-/// How long an upload waits for a place among those.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The type of archives.
 pub(super) const TAR: &str = "application/x-tar";
@@ -62,12 +58,12 @@ pub(super) struct Raw {
     pub(super) tools: Arc<Tools>,
     pub(super) store: Arc<Store>,
     pub(super) limits: RawLimits,
-    staging: Arc<Semaphore>,
+    staging: Staging,
 }
 
 impl Raw {
     pub(super) fn new(tools: Arc<Tools>, store: Arc<Store>, limits: RawLimits) -> Self {
-        Self { tools, store, limits, staging: Arc::new(Semaphore::new(STAGED)) }
+        Self { tools, store, limits, staging: Staging::default() }
     }
 
     /// Answers what is below `/sessions/`; `rest` is the path behind that.
@@ -152,7 +148,7 @@ impl Raw {
         if announced > limit {
             return Err(BodyError::TooLarge(limit).into());
         }
-        let place = self.place().await?;
+        let place = self.staging.place(owner).await?;
         let session = self.tools.sessions.get(owner, id).await?;
         check(&session.space.manifest(), &path, must_be_new)?;
         let mut batch = Batch::new(session.space.clone());
@@ -213,12 +209,6 @@ impl Raw {
             Ok(answer)
         })
         .await
-    }
-
-    /// A place among the uploads that are staged at one time.
-    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let place = tokio::time::timeout(PATIENCE, self.staging.clone().acquire_owned()).await;
-        place.ok().and_then(Result::ok).ok_or(Refusal::Body(BodyError::NoRoom))
     }
 
     /// A body is taken as it is: whole, and not encoded.

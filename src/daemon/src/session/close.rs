@@ -72,15 +72,20 @@ impl Drop for Closer<'_> {
 }
 
 impl Session {
-    /// Does `work`, which `cancel` ends; it is cancelled when the session is closed.
-    pub async fn unless_closed<T>(&self, cancel: &CancellationToken, work: impl Future<Output = T>) -> T {
+    /// Does `work`, which `cancel` ends; it is cancelled when the session is closed. Also whether it was.
+    pub async fn unless_closed<T>(
+        &self,
+        cancel: &CancellationToken,
+        work: impl Future<Output = T>,
+    ) -> (T, bool) {
         let closed = self.closing.token();
         tokio::pin!(work);
         tokio::select! {
-            done = &mut work => return done,
+            biased;
             () = closed.cancelled() => cancel.cancel(),
+            done = &mut work => return (done, false),
         }
-        work.await
+        (work.await, true)
     }
 }
 

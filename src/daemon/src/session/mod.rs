@@ -98,6 +98,9 @@ pub enum SessionError {
     /// The caller went away, or took the call back, before any code ran.
     #[error("the call was cancelled before any code ran")]
     Cancelled,
+    /// The session was closed while the call waited.
+    #[error("the session was closed while this call waited for its turn; no code ran")]
+    Closed,
     /// The container would not take the session's files.
     #[error("the container would not take the session's files: {0}")]
     BringIn(String),

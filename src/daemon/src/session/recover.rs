@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use super::journal::{Flight, Note};
 use super::leases::{Known, Leased};
 use super::output::Capture;
-use super::run::{GRACE, RunEnd, listen};
-use super::{Session, SessionError, Sessions, Turn, carry};
+use super::run::{GRACE, RunEnd, SALVAGED, listen};
+use super::{Session, SessionError, Sessions, Turn, carry, salvage};
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Adopted;
 use crate::store::Space;
@@ -132,12 +132,14 @@ impl Sessions {
         for (language, run) in flights {
             let cancel = self.ending.child_token();
             let hearing = self.hear_one(&mut turn, &language, &run, &cancel);
-            let recovered = match session.unless_closed(&cancel, hearing).await {
+            let (heard, _) = session.unless_closed(&cancel, hearing).await;
+            let recovered = match heard {
                 Ok(recovered) => recovered,
                 Err(error) => {
                     warn!(session_id = %turn.session.id, run_id = run.id, %error, "a run of an earlier daemon is lost");
+                    let rescued = self.rescued(&turn, &language, run.id, &error).await;
                     turn.work.drop_lease(&language);
-                    Recovered::lost(run.id, &error)
+                    rescued
                 }
             };
             info!(
@@ -149,6 +151,22 @@ impl Sessions {
             );
             session.report(recovered);
         }
+    }
+
+    /// What the engine can still take out of the container of a run that is lost.
+    async fn rescued(&self, turn: &Turn, language: &str, run_id: String, why: &SessionError) -> Recovered {
+        let mut lost = Recovered::lost(run_id, why);
+        let Some(leased) = turn.work.leases.get(language) else { return lost };
+        match salvage::salvage(&turn.session.space, &leased.lease, &self.bounds).await {
+            Ok(Some(collected)) => {
+                lost.end = RunEnd::Lost(format!("{why}{SALVAGED}"));
+                lost.changed = collected.changed;
+                lost.not_saved = collected.not_saved;
+            }
+            Ok(None) => {}
+            Err(error) => lost.unsaved = Some(error.to_string()),
+        }
+        lost
     }
 
     async fn hear_one(

@@ -77,6 +77,9 @@ pub enum RunEnd {
     Lost(String),
 }
 
+/// What is said of a lost run whose files could be had all the same.
+pub(super) const SALVAGED: &str = "; the files that it had made until then were saved";
+
 /// The exit code of a program that was ended for its time, by its caller, or is lost.
 const NO_EXIT_CODE: i32 = -1;
 
@@ -127,8 +130,9 @@ impl Sessions {
         let (stream, waited) = loop {
             attempts -= 1;
             let prepared = tokio::select! {
-                prepared = self.prepare(turn, request, &run_id) => prepared,
+                biased;
                 () = cancel.cancelled() => Err(SessionError::Cancelled),
+                prepared = self.prepare(turn, request, &run_id) => prepared,
             };
             match prepared {
                 Ok(ready) => break ready,
@@ -214,7 +218,7 @@ impl Sessions {
         let outcome = match salvage::salvage(&space, &leased.lease, &self.bounds).await {
             Ok(Some(collected)) => {
                 report.took(collected);
-                "; the files that it had made until then were saved"
+                SALVAGED
             }
             Ok(None) => "",
             Err(error) => {

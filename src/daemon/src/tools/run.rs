@@ -108,7 +108,10 @@ async fn run(
         batch.commit().await?;
     }
     let running = tools.sessions.run(&mut turn, &job.run, cancel);
-    let mut report = session.unless_closed(cancel, running).await?;
+    let mut report = match session.unless_closed(cancel, running).await {
+        (Err(SessionError::Cancelled), true) => return Err(SessionError::Closed.into()),
+        (ran, _) => ran?,
+    };
     let images = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &job.run, &report);
     tools.put_earlier_runs(session, &mut document);

@@ -59,7 +59,7 @@ impl Raw {
                 format!("Content-Type is {given:?}; an upload of many files takes {TAR}, not compressed");
             return Err(Refusal::Status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", message));
         }
-        let place = self.place().await?;
+        let place = self.staging.place(owner).await?;
         let session = self.tools.sessions.get(owner, id).await?;
         let body = Paced::new(body, self.limits.patience);
         let pieces = futures_util::stream::try_unfold(body, async |mut body| {
