@@ -30,7 +30,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use self::handler::Handler;
+pub(crate) use self::handler::Handler;
 use self::remembered::Remembered;
 use self::resume::{Events, Reading, SharedEvents, Tie};
 use super::body::{Answer, error};

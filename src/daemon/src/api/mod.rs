@@ -7,6 +7,7 @@
 //!                                                        ├ /files, /logs   files  (signed, no token)
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
+//!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```
 //!
 //! Only this module knows HTTP and only `mcp` knows JSON-RPC. HTTP/2 is not spoken. It must never let a
@@ -17,10 +18,13 @@ mod envelope;
 mod files;
 mod guard;
 mod health;
+mod local;
 mod mcp;
 mod page;
 mod range;
 mod raw;
 mod server;
 
+pub(crate) use local::Local;
+pub use local::{CLIENT, socket};
 pub use server::{ApiConfig, Server};

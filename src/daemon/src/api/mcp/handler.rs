@@ -28,7 +28,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const LINKS: usize = 20;
 
 /// What serves one client, or one call.
-pub(super) struct Handler {
+pub(crate) struct Handler {
     pub(super) tools: Arc<Tools>,
     /// The name of the token.
     pub(super) owner: String,
@@ -37,6 +37,11 @@ pub(super) struct Handler {
 }
 
 impl Handler {
+    /// One for a single client, whose calls that name no session are of `own`.
+    pub(crate) fn new(tools: Arc<Tools>, owner: String, own: SessionId) -> Self {
+        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)) }
+    }
+
     /// What the request brought beside its message.
     fn asked(context: &RequestContext<RoleServer>) -> Option<&Asked> {
         context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Asked>())
