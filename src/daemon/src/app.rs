@@ -116,6 +116,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         mcp_key: secret("mcp.secret")?,
         max_file: config.limits.file_size,
         max_archive: (config.limits.data, config.limits.data_inodes.into()),
+        conformance_fixtures: config.conformance_fixtures,
     };
     let server = Server::new(api, tools, store.clone());
     let stop = CancellationToken::new();
