@@ -38,11 +38,11 @@ fn known() -> BTreeSet<String> {
     text.lines().filter_map(|line| line.trim().strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// What of a scenario's checks did not pass. Its results are in `server-SCENARIO-TIME`.
+/// What of a scenario's checks did not pass. Its results are in `server-SCENARIO-YYYY-MM-DDTHH-MM-SS-mmmZ`.
 fn not_passed(results: &Path) -> Vec<String> {
     let name = results.file_name().and_then(|name| name.to_str()).expect("a name");
     let scenario =
-        name.strip_prefix("server-").and_then(|name| name.split("-20").next()).expect("a scenario");
+        name.strip_prefix("server-").and_then(|name| name.rsplitn(7, '-').nth(6)).expect("a scenario");
     let checks = std::fs::read(results.join("checks.json")).expect("checks");
     let checks: Vec<Value> = serde_json::from_slice(&checks).expect("checks");
     assert!(!checks.is_empty(), "{scenario} has checked nothing");
