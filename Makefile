@@ -12,7 +12,14 @@ run: images ## set the host up, build, start the daemon, and show it at work; Ct
 	cargo build --release
 	deploy/first-run
 
-test: images ## every test: the runner images' promises, then the workspace's against a real engine
+# What the tests run beside the daemon, as the lock file pins it.
+CLIENTS := tests/clients/node_modules/.package-lock.json
+$(CLIENTS): tests/clients/package-lock.json | setup
+	command -v npm >/dev/null || deploy/setup npm
+	npm ci --prefix tests/clients --no-audit --no-fund
+	touch $@
+
+test: images $(CLIENTS) ## every test: the runner images' promises, then the workspace's against a real engine
 	deploy/setup iproute2 # for the engines that tests start themselves
 	runner-images/check
 	cargo test --workspace
@@ -22,7 +29,7 @@ check: ## formatting, clippy and rustdoc, warnings refused
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 
-e2e: images ## only the tests that drive the daemon as its clients do
+e2e: images $(CLIENTS) ## only the tests that drive the daemon as its clients do
 	deploy/setup iproute2
 	cargo test --package paddock-daemon --test '*'
 

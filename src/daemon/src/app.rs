@@ -152,6 +152,7 @@ pub(crate) async fn run(
         mcp_key: secret("mcp.secret")?,
         max_file: config.limits.file_size,
         max_archive: (config.limits.data, config.limits.data_inodes.into()),
+        conformance_fixtures: config.conformance_fixtures,
     };
     let what = |e: std::io::Error| {
         AppError::Failed(format!("cannot listen in {}: {e}", config.store.root.display()))

@@ -10,12 +10,15 @@
 //!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```
 //!
+//! `fixtures` is what the MCP conformance suite finds behind `/mcp` in front of the tools, if the environment asks for it.
+//!
 //! Only this module knows HTTP and only `mcp` knows JSON-RPC. HTTP/2 is not spoken. It must never let a
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod body;
 mod envelope;
 mod files;
+mod fixtures;
 mod guard;
 mod health;
 mod local;
