@@ -13,7 +13,8 @@ run: images ## set the host up, build, start the daemon, and show it at work; Ct
 	deploy/first-run
 
 test: images ## every test: the runner images' promises, then the workspace's against a real engine
-	deploy/setup iproute2 # for the engines that tests start themselves
+	deploy/setup iproute2 python3-venv # for the engines that tests start themselves, and for their clients
+	tests/clients/install
 	runner-images/check
 	cargo test --workspace
 
@@ -23,7 +24,8 @@ check: ## formatting, clippy and rustdoc, warnings refused
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 
 e2e: images ## only the tests that drive the daemon as its clients do
-	deploy/setup iproute2
+	deploy/setup iproute2 python3-venv
+	tests/clients/install
 	cargo test --package paddock-daemon --test '*'
 
 crash: images ## the daemon killed 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
@@ -42,4 +44,4 @@ images: setup ## the runner images, those that are missing or have changed
 
 clean: ## remove what building and running left in this folder; the images stay
 	cargo clean
-	rm -rf run/first-run run/store run/build-*.log
+	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/node_modules
