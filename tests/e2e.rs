@@ -40,6 +40,8 @@ mod restart;
 mod run;
 #[path = "e2e/salvage.rs"]
 mod salvage;
+#[path = "e2e/sessions.rs"]
+mod sessions;
 #[path = "support/mod.rs"]
 mod support;
 #[path = "e2e/symlinks.rs"]

@@ -18,12 +18,16 @@ async fn ids(d: &Daemon) -> BTreeSet<ContainerId> {
 
 /// Kills the daemon in the middle of a call, once the program has written its first line.
 async fn crash_in_mid_run(d: Daemon, session: &str, code: &str) -> Store {
+    crash_in_mid_run_of(d, "sh", session, code).await
+}
+
+async fn crash_in_mid_run_of(d: Daemon, language: &str, session: &str, code: &str) -> Store {
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "run_code", "arguments": { "language": "sh", "code": code, "conversationId": session } },
+        "params": { "name": "run_code", "arguments": { "language": language, "code": code, "conversationId": session } },
     });
     let view = d.view().await;
-    let container = view.the_container("sh").await;
+    let container = view.the_container(language).await;
     let request = d.request("POST", "/mcp").json(&call);
     let calling = tokio::spawn(async move { request.try_send().await });
     // A file that nobody collects says that the program is at work.
@@ -109,6 +113,32 @@ async fn files_of_a_run_that_is_lost_while_it_is_heard_out_are_saved() {
     assert_eq!(told["error"], "lost", "{told}");
     assert_eq!(told["artifacts"][0]["filename"], "b", "{told}");
     assert!(told["message"].as_str().is_some_and(|text| text.contains("were saved")), "{told}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn code_that_floods_the_agent_keeps_no_daemon_out() {
+    let d = Daemon::start().await;
+    d.session("s").python("open('a', 'w').write('before')").await.expect_success();
+    let code = "import socket, threading, time\n\
+        open('made', 'w').write('while nobody was there')\n\
+        end, held = time.time() + 8, []\n\
+        def flood():\n    \
+            while time.time() < end:\n        \
+                s = socket.socket(socket.AF_UNIX)\n        \
+                try: s.connect('\\0paddock-agent')\n        \
+                except OSError: time.sleep(0.001)\n        \
+                held.append(s)\n        \
+                del held[:-100]\n\
+        all = [threading.Thread(target=flood) for _ in range(2)]\n\
+        [t.start() for t in all]\n\
+        open('/tmp/begun', 'w')\n\
+        [t.join() for t in all]\nprint('flooded')";
+    let store = crash_in_mid_run_of(d, "python", "s", code).await;
+    let d = Daemon::with().store(&store).start().await;
+    let next = d.session("s").python("print(open('made').read())").timeout(60.0).await;
+    let told = &next.expect_stdout("while nobody was there\n").document["earlier_runs"][0];
+    assert_eq!(told["success"], true, "{told}");
     d.stop().await;
 }
 

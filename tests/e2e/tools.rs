@@ -359,7 +359,9 @@ async fn who_waits_for_a_session_that_is_deleted_finds_an_empty_one() {
             uploaded.expect_success();
         }
         for looked in looked {
-            let ended = looked.is_error && looked.text("message").contains("cancelled");
+            let ended = looked.is_error
+                && (looked.document["error"] == "session_not_found"
+                    || looked.text("message").contains("cancelled"));
             assert!(ended || looked.document["success"] == true, "round {round}: {}", looked.document);
         }
         let left = s.sh("ls /data").await.expect_success();

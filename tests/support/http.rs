@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use super::{PATIENCE, within};
 
@@ -69,6 +72,12 @@ impl Request {
         within(PATIENCE * 2, &what, self.exchange()).await.expect("an answer")
     }
 
+    /// Sends it and takes the head of the answer; the body is read as it comes.
+    pub(crate) async fn open(self) -> Opened {
+        let what = format!("the head of an answer to {} {}", self.method, self.path);
+        within(PATIENCE, &what, self.begin()).await.expect("an answer")
+    }
+
     /// Sends it; `None` if there was no connection, or it ended without an answer.
     pub(crate) async fn try_send(self) -> Option<Answer> {
         let what = format!("an end of {} {}", self.method, self.path);
@@ -76,6 +85,12 @@ impl Request {
     }
 
     async fn exchange(self) -> Result<Answer, Box<dyn std::error::Error>> {
+        let Opened { status, headers, body, _connection } = self.begin().await?;
+        let body = body.collect().await?.to_bytes();
+        Ok(Answer { status, headers, body })
+    }
+
+    async fn begin(self) -> Result<Opened, Box<dyn std::error::Error>> {
         let socket = TcpStream::connect(self.addr).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
         let driving = tokio::spawn(connection);
@@ -89,10 +104,43 @@ impl Request {
         let request = request.body(Full::new(self.body)).expect("a request");
         let response = sender.send_request(request).await?;
         let (parts, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
-        drop(sender);
-        driving.abort();
-        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        let _connection = Connection { _sender: sender, driving };
+        Ok(Opened { status: parts.status.as_u16(), headers: parts.headers, body, _connection })
+    }
+}
+
+/// An answer whose body still comes. Dropped, its connection ends.
+pub(crate) struct Opened {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    _connection: Connection,
+}
+
+struct Connection {
+    _sender: SendRequest<Full<Bytes>>,
+    driving: JoinHandle<hyper::Result<()>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driving.abort();
+    }
+}
+
+impl Opened {
+    /// The text of an event stream up to the first event that is `wanted`; all of it if none is.
+    pub(crate) async fn read_until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let mut text = String::new();
+        let reading = async {
+            while !wanted(&text) {
+                let Some(frame) = self.body.frame().await else { break };
+                let frame = frame.expect("a piece of the stream");
+                text.push_str(&String::from_utf8_lossy(frame.data_ref().expect("data")));
+            }
+        };
+        within(PATIENCE, what, reading).await;
+        text
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use call::{Call, Session};
 pub(crate) use chance::Chance;
 pub(crate) use daemon::{Daemon, Setup, TOKEN};
 pub(crate) use engine::View;
-pub(crate) use http::{Answer, Request, events};
+pub(crate) use http::{Answer, Opened, Request, events};
 pub(crate) use log::Log;
 pub(crate) use private::PrivateEngine;
 pub(crate) use store::{Cleared, Store};

@@ -34,6 +34,11 @@ fn parent_of(pid: i32) -> Option<i32> {
     std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether a process came in from outside: only the engine makes one without a parent in here.
+pub(crate) fn is_nobodys(pid: i32) -> bool {
+    pid > 1 && parent_of(pid) == Some(0)
+}
+
 /// SIGKILL to each; those already gone do not matter.
 pub(crate) fn kill(pids: &[i32]) {
     for pid in pids.iter().filter(|p| **p > 1).filter_map(|p| Pid::from_raw(*p)) {

@@ -111,6 +111,9 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         max_body: config.http.max_body,
         header_timeout: config.http.header_timeout,
         body_timeout: config.http.body_timeout,
+        resume_window: config.mcp.resume_window,
+        mcp_folder: store.folder("mcp").map_err(|e| AppError(e.to_string()))?,
+        mcp_key: secret("mcp.secret")?,
         max_file: config.limits.file_size,
         max_archive: (config.limits.data, config.limits.data_inodes.into()),
     };

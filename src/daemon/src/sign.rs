@@ -263,7 +263,8 @@ fn cursor_text(session: &str, at: &RelPath) -> Vec<u8> {
     [escaped(session).as_bytes(), b"\ncursor/", at.as_bytes()].concat()
 }
 
-fn mac(key: &[u8], text: &[u8]) -> [u8; 32] {
+/// HMAC-SHA-256.
+pub(crate) fn mac(key: &[u8], text: &[u8]) -> [u8; 32] {
     // HMAC takes a key of any length; the other arm is never taken.
     Hmac::<Sha256>::new_from_slice(key)
         .map(|mut mac| {

@@ -24,8 +24,9 @@ enum End {
 }
 
 impl End {
-    fn draw(chance: &mut Chance) -> End {
-        match chance.below(5) {
+    /// The `n`th: each kind once, then as it comes. A run on a direct carrier does not notice a stopped engine.
+    fn draw(n: u64, chance: &mut Chance) -> End {
+        match if n < 3 { [0, 2, 4][usize::try_from(n).unwrap_or(0)] } else { chance.below(5) } {
             0 | 1 => End::Killed(Duration::from_millis(chance.below(1500))),
             2 | 3 => End::Stopped(Duration::from_millis(500 + chance.below(4500))),
             _ => End::BothKilled,
@@ -73,7 +74,7 @@ async fn nothing_acknowledged_is_lost_by_the_ends_of_an_engine() {
     let (mut d, mut view) = start().await;
     let begun = Instant::now();
     for n in 0..ends {
-        let (before, end) = (Duration::from_millis(chance.below(1500)), End::draw(&mut chance));
+        let (before, end) = (Duration::from_millis(chance.below(1500)), End::draw(n, &mut chance));
         let well = {
             let enough = Cell::new(false);
             let is_enough = || enough.get();

@@ -1,15 +1,21 @@
 //! MCP: tools as JSON-RPC, by the official SDK.
 //!
 //! ```text
-//!  POST /mcp ─► shim: JSON? one object? ─┬─ Accept has text/event-stream, or a session ─► full service (sessions)
-//!                                        └─ neither: the bare call (n8n, curl) ─────────► stateless, plain JSON
+//!  POST /mcp ─► shim: JSON? one object? ─┬─ a session's, or the beginning of one ─► full service: sessions, resumable
+//!                                        └─ all else: bare calls (n8n, curl) and ─► stateless; JSON, or a stream
+//!                                           revisions that have no sessions         where there is more to say
 //! ```
 //!
 //! Both services run the same [`Handler`]; there is a pair for each token's name, so that nobody can use another's
 //! MCP session. It must never decide anything about a tool.
 
+mod handler;
+mod remembered;
+mod resume;
+
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,49 +23,76 @@ use futures_util::StreamExt;
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode, request};
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
-use rmcp::handler::server::ServerHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
-};
-use rmcp::service::{RequestContext, RoleServer};
-use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::session::{SessionManager, SessionStore};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{debug, warn};
 
+use self::handler::Handler;
+use self::remembered::Remembered;
+use self::resume::{Events, Reading, SharedEvents, Tie};
 use super::body::{Answer, error};
 use super::envelope::{JSON, check, unread};
-use crate::tools::{CallError, Caller, Tools};
+use crate::session::SessionId;
+use crate::tools::{ToolSets, Tools};
 
 const EVENTS: &str = "text/event-stream";
 const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
+const LAST_EVENT: &str = "last-event-id";
+/// The first revision without sessions; as texts they are in the order of time.
+const WITHOUT_SESSIONS: &str = "2026-07-28";
 /// The POST of newer revisions that is kept open to listen, as JSON.
 const LISTEN: &str = "\"subscriptions/listen\"";
+const INITIALIZE: &str = "\"initialize\"";
 
-/// An MCP session that nothing was heard of for this long is forgotten.
+/// An MCP session that nothing was heard of for this long leaves the memory; the disk has it for longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
 
-/// MCP sessions of one owner. Each takes some 50 KB, and many clients make one for every call and never end it: of
-/// more than these the one unheard of for longest goes.
+/// MCP sessions of one owner in memory. Each takes some 50 KB, and many clients make one for every call and never end
+/// it: of more than these the one unheard of for longest goes, to be had from the disk again.
 const SESSIONS: usize = 500;
 
 type Service = StreamableHttpService<Handler, LocalSessionManager>;
 
+/// What the endpoint is told.
+pub(super) struct McpConfig<'a> {
+    /// The names of the tokens.
+    pub(super) owners: &'a [String],
+    /// Bytes of a body.
+    pub(super) max_body: u64,
+    /// How long a call whose client went away goes on.
+    pub(super) resume_window: Duration,
+    /// Where sessions are remembered.
+    pub(super) folder: &'a Path,
+    /// Makes the ids of sessions that clients did not name.
+    pub(super) key: [u8; 32],
+}
+
 /// The endpoint.
 pub(super) struct Mcp {
+    tools: Arc<Tools>,
     /// By owner.
     services: HashMap<String, Pair>,
+    window: Duration,
+    key: [u8; 32],
     stop_streams: CancellationToken,
 }
 
-/// What answers of one request hold, until they are sent: kept with the request and with the answer's body.
+/// What a request brings beside its message; kept with it for as long as its call.
 #[derive(Clone, Default)]
-struct Held(Arc<Mutex<Vec<OwnedSemaphorePermit>>>);
+struct Asked {
+    /// What the answer holds until it is sent.
+    held: Arc<Mutex<Vec<OwnedSemaphorePermit>>>,
+    sets: ToolSets,
+    /// Nothing but the answer can be read.
+    quiet: bool,
+    /// The session of calls that name none.
+    own_session: Option<SessionId>,
+    tie: Option<Arc<Tie>>,
+}
 
 /// One owner's services.
 struct Pair {
@@ -68,6 +101,7 @@ struct Pair {
     /// Without.
     bare: Service,
     manager: Arc<LocalSessionManager>,
+    events: Arc<Events>,
     /// The sessions, the one heard of last at the end.
     heard: Mutex<VecDeque<Arc<str>>>,
 }
@@ -86,35 +120,49 @@ impl Mcp {
     /// `stop_streams` ends the streams that only listen, `stop_calls` every call.
     pub(super) fn new(
         tools: &Arc<Tools>,
-        owners: &[String],
-        max_body: u64,
+        config: &McpConfig<'_>,
         stop_streams: &CancellationToken,
         stop_calls: &CancellationToken,
     ) -> Self {
+        if let Err(error) = remembered::sweep(config.folder) {
+            warn!(%error, "the folder of MCP sessions could not be looked through");
+        }
+        let max_body = usize::try_from(config.max_body).unwrap_or(usize::MAX);
         let pair = |owner: &String| {
-            let mut manager = LocalSessionManager::default();
+            let events = Arc::new(Events::default());
+            let mut manager =
+                LocalSessionManager::default().with_event_store(Arc::new(SharedEvents(events.clone())));
             manager.session_config.keep_alive = Some(KEEP_ALIVE);
             let manager = Arc::new(manager);
-            let service = |with_sessions: bool| {
+            let make = |own_session: fn() -> Arc<OnceLock<SessionId>>| {
                 let (tools, owner) = (tools.clone(), owner.clone());
-                let make = move || {
-                    let own_session = Arc::default();
-                    Ok(Handler { tools: tools.clone(), caller: Caller { owner: owner.clone(), own_session } })
-                };
-                // Host and Origin are the guard's business, for every route alike.
-                let config = StreamableHttpServerConfig::default()
+                move || Ok(Handler { tools: tools.clone(), owner: owner.clone(), own_session: own_session() })
+            };
+            // Host and Origin are the guard's business, for every route alike.
+            let common = || {
+                StreamableHttpServerConfig::default()
                     .disable_allowed_hosts()
                     .disable_allowed_origins()
-                    .with_legacy_session_mode(with_sessions)
-                    .with_json_response(!with_sessions)
-                    .with_max_request_body_bytes(usize::try_from(max_body).unwrap_or(usize::MAX))
-                    .with_cancellation_token(stop_calls.child_token());
-                StreamableHttpService::new(make, manager.clone(), config)
+                    .with_max_request_body_bytes(max_body)
+                    .with_cancellation_token(stop_calls.child_token())
             };
-            let (full, bare) = (service(true), service(false));
-            (owner.clone(), Pair { full, bare, manager, heard: Mutex::default() })
+            let mut with_sessions = common().with_legacy_session_mode(true);
+            let store: Arc<dyn SessionStore> = Arc::new(Remembered::new(config.folder, owner));
+            with_sessions.session_store = Some(store);
+            let without = common().with_legacy_session_mode(false).with_json_response(true);
+            let full = StreamableHttpService::new(make(Arc::default), manager.clone(), with_sessions);
+            // No events are kept here: such a call ends with its connection.
+            let none = Arc::new(LocalSessionManager::default());
+            let bare = StreamableHttpService::new(make(Arc::default), none, without);
+            (owner.clone(), Pair { full, bare, manager, events, heard: Mutex::default() })
         };
-        Self { services: owners.iter().map(pair).collect(), stop_streams: stop_streams.clone() }
+        Self {
+            tools: tools.clone(),
+            services: config.owners.iter().map(pair).collect(),
+            window: config.resume_window,
+            key: config.key,
+            stop_streams: stop_streams.clone(),
+        }
     }
 
     /// Answers one request whose body was read.
@@ -122,19 +170,39 @@ impl Mcp {
         let Some(pair) = self.services.get(owner) else {
             return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
         };
+        let mut asked = match sets(&parts) {
+            Ok(sets) => Asked { sets, ..Asked::default() },
+            Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", &problem),
+        };
+        let session = parts.headers.get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let mut reading = None;
         let (service, listens) = match parts.method {
-            Method::GET | Method::DELETE => (&pair.full, true),
+            Method::GET => {
+                let last = parts.headers.get(LAST_EVENT).and_then(|value| value.to_str().ok());
+                let tie = last.and_then(|last| pair.events.tie(last));
+                reading = tie.map(|tie| Reading::begin(tie, pair.events.clone()));
+                (&pair.full, true)
+            }
+            Method::DELETE => (&pair.full, true),
             Method::POST => {
                 let method = match check(&parts.headers, &body) {
                     Ok(method) => method,
                     Err(refused) => return *refused,
                 };
-                let listens = method == Some(LISTEN);
-                let is_bare = !accepts_events(&parts.headers) && !parts.headers.contains_key(SESSION);
+                let reads_events = accepts_events(&parts.headers);
+                asked.quiet = !reads_events;
+                let begins = method == Some(INITIALIZE) && reads_events;
+                let in_session = begins || (session.is_some() && !is_without_sessions(&parts.headers));
+                if in_session && method.is_some() {
+                    asked.own_session = session.as_deref().map(|id| self.own_session(owner, id));
+                    let tie = Tie::new(self.window);
+                    reading = Some(Reading::begin(tie.clone(), pair.events.clone()));
+                    asked.tie = Some(tie);
+                }
                 // Clients name one type, none, or `*/*`; the SDK wants to see both.
                 parts.headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
                 parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-                (if is_bare { &pair.bare } else { &pair.full }, listens)
+                (if in_session { &pair.full } else { &pair.bare }, method == Some(LISTEN))
             }
             _ => {
                 let message = "/mcp takes POST, and GET and DELETE for sessions";
@@ -143,35 +211,86 @@ impl Mcp {
                 return answer;
             }
         };
-        let held = Held::default();
-        parts.extensions.insert(held.clone());
-        let asked = parts.headers.get(SESSION).filter(|_| parts.method != Method::DELETE).cloned();
+        let ends = parts.method == Method::DELETE;
+        parts.extensions.insert(asked.clone());
         let response = service.handle(Request::from_parts(parts, Full::new(body.clone()))).await;
         // The type was right, so it is the content that the SDK could not read.
         if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return unread(&body);
         }
-        // A new session's id is in the answer; one that there is not is answered 404.
-        let id =
-            response.headers().get(SESSION).cloned().or(asked).filter(|_| response.status().is_success());
-        if let Some(id) = id.as_ref().and_then(|id| id.to_str().ok())
-            && let Some(gone) = pair.hear(id)
-        {
-            debug!("an MCP session is forgotten: its owner has {SESSIONS} that were heard of since");
-            let _ = pair.manager.close_session(&gone).await;
+        let well = response.status().is_success();
+        if ends {
+            if let Some(id) = session.filter(|_| well) {
+                self.end(owner, &id).await;
+            }
+        } else {
+            // A new session's id is in the answer; one that there is not is answered 404.
+            let new = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+            if let Some(id) = new.or(session).filter(|_| well)
+                && let Some(gone) = pair.hear(&id)
+            {
+                debug!("an MCP session leaves the memory: its owner has {SESSIONS} that were heard of since");
+                let _ = pair.manager.close_session(&gone).await;
+            }
         }
         response.map(|body| {
-            let body = body.map_err(|never| match never {}).map_frame(move |frame| {
-                let _until_the_body_ends = &held;
-                frame
-            });
-            if !listens {
-                return body.boxed_unsync();
-            }
+            let body = body.map_err(|never| match never {});
             let stop = self.stop_streams.clone().cancelled_owned();
-            StreamBody::new(BodyStream::new(body).take_until(stop)).boxed_unsync()
+            let frames = BodyStream::new(body);
+            let frames = if listens { frames.take_until(stop).left_stream() } else { frames.right_stream() };
+            StreamBody::new(kept(frames, asked, reading)).boxed_unsync()
         })
     }
+
+    /// The session of calls that name none, in an MCP session: not the protocol's own id, which others may see.
+    fn own_session(&self, owner: &str, id: &str) -> SessionId {
+        SessionId::derived(&self.key, &format!("{owner}\n{id}"))
+    }
+
+    /// An MCP session ended: what runs in the session that was made for it ends too. Its files stay.
+    async fn end(&self, owner: &str, id: &str) {
+        let own = self.own_session(owner, id);
+        if let Err(error) = self.tools.sessions.close(owner, &own, false).await {
+            warn!(%error, session_id = %own, "the session of an MCP session could not be closed");
+        }
+    }
+}
+
+/// A body that holds what its request brought, and says to `reading` what is read of it.
+fn kept<E>(
+    frames: impl futures_util::Stream<Item = Result<http_body::Frame<Bytes>, E>> + Send + 'static,
+    asked: Asked,
+    reading: Option<Reading>,
+) -> impl futures_util::Stream<Item = Result<http_body::Frame<Bytes>, E>> + Send + 'static {
+    let state = (Box::pin(frames), asked, reading);
+    futures_util::stream::unfold(state, |(mut frames, asked, reading)| async move {
+        let frame = frames.next().await;
+        match (&frame, &reading) {
+            (Some(Ok(frame)), Some(reading)) => reading.saw(frame),
+            (None, Some(reading)) => reading.ended(),
+            (Some(_) | None, _) => {}
+        }
+        Some((frame?, (frames, asked, reading)))
+    })
+}
+
+/// The tool sets that the URL asks for.
+fn sets(parts: &request::Parts) -> Result<ToolSets, String> {
+    let pairs = parts.uri.query().unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
+    match pairs.into_iter().find(|(key, _)| *key == "toolsets") {
+        Some((_, text)) => {
+            let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
+            ToolSets::parse(&text).map_err(|problem| format!("`toolsets` in the URL: {problem}"))
+        }
+        None => Ok(ToolSets::default()),
+    }
+}
+
+fn is_without_sessions(headers: &HeaderMap) -> bool {
+    headers
+        .get(VERSION)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|version| version >= WITHOUT_SESSIONS)
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -179,94 +298,4 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     values
         .flat_map(|value| value.split(','))
         .any(|part| part.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(EVENTS)))
-}
-
-/// The tools as the SDK wants them.
-struct Handler {
-    tools: Arc<Tools>,
-    caller: Caller,
-}
-
-impl ServerHandler for Handler {
-    fn get_info(&self) -> ServerConfig {
-        let server = Implementation::new("paddock", env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build()).with_server_info(server)
-    }
-
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.tools.list().into_iter().map(|tool| {
-            let annotations = ToolAnnotations::new().read_only(tool.read_only).open_world(false);
-            // Says something only of tools that change something.
-            let annotations =
-                if tool.read_only { annotations } else { annotations.destructive(tool.destructive) };
-            Tool::new(tool.name, tool.description, tool.input)
-                .with_title(tool.title)
-                .with_annotations(annotations)
-        });
-        Ok(ListToolsResult::with_all_items(tools.collect()))
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = request.arguments.unwrap_or_default();
-        let done = self.tools.call(&self.caller, &request.name, arguments, context.ct).await;
-        let held =
-            context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Held>());
-        let outcome = done.map_err(|error| match error {
-            CallError::UnknownTool(..) | CallError::Arguments(_) => {
-                ErrorData::invalid_params(error.to_string(), None)
-            }
-            CallError::Internal(message) => ErrorData::internal_error(message, None),
-        })?;
-        if let (Some(place), Some(Held(held))) = (outcome.place, held) {
-            held.lock().unwrap_or_else(PoisonError::into_inner).push(place);
-        }
-        let document = Value::Object(outcome.document);
-        let mut content = vec![ContentBlock::text(document.to_string())];
-        content
-            .extend(outcome.images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
-        let mut result =
-            if outcome.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
-        result.structured_content = Some(document);
-        info!(tool = %known(&request.name), failed = outcome.failed, "tool called");
-        Ok(CallToolResponse::Complete(result))
-    }
-
-    // The SDK answers these with empty lists, although nothing of the kind is advertised.
-
-    async fn list_prompts(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<rmcp::model::ListPromptsRequestMethod>())
-    }
-
-    async fn list_resources(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<rmcp::model::ListResourcesRequestMethod>())
-    }
-
-    async fn list_resource_templates(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<rmcp::model::ListResourceTemplatesRequestMethod>())
-    }
-}
-
-/// A tool's name for the log: only names that exist reach it, at their known lengths.
-fn known(name: &str) -> &str {
-    name.get(..name.len().min(40)).unwrap_or("?")
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use tracing::{debug, info};
 use super::body::{self, Answer, error};
 use super::files::{self, Kind};
 use super::guard::Guard;
-use super::mcp::Mcp;
+use super::mcp::{Mcp, McpConfig};
 use super::raw::{Raw, RawLimits};
 use super::{health, page};
 use crate::config::Token;
@@ -50,6 +51,12 @@ pub struct ApiConfig {
     pub header_timeout: Duration,
     /// How long its body may take, if it is slow.
     pub body_timeout: Duration,
+    /// How long a call whose client went away goes on.
+    pub resume_window: Duration,
+    /// Where MCP sessions are remembered.
+    pub mcp_folder: PathBuf,
+    /// Makes the ids of sessions that MCP clients did not name.
+    pub mcp_key: [u8; 32],
     /// Bytes of one file that is put as it is.
     pub max_file: u64,
     /// Bytes, and files and directories, of an archive.
@@ -80,7 +87,14 @@ impl Server {
         owners.sort();
         owners.dedup();
         let (stop_streams, stop_calls) = (CancellationToken::new(), CancellationToken::new());
-        let mcp = Mcp::new(&tools, &owners, config.max_body, &stop_streams, &stop_calls);
+        let mcp = McpConfig {
+            owners: &owners,
+            max_body: config.max_body,
+            resume_window: config.resume_window,
+            folder: &config.mcp_folder,
+            key: config.mcp_key,
+        };
+        let mcp = Mcp::new(&tools, &mcp, &stop_streams, &stop_calls);
         let room = body::Room::new(config.max_body);
         let limits = RawLimits {
             file: config.max_file,

@@ -16,7 +16,7 @@ use super::layers::Layers;
 use super::raw::{
     Raw, RawAgent, RawEngine, RawFiles, RawLog, RawSessions, RawShutdown, RawStore, RawTimeouts,
 };
-use super::types::{Agent, Config, Engine, Files, Log, Sessions, Shutdown, Store, Timeouts, UrlStyle};
+use super::types::{Agent, Config, Engine, Files, Log, Mcp, Sessions, Shutdown, Store, Timeouts, UrlStyle};
 use super::value::{Secret, Size, Time};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,6 +59,7 @@ impl<'a> Check<'a> {
         let Raw {
             http,
             auth,
+            mcp,
             store,
             files,
             engine,
@@ -76,7 +77,9 @@ impl<'a> Check<'a> {
         let auth = self.auth(auth)?;
         self.openness(&http, &auth, allow_open)?;
         let limits = self.limits(limits, &http)?;
+        let resume_window = self.time("mcp.resume_window", mcp.resume_window, Duration::ZERO..=HOUR)?;
         let config = Config {
+            mcp: Mcp { resume_window },
             store: self.store(store)?,
             files: self.files(files, limits.output)?,
             engine: self.engine(engine)?,

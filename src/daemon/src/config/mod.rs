@@ -32,7 +32,7 @@ pub use self::flags::Overrides;
 use self::layers::Layers;
 pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub use self::types::{
-    Agent, Auth, Config, Engine, Files, Http, Limits, Log, LogFormat, LogLevel, PublicUrl, Sessions,
+    Agent, Auth, Config, Engine, Files, Http, Limits, Log, LogFormat, LogLevel, Mcp, PublicUrl, Sessions,
     Shutdown, Store, Timeouts, Token, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;

@@ -13,6 +13,7 @@ use super::value::{Secret, Size, Time};
 pub(super) struct Raw {
     pub(super) http: RawHttp,
     pub(super) auth: RawAuth,
+    pub(super) mcp: RawMcp,
     pub(super) store: RawStore,
     pub(super) files: RawFiles,
     pub(super) engine: RawEngine,
@@ -60,6 +61,12 @@ pub(super) struct RawToken {
 pub(super) struct RawStore {
     pub(super) root: String,
     pub(super) max_bytes: Size,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawMcp {
+    pub(super) resume_window: Time,
 }
 
 #[derive(Deserialize)]

@@ -25,6 +25,8 @@ pub struct Config {
     pub store: Store,
     /// Signed links and logs of runs.
     pub files: Files,
+    /// How MCP clients are served.
+    pub mcp: Mcp,
     /// The container engine.
     pub engine: Engine,
     /// What a container and a call may use.
@@ -130,6 +132,13 @@ pub struct Store {
     pub root: PathBuf,
     /// All sessions' files together, in bytes.
     pub max_bytes: u64,
+}
+
+/// How MCP clients are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mcp {
+    /// How long a call whose client went away goes on, in case it comes back.
+    pub resume_window: Duration,
 }
 
 /// Signed links and logs of runs.

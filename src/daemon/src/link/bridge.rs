@@ -33,7 +33,7 @@ impl Dial for Bridge {
     }
 
     fn wants_direct(&self) -> bool {
-        self.engine.host().unix_path().is_some() && direct::is_allowed()
+        direct::is_possible(self.engine.host().unix_path().is_some())
     }
 
     fn direct(&self, offer: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {

@@ -14,7 +14,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream as StdStream;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Once};
 
 use paddock_proto::limits::AGENT_PROGRAM;
 use paddock_proto::message::Offer;
@@ -28,21 +28,34 @@ use super::Carrier;
 /// `CAP_SYS_PTRACE` of capabilities(7).
 const SYS_PTRACE: u32 = 19;
 
-/// Whether this process may trace others.
-pub(super) fn is_allowed() -> bool {
+/// Whether it is worth asking: the engine is on this machine, and this process may trace others.
+pub(super) fn is_possible(local: bool) -> bool {
+    if !local {
+        say_once(&"the engine is on another machine");
+    }
+    local && is_allowed()
+}
+
+fn is_allowed() -> bool {
     static ALLOWED: LazyLock<bool> = LazyLock::new(|| {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         let allowed = mask.is_some_and(|mask| mask & (1 << SYS_PTRACE) != 0);
         if !allowed {
-            tracing::info!(
-                "without CAP_SYS_PTRACE what goes to containers takes the way through the engine, which is slower"
-            );
+            say_once(&"there is no CAP_SYS_PTRACE");
         }
         allowed
     });
     *ALLOWED
+}
+
+/// Says that there is no direct carrier: once, since it is so for every container then.
+pub(super) fn say_once(why: &dyn std::fmt::Display) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::info!(%why, "what goes to containers takes the way through the engine, which is slower");
+    });
 }
 
 /// Takes what PID 1 of a container, whose process id the engine says, offers.

@@ -11,8 +11,8 @@ use paddock_proto::message::{self, Hello, HelloReply, Offer, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
+use super::direct;
 use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_FOR, Shared, Terms};
 
 /// Between two attempts to dial: the engine may be restarting.
@@ -99,7 +99,7 @@ impl Keeper {
             let direct = match self.dialer.direct(offer).await {
                 Ok(direct) => direct,
                 Err(error) => {
-                    debug!(%error, "no direct carrier");
+                    direct::say_once(&error);
                     return Ok((carrier, rest, greeting));
                 }
             };

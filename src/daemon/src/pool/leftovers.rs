@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tokio::task::JoinSet;
@@ -18,6 +19,9 @@ use super::runner::Runner;
 use super::spec::{Blueprint, Mark};
 use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
 use crate::link::{Bridge, Greeting, Link, Terms};
+
+/// Before one that did not answer is asked again: it can hold what nobody saved.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A container of an earlier daemon that is armed again.
 pub(super) struct Survivor {
@@ -74,8 +78,14 @@ impl Leftovers {
             kept.insert(name.clone());
             let (engine, terms) = (self.engine.clone(), terms.clone());
             arming.spawn(async move {
-                let bridge = Bridge { engine: engine.clone(), container: id.clone() };
-                let (why, greeting) = match Link::open(bridge, terms).await {
+                let open =
+                    || Link::open(Bridge { engine: engine.clone(), container: id.clone() }, terms.clone());
+                let mut opened = open().await;
+                if opened.is_err() {
+                    tokio::time::sleep(AGAIN).await;
+                    opened = open().await;
+                }
+                let (why, greeting) = match opened {
                     Ok((link, greeting)) if greeting.claim.is_some() || !greeting.ran => {
                         let armed = Armed { engine, id, name, uid, runner, link };
                         return Some(Survivor { armed, greeting });

@@ -27,6 +27,12 @@ impl SessionId {
         Self(format!("sess_{}", crate::id::random_hex::<6>()))
     }
 
+    /// One that nobody can guess who does not know the key: the same for the same name.
+    pub fn derived(key: &[u8; 32], name: &str) -> Self {
+        let digest = crate::sign::mac(key, name.as_bytes());
+        Self(format!("sess_{}", crate::id::hex(&digest[..6])))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

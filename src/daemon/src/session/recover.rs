@@ -73,7 +73,7 @@ impl Sessions {
         }
         for (container, note) in notes {
             self.journal.forget(&container);
-            self.lost(note, &"its container is gone").await;
+            self.lost(note, &"its container is gone, or did not answer").await;
         }
         for given in sessions.into_values().filter(|given| !given.flights.is_empty()) {
             let sessions = self.clone();

@@ -7,6 +7,8 @@
 //!    files.secret      signs links, unless the configuration has one        0600
 //!    agent.secret      what PID 1 of every container demands                0600
 //!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
+//!    mcp.secret        makes the ids of sessions that MCP clients did not name   0600
+//!    mcp/…             MCP sessions, for clients that come back after a restart
 //!    leases/…          which container is whose, for the daemon that comes after a kill
 //!    tmp/              contents on their way, and what the journal names; emptied at every start
 //!    <hash>/           one per session: SHA-256 of owner and id

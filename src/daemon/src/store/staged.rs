@@ -90,7 +90,9 @@ impl Staged {
 
     /// Gives it the mode and time of its entry; and syncs it, if `sync`.
     pub(super) fn seal(&self, entry: &Entry, sync: bool) -> io::Result<()> {
-        if let Some(code) = *self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+        // Held to the end: an early sync that fails meanwhile would take the error with it.
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(code) = *lost {
             return Err(io::Error::from_raw_os_error(code));
         }
         let file = File::open(&self.path)?;

@@ -5,12 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ToolLimits, listing};
+use super::{ToolLimits, ToolSet, listing};
 use crate::pool::Runners;
 
 /// One tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolInfo {
+    /// Which set it is of.
+    pub set: ToolSet,
     /// What it is called.
     pub name: &'static str,
     /// For people.
@@ -23,6 +25,15 @@ pub struct ToolInfo {
     pub read_only: bool,
     /// Whether it can end or delete what there was.
     pub destructive: bool,
+}
+
+/// Which set a tool is of; `None` for a name that no tool has.
+pub(super) fn set_of(name: &str) -> Option<ToolSet> {
+    match name {
+        "run_code" | "run_python" | "upload_file" | "read_artifact" | "list_artifacts" | "close_session"
+        | "list_runners" => Some(ToolSet::Code),
+        _ => None,
+    }
 }
 
 /// The tools, with the runners of now.
@@ -48,6 +59,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
     }
     vec![
         ToolInfo {
+            set: ToolSet::Code,
             name: "run_code",
             title: "Run code",
             description: run_code_text(runners, limits),
@@ -96,6 +108,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            set: ToolSet::Code,
             name: "run_python",
             title: "Run Python",
             description: format!(
@@ -120,6 +133,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            set: ToolSet::Code,
             name: "upload_file",
             title: "Upload a file",
             description: format!(
@@ -149,6 +163,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            set: ToolSet::Code,
             name: "read_artifact",
             title: "Read a file",
             description: format!(
@@ -170,6 +185,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            set: ToolSet::Code,
             name: "list_artifacts",
             title: "List files",
             description: format!(
@@ -194,6 +210,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            set: ToolSet::Code,
             name: "close_session",
             title: "Close a session",
             description:
@@ -216,6 +233,7 @@ pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             })),
         },
         ToolInfo {
+            set: ToolSet::Code,
             name: "list_runners",
             title: "List languages",
             description: "List the languages that code can be run in, their images and libraries.".to_owned(),

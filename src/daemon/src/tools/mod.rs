@@ -22,6 +22,7 @@ mod read_artifact;
 mod run;
 mod run_code;
 mod run_python;
+mod sets;
 mod upload_file;
 
 use std::sync::{Arc, OnceLock};
@@ -37,6 +38,7 @@ pub use catalog::ToolInfo;
 pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
 pub use read_artifact::Room;
+pub use sets::{ToolSet, ToolSets};
 pub(crate) use upload_file::{now_ns, room_for};
 
 use crate::pool::Pool;
@@ -131,9 +133,11 @@ pub enum CallError {
 const OLD_PREFIX: &str = "sandbox.";
 
 impl Tools {
-    /// The tools that there are, as they are now: the languages follow the images found.
-    pub fn list(&self) -> Vec<ToolInfo> {
-        catalog::list(&self.pool.runners(), &self.limits)
+    /// The tools of these sets, as they are now: the languages follow the images found.
+    pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
+        let mut all = catalog::list(&self.pool.runners(), &self.limits);
+        all.retain(|tool| sets.contains(tool.set));
+        all
     }
 
     /// Does what a tool does. When the future is dropped, or `cancel` is cancelled, a program that runs is ended;
@@ -144,11 +148,18 @@ impl Tools {
     pub async fn call(
         self: &Arc<Self>,
         caller: &Caller,
+        sets: ToolSets,
         name: &str,
         arguments: Map<String, Value>,
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
-        let done = match name.strip_prefix(OLD_PREFIX).unwrap_or(name) {
+        let known = name.strip_prefix(OLD_PREFIX).unwrap_or(name);
+        let done = match known {
+            other if !catalog::set_of(other).is_some_and(|set| sets.contains(set)) => {
+                let names: Vec<_> = self.list(sets).into_iter().map(|tool| tool.name).collect();
+                let shown: String = name.chars().take(80).collect();
+                return Err(CallError::UnknownTool(shown, names.join(", ")));
+            }
             "run_code" => run_code::call(self, caller, arguments, cancel).await,
             "run_python" => run_python::call(self, caller, arguments, cancel).await,
             "read_artifact" => read_artifact::call(self, caller, arguments).await,
@@ -156,11 +167,8 @@ impl Tools {
             "close_session" => close_session::call(self, caller, arguments).await,
             "upload_file" => upload_file::call(self, caller, arguments).await,
             "list_runners" => list_runners::call(self, arguments),
-            _ => {
-                let names: Vec<_> = self.list().into_iter().map(|tool| tool.name).collect();
-                let shown: String = name.chars().take(80).collect();
-                return Err(CallError::UnknownTool(shown, names.join(", ")));
-            }
+            // Listed, and not here: the list is wrong.
+            other => return Err(CallError::Internal(format!("the tool `{other}` is not built in"))),
         };
         done.or_else(fault::Failure::into_outcome)
     }

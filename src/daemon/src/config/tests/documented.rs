@@ -18,6 +18,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.header_timeout", "\"11s\""),
     ("http.body_timeout", "\"31s\""),
     ("auth.token", "\"0123456789abcdef\""),
+    ("mcp.resume_window", "\"31s\""),
     ("store.root", "\"/srv/paddock\""),
     ("store.max_bytes", "\"51GiB\""),
     ("files.secret", "\"0123456789abcdef\""),

@@ -98,7 +98,13 @@ impl Packer {
     ) -> io::Result<()> {
         let mut records = Vec::new();
         let (seconds, ns) = (mtime_ns.div_euclid(SECOND), mtime_ns.rem_euclid(SECOND));
-        if ns > 0 && seconds >= 0 {
+        if mtime_ns < 0 {
+            let (seconds, ns) = (
+                mtime_ns.unsigned_abs() / SECOND.unsigned_abs(),
+                mtime_ns.unsigned_abs() % SECOND.unsigned_abs(),
+            );
+            record(&mut records, "mtime", format!("-{seconds}.{ns:09}").as_bytes());
+        } else if ns > 0 {
             record(&mut records, "mtime", format!("{seconds}.{ns:09}").as_bytes());
         }
         for (key, text) in [("path", name), ("linkpath", target)] {
@@ -229,7 +235,7 @@ mod tests {
         fn what_is_packed_is_what_was_stored(
             sizes in proptest::collection::vec(0..700_000_usize, 0..6),
             long in 1..180_usize,
-            time in 0..1_900_000_000_000_000_000_i64,
+            time in -1_900_000_000_000_000_000..1_900_000_000_000_000_000_i64,
         ) {
             let dir = tempfile::tempdir().unwrap();
             runtime().block_on(async {

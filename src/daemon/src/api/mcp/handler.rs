@@ -1,0 +1,193 @@
+//! The tools as the SDK wants them: one handler for every way to be asked.
+//!
+//! It must never decide anything about a tool, nor say something to a client that did not ask to hear it.
+
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::request;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, Resource, ServerCapabilities,
+    ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::Asked;
+use crate::session::SessionId;
+use crate::tools::{CallError, Caller, Outcome, ToolSets, Tools};
+
+/// Between two words of a call that goes on; clients give up after a minute of silence.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Files of one answer that are linked as resources too; all are in the document.
+const LINKS: usize = 20;
+
+/// What serves one client, or one call.
+pub(super) struct Handler {
+    pub(super) tools: Arc<Tools>,
+    /// The name of the token.
+    pub(super) owner: String,
+    /// The session for calls that name none, where the way in has no name for it itself.
+    pub(super) own_session: Arc<OnceLock<SessionId>>,
+}
+
+impl Handler {
+    /// What the request brought beside its message.
+    fn asked(context: &RequestContext<RoleServer>) -> Option<&Asked> {
+        context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Asked>())
+    }
+
+    fn sets(context: &RequestContext<RoleServer>) -> ToolSets {
+        Self::asked(context).map_or_else(ToolSets::default, |asked| asked.sets)
+    }
+
+    fn caller(&self, asked: Option<&Asked>) -> Caller {
+        let own_session = match asked.and_then(|asked| asked.own_session.clone()) {
+            Some(id) => Arc::new(OnceLock::from(id)),
+            None => self.own_session.clone(),
+        };
+        Caller { owner: self.owner.clone(), own_session }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let server = Implementation::new("paddock", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build()).with_server_info(server)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.tools.list(Self::sets(&context)).into_iter().map(|tool| {
+            let annotations = ToolAnnotations::new().read_only(tool.read_only).open_world(false);
+            // Says something only of tools that change something.
+            let annotations =
+                if tool.read_only { annotations } else { annotations.destructive(tool.destructive) };
+            Tool::new(tool.name, tool.description, tool.input)
+                .with_title(tool.title)
+                .with_annotations(annotations)
+        });
+        Ok(ListToolsResult::with_all_items(tools.collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let asked = Self::asked(&context);
+        let caller = self.caller(asked);
+        let cancel = context.ct.clone();
+        let call = self.tools.call(&caller, Self::sets(&context), &request.name, arguments, cancel.clone());
+        let gone = async {
+            match asked.and_then(|asked| asked.tie.as_ref()) {
+                Some(tie) => tie.gone().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(call);
+        let done = tokio::select! {
+            done = &mut call => done,
+            never = progress(&context, asked) => match never {},
+            () = gone => {
+                // What it did until now is still saved.
+                cancel.cancel();
+                call.await
+            }
+        };
+        let mut outcome = done.map_err(|error| match error {
+            CallError::UnknownTool(..) | CallError::Arguments(_) => {
+                ErrorData::invalid_params(error.to_string(), None)
+            }
+            CallError::Internal(message) => ErrorData::internal_error(message, None),
+        })?;
+        if let (Some(place), Some(asked)) = (outcome.place.take(), asked) {
+            asked.held.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        }
+        info!(tool = %known(&request.name), failed = outcome.failed, "tool called");
+        // Before this revision a client can refuse a whole answer for a kind of content that it does not know.
+        let linked =
+            context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
+        Ok(CallToolResponse::Complete(result(outcome, linked)))
+    }
+
+    // The SDK answers these with empty lists, although nothing of the kind is advertised.
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListResourceTemplatesRequestMethod>())
+    }
+}
+
+/// Says every now and then that the call goes on, if the client gave a token and reads more than one answer.
+async fn progress(context: &RequestContext<RoleServer>, asked: Option<&Asked>) -> std::convert::Infallible {
+    let token = context.meta.get_progress_token().filter(|_| asked.is_none_or(|asked| !asked.quiet));
+    let Some(token) = token else { return std::future::pending().await };
+    let begun = Instant::now();
+    loop {
+        tokio::time::sleep(PROGRESS).await;
+        let seconds = begun.elapsed().as_secs();
+        let word = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64())
+            .with_message(format!("at work for {seconds} s"));
+        let _ = context.peer.notify_progress(word).await; // a client that is gone is noticed elsewhere
+    }
+}
+
+/// One document, as text and as data, and what else goes with it.
+fn result(outcome: Outcome, linked: bool) -> CallToolResult {
+    let links = if linked { links(&outcome.document) } else { Vec::new() };
+    let document = Value::Object(outcome.document);
+    let mut content = vec![ContentBlock::text(document.to_string())];
+    content.extend(outcome.images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
+    content.extend(links);
+    let mut result =
+        if outcome.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = Some(document);
+    result
+}
+
+/// What a run made, as links to resources.
+fn links(document: &Map<String, Value>) -> Vec<ContentBlock> {
+    let artifacts = document.get("artifacts").and_then(Value::as_array);
+    let link = |artifact: &Value| {
+        let text = |key: &str| artifact[key].as_str().map(str::to_owned);
+        let mut resource = Resource::new(text("download_url")?, text("filename")?);
+        resource.mime_type = text("mime_type");
+        resource.size = artifact["size_bytes"].as_u64();
+        Some(ContentBlock::resource_link(resource))
+    };
+    artifacts.into_iter().flatten().filter_map(link).take(LINKS).collect()
+}
+
+/// A tool's name for the log: only names that exist reach it, at their known lengths.
+fn known(name: &str) -> &str {
+    name.get(..name.len().min(40)).unwrap_or("?")
+}

@@ -1,0 +1,206 @@
+//! MCP sessions: they survive the daemon, their answers survive a connection, and their end ends what runs.
+
+use serde_json::{Value, json};
+
+use crate::support::{Daemon, Opened, Ran, Request, events};
+
+const BOTH: &str = "application/json, text/event-stream";
+
+/// A client of one MCP session.
+struct Client {
+    id: String,
+}
+
+impl Client {
+    async fn begin(d: &Daemon) -> Client {
+        let initialize = json!({
+            "jsonrpc": "2.0", "id": 0, "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25", "capabilities": {},
+                "clientInfo": { "name": "test", "version": "1" },
+            },
+        });
+        let answer = d.request("POST", "/mcp").set("accept", BOTH).json(&initialize).send().await.expect(200);
+        let client = Client { id: answer.header("mcp-session-id") };
+        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        client.request(d, "POST").json(&initialized).send().await.expect(202);
+        client
+    }
+
+    fn request(&self, d: &Daemon, method: &str) -> Request {
+        d.request(method, "/mcp")
+            .set("accept", BOTH)
+            .header("mcp-session-id", &self.id)
+            .header("mcp-protocol-version", "2025-11-25")
+    }
+
+    fn call(&self, d: &Daemon, id: i64, code: &str) -> Request {
+        let arguments = json!({ "language": "sh", "code": code });
+        let params = json!({
+            "name": "run_code", "arguments": arguments, "_meta": { "progressToken": format!("t{id}") },
+        });
+        self.request(d, "POST").json(&json!({
+            "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params,
+        }))
+    }
+
+    async fn run(&self, d: &Daemon, id: i64, code: &str) -> Ran {
+        let answer = self.call(d, id, code).send().await.expect(200);
+        answer_of(&answer.text(), id)
+    }
+}
+
+fn answer_of(text: &str, id: i64) -> Ran {
+    let answer = events(text).into_iter().find(|event| event["id"] == id);
+    Ran::of(answer.unwrap_or_else(|| panic!("no answer to {id} in {text}")))
+}
+
+/// The id of the last event.
+fn last_event(text: &str) -> String {
+    let mut ids = text.lines().filter_map(|line| line.strip_prefix("id:"));
+    ids.next_back().unwrap_or_else(|| panic!("no event with an id in {text}")).trim().to_owned()
+}
+
+/// A call whose answer begins, and then the connection is lost.
+async fn lose(mut opened: Opened) -> String {
+    assert_eq!(opened.status, 200);
+    last_event(
+        &opened.read_until("the first event", |text| text.contains("id:") && text.ends_with("\n\n")).await,
+    )
+}
+
+#[tokio::test]
+async fn a_session_and_its_files_survive_the_daemon() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    let first = client.run(&d, 1, "echo kept > f").await.expect_success();
+    let own = first.text("session_id").to_owned();
+    assert!(own.starts_with("sess_") && !own.contains(&client.id), "{own}");
+    let other = Client::begin(&d).await;
+    let others = other.run(&d, 1, "ls").await.expect_success();
+    assert_ne!(others.text("session_id"), own);
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    // Several at once, as clients do that come back.
+    let (a, b) = tokio::join!(client.run(&d, 2, "cat f"), client.run(&d, 3, "cat f"));
+    for ran in [a, b] {
+        let ran = ran.expect_stdout("kept\n");
+        assert_eq!(ran.text("session_id"), own);
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_is_its_own_token_s_and_is_gone_once_it_ended() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    let run = client.run(&d, 1, "echo kept > f").await.expect_success();
+    let own = run.text("session_id").to_owned();
+    // What runs in it ends with it.
+    let mark = d.log.mark();
+    let (answer, ()) = tokio::join!(client.call(&d, 2, "touch /tmp/begun; sleep 60").send(), async {
+        let view = d.view().await;
+        let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done";
+        view.exec(&view.the_container("sh").await, &["sh", "-c", begun]).await;
+        client.request(&d, "DELETE").send().await.expect(202);
+        d.log.line_since(mark, "session closed").await;
+    });
+    assert!(answer.status == 200, "{}", answer.text());
+    client.call(&d, 3, "true").send().await.expect(404);
+    let store = d.crash().await;
+    let d = Daemon::with().store(&store).start().await;
+    client.call(&d, 4, "true").send().await.expect(404);
+    // Its files are there for whoever knows the name.
+    d.session(&own).sh("cat f").await.expect_stdout("kept\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_is_had_by_whoever_comes_back_for_it() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    client.run(&d, 1, "true").await.expect_success();
+    let code = "until [ -e go ]; do sleep 0.02; done; echo went";
+    let seen = lose(client.call(&d, 2, code).open().await).await;
+    // While it runs: what is still to come is sent on.
+    let mut again = client.request(&d, "GET").header("last-event-id", &seen).open().await;
+    let view = d.view().await;
+    view.exec(&view.the_container("sh").await, &["touch", "/data/go"]).await;
+    let text = again.read_until("the answer", |text| text.contains("\"id\":2")).await;
+    answer_of(&text, 2).expect_stdout("went\n");
+    // After its end too, as often as one likes, and nothing of another's stream.
+    let late = client.request(&d, "GET").header("last-event-id", &seen).send().await.expect(200);
+    answer_of(&late.text(), 2).expect_stdout("went\n");
+    let foreign = client.request(&d, "GET").header("last-event-id", "0123456789abcdef-0").send().await;
+    assert!(events(&foreign.expect(200).text()).is_empty());
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_comes_back_for_ends() {
+    let d = Daemon::with().set("mcp.resume_window", "1s").start().await;
+    let client = Client::begin(&d).await;
+    client.run(&d, 1, "true").await.expect_success();
+    let mark = d.log.mark();
+    lose(client.call(&d, 2, "echo made > f; sleep 60").open().await).await;
+    let line = d.log.line_since(mark, " ended ").await;
+    assert!(line.contains("limit=Cancelled"), "{line}");
+    client.run(&d, 3, "cat f").await.expect_stdout("made\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_gave_a_token_hears_that_a_long_call_goes_on() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    let arguments = json!({ "language": "sh", "code": "sleep 11; echo done" });
+    let call = json!({
+        "jsonrpc": "2.0", "id": 7, "method": "tools/call",
+        "params": { "name": "run_code", "arguments": arguments, "_meta": { "progressToken": "t7" } },
+    });
+    let bare = d.request("POST", "/mcp").set("accept", "application/json").json(&call);
+    let (in_session, bare) = tokio::join!(client.call(&d, 7, "sleep 11; echo done").send(), bare.send());
+    let told = events(&in_session.expect(200).text());
+    let words: Vec<&Value> =
+        told.iter().filter(|event| event["method"] == "notifications/progress").collect();
+    assert_eq!(words.len(), 1, "{told:?}");
+    assert_eq!(words[0]["params"]["progressToken"], "t7");
+    assert!(words[0]["params"]["progress"].as_f64().is_some_and(|seconds| seconds >= 10.0), "{told:?}");
+    // One who takes nothing but JSON gets nothing but the answer.
+    let bare = bare.expect(200);
+    assert_eq!(bare.header("content-type"), "application/json");
+    Ran::of(bare.json()).expect_stdout("done\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_run_made_is_linked_for_whoever_knows_links() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    let answer = client.call(&d, 1, "echo 1 > a.csv; echo 2 > b.txt").send().await.expect(200).text();
+    let answer = events(&answer).into_iter().find(|event| event["id"] == 1).expect("an answer");
+    let content = answer["result"]["content"].as_array().expect("content").clone();
+    let text: Value = serde_json::from_str(content[0]["text"].as_str().expect("text")).expect("JSON");
+    assert_eq!(text, answer["result"]["structuredContent"]);
+    let links: Vec<_> = content.iter().filter(|block| block["type"] == "resource_link").collect();
+    assert_eq!(links.len(), 2, "{content:?}");
+    assert_eq!((&links[0]["name"], &links[0]["mimeType"]), (&json!("a.csv"), &json!("text/csv")));
+    assert_eq!(d.fetch(links[0]["uri"].as_str().expect("a link")).await.expect(200).body, "1\n");
+    // A bare call says no revision, so it is taken for an old one.
+    let bare = d.session("s").sh("echo 1 > a").answer().await;
+    assert_eq!(bare["result"]["content"].as_array().map(Vec::len), Some(1), "{bare}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn tool_sets_are_asked_for_by_the_url() {
+    let d = Daemon::start().await;
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let asked = |query: &str| d.request("POST", &format!("/mcp?{query}")).json(&list).send();
+    let all = asked("toolsets=code").await.expect(200).json();
+    assert_eq!(all["result"]["tools"].as_array().map(Vec::len), Some(7), "{all}");
+    let refused = asked("toolsets=code%2Cmagic").await.expect(400).json();
+    let message = refused["message"].as_str().or_else(|| refused["error"]["message"].as_str());
+    assert!(message.is_some_and(|text| text.contains("\"magic\"") && text.contains("code")), "{refused}");
+    d.stop().await;
+}
