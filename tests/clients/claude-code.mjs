@@ -20,12 +20,13 @@ function call(name, args) {
   return next.promise
 }
 
+// The document that a call came back with. Claude Code shows it beside the links to what the call made.
 function answerToCall(messages) {
   const blocks = messages.flatMap(message => message.role === 'user' ? message.content : [])
   const { is_error, content } = blocks.findLast(block => block.type === 'tool_result' && block.tool_use_id === called.id)
-  const said = typeof content === 'string' ? content : content.find(block => block.type === 'text').text
-  assert.ok(!is_error, said)
-  return JSON.parse(said)
+  assert.ok(!is_error, JSON.stringify(content))
+  const texts = typeof content === 'string' ? [content] : content.map(block => block.text)
+  return JSON.parse(texts.find(text => text?.startsWith('{')))
 }
 
 async function turn({ messages, tools, model }, response) {
