@@ -12,15 +12,9 @@ run: images ## set the host up, build, start the daemon, and show it at work; Ct
 	cargo build --release
 	deploy/first-run
 
-# What the tests run beside the daemon, as the lock file pins it.
-CLIENTS := tests/clients/node_modules/.package-lock.json
-$(CLIENTS): tests/clients/package-lock.json | setup
-	command -v npm >/dev/null || deploy/setup npm
-	npm ci --prefix tests/clients --no-audit --no-fund
-	touch $@
-
-test: images $(CLIENTS) ## every test: the runner images' promises, then the workspace's against a real engine
-	deploy/setup iproute2 # for the engines that tests start themselves
+test: images ## every test: the runner images' promises, then the workspace's against a real engine
+	deploy/setup iproute2 python3-venv # for the engines that tests start themselves, and for their clients
+	tests/clients/install
 	runner-images/check
 	cargo test --workspace
 
@@ -29,8 +23,9 @@ check: ## formatting, clippy and rustdoc, warnings refused
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 
-e2e: images $(CLIENTS) ## only the tests that drive the daemon as its clients do
-	deploy/setup iproute2
+e2e: images ## only the tests that drive the daemon as its clients do
+	deploy/setup iproute2 python3-venv
+	tests/clients/install
 	cargo test --package paddock-daemon --test '*'
 
 crash: images ## the daemon killed 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
@@ -49,4 +44,4 @@ images: setup ## the runner images, those that are missing or have changed
 
 clean: ## remove what building and running left in this folder; the images stay
 	cargo clean
-	rm -rf run/first-run run/store run/build-*.log
+	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/node_modules

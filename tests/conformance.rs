@@ -1,7 +1,7 @@
 //! The official MCP conformance suite against the real daemon, with the requirements of both revisions of MCP that
 //! clients speak.
 //!
-//! Needs what the e2e tests need, and `npm ci` in `tests/clients`. It is a target of its own because the suite gives
+//! Needs what the e2e tests need, and `tests/clients/install`. It is a target of its own because the suite gives
 //! some answers half a second: nothing else may keep the machine busy meanwhile. It must never pass because a scenario
 //! did not run.
 
@@ -61,8 +61,8 @@ async fn the_official_suite_passes() {
     let mut not = BTreeSet::new();
     for (revision, scenarios) in REVISIONS {
         let results = tempfile::tempdir().expect("a directory");
-        let node = here("clients/node_modules/.bin/node");
-        assert!(node.exists(), "{} is missing: npm ci --prefix tests/clients", node.display());
+        let node = here("clients/venv/bin/node");
+        assert!(node.exists(), "{} is missing: run tests/clients/install", node.display());
         let mut suite = Command::new(node);
         suite.arg(here("clients/node_modules/@modelcontextprotocol/conformance/dist/index.js"));
         suite.args(["server", "--url", &format!("{}/mcp", d.url), "--requirements", revision]);

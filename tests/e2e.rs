@@ -8,6 +8,8 @@
 
 #[path = "e2e/client.rs"]
 mod client;
+#[path = "e2e/clients.rs"]
+mod clients;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/data.rs"]

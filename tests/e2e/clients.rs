@@ -1,0 +1,161 @@
+//! MCP clients as people have them, each a process of its own. Each uploads, runs, lists and downloads, and compares the
+//! bytes; and does it again, still connected, when the daemon was killed, and when it was ended, and started again in
+//! between.
+//!
+//! The scripts are in `tests/clients`, with the packages that `tests/clients/install` puts there; without them the
+//! tests fail. A script is told where the daemon is by its environment, asks for a restart by a line `restart`, and goes on
+//! when it gets a line. Nothing of a client may leave the machine.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::support::{Daemon, PATIENCE, TOKEN};
+
+/// How a daemon ends between two calls.
+#[derive(Clone, Copy)]
+enum End {
+    /// As in a crash.
+    Killed,
+    /// As a service manager does it.
+    Stopped,
+}
+
+/// Tests for each client: its script, and what that is told.
+macro_rules! clients {
+    ($($name:ident: $($word:literal)+;)+) => {$(
+        mod $name {
+            use super::{End, drive};
+
+            #[tokio::test]
+            async fn uploads_runs_lists_and_downloads() {
+                drive(&[$($word),+], &[]).await;
+            }
+
+            #[tokio::test]
+            async fn goes_on_when_the_daemon_has_been_started_again() {
+                drive(&[$($word),+], &[End::Killed, End::Stopped]).await;
+            }
+        }
+    )+};
+}
+
+clients! {
+    claude_code: "claude-code.mjs";
+    curl_as_n8n: "curl.sh";
+    fastmcp: "fastmcp_client.py";
+    inspector: "inspector.sh";
+    n8n: "n8n.mjs";
+    python_sdk: "sdk.py" "auto";
+    python_sdk_legacy: "sdk.py" "legacy";
+    typescript_sdk_1: "sdk-1.mjs";
+    typescript_sdk_2: "sdk-2.mjs" "auto";
+    typescript_sdk_2_legacy: "sdk-2.mjs" "legacy";
+}
+
+/// A script at work. One that fails may leave processes of its own, which are ended with it.
+struct Script {
+    child: Child,
+    group: Pid,
+    /// The home and working directory, and what it says on standard error.
+    home: TempDir,
+    /// What it said on standard output.
+    said: String,
+}
+
+impl Script {
+    fn start(client: &[&str], d: &Daemon, restarts: usize) -> Script {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
+        let here = here.canonicalize().expect("tests/clients");
+        let bins = [here.join("venv/bin"), here.join("node_modules/.bin")];
+        assert!(
+            bins.iter().all(|bin| bin.is_dir()),
+            "the clients are not there: tests/clients/install installs them"
+        );
+        let (script, args) = client.split_first().expect("a script");
+        let interpreter = match Path::new(script).extension().and_then(|extension| extension.to_str()) {
+            Some("mjs") => bins[0].join("node"),
+            Some("py") => bins[0].join("python"),
+            _ => PathBuf::from("bash"),
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path =
+            std::env::join_paths(bins.into_iter().chain(std::env::split_paths(&path))).expect("a PATH");
+        let home = TempDir::new().expect("a directory");
+        let stderr = File::create(home.path().join("stderr")).expect("a file");
+        let child = Command::new(interpreter)
+            .arg(here.join(script))
+            .args(args)
+            .current_dir(home.path())
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", home.path())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PADDOCK_URL", &d.url)
+            .env("PADDOCK_TOKEN", TOKEN)
+            .env("PADDOCK_RESTARTS", restarts.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .process_group(0)
+            .spawn()
+            .expect("an interpreter");
+        let group =
+            child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has just been started");
+        Script { child, group, home, said: String::new() }
+    }
+
+    /// Follows it to its end, restarting the daemon as it asks for it.
+    async fn follow(&mut self, mut d: Daemon, ends: &[End]) -> Daemon {
+        let mut lines = BufReader::new(self.child.stdout.take().expect("it is piped")).lines();
+        let mut stdin = self.child.stdin.take().expect("it is piped");
+        let mut ends = ends.iter();
+        while let Some(line) = lines.next_line().await.expect("lines") {
+            self.said.push_str(&line);
+            self.said.push('\n');
+            if line == "restart" {
+                let end = ends.next().expect("no more restarts than it was told");
+                d = restarted(d, *end).await;
+                stdin.write_all(b"go on\n").await.expect("it listens");
+            }
+        }
+        let status = self.child.wait().await.expect("a status");
+        assert!(status.success(), "the client ended with {status}");
+        assert!(self.said.ends_with("done\n") && ends.next().is_none(), "the client ended early");
+        d
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = kill_process_group(self.group, Signal::KILL);
+            let errors = std::fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default();
+            eprintln!("the client said:\n{}{errors}", self.said);
+        }
+    }
+}
+
+/// The daemon that comes after this one, at the same address.
+async fn restarted(d: Daemon, end: End) -> Daemon {
+    let (addr, store) = (d.addr.to_string(), d.store.clone());
+    match end {
+        End::Killed => drop(d.crash().await),
+        End::Stopped => drop(d.stop().await),
+    }
+    Daemon::with().args(["--addr", &addr]).store(&store).start().await
+}
+
+async fn drive(client: &[&str], ends: &[End]) {
+    let d = Daemon::start().await;
+    let mut script = Script::start(client, &d, ends.len());
+    let d = tokio::time::timeout(PATIENCE * 2, script.follow(d, ends))
+        .await
+        .expect("the client comes to its end");
+    d.stop().await;
+}
