@@ -102,7 +102,7 @@ async fn a_session_is_its_own_token_s_and_is_gone_once_it_ended() {
         let view = d.view().await;
         let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done";
         view.exec(&view.the_container("sh").await, &["sh", "-c", begun]).await;
-        client.request(&d, "DELETE").send().await.expect(202);
+        client.request(&d, "DELETE").send().await.expect(204);
         d.log.line_since(mark, "session closed").await;
     });
     assert!(answer.status == 200, "{}", answer.text());

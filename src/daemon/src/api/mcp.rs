@@ -243,7 +243,11 @@ impl Mcp {
         };
         let ends = parts.method == Method::DELETE;
         parts.extensions.insert(asked.clone());
-        let response = service(Request::from_parts(parts, Full::new(body.clone()))).await;
+        let mut response = service(Request::from_parts(parts, Full::new(body.clone()))).await;
+        // The SDK says 202, which Python's takes for a failure: the session has ended by now.
+        if ends && response.status() == StatusCode::ACCEPTED {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
         // The type was right, so it is the content that the SDK could not read.
         if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return unread(&body);
