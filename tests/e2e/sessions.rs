@@ -204,3 +204,29 @@ async fn tool_sets_are_asked_for_by_the_url() {
     assert!(message.is_some_and(|text| text.contains("\"magic\"") && text.contains("code")), "{refused}");
     d.stop().await;
 }
+
+#[tokio::test]
+async fn whoever_watches_hears_what_becomes_of_their_runs() {
+    let d = Daemon::start().await;
+    d.request("GET", "/mcp/events").without("authorization").send().await.expect(401);
+    let mut watching = d.request("GET", "/mcp/events").open().await;
+    assert_eq!(watching.headers["content-type"], "text/event-stream");
+    watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+    let ran = d.session("s").sh("exit 3").await;
+    let text = watching.read_until("the end", |text| text.contains("exit_code")).await;
+    let told = events(&text);
+    assert_eq!(told.len(), 2, "{text}");
+    for note in &told {
+        assert_eq!((&note["jsonrpc"], &note["method"]), (&json!("2.0"), &json!("notifications/run")));
+        assert_eq!(
+            (&note["params"]["run_id"], &note["params"]["session_id"]),
+            (&ran.document["run_id"], &json!("s"))
+        );
+    }
+    assert_eq!(told[0]["params"]["status"], "running");
+    assert_eq!(
+        (&told[1]["params"]["status"], &told[1]["params"]["exit_code"]),
+        (&json!("failed"), &json!(3))
+    );
+    d.stop().await;
+}

@@ -21,7 +21,7 @@ use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
 use crate::store::{self, Quota, Store, StoreError};
-use crate::tools::{Room, ToolLimits, Tools};
+use crate::tools::{News, Room, ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
 const REMOVAL: Duration = Duration::from_secs(60);
@@ -138,6 +138,7 @@ pub(crate) async fn run(
         signer,
         limits: tool_limits(&config),
         reading: Room::default(),
+        news: News::default(),
     });
     let api = ApiConfig {
         public_url: base.clone(),

@@ -3,6 +3,7 @@
 //! ```text
 //!  connection ─► hyper ─► guard (Host, Origin, token) ─► route
 //!                                                        ├ /mcp            mcp    (rmcp, and the bare call)
+//!                                                        ├ /mcp/events     events (a token)
 //!                                                        ├ /sessions       raw, bulk  (files as they are; token)
 //!                                                        ├ /files, /logs   files  (signed, no token)
 //!                                                        ├ /health, /ready health
@@ -17,6 +18,7 @@
 
 mod body;
 mod envelope;
+mod events;
 mod files;
 mod fixtures;
 mod guard;

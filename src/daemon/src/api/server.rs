@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use super::body::{self, Answer, error};
+use super::events;
 use super::files::{self, Kind};
 use super::fixtures;
 use super::guard::Guard;
@@ -245,6 +246,12 @@ impl Server {
                 return files::serve(&self.store, signer, kind, rest, &parts.uri, &parts.method, headers)
                     .await;
             }
+        }
+        if path == "/mcp/events" {
+            return match self.guard.owner(&parts.headers) {
+                Ok(owner) => events::events(&self.tools, owner, &self.stop_streams),
+                Err(refused) => *refused,
+            };
         }
         match path {
             "/health" => health::health(&self.tools.pool),

@@ -37,7 +37,7 @@ use tracing::info;
 pub use id::{IdError, SessionId};
 pub use output::Output;
 pub use recover::Recovered;
-pub use run::{RunEnd, RunReport, RunRequest};
+pub use run::{RunEnd, RunReport, RunRequest, new_run_id};
 
 use self::journal::Journal;
 use self::leases::Work;

@@ -25,6 +25,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(8);
 
 /// What to run.
 pub struct RunRequest {
+    /// Names the run, see [`new_run_id`].
+    pub id: String,
     /// Which runner.
     pub language: String,
     /// The source code.
@@ -125,7 +127,7 @@ impl Sessions {
         cancel: &CancellationToken,
     ) -> Result<RunReport, SessionError> {
         self.admit(turn).await?;
-        let run_id = run_id();
+        let run_id = request.id.clone();
         let mut attempts = 2;
         let (stream, waited) = loop {
             attempts -= 1;
@@ -346,8 +348,8 @@ fn environment(image: &[String], caller: &[(String, String)]) -> Vec<String> {
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// `run_20260206T123456Z_a1b2`
-fn run_id() -> String {
+/// A name for a run: `run_20260206T123456Z_a1b2`.
+pub fn new_run_id() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, seconds) = (now / 86_400, now % 86_400);
     // Days to a date, after Howard Hinnant's civil_from_days, for dates from 1970 on.

@@ -18,6 +18,7 @@ mod fault;
 mod list_artifacts;
 mod list_runners;
 mod listing;
+mod news;
 mod read_artifact;
 mod run;
 mod run_code;
@@ -37,6 +38,7 @@ pub(crate) use artifacts::mime_type;
 pub use catalog::ToolInfo;
 pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
+pub use news::{News, Note};
 pub use read_artifact::Room;
 pub use sets::{ToolSet, ToolSets};
 pub(crate) use upload_file::{now_ns, room_for};
@@ -82,6 +84,8 @@ pub struct Tools {
     pub limits: ToolLimits,
     /// Room for answers that hold a file.
     pub reading: Room,
+    /// What becomes of runs.
+    pub news: News,
 }
 
 /// Who calls.

@@ -107,11 +107,14 @@ async fn run(
         }
         batch.commit().await?;
     }
+    tools.news.begun(&session.owner, &session.id, &job.run);
     let running = tools.sessions.run(&mut turn, &job.run, cancel);
-    let mut report = match session.unless_closed(cancel, running).await {
-        (Err(SessionError::Cancelled), true) => return Err(SessionError::Closed.into()),
-        (ran, _) => ran?,
+    let ran = match session.unless_closed(cancel, running).await {
+        (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
+        (ran, _) => ran,
     };
+    tools.news.ended(&session.owner, &session.id, &job.run, ran.as_ref());
+    let mut report = ran?;
     let images = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &job.run, &report);
     tools.put_earlier_runs(session, &mut document);
@@ -121,6 +124,18 @@ async fn run(
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
     Ok(Outcome { document, failed, images, place: None })
+}
+
+/// A run's state after its end, in one word.
+pub(super) fn status(report: &RunReport) -> &'static str {
+    match (&report.end, report.end.limit()) {
+        (RunEnd::Lost(_), _) => "lost",
+        (RunEnd::Ended { .. }, Some(Limit::Wall)) => "timeout",
+        (RunEnd::Ended { .. }, Some(Limit::Cancelled)) => "cancelled",
+        (RunEnd::Ended { .. }, Some(_)) => "failed",
+        (RunEnd::Ended { .. }, None) if report.end.exit_code() == 0 => "completed",
+        (RunEnd::Ended { .. }, None) => "failed",
+    }
 }
 
 /// The program ran, and nothing that it made is saved: no success, whatever it says itself.

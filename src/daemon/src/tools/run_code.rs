@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::fault::Failure;
 use super::run::{self, Job};
 use super::{Caller, Code, Fault, Outcome, Tools, arguments};
-use crate::session::RunRequest;
+use crate::session::{RunRequest, new_run_id};
 
 const TOOL: &str = "run_code";
 /// Set by the agent for a program that has an input; not a caller's to set.
@@ -101,6 +101,7 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
         files.push((path, content));
     }
     let run = RunRequest {
+        id: new_run_id(),
         language: given.language,
         code,
         stdin: given.stdin.map(Bytes::from),

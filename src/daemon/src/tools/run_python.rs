@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::fault::Failure;
 use super::run::{self, Job};
 use super::{Caller, Outcome, Tools, arguments};
-use crate::session::RunRequest;
+use crate::session::{RunRequest, new_run_id};
 
 const TOOL: &str = "run_python";
 const LANGUAGE: &str = "python";
@@ -33,6 +33,7 @@ pub(super) async fn call(
     let id = arguments::session(TOOL, caller, given.conversation_id.as_deref(), given.session_id.as_deref())?;
     run::runner(tools, LANGUAGE)?;
     let run = RunRequest {
+        id: new_run_id(),
         language: LANGUAGE.to_owned(),
         code: run::code(tools, given.code)?,
         stdin: None,

@@ -1,0 +1,75 @@
+//! `GET /mcp/events`: what becomes of the caller's runs, as JSON-RPC notifications in an event stream.
+//!
+//! A heartbeat every [`HEARTBEAT`] keeps proxies from closing it. It must never tell of another owner's runs.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::body::Answer;
+use crate::tools::Tools;
+
+/// Between two words, if there is nothing to tell.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The method of every notification.
+const METHOD: &str = "notifications/run";
+
+/// Streams until the client goes, or `stop`.
+pub(super) fn events(tools: &Tools, owner: &str, stop: &CancellationToken) -> Answer {
+    let (notes, owner, stop) = (tools.news.watch(), owner.to_owned(), stop.clone());
+    let first = Some(": paddock\n\n".to_owned());
+    let stream = futures_util::stream::unfold((notes, owner, stop, first), |state| async move {
+        let (mut notes, owner, stop, first) = state;
+        let text = match first {
+            Some(first) => first,
+            None => tokio::select! {
+                () = stop.cancelled() => return None,
+                text = next(&mut notes, &owner) => text?,
+            },
+        };
+        let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(text)));
+        Some((frame, (notes, owner, stop, None)))
+    });
+    let body = StreamBody::new(stream).map_err(|never| match never {}).boxed_unsync();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::OK;
+    for (name, value) in [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-cache"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// The next piece of the stream.
+async fn next(
+    notes: &mut tokio::sync::broadcast::Receiver<crate::tools::Note>,
+    owner: &str,
+) -> Option<String> {
+    let heartbeat = tokio::time::sleep(HEARTBEAT);
+    tokio::pin!(heartbeat);
+    loop {
+        tokio::select! {
+            () = &mut heartbeat => return Some(": heartbeat\n\n".to_owned()),
+            note = notes.recv() => match note {
+                Ok(note) if *note.owner == *owner => {
+                    let message = json!({ "jsonrpc": "2.0", "method": METHOD, "params": note.run });
+                    return Some(format!("data: {message}\n\n"));
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => return Some(format!(": {missed} notes were missed\n\n")),
+                Err(RecvError::Closed) => return None,
+            },
+        }
+    }
+}
