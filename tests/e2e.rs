@@ -42,6 +42,8 @@ mod run;
 mod salvage;
 #[path = "e2e/sessions.rs"]
 mod sessions;
+#[path = "e2e/stdio.rs"]
+mod stdio;
 #[path = "support/mod.rs"]
 mod support;
 #[path = "e2e/symlinks.rs"]

@@ -4,6 +4,7 @@
 //!  store (lock) ─► engine ─► pool (runners, proof, leftovers) ─► sessions (whose they are) ─► tools ─► server ─► signal ─► drain
 //! ```
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{ApiConfig, Server};
+use crate::api::{ApiConfig, Local, Server};
 use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::link::Terms;
 use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
-use crate::store::{self, Quota, Store};
+use crate::store::{self, Quota, Store, StoreError};
 use crate::tools::{Room, ToolLimits, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
@@ -27,11 +28,17 @@ const REMOVAL: Duration = Duration::from_secs(60);
 
 /// Why a daemon did not start, or ended: one sentence for whoever started it.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct AppError(String);
+pub enum AppError {
+    /// Another daemon has the store.
+    #[error("{0}")]
+    InUse(String),
+    /// Everything else.
+    #[error("{0}")]
+    Failed(String),
+}
 
 fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
-    move |error| AppError(format!("{what}: {error}"))
+    move |error| AppError::Failed(format!("{what}: {error}"))
 }
 
 /// Runs a daemon until a signal ends it.
@@ -39,33 +46,62 @@ fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
 /// # Errors
 /// [`AppError`], with everything that it had made removed again where the engine lets it.
 pub async fn serve(config: Config) -> Result<(), AppError> {
+    run(config, Port::AsConfigured, ended_by_signal()).await
+}
+
+/// What to do when `http.addr` is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// Nothing: it is an error.
+    AsConfigured,
+    /// Take a free one: links are good for as long as this daemon lives.
+    OrAny,
+}
+
+/// Runs a daemon until `until` says why it is to end.
+///
+/// # Errors
+/// As [`serve`].
+pub(crate) async fn run(
+    config: Config,
+    port: Port,
+    until: impl Future<Output = &'static str>,
+) -> Result<(), AppError> {
     let limits = &config.limits;
     let options = store::Options {
         quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
         total: config.store.max_bytes,
     };
-    let store = Arc::new(Store::open(&config.store.root, options).map_err(|e| AppError(e.to_string()))?);
+    let store = Store::open(&config.store.root, options).map_err(|error| {
+        let text = error.to_string();
+        if matches!(error, StoreError::InUse(_)) { AppError::InUse(text) } else { AppError::Failed(text) }
+    })?;
+    let store = Arc::new(store);
     // Bound first: a port in use is the commonest fault, and nothing was made yet.
-    let listener = TcpListener::bind(config.http.addr)
-        .await
-        .map_err(|e| AppError(format!("cannot listen on {} (http.addr): {e}", config.http.addr)))?;
-    let bound = listener.local_addr().map_err(|e| AppError(e.to_string()))?;
+    let mut listener = TcpListener::bind(config.http.addr).await;
+    if port == Port::OrAny && listener.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
+        warn!(addr = %config.http.addr, "the address (http.addr) is taken: links to files get another port");
+        listener = TcpListener::bind((config.http.addr.ip(), 0)).await;
+    }
+    let listener = listener
+        .map_err(|e| AppError::Failed(format!("cannot listen on {} (http.addr): {e}", config.http.addr)))?;
+    let bound = listener.local_addr().map_err(|e| AppError::Failed(e.to_string()))?;
     let base = config.http.base_url(bound);
 
     let host: EngineHost = config
         .engine
         .host
         .parse()
-        .map_err(|e: crate::engine::HostError| AppError(format!("engine.host: {e}")))?;
+        .map_err(|e: crate::engine::HostError| AppError::Failed(format!("engine.host: {e}")))?;
     let engine = Engine::connect(&host, EngineLimits::default()).await.map_err(|error| {
         let hint = if error.is_unreachable() {
             "; is Docker running? (DOCKER_HOST or engine.host names it)"
         } else {
             ""
         };
-        AppError(format!("{error}{hint}"))
+        AppError::Failed(format!("{error}{hint}"))
     })?;
-    let secret = |name| store.secret(name).map_err(|e| AppError(e.to_string()));
+    let secret = |name| store.secret(name).map_err(|e| AppError::Failed(e.to_string()));
     let (pool, adopted) = Pool::start(
         engine,
         PoolConfig {
@@ -89,12 +125,12 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
     let terms = LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed };
     let signer = Signer::new(&base, &key, &previous, owners, terms);
     if signer.is_hashed() {
-        for stored in store.stored().await.map_err(|e| AppError(e.to_string()))? {
+        for stored in store.stored().await.map_err(|e| AppError::Failed(e.to_string()))? {
             signer.learn(&stored.owner, &stored.session);
         }
     }
     let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config))
-        .map_err(|e| AppError(e.to_string()))?;
+        .map_err(|e| AppError::Failed(e.to_string()))?;
     sessions.adopt(adopted).await;
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
@@ -112,26 +148,34 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
         header_timeout: config.http.header_timeout,
         body_timeout: config.http.body_timeout,
         resume_window: config.mcp.resume_window,
-        mcp_folder: store.folder("mcp").map_err(|e| AppError(e.to_string()))?,
+        mcp_folder: store.folder("mcp").map_err(|e| AppError::Failed(e.to_string()))?,
         mcp_key: secret("mcp.secret")?,
         max_file: config.limits.file_size,
         max_archive: (config.limits.data, config.limits.data_inodes.into()),
+        conformance_fixtures: config.conformance_fixtures,
     };
+    let what = |e: std::io::Error| {
+        AppError::Failed(format!("cannot listen in {}: {e}", config.store.root.display()))
+    };
+    let key = secret("mcp.secret")?;
+    let local = Local::bind(&config.store.root, tools.clone(), key, config.http.max_body).map_err(what)?;
     let server = Server::new(api, tools, store.clone());
     let stop = CancellationToken::new();
+    let local = tokio::spawn(local.serve(stop.clone()));
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
     info!(addr = %bound, url = base, "serving");
 
     let fatal = tokio::select! {
-        name = ended_by_signal() => {
-            info!(signal = name, "shutting down");
+        why = until => {
+            info!(why, "shutting down");
             None
         }
-        error = pool.fatal() => Some(AppError(format!("cannot go on: {error}"))),
+        error = pool.fatal() => Some(AppError::Failed(format!("cannot go on: {error}"))),
     };
     stop.cancel();
     let _ = serving.await;
+    let _ = local.await;
     sweeping.abort();
     let removal = async {
         sessions.close_all().await;
@@ -147,7 +191,7 @@ pub async fn serve(config: Config) -> Result<(), AppError> {
 
 /// Resolves with the first signal that asks the daemon to end; further ones change nothing: `shutdown.drain` and
 /// [`REMOVAL`] bound how long the end takes.
-async fn ended_by_signal() -> &'static str {
+pub(crate) async fn ended_by_signal() -> &'static str {
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {

@@ -30,6 +30,7 @@
 //! | [`sign`] | signed links |
 //! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
 //! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
+//! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
 //! | [`config`], [`id`], [`log`] | leaves: settings, names and randomness, log lines |
 //!
@@ -127,5 +128,6 @@ pub mod log;
 pub mod pool;
 pub mod session;
 pub mod sign;
+pub mod stdio;
 pub mod store;
 pub mod tools;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use paddock::app;
 use paddock::config::{Config, Overrides};
+use paddock::{app, stdio};
 
 /// Runs code nobody has read yet in locked-down containers that stand warm before the code comes.
 #[derive(Parser)]
@@ -26,17 +26,27 @@ enum What {
         #[command(flatten)]
         overrides: Overrides,
     },
+    /// MCP on standard input and output, for clients that start their servers themselves. Beside a daemon that has the
+    /// store it is that daemon's client; alone it is the daemon
+    Stdio {
+        /// The configuration, the same as the daemon's
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        overrides: Overrides,
+    },
 }
 
 /// For a command line or configuration that cannot be used.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
-    let What::Serve { config, overrides } = Command::parse().what;
+    let what = Command::parse().what;
+    let (What::Serve { config, overrides } | What::Stdio { config, overrides }) = &what;
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let loaded = match Config::load(config.as_deref(), &env, &overrides) {
+    let loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
@@ -50,7 +60,13 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error, 1),
     };
-    match runtime.block_on(app::serve(loaded.config)) {
+    let ended = match what {
+        What::Serve { .. } => runtime.block_on(app::serve(loaded.config)),
+        What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config)),
+    };
+    // A read of standard input can be under way for ever.
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),
     }

@@ -14,15 +14,19 @@ mod remembered;
 mod resume;
 
 use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Method, Request, StatusCode, request};
+use http::{Method, Request, Response, StatusCode, request};
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
+use rmcp::handler::server::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{SessionManager, SessionStore};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -30,11 +34,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use self::handler::Handler;
+pub(crate) use self::handler::Handler;
 use self::remembered::Remembered;
 use self::resume::{Events, Reading, SharedEvents, Tie};
 use super::body::{Answer, error};
 use super::envelope::{JSON, check, unread};
+use super::fixtures::{Fixtures, Shared};
 use crate::session::SessionId;
 use crate::tools::{ToolSets, Tools};
 
@@ -55,7 +60,22 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
 /// it: of more than these the one unheard of for longest goes, to be had from the disk again.
 const SESSIONS: usize = 500;
 
-type Service = StreamableHttpService<Handler, LocalSessionManager>;
+/// A service, whatever its handler is.
+type Service = Box<
+    dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Response<BoxBody<Bytes, Infallible>>> + Send + Sync,
+>;
+
+fn service<H: ServerHandler>(
+    make: impl Fn() -> H + Send + Sync + 'static,
+    manager: Arc<LocalSessionManager>,
+    config: StreamableHttpServerConfig,
+) -> Service {
+    let service = StreamableHttpService::new(move || Ok(make()), manager, config);
+    Box::new(move |request| {
+        let service = service.clone();
+        Box::pin(async move { service.handle(request).await })
+    })
+}
 
 /// What the endpoint is told.
 pub(super) struct McpConfig<'a> {
@@ -69,6 +89,8 @@ pub(super) struct McpConfig<'a> {
     pub(super) folder: &'a Path,
     /// Makes the ids of sessions that clients did not name.
     pub(super) key: [u8; 32],
+    /// What stands in front of the tools; in tests only.
+    pub(super) fixtures: Option<Arc<Shared>>,
 }
 
 /// The endpoint.
@@ -134,9 +156,17 @@ impl Mcp {
                 LocalSessionManager::default().with_event_store(Arc::new(SharedEvents(events.clone())));
             manager.session_config.keep_alive = Some(KEEP_ALIVE);
             let manager = Arc::new(manager);
-            let make = |own_session: fn() -> Arc<OnceLock<SessionId>>| {
+            let serve = |manager, settings| {
                 let (tools, owner) = (tools.clone(), owner.clone());
-                move || Ok(Handler { tools: tools.clone(), owner: owner.clone(), own_session: own_session() })
+                let make = move || Handler {
+                    tools: tools.clone(),
+                    owner: owner.clone(),
+                    own_session: Arc::default(),
+                };
+                match config.fixtures.clone() {
+                    None => service(make, manager, settings),
+                    Some(shared) => service(move || Fixtures::new(make(), shared.clone()), manager, settings),
+                }
             };
             // Host and Origin are the guard's business, for every route alike.
             let common = || {
@@ -150,10 +180,10 @@ impl Mcp {
             let store: Arc<dyn SessionStore> = Arc::new(Remembered::new(config.folder, owner));
             with_sessions.session_store = Some(store);
             let without = common().with_legacy_session_mode(false).with_json_response(true);
-            let full = StreamableHttpService::new(make(Arc::default), manager.clone(), with_sessions);
+            let full = serve(manager.clone(), with_sessions);
             // No events are kept here: such a call ends with its connection.
             let none = Arc::new(LocalSessionManager::default());
-            let bare = StreamableHttpService::new(make(Arc::default), none, without);
+            let bare = serve(none, without);
             (owner.clone(), Pair { full, bare, manager, events, heard: Mutex::default() })
         };
         Self {
@@ -213,7 +243,7 @@ impl Mcp {
         };
         let ends = parts.method == Method::DELETE;
         parts.extensions.insert(asked.clone());
-        let mut response = service.handle(Request::from_parts(parts, Full::new(body.clone()))).await;
+        let mut response = service(Request::from_parts(parts, Full::new(body.clone()))).await;
         // The SDK says 202, which Python's takes for a failure: the session has ended by now.
         if ends && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;

@@ -7,7 +7,10 @@
 //!                                                        ├ /files, /logs   files  (signed, no token)
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
+//!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```
+//!
+//! `fixtures` is what the MCP conformance suite finds behind `/mcp` in front of the tools, if the environment asks for it.
 //!
 //! Only this module knows HTTP and only `mcp` knows JSON-RPC. HTTP/2 is not spoken. It must never let a
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
@@ -15,12 +18,16 @@
 mod body;
 mod envelope;
 mod files;
+mod fixtures;
 mod guard;
 mod health;
+mod local;
 mod mcp;
 mod page;
 mod range;
 mod raw;
 mod server;
 
+pub(crate) use local::Local;
+pub use local::{CLIENT, socket};
 pub use server::{ApiConfig, Server};

@@ -20,6 +20,7 @@ use tracing::{debug, info};
 
 use super::body::{self, Answer, error};
 use super::files::{self, Kind};
+use super::fixtures;
 use super::guard::Guard;
 use super::mcp::{Mcp, McpConfig};
 use super::raw::{Raw, RawLimits};
@@ -61,6 +62,8 @@ pub struct ApiConfig {
     pub max_file: u64,
     /// Bytes, and files and directories, of an archive.
     pub max_archive: (u64, u64),
+    /// Whether the fixtures of the MCP conformance suite are served.
+    pub conformance_fixtures: bool,
 }
 
 /// The HTTP side of a daemon.
@@ -93,6 +96,7 @@ impl Server {
             resume_window: config.resume_window,
             folder: &config.mcp_folder,
             key: config.mcp_key,
+            fixtures: config.conformance_fixtures.then(fixtures::shared),
         };
         let mcp = Mcp::new(&tools, &mcp, &stop_streams, &stop_calls);
         let room = body::Room::new(config.max_body);

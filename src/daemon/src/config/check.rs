@@ -11,6 +11,7 @@ mod access;
 mod limits;
 mod runners;
 
+use super::env;
 use super::error::{ConfigError, Warning};
 use super::layers::Layers;
 use super::raw::{
@@ -90,6 +91,7 @@ impl<'a> Check<'a> {
             agent: self.agent(agent)?,
             log: self.log(log)?,
             shutdown: self.shutdown(shutdown)?,
+            conformance_fixtures: env::fixtures(self.env, self.warnings)?,
             http,
             auth,
             limits,

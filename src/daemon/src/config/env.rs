@@ -72,6 +72,9 @@ const LOG_FILE: &str = "log.file";
 const ENGINE_KIND: &str = "SANDBOX_TYPE";
 const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
 
+/// Sets no key: it is for the tests of MCP, and no configuration of anybody's should ever have it.
+const FIXTURES: &str = "PADDOCK_CONFORMANCE_FIXTURES";
+
 fn text(text: &str) -> Result<Value, &'static str> {
     Ok(Value::String(text.to_owned()))
 }
@@ -168,6 +171,25 @@ fn refuse_what_is_not_there(env: &BTreeMap<String, String>) -> Result<(), Config
         return Err(ConfigError::Value { name: TLS_VERIFY, value: Some(verify), takes });
     }
     Ok(())
+}
+
+/// Whether the fixtures of the MCP conformance suite are to be served.
+pub(super) fn fixtures(
+    env: &BTreeMap<String, String>,
+    warnings: &mut Vec<Warning>,
+) -> Result<bool, ConfigError> {
+    match env.get(FIXTURES).map(String::as_str) {
+        None | Some("" | "0") => Ok(false),
+        Some("1") => {
+            let what =
+                "the MCP conformance suite's test tools, prompts and resources are served to everybody";
+            warnings.push(Warning(format!("{FIXTURES} IS SET: {what}. This is for tests only")));
+            Ok(true)
+        }
+        Some(other) => {
+            Err(ConfigError::Value { name: FIXTURES, value: Some(other.to_owned()), takes: "0 or 1" })
+        }
+    }
 }
 
 /// A misspelt name would otherwise do nothing without a word.

@@ -45,6 +45,8 @@ pub struct Config {
     pub log: Log,
     /// How the daemon ends.
     pub shutdown: Shutdown,
+    /// Whether the fixtures of the MCP conformance suite are served; only the environment can ask for them.
+    pub conformance_fixtures: bool,
 }
 
 /// The listener, and what it lets in.

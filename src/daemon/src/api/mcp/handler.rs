@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use http::request;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, Resource, ServerCapabilities,
-    ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    ContentBlock, ErrorData, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
+    Resource, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value};
@@ -28,7 +28,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const LINKS: usize = 20;
 
 /// What serves one client, or one call.
-pub(super) struct Handler {
+pub(crate) struct Handler {
     pub(super) tools: Arc<Tools>,
     /// The name of the token.
     pub(super) owner: String,
@@ -37,6 +37,11 @@ pub(super) struct Handler {
 }
 
 impl Handler {
+    /// One for a single client, whose calls that name no session are of `own`.
+    pub(crate) fn new(tools: Arc<Tools>, owner: String, own: SessionId) -> Self {
+        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)) }
+    }
+
     /// What the request brought beside its message.
     fn asked(context: &RequestContext<RoleServer>) -> Option<&Asked> {
         context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Asked>())
@@ -120,7 +125,15 @@ impl ServerHandler for Handler {
         Ok(CallToolResponse::Complete(result(outcome, linked)))
     }
 
-    // The SDK answers these with empty lists, although nothing of the kind is advertised.
+    // The SDK answers these with nothing, although nothing of the kind is advertised.
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::CompleteRequestMethod>())
+    }
 
     async fn list_prompts(
         &self,

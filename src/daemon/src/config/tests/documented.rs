@@ -129,7 +129,7 @@ fn every_key_is_explained_and_names_its_variables_in_their_order() {
         assert!(seen.0 != key || seen.1 < at, "{} is named out of its order", variable.name);
         seen = (key.to_owned(), at);
     }
-    for mentioned in ["SANDBOX_TYPE", "DOCKER_TLS_VERIFY"] {
+    for mentioned in ["SANDBOX_TYPE", "DOCKER_TLS_VERIFY", "PADDOCK_CONFORMANCE_FIXTURES"] {
         assert!(EXAMPLE.contains(mentioned), "{mentioned} is not mentioned");
     }
 }

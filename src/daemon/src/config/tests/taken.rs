@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::super::{Config, Overrides, WhenFull};
-use super::{TOKEN, config, warnings};
+use super::{TOKEN, config, error, warnings};
 
 #[test]
 fn sizes_are_read_as_they_are_written() {
@@ -132,6 +132,19 @@ fn what_is_allowed_but_odd_is_told() {
     for (text, expected) in cases {
         assert_eq!(warnings(text, &[TOKEN]), [expected]);
     }
+}
+
+#[test]
+fn fixtures_are_served_only_if_asked_for_and_that_is_told() {
+    let asked = |text| config("", &[TOKEN, ("PADDOCK_CONFORMANCE_FIXTURES", text)]).conformance_fixtures;
+    assert_eq!((asked("1"), asked("0"), asked("")), (true, false, false));
+    assert!(!config("", &[TOKEN]).conformance_fixtures);
+    let told = warnings("", &[TOKEN, ("PADDOCK_CONFORMANCE_FIXTURES", "1")]);
+    assert!(told.iter().any(|told| told.starts_with("PADDOCK_CONFORMANCE_FIXTURES IS SET")), "{told:?}");
+    assert_eq!(
+        error("", &[("PADDOCK_CONFORMANCE_FIXTURES", "yes")]),
+        "PADDOCK_CONFORMANCE_FIXTURES is \"yes\": takes 0 or 1"
+    );
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! MCP over a Unix socket in the store's folder, a line for each message: what `paddock stdio` talks to.
+//!
+//! A client first says a name of its own, [`CLIENT`] hex digits in a line: the session of its calls that name none is
+//! the same for the same name, whichever daemon serves it. The socket is 0600: who can open it is the daemon's own user, and is served as the owner `default`. It must never
+//! be left open to others, not for a moment, nor survive a daemon that another one took the store from.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::service::serve_server_with_ct;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::io::AsyncReadExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info};
+
+use super::mcp::Handler;
+use crate::session::SessionId;
+use crate::sign::DEFAULT_OWNER;
+use crate::tools::Tools;
+
+/// The socket's name in the store's folder.
+const NAME: &str = "daemon.sock";
+/// Digits of a client's name.
+pub const CLIENT: usize = 32;
+/// How long a client may take to say it.
+const HELLO: Duration = Duration::from_secs(5);
+/// Clients at one time; more wait.
+const CLIENTS: usize = 256;
+
+/// Where the socket of a store is.
+pub fn socket(store: &Path) -> PathBuf {
+    store.join(NAME)
+}
+
+/// A socket that listens; its file goes with it.
+pub(crate) struct Local {
+    listener: UnixListener,
+    path: PathBuf,
+    tools: Arc<Tools>,
+    key: [u8; 32],
+    /// Bytes of one message.
+    max_message: usize,
+}
+
+impl Local {
+    /// Listens in the folder of the store, which the caller has the lock of.
+    ///
+    /// # Errors
+    /// What the system says; a path of over 107 bytes is none for a socket.
+    pub(crate) fn bind(store: &Path, tools: Arc<Tools>, key: [u8; 32], max_message: u64) -> io::Result<Self> {
+        let path = socket(store);
+        // Bound where nobody else may look, then moved: there is no moment at which others could open it.
+        let private = store.join("tmp").join("socket");
+        let _ = std::fs::remove_dir_all(&private);
+        std::fs::DirBuilder::new().mode(0o700).create(&private)?;
+        let beside = private.join(NAME);
+        let listener = UnixListener::bind(&beside)?;
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&beside, &path)?;
+        let _ = std::fs::remove_dir(&private);
+        Ok(Self {
+            listener,
+            path,
+            tools,
+            key,
+            max_message: usize::try_from(max_message).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Serves until `stop`; then every client's connection ends, after what it asked was answered or cancelled.
+    pub(crate) async fn serve(self, stop: CancellationToken) {
+        let clients = TaskTracker::new();
+        let places = Arc::new(Semaphore::new(CLIENTS));
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                place = places.clone().acquire_owned() => match place {
+                    Ok(place) => tokio::select! {
+                        () = stop.cancelled() => break,
+                        accepted = self.listener.accept() => accepted.map(|(socket, _)| (socket, place)),
+                    },
+                    Err(_) => break,
+                },
+            };
+            match accepted {
+                Ok((socket, place)) => {
+                    let (tools, key, max, stop) =
+                        (self.tools.clone(), self.key, self.max_message, stop.child_token());
+                    clients.spawn(async move {
+                        client(socket, tools, &key, max, stop).await;
+                        drop(place);
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await, // out of descriptors
+            }
+        }
+        clients.close();
+        clients.wait().await;
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// One client, to its end.
+async fn client(
+    mut socket: UnixStream,
+    tools: Arc<Tools>,
+    key: &[u8; 32],
+    max_message: usize,
+    stop: CancellationToken,
+) {
+    let mut hello = [0; CLIENT + 1];
+    let said = tokio::time::timeout(HELLO, socket.read_exact(&mut hello)).await;
+    let (b'\n', name) = (hello[CLIENT], &hello[..CLIENT]) else { return };
+    if !matches!(said, Ok(Ok(_))) || !name.iter().all(u8::is_ascii_hexdigit) {
+        return;
+    }
+    info!("a local client came");
+    let own = SessionId::derived(key, &format!("local\n{}", String::from_utf8_lossy(name)));
+    let (from, to) = socket.into_split();
+    let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own);
+    let transport = AsyncRwTransport::new(from, to).with_max_line_length(max_message);
+    let ended = match serve_server_with_ct(handler, transport, stop).await {
+        Ok(running) => {
+            running.waiting().await.map_or_else(|error| error.to_string(), |why| format!("{why:?}"))
+        }
+        Err(error) => error.to_string(),
+    };
+    debug!(ended, "a local client went");
+}

@@ -1,0 +1,255 @@
+//! MCP on standard input and output: a line for each message, in front of whichever daemon has the store.
+//!
+//! ```text
+//!  client ─ stdin ─► front ─ Unix socket of the store ─► the daemon that lives
+//!         ◄ stdout ─       └ nobody there: this process is the daemon, for as long as its client stays
+//! ```
+//!
+//! So any number of clients share one pool. The front outlives its daemon: what was asked of a dead one is answered
+//! with an error, the next daemon (or this process) hears the client's beginning again, and the client notices nothing
+//! else. It must never write anything but messages to standard output, nor send a call twice.
+
+mod messages;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::messages::{Inbound, Pending};
+use crate::api::{CLIENT, socket};
+use crate::app::{self, AppError, Port, ended_by_signal};
+use crate::config::Config;
+
+/// How long it may take until a daemon can be talked to: one that starts proves its containers first.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks for it.
+const LOOK: Duration = Duration::from_millis(50);
+/// Messages from the client that wait for a daemon.
+const AHEAD: usize = 64;
+
+/// Serves one client until its input ends, or a signal.
+///
+/// # Errors
+/// No daemon could be reached, and none could be started here.
+pub async fn serve(config: Config) -> Result<(), AppError> {
+    let max = usize::try_from(config.http.max_body).unwrap_or(usize::MAX);
+    let mut front = Front {
+        path: socket(&config.store.root),
+        name: crate::id::random_hex::<{ CLIENT / 2 }>(),
+        config,
+        own: None,
+        begun: VecDeque::new(),
+        pending: Pending::default(),
+        input: input(max),
+        out: tokio::io::stdout(),
+    };
+    let served = tokio::select! {
+        served = front.run() => served,
+        _ = ended_by_signal() => Ok(()),
+    };
+    let ended = front.end().await;
+    served.and(ended)
+}
+
+/// Lines of standard input as they come. The thread that reads ends with the process.
+fn input(max: usize) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        let mut input = BufReader::new(tokio::io::stdin());
+        loop {
+            let mut line = Vec::new();
+            match read_line(&mut input, &mut line, max).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return warn!(%error, "standard input cannot be read any more"),
+            }
+            if !line.trim_ascii().is_empty() && sender.send(line).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// One line with its end, at most `max` bytes of it; the rest of a longer one is read and dropped. False at the end.
+async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
+    input: &mut R,
+    line: &mut Vec<u8>,
+    max: usize,
+) -> io::Result<bool> {
+    loop {
+        let ready = input.fill_buf().await?;
+        if ready.is_empty() {
+            return Ok(!line.is_empty());
+        }
+        let end = ready.iter().position(|b| *b == b'\n');
+        let taken = end.map_or(ready.len(), |at| at + 1);
+        let room = max.saturating_add(1).saturating_sub(line.len()).min(taken);
+        line.extend_from_slice(&ready[..room]);
+        input.consume(taken);
+        if end.is_some() {
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            return Ok(true);
+        }
+    }
+}
+
+struct Front {
+    path: PathBuf,
+    /// What this client is called, to every daemon.
+    name: String,
+    config: Config,
+    /// The daemon in this process, and what ends it.
+    own: Option<(JoinHandle<Result<(), AppError>>, CancellationToken)>,
+    /// How the client began: said again to a daemon that comes after another.
+    begun: VecDeque<Vec<u8>>,
+    pending: Pending,
+    input: mpsc::Receiver<Vec<u8>>,
+    out: tokio::io::Stdout,
+}
+
+/// A connection to a daemon.
+struct Daemon {
+    from: BufReader<OwnedReadHalf>,
+    to: OwnedWriteHalf,
+}
+
+impl Front {
+    /// Until the client's input ends and all that it asked is answered.
+    async fn run(&mut self) -> Result<(), AppError> {
+        let mut daemon = self.reach().await?;
+        let (mut line, mut open) = (Vec::new(), true);
+        while open || !self.pending.is_empty() {
+            tokio::select! {
+                asked = self.input.recv(), if open => match asked {
+                    Some(asked) => {
+                        self.note(&asked);
+                        if daemon.to.write_all(&asked).await.is_err() {
+                            daemon = self.again().await?;
+                        }
+                    }
+                    None => open = false,
+                },
+                said = daemon.from.read_until(b'\n', &mut line) => match said {
+                    Ok(n) if n > 0 && line.ends_with(b"\n") => {
+                        let said = std::mem::take(&mut line);
+                        if self.pending.hear(&said) {
+                            self.say(&said).await?;
+                        }
+                    }
+                    Ok(_) | Err(_) => {
+                        line.clear();
+                        daemon = self.again().await?;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what a later daemon has to hear, and who waits for an answer.
+    fn note(&mut self, line: &[u8]) {
+        match messages::read(line) {
+            Inbound::Initialize(id) => {
+                self.begun = VecDeque::from([line.to_vec()]);
+                self.pending.ask(id);
+            }
+            Inbound::Initialized => self.begun.push_back(line.to_vec()),
+            Inbound::Request(id) => self.pending.ask(id),
+            Inbound::Other => {}
+        }
+    }
+
+    /// The daemon is gone: who waits is told, and another is reached.
+    async fn again(&mut self) -> Result<Daemon, AppError> {
+        warn!("the daemon is gone; another one is looked for");
+        let answers: Vec<_> = self.pending.give_up().collect();
+        for answer in answers {
+            self.say(&answer).await?;
+        }
+        let mut daemon = self.reach().await?;
+        for line in &self.begun {
+            if messages::read(line).is_request() {
+                self.pending.ask_silently(line);
+            }
+            // One that is gone again is noticed by the next read.
+            let _ = daemon.to.write_all(line).await;
+        }
+        Ok(daemon)
+    }
+
+    async fn say(&mut self, line: &[u8]) -> Result<(), AppError> {
+        let gone = |error| AppError::Failed(format!("standard output cannot be written: {error}"));
+        self.out.write_all(line).await.map_err(gone)?;
+        self.out.flush().await.map_err(gone)
+    }
+
+    /// A connection to the daemon that has the store; this process becomes it if there is none.
+    async fn reach(&mut self) -> Result<Daemon, AppError> {
+        let until = Instant::now() + PATIENCE;
+        let mut why = AppError::Failed(format!("nobody answers at {}", self.path.display()));
+        loop {
+            if let Ok(socket) = UnixStream::connect(&self.path).await {
+                let (from, mut to) = socket.into_split();
+                if to.write_all(format!("{}\n", self.name).as_bytes()).await.is_err() {
+                    continue; // it ended just now
+                }
+                return Ok(Daemon { from: BufReader::new(from), to });
+            }
+            match &self.own {
+                Some((own, _)) if own.is_finished() => {
+                    if let Some((own, _)) = self.own.take() {
+                        match own.await {
+                            // Another one was quicker; it will listen soon.
+                            Ok(Err(error @ AppError::InUse(_))) => why = error,
+                            Ok(Err(error)) => return Err(error),
+                            Ok(Ok(())) | Err(_) => {}
+                        }
+                    }
+                }
+                Some(_) => {}
+                None => self.start(),
+            }
+            if Instant::now() > until {
+                return Err(why);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Begins to be the daemon.
+    fn start(&mut self) {
+        info!(store = %self.config.store.root.display(), "no daemon answers: this process is it now");
+        let stop = CancellationToken::new();
+        let until = {
+            let stop = stop.clone();
+            async move {
+                stop.cancelled().await;
+                "the client is gone"
+            }
+        };
+        let running = app::run(self.config.clone(), Port::OrAny, until);
+        self.own = Some((tokio::spawn(running), stop));
+    }
+
+    /// Ends the daemon in this process, if there is one; others of its clients find another.
+    async fn end(&mut self) -> Result<(), AppError> {
+        let Some((own, stop)) = self.own.take() else { return Ok(()) };
+        stop.cancel();
+        match own.await {
+            Ok(Err(AppError::InUse(_))) | Err(_) => Ok(()),
+            Ok(ended) => ended,
+        }
+    }
+}

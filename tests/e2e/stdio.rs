@@ -1,0 +1,187 @@
+//! `paddock stdio`: alone, several on one store, beside a daemon, and when a daemon dies.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::support::{Daemon, Ran, Store, View, within};
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A client's server, and its client.
+struct Server {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: Lines<BufReader<ChildStdout>>,
+    next: i64,
+}
+
+impl Server {
+    /// Starts one and says hello, as every client does.
+    async fn start(store: &Store) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
+        command.args(["stdio", "--addr", "127.0.0.1:0"]).env_clear();
+        command.env("SANDBOX_ROOT", store.path());
+        if let Ok(host) = std::env::var("DOCKER_HOST") {
+            command.env("DOCKER_HOST", host);
+        }
+        let file = store.path().join("stdio.toml");
+        std::fs::write(&file, "[pool]\nidle = 0\n").expect("a configuration file");
+        command.arg("--config").arg(&file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("the daemon's binary");
+        let (to, from) = (child.stdin.take(), child.stdout.take().expect("it is piped"));
+        let mut server = Server { child, to, from: BufReader::new(from).lines(), next: 0 };
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+        });
+        let answer = server.ask("initialize", params).await;
+        assert_eq!(answer["result"]["serverInfo"]["name"], "paddock", "{answer}");
+        server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        server
+    }
+
+    async fn say(&mut self, message: &Value) {
+        let to = self.to.as_mut().expect("an open input");
+        to.write_all(format!("{message}\n").as_bytes()).await.expect("a server that reads");
+    }
+
+    /// Sends a request; its id.
+    async fn send(&mut self, method: &str, params: Value) -> i64 {
+        self.next += 1;
+        let id = self.next;
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        id
+    }
+
+    /// The next message; every line must be one.
+    async fn message(&mut self) -> Option<Value> {
+        let line = within(PATIENCE, "a message", self.from.next_line()).await.expect("text");
+        line.map(|line| serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}")))
+    }
+
+    async fn answer(&mut self, id: i64) -> Value {
+        loop {
+            let message = self.message().await.expect("an answer");
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params).await;
+        self.answer(id).await
+    }
+
+    async fn sh(&mut self, code: &str) -> Ran {
+        let arguments = json!({ "language": "sh", "code": code });
+        Ran::of(self.ask("tools/call", json!({ "name": "run_code", "arguments": arguments })).await)
+    }
+
+    /// Ends its input, as a client that leaves; all that it said since, and on standard error.
+    async fn leave(mut self) -> (Vec<Value>, String) {
+        drop(self.to.take());
+        let mut said = Vec::new();
+        while let Some(message) = self.message().await {
+            said.push(message);
+        }
+        let mut log = String::new();
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut log).await.expect("text");
+        let status = within(PATIENCE, "its end", self.child.wait()).await.expect("a status");
+        assert_eq!(status.code(), Some(0), "{log}");
+        (said, log)
+    }
+}
+
+#[tokio::test]
+async fn alone_it_is_the_daemon_and_leaves_nothing() {
+    let store = Store::new();
+    let mut server = Server::start(&store).await;
+    let tools = server.ask("tools/list", json!({})).await;
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(7), "{tools}");
+    let own = server.sh("echo kept > f").await.expect_success().text("session_id").to_owned();
+    assert_eq!(server.sh("cat f").await.expect_stdout("kept\n").text("session_id"), own);
+    // What was asked before the end is answered.
+    let last = server
+        .send(
+            "tools/call",
+            json!({
+                "name": "run_code", "arguments": { "language": "sh", "code": "sleep 1; echo last" },
+            }),
+        )
+        .await;
+    let (said, log) = server.leave().await;
+    let answer = said.into_iter().find(|message| message["id"] == last).expect("an answer");
+    Ran::of(answer).expect_stdout("last\n");
+    assert!(log.contains("this process is it now") && log.contains("stopped"), "{log}");
+    View::of(&store.owner()).await.expect_empty().await;
+    assert!(!store.path().join("daemon.sock").exists());
+}
+
+#[tokio::test]
+async fn any_number_share_the_daemon_that_is_there() {
+    let d = Daemon::start().await;
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(d.store.path().join("daemon.sock")).expect("a socket").permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    let (mut a, mut b) = tokio::join!(Server::start(&d.store), Server::start(&d.store));
+    let (ran, other) = tokio::join!(a.sh("echo a > f; cat f"), b.sh("ls"));
+    let own = ran.expect_stdout("a\n").text("session_id").to_owned();
+    assert_ne!(other.expect_stdout("").text("session_id"), own);
+    // The same files as over HTTP.
+    d.session(&own).sh("cat f").await.expect_stdout("a\n");
+    for server in [a, b] {
+        let (_, log) = server.leave().await;
+        assert!(!log.contains("this process is it now"), "{log}");
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_dies_between_two_calls_is_not_noticed() {
+    let d = Daemon::start().await;
+    let mut server = Server::start(&d.store).await;
+    let own = server.sh("echo kept > f").await.expect_success().text("session_id").to_owned();
+    let store = d.crash().await;
+    // Nobody else is there: it goes on by itself.
+    assert_eq!(server.sh("cat f").await.expect_stdout("kept\n").text("session_id"), own);
+    // A second one is its client, and goes on when the first leaves.
+    let mut second = Server::start(&store).await;
+    second.sh("echo second > g").await.expect_success();
+    let (_, log) = server.leave().await;
+    assert!(log.contains("this process is it now"), "{log}");
+    second.sh("cat g").await.expect_stdout("second\n");
+    let (_, log) = second.leave().await;
+    assert!(log.contains("the daemon is gone"), "{log}");
+    View::of(&store.owner()).await.expect_empty().await;
+}
+
+#[tokio::test]
+async fn a_call_that_a_daemon_died_in_is_answered_and_not_repeated() {
+    let d = Daemon::start().await;
+    let mut server = Server::start(&d.store).await;
+    server.sh("true").await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let code = "echo x >> f; touch /tmp/begun; sleep 2";
+    let arguments = json!({ "language": "sh", "code": code });
+    let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
+    view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+    let store = d.crash().await;
+    let answer = server.answer(id).await;
+    assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    // It ran on, and its end is told; once.
+    let next = server.sh("cat f").await.expect_stdout("x\n");
+    assert_eq!(next.document["earlier_runs"][0]["success"], true, "{}", next.document);
+    // A signal ends it as well as its input's end.
+    let pid = Pid::from_raw(i32::try_from(server.child.id().expect("alive")).expect("a pid")).expect("one");
+    kill_process(pid, Signal::TERM).expect("alive");
+    let status = within(PATIENCE, "its end", server.child.wait()).await.expect("a status");
+    assert_eq!(status.code(), Some(0));
+    View::of(&store.owner()).await.expect_empty().await;
+}
