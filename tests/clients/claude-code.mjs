@@ -79,9 +79,14 @@ async function run(program, ...args) {
   return said
 }
 
+// By the README's own lines: the first is for HTTP, the other for a server that Claude Code starts itself.
 const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
-const [add] = readme.match(/^claude mcp add .*$/m)
-await run('bash', '-c', add.replace('http://127.0.0.1:8080', url))
+const [http, stdio] = readme.match(/^claude mcp add .*$/mg)
+const [program, store] = [process.env.PADDOCK_PROGRAM, process.env.SANDBOX_ROOT]
+const add = process.argv[2] === 'stdio'
+  ? stdio.replace('-- paddock', `--env SANDBOX_ROOT=${store} -- ${program}`)
+  : http.replace('http://127.0.0.1:8080', url)
+await run('bash', '-c', add)
 
 const flowed = flow(call).then(() => wanted.resolve())
 const ran = run('claude', '-p', 'Turn the file round.', '--output-format', 'json', '--tools', '', '--allowedTools', `${TOOL}*`)

@@ -52,6 +52,8 @@ clients! {
     inspector: "inspector.sh";
     n8n: "n8n.mjs";
     python_sdk: "sdk.py" "auto";
+    claude_code_stdio: "claude-code.mjs" "stdio";
+    python_sdk_stdio: "sdk.py" "stdio";
     python_sdk_legacy: "sdk.py" "legacy";
     typescript_sdk_1: "sdk-1.mjs";
     typescript_sdk_2: "sdk-2.mjs" "auto";
@@ -98,6 +100,8 @@ impl Script {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PADDOCK_URL", &d.url)
             .env("PADDOCK_TOKEN", TOKEN)
+            .env("PADDOCK_PROGRAM", env!("CARGO_BIN_EXE_paddock"))
+            .env("SANDBOX_ROOT", d.store.path())
             .env("PADDOCK_RESTARTS", restarts.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -31,6 +31,9 @@ use crate::config::Config;
 
 /// How long it may take until a daemon can be talked to: one that starts proves its containers first.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one that is gone may take to come back, before this process takes its place: it may be a service that is
+/// started again, and two cannot have one store.
+const COMING_BACK: Duration = Duration::from_secs(5);
 /// Between two looks for it.
 const LOOK: Duration = Duration::from_millis(50);
 /// Messages from the client that wait for a daemon.
@@ -125,32 +128,49 @@ struct Daemon {
     to: OwnedWriteHalf,
 }
 
+/// A whole line from the daemon, into `line`; false if it is gone. Without a daemon it never comes.
+async fn heard(daemon: &mut Option<Daemon>, line: &mut Vec<u8>) -> bool {
+    match daemon {
+        Some(daemon) => {
+            daemon.from.read_until(b'\n', line).await.is_ok_and(|n| n > 0) && line.ends_with(b"\n")
+        }
+        None => std::future::pending().await,
+    }
+}
+
 impl Front {
     /// Until the client's input ends and all that it asked is answered.
     async fn run(&mut self) -> Result<(), AppError> {
-        let mut daemon = self.reach().await?;
+        let mut daemon = Some(self.reach(Duration::ZERO).await?);
         let (mut line, mut open) = (Vec::new(), true);
         while open || !self.pending.is_empty() {
             tokio::select! {
                 asked = self.input.recv(), if open => match asked {
                     Some(asked) => {
+                        let to = match &mut daemon {
+                            Some(to) => to,
+                            gone => gone.insert(self.again().await?),
+                        };
                         self.note(&asked);
-                        if daemon.to.write_all(&asked).await.is_err() {
-                            daemon = self.again().await?;
-                        }
+                        // One that is gone is noticed by the next read.
+                        let _ = to.to.write_all(&asked).await;
                     }
                     None => open = false,
                 },
-                said = daemon.from.read_until(b'\n', &mut line) => match said {
-                    Ok(n) if n > 0 && line.ends_with(b"\n") => {
+                heard = heard(&mut daemon, &mut line) => {
+                    if heard {
                         let said = std::mem::take(&mut line);
                         if self.pending.hear(&said) {
                             self.say(&said).await?;
                         }
-                    }
-                    Ok(_) | Err(_) => {
-                        line.clear();
-                        daemon = self.again().await?;
+                    } else {
+                        // The next one is looked for when there is something to ask of it.
+                        warn!("the daemon is gone");
+                        (daemon, line) = (None, Vec::new());
+                        let answers: Vec<_> = self.pending.give_up().collect();
+                        for answer in answers {
+                            self.say(&answer).await?;
+                        }
                     }
                 },
             }
@@ -171,19 +191,13 @@ impl Front {
         }
     }
 
-    /// The daemon is gone: who waits is told, and another is reached.
+    /// The daemon after one that is gone, told how the client began.
     async fn again(&mut self) -> Result<Daemon, AppError> {
-        warn!("the daemon is gone; another one is looked for");
-        let answers: Vec<_> = self.pending.give_up().collect();
-        for answer in answers {
-            self.say(&answer).await?;
-        }
-        let mut daemon = self.reach().await?;
+        let mut daemon = self.reach(COMING_BACK).await?;
         for line in &self.begun {
             if messages::read(line).is_request() {
                 self.pending.ask_silently(line);
             }
-            // One that is gone again is noticed by the next read.
             let _ = daemon.to.write_all(line).await;
         }
         Ok(daemon)
@@ -195,9 +209,9 @@ impl Front {
         self.out.flush().await.map_err(gone)
     }
 
-    /// A connection to the daemon that has the store; this process becomes it if there is none.
-    async fn reach(&mut self) -> Result<Daemon, AppError> {
-        let until = Instant::now() + PATIENCE;
+    /// A connection to the daemon that has the store; this process becomes it if there is none for `leave`.
+    async fn reach(&mut self, leave: Duration) -> Result<Daemon, AppError> {
+        let (begun, until) = (Instant::now(), Instant::now() + PATIENCE);
         let mut why = AppError::Failed(format!("nobody answers at {}", self.path.display()));
         loop {
             if let Ok(socket) = UnixStream::connect(&self.path).await {
@@ -218,8 +232,8 @@ impl Front {
                         }
                     }
                 }
-                Some(_) => {}
-                None => self.start(),
+                None if begun.elapsed() >= leave => self.start(),
+                Some(_) | None => {}
             }
             if Instant::now() > until {
                 return Err(why);
