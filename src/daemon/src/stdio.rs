@@ -185,7 +185,11 @@ impl Front {
                 self.begun = VecDeque::from([line.to_vec()]);
                 self.pending.ask(id);
             }
-            Inbound::Initialized => self.begun.push_back(line.to_vec()),
+            Inbound::Initialized => {
+                self.begun.truncate(1);
+                self.begun.push_back(line.to_vec());
+            }
+            Inbound::Cancelled(id) => self.pending.forget(&id),
             Inbound::Request(id) => self.pending.ask(id),
             Inbound::Other => {}
         }

@@ -14,6 +14,21 @@ struct Envelope<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+/// What is taken back.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled<'a> {
+    #[serde(borrow)]
+    request_id: &'a RawValue,
+}
+
+/// An id as everyone writes it: the same text can be escaped in more than one way.
+fn id_of(id: &RawValue) -> String {
+    serde_json::from_str::<Value>(id.get()).map_or_else(|_| id.get().to_owned(), |id| id.to_string())
 }
 
 /// What a client says.
@@ -23,6 +38,8 @@ pub(super) enum Inbound {
     Initialize(String),
     /// The client is ready.
     Initialized,
+    /// A request is taken back: it is answered no more.
+    Cancelled(String),
     /// Anything else that is to be answered.
     Request(String),
     /// A notification, an answer, or no message at all.
@@ -38,13 +55,19 @@ impl Inbound {
 
 /// Reads a client's message.
 pub(super) fn read(line: &[u8]) -> Inbound {
-    let Ok(Envelope { id, method: Some(method) }) = serde_json::from_slice::<Envelope<'_>>(line) else {
+    let Ok(Envelope { id, method: Some(method), params }) = serde_json::from_slice::<Envelope<'_>>(line)
+    else {
         return Inbound::Other;
     };
     match (method.as_str(), id) {
-        ("initialize", Some(id)) => Inbound::Initialize(id.get().to_owned()),
+        ("initialize", Some(id)) => Inbound::Initialize(id_of(id)),
+        ("notifications/cancelled", None) => {
+            let cancelled =
+                params.and_then(|params| serde_json::from_str::<Cancelled<'_>>(params.get()).ok());
+            cancelled.map_or(Inbound::Other, |cancelled| Inbound::Cancelled(id_of(cancelled.request_id)))
+        }
         ("notifications/initialized", None) => Inbound::Initialized,
-        (_, Some(id)) => Inbound::Request(id.get().to_owned()),
+        (_, Some(id)) => Inbound::Request(id_of(id)),
         (_, None) => Inbound::Other,
     }
 }
@@ -67,6 +90,11 @@ impl Pending {
         self.asked.insert(id);
     }
 
+    /// A request was taken back, and will not be answered.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.asked.remove(id);
+    }
+
     /// A request goes to the daemon again, and its answer to nobody.
     pub(super) fn ask_silently(&mut self, line: &[u8]) {
         if let Inbound::Initialize(id) | Inbound::Request(id) = read(line) {
@@ -76,13 +104,15 @@ impl Pending {
 
     /// What the daemon says; whether it is for the client.
     pub(super) fn hear(&mut self, line: &[u8]) -> bool {
-        let Ok(Envelope { id: Some(id), method: None }) = serde_json::from_slice::<Envelope<'_>>(line) else {
+        let Ok(Envelope { id: Some(id), method: None, .. }) = serde_json::from_slice::<Envelope<'_>>(line)
+        else {
             return true;
         };
-        if self.silent.remove(id.get()) {
+        let id = id_of(id);
+        if self.silent.remove(&id) {
             return false;
         }
-        self.asked.remove(id.get());
+        self.asked.remove(&id);
         true
     }
 
@@ -129,6 +159,14 @@ mod tests {
         assert!(String::from_utf8_lossy(&told[0]).contains(r#""id":"a""#));
         pending.ask_silently(br#"{"id":1,"method":"initialize"}"#);
         assert!(pending.is_empty(), "nobody waits for it");
+        // One text, written in two ways; and one that is taken back.
+        pending.ask("\"\u{e9}\"".to_owned());
+        assert!(pending.hear("{\"id\":\"\\u00e9\",\"result\":{}}".as_bytes()) && pending.is_empty());
+        let cancelled = br#"{"method":"notifications/cancelled","params":{"requestId":5}}"#;
+        assert_eq!(read(cancelled), Inbound::Cancelled("5".into()));
+        pending.ask("5".into());
+        pending.forget("5");
+        assert!(pending.is_empty());
         assert!(!pending.hear(br#"{"id":1,"result":{}}"#));
         assert!(pending.hear(br#"{"id":1,"result":{}}"#));
     }
