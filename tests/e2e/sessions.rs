@@ -137,6 +137,26 @@ async fn an_answer_is_had_by_whoever_comes_back_for_it() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_taken_back_has_no_answer_to_wait_for() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    client.run(&d, 1, "true").await.expect_success();
+    let mut opened = client.call(&d, 2, "sleep 60").open().await;
+    let seen = last_event(
+        &opened.read_until("the first event", |text| text.contains("id:") && text.ends_with("\n\n")).await,
+    );
+    let params = json!({ "requestId": 2, "reason": "no longer wanted" });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+    client.request(&d, "POST").json(&cancel).send().await.expect(202);
+    opened.read_until("the end of the stream", |_| false).await;
+    // Whoever comes back for it is told that there is nothing more, and does not wait.
+    let again = client.request(&d, "GET").header("last-event-id", &seen).send().await.expect(200);
+    assert!(events(&again.text()).iter().all(|event| event["id"] != 2), "{}", again.text());
+    client.run(&d, 3, "echo on").await.expect_stdout("on\n");
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn a_call_that_nobody_comes_back_for_ends() {
     let d = Daemon::with().set("mcp.resume_window", "1s").start().await;
     let client = Client::begin(&d).await;

@@ -14,11 +14,10 @@ use rmcp::service::serve_server_with_ct;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
+use super::accept;
 use super::mcp::Handler;
 use crate::session::SessionId;
 use crate::sign::DEFAULT_OWNER;
@@ -75,33 +74,12 @@ impl Local {
 
     /// Serves until `stop`; then every client's connection ends, after what it asked was answered or cancelled.
     pub(crate) async fn serve(self, stop: CancellationToken) {
-        let clients = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(CLIENTS));
-        loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                place = places.clone().acquire_owned() => match place {
-                    Ok(place) => tokio::select! {
-                        () = stop.cancelled() => break,
-                        accepted = self.listener.accept() => accepted.map(|(socket, _)| (socket, place)),
-                    },
-                    Err(_) => break,
-                },
-            };
-            match accepted {
-                Ok((socket, place)) => {
-                    let (tools, key, max, stop) =
-                        (self.tools.clone(), self.key, self.max_message, stop.child_token());
-                    clients.spawn(async move {
-                        client(socket, tools, &key, max, stop).await;
-                        drop(place);
-                    });
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await, // out of descriptors
-            }
-        }
-        clients.close();
-        clients.wait().await;
+        let serve = |(socket, _)| {
+            let (tools, key, max, stop) =
+                (self.tools.clone(), self.key, self.max_message, stop.child_token());
+            async move { client(socket, tools, &key, max, stop).await }
+        };
+        accept::each(CLIENTS, &stop, || self.listener.accept(), serve).await.wait().await;
     }
 }
 

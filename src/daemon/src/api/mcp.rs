@@ -16,8 +16,8 @@ mod resume;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -59,6 +59,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
 /// MCP sessions of one owner in memory. Each takes some 50 KB, and many clients make one for every call and never end
 /// it: of more than these the one unheard of for longest goes, to be had from the disk again.
 const SESSIONS: usize = 500;
+
+/// How often the disk is told that a session is used.
+const NOTE_USE: Duration = Duration::from_secs(3600);
 
 /// A service, whatever its handler is.
 type Service = Box<
@@ -114,6 +117,8 @@ struct Asked {
     /// The session of calls that name none.
     own_session: Option<SessionId>,
     tie: Option<Arc<Tie>>,
+    /// Held by whatever is at work for it.
+    call: Arc<()>,
 }
 
 /// One owner's services.
@@ -125,16 +130,40 @@ struct Pair {
     manager: Arc<LocalSessionManager>,
     events: Arc<Events>,
     /// The sessions, the one heard of last at the end.
-    heard: Mutex<VecDeque<Arc<str>>>,
+    heard: Mutex<VecDeque<Heard>>,
+    remembered: Arc<Remembered>,
+}
+
+/// A session in memory.
+struct Heard {
+    id: Arc<str>,
+    /// Its requests; those that are at work still can be had.
+    calls: Vec<Weak<()>>,
+    /// When the disk was told that it is used.
+    noted: Instant,
 }
 
 impl Pair {
-    /// Notes that a session was heard of; the one that has to go for it, if one has.
-    fn hear(&self, id: &str) -> Option<Arc<str>> {
+    /// Notes that a session was heard of, by a call; the one that has to go for it, if one has. None goes in which
+    /// something is at work.
+    fn hear(&self, id: &str, call: &Arc<()>) -> Option<Arc<str>> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = heard.iter().position(|known| **known == *id).and_then(|at| heard.remove(at));
-        heard.push_back(known.unwrap_or_else(|| id.into()));
-        if heard.len() > SESSIONS { heard.pop_front() } else { None }
+        let known = heard.iter().position(|known| *known.id == *id).and_then(|at| heard.remove(at));
+        let new = || Heard { id: id.into(), calls: Vec::new(), noted: Instant::now() };
+        let mut session = known.unwrap_or_else(new);
+        session.calls.retain(|call| call.strong_count() > 0);
+        session.calls.push(Arc::downgrade(call));
+        if session.noted.elapsed() > NOTE_USE {
+            session.noted = Instant::now();
+            self.remembered.clone().note_use(id);
+        }
+        heard.push_back(session);
+        if heard.len() <= SESSIONS {
+            return None;
+        }
+        let rests = |session: &Heard| session.calls.iter().all(|call| call.strong_count() == 0);
+        let oldest = heard.iter().position(rests)?;
+        heard.remove(oldest).map(|session| session.id)
     }
 }
 
@@ -177,14 +206,15 @@ impl Mcp {
                     .with_cancellation_token(stop_calls.child_token())
             };
             let mut with_sessions = common().with_legacy_session_mode(true);
-            let store: Arc<dyn SessionStore> = Arc::new(Remembered::new(config.folder, owner));
+            let remembered = Arc::new(Remembered::new(config.folder, owner));
+            let store: Arc<dyn SessionStore> = remembered.clone();
             with_sessions.session_store = Some(store);
             let without = common().with_legacy_session_mode(false).with_json_response(true);
             let full = serve(manager.clone(), with_sessions);
             // No events are kept here: such a call ends with its connection.
             let none = Arc::new(LocalSessionManager::default());
             let bare = serve(none, without);
-            (owner.clone(), Pair { full, bare, manager, events, heard: Mutex::default() })
+            (owner.clone(), Pair { full, bare, manager, events, heard: Mutex::default(), remembered })
         };
         Self {
             tools: tools.clone(),
@@ -209,8 +239,7 @@ impl Mcp {
         let (service, listens) = match parts.method {
             Method::GET => {
                 let last = parts.headers.get(LAST_EVENT).and_then(|value| value.to_str().ok());
-                let tie = last.and_then(|last| pair.events.tie(last));
-                reading = tie.map(|tie| Reading::begin(tie, pair.events.clone()));
+                reading = last.and_then(|last| Reading::again(last, &pair.events));
                 (&pair.full, true)
             }
             Method::DELETE => (&pair.full, true),
@@ -261,7 +290,7 @@ impl Mcp {
             // A new session's id is in the answer; one that there is not is answered 404.
             let new = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
             if let Some(id) = new.or(session).filter(|_| well)
-                && let Some(gone) = pair.hear(&id)
+                && let Some(gone) = pair.hear(&id, &asked.call)
             {
                 debug!("an MCP session leaves the memory: its owner has {SESSIONS} that were heard of since");
                 let _ = pair.manager.close_session(&gone).await;

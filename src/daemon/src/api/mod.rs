@@ -16,6 +16,7 @@
 //! Only this module knows HTTP and only `mcp` knows JSON-RPC. HTTP/2 is not spoken. It must never let a
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
+mod accept;
 mod body;
 mod envelope;
 mod events;

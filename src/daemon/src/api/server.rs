@@ -13,11 +13,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
+use super::accept;
 use super::body::{self, Answer, error};
 use super::events;
 use super::files::{self, Kind};
@@ -113,35 +112,14 @@ impl Server {
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken, drain: Duration) {
-        let connections = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
         let abort = CancellationToken::new();
-        loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                place = places.clone().acquire_owned() => match place {
-                    Ok(place) => tokio::select! {
-                        () = stop.cancelled() => break,
-                        accepted = listener.accept() => accepted.map(|(stream, peer)| (stream, peer, place)),
-                    },
-                    Err(_) => break,
-                },
-            };
-            match accepted {
-                Ok((stream, peer, place)) => {
-                    let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
-                    connections.spawn(async move {
-                        server.connection(stream, peer, stop, abort).await;
-                        drop(place);
-                    });
-                }
-                // Out of descriptors, most likely: others end soon.
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
+        let connection = |(stream, peer)| {
+            let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
+            async move { server.connection(stream, peer, stop, abort).await }
+        };
+        let connections = accept::each(CONNECTIONS, &stop, || listener.accept(), connection).await;
         drop(listener);
         self.stop_streams.cancel();
-        connections.close();
         if tokio::time::timeout(drain, connections.wait()).await.is_err() {
             info!(left = connections.len(), "requests are broken off: they took longer than shutdown.drain");
             self.stop_calls.cancel();

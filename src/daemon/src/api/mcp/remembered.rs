@@ -8,6 +8,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -32,6 +33,13 @@ impl Remembered {
     /// Those of `owner` in `folder`.
     pub(super) fn new(folder: &Path, owner: &str) -> Self {
         Self { folder: folder.to_owned(), owner: owner.to_owned(), written: AtomicUsize::new(0) }
+    }
+
+    /// Notes that a session is used; it is forgotten a week later.
+    pub(super) fn note_use(self: Arc<Self>, id: &str) {
+        let path = self.path(id);
+        // What cannot be noted costs a client a new beginning, in a week.
+        tokio::task::spawn_blocking(move || used_now(&path));
     }
 
     fn path(&self, id: &str) -> PathBuf {
@@ -63,6 +71,10 @@ pub(super) fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+fn used_now(path: &Path) -> io::Result<()> {
+    fs::File::options().append(true).open(path)?.set_modified(SystemTime::now())
+}
+
 /// Runs what touches the disk where it may block.
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -81,10 +93,7 @@ impl SessionStore for Remembered {
                 Err(error) => return Err(error),
             };
             // Used now; one that cannot be read is as good as none.
-            let _ = fs::File::options()
-                .append(true)
-                .open(&path)
-                .and_then(|file| file.set_modified(SystemTime::now()));
+            let _ = used_now(&path);
             Ok(serde_json::from_slice(&text).ok())
         })
         .await

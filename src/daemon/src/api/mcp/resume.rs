@@ -61,6 +61,8 @@ pub(super) struct Tie {
     gone: CancellationToken,
     window: Duration,
     readers: AtomicUsize,
+    /// How often someone began to read: a window that was begun before the last time is void.
+    begun: AtomicUsize,
     done: AtomicBool,
 }
 
@@ -68,7 +70,10 @@ pub(super) struct Tie {
 pub(super) struct Reading {
     tie: Arc<Tie>,
     events: Arc<Events>,
-    key: OnceLock<()>,
+    /// The stream, once an event named it.
+    key: OnceLock<String>,
+    /// Whether it is the call's own connection: no more comes on the stream when that ends.
+    first: bool,
 }
 
 impl Tie {
@@ -78,6 +83,7 @@ impl Tie {
             gone: CancellationToken::new(),
             window,
             readers: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
             done: AtomicBool::new(false),
         })
     }
@@ -89,10 +95,20 @@ impl Tie {
 }
 
 impl Reading {
-    /// A reader of a call's answer.
+    /// Whoever asked, on the connection of the call.
     pub(super) fn begin(tie: Arc<Tie>, events: Arc<Events>) -> Self {
+        tie.begun.fetch_add(1, Ordering::AcqRel);
         tie.readers.fetch_add(1, Ordering::AcqRel);
-        Self { tie, events, key: OnceLock::new() }
+        Self { tie, events, key: OnceLock::new(), first: true }
+    }
+
+    /// Whoever came back with this event; `None` if no call that goes on had it.
+    pub(super) fn again(event: &str, events: &Arc<Events>) -> Option<Self> {
+        let (key, _) = event.split_once('-')?;
+        let tie = events.lock().streams.get(key)?.tie.upgrade()?;
+        let mut reading = Self::begin(tie, events.clone());
+        (reading.key, reading.first) = (OnceLock::from(key.to_owned()), false);
+        Some(reading)
     }
 
     /// Looks at what goes out: the first event names the stream that the call can be found by.
@@ -106,13 +122,22 @@ impl Reading {
             && let Some(stream) = self.events.lock().streams.get_mut(key)
         {
             stream.tie = Arc::downgrade(&self.tie);
-            let _ = self.key.set(());
+            let _ = self.key.set(key.to_owned());
         }
     }
 
-    /// The answer was read to its end.
+    /// The stream was read to its end: with its answer, or without one where the call was taken back.
     pub(super) fn ended(&self) {
-        self.tie.done.store(true, Ordering::Release);
+        let mut kept = self.events.lock();
+        let stream = self.key.get().and_then(|key| kept.streams.get_mut(key));
+        if let Some(stream) = stream
+            && self.first
+        {
+            stream.ended = true;
+            stream.more.notify_waiters();
+        }
+        let ended = self.key.get().and_then(|key| kept.streams.get(key)).is_some_and(|stream| stream.ended);
+        self.tie.done.store(self.first || ended, Ordering::Release);
     }
 }
 
@@ -123,10 +148,10 @@ impl Drop for Reading {
         if !last || tie.done.load(Ordering::Acquire) {
             return;
         }
-        let tie = tie.clone();
+        let (tie, begun) = (tie.clone(), tie.begun.load(Ordering::Acquire));
         let wait = async move {
             tokio::time::sleep(tie.window).await;
-            if tie.readers.load(Ordering::Acquire) == 0 {
+            if tie.begun.load(Ordering::Acquire) == begun {
                 tie.gone.cancel();
             }
         };
@@ -140,12 +165,6 @@ impl Drop for Reading {
 impl Events {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The call whose stream an event was of.
-    pub(super) fn tie(&self, event: &str) -> Option<Arc<Tie>> {
-        let (key, _) = event.split_once('-')?;
-        self.lock().streams.get(key)?.tie.upgrade()
     }
 
     fn keep(&self, name: &str, event: &ServerSseMessage) -> EventId {
@@ -177,7 +196,7 @@ impl Events {
         id
     }
 
-    /// What came after an event: its number, the events, whether that is all, and where to wait for more.
+    /// The events of a stream from a number on, whether that is all, and where to wait for more.
     fn after(&self, key: &str, seen: usize) -> Option<(Vec<ServerSseMessage>, bool, Arc<Notify>)> {
         let kept = self.lock();
         let stream = kept.streams.get(key)?;
@@ -283,5 +302,38 @@ impl<T> futures_util::Stream for SyncStream<T> {
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().poll_next(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_came_back_in_time_has_a_whole_window_again() {
+        let events = Arc::new(Events::default());
+        let window = Duration::from_millis(400);
+        let tie = Tie::new(window);
+        let lost = std::time::Instant::now();
+        drop(Reading::begin(tie.clone(), events.clone()));
+        tokio::time::sleep(window / 2).await;
+        drop(Reading::begin(tie.clone(), events));
+        let again = std::time::Instant::now();
+        tie.gone().await;
+        assert!(again.elapsed() >= window && lost.elapsed() >= window, "{:?}", again.elapsed());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_what_ended_goes_first() {
+        let events = Events::default();
+        let first = events.keep("first", &ServerSseMessage::priming("0", Duration::ZERO));
+        for n in 0..STREAMS + 10 {
+            events.keep(&format!("s{n}"), &ServerSseMessage::priming("0", Duration::ZERO));
+        }
+        assert_eq!(events.lock().streams.len(), STREAMS);
+        let key = |id: &str| id.split_once('-').unwrap().0.to_owned();
+        assert!(events.after(&key(&first), 0).is_none());
+        assert_eq!(events.lock().keys.len(), STREAMS);
+        assert_eq!(events.lock().bytes, STREAMS * OVERHEAD);
     }
 }
