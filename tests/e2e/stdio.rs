@@ -162,6 +162,43 @@ async fn a_daemon_that_dies_between_two_calls_is_not_noticed() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_is_told_to_end_answers_first() {
+    let d = Daemon::start().await;
+    let mut server = Server::start(&d.store).await;
+    server.sh("true").await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let arguments =
+        json!({ "language": "sh", "code": "touch /tmp/begun; sleep 1; echo whole > f; echo done" });
+    let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
+    view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+    let store = d.store.clone();
+    let (answer, _) = tokio::join!(server.answer(id), d.stop());
+    Ran::of(answer).expect_stdout("done\n");
+    server.sh("cat f").await.expect_stdout("whole\n");
+    server.leave().await;
+    View::of(&store.owner()).await.expect_empty().await;
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_not_waited_for() {
+    let store = Store::new();
+    let mut server = Server::start(&store).await;
+    for message in [
+        json!({ "jsonrpc": "2.0", "id": 1.5, "method": "ping" }),
+        json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }),
+        json!({ "jsonrpc": "1.0", "id": 90, "method": "ping" }),
+        json!({ "id": 91, "method": "ping" }),
+        json!([{ "jsonrpc": "2.0", "id": 92, "method": "ping" }]),
+    ] {
+        server.say(&message).await;
+    }
+    assert_eq!(server.ask("ping", json!({})).await["result"], json!({}));
+    let (_, log) = server.leave().await;
+    assert!(!log.contains("panic"), "{log}");
+}
+
+#[tokio::test]
 async fn a_call_that_a_daemon_died_in_is_answered_and_not_repeated() {
     let d = Daemon::start().await;
     let mut server = Server::start(&d.store).await;

@@ -21,7 +21,7 @@ use crate::pool::{Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
 use crate::store::{self, Quota, Store, StoreError};
-use crate::tools::{News, Room, ToolLimits, Tools};
+use crate::tools::{News, Room, ToolLimits, ToolSets, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
 const REMOVAL: Duration = Duration::from_secs(60);
@@ -137,6 +137,7 @@ pub(crate) async fn run(
         pool: pool.clone(),
         signer,
         limits: tool_limits(&config),
+        sets: ToolSets::configured(&config.mcp.toolsets),
         reading: Room::default(),
         news: News::default(),
     });
@@ -162,7 +163,7 @@ pub(crate) async fn run(
     let local = Local::bind(&config.store.root, tools.clone(), key, config.http.max_body).map_err(what)?;
     let server = Server::new(api, tools, store.clone());
     let stop = CancellationToken::new();
-    let local = tokio::spawn(local.serve(stop.clone()));
+    let local = tokio::spawn(local.serve(stop.clone(), config.shutdown.drain));
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
     info!(addr = %bound, url = base, "serving");

@@ -167,6 +167,9 @@ impl Front {
                         // The next one is looked for when there is something to ask of it.
                         warn!("the daemon is gone");
                         (daemon, line) = (None, Vec::new());
+                        if self.begun.front().is_some_and(|begun| self.pending.has_asked(begun)) {
+                            self.begun.clear(); // its client is told that it failed, and begins again
+                        }
                         let answers: Vec<_> = self.pending.give_up().collect();
                         for answer in answers {
                             self.say(&answer).await?;

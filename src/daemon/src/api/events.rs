@@ -67,7 +67,8 @@ async fn next(
                     return Some(format!("data: {message}\n\n"));
                 }
                 Ok(_) => {}
-                Err(RecvError::Lagged(missed)) => return Some(format!(": {missed} notes were missed\n\n")),
+                // How many of them were this owner's is not known.
+                Err(RecvError::Lagged(_)) => return Some(": notes were missed\n\n".to_owned()),
                 Err(RecvError::Closed) => return None,
             },
         }

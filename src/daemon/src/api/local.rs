@@ -15,6 +15,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use super::accept;
@@ -29,6 +30,8 @@ const NAME: &str = "daemon.sock";
 pub const CLIENT: usize = 32;
 /// How long a client may take to say it.
 const HELLO: Duration = Duration::from_secs(5);
+/// How long it may then take until it has initialized: its own client may take its time to be ready.
+const BEGINNING: Duration = Duration::from_secs(60);
 /// Clients at one time; more wait.
 const CLIENTS: usize = 256;
 
@@ -72,12 +75,26 @@ impl Local {
         })
     }
 
-    /// Serves until `stop`; then every client's connection ends, after what it asked was answered or cancelled.
-    pub(crate) async fn serve(self, stop: CancellationToken) {
+    /// Serves until `stop`; then every client's connection ends once what it asked is answered, for which there is
+    /// `drain`.
+    pub(crate) async fn serve(self, stop: CancellationToken, drain: Duration) {
         let serve = |(socket, _)| {
-            let (tools, key, max, stop) =
-                (self.tools.clone(), self.key, self.max_message, stop.child_token());
-            async move { client(socket, tools, &key, max, stop).await }
+            let (tools, key, max, stop) = (self.tools.clone(), self.key, self.max_message, stop.clone());
+            async move {
+                let (calls, end) = (TaskTracker::new(), CancellationToken::new());
+                let client = client(socket, (tools, calls.clone()), &key, max, end.clone());
+                let stopped = async {
+                    stop.cancelled().await;
+                    calls.close();
+                    let _ = tokio::time::timeout(drain, calls.wait()).await;
+                    end.cancel();
+                    std::future::pending().await
+                };
+                tokio::select! {
+                    () = client => {}
+                    () = stopped => {}
+                }
+            }
         };
         accept::each(CLIENTS, &stop, || self.listener.accept(), serve).await.wait().await;
     }
@@ -92,10 +109,10 @@ impl Drop for Local {
 /// One client, to its end.
 async fn client(
     mut socket: UnixStream,
-    tools: Arc<Tools>,
+    (tools, calls): (Arc<Tools>, TaskTracker),
     key: &[u8; 32],
     max_message: usize,
-    stop: CancellationToken,
+    end: CancellationToken,
 ) {
     let mut hello = [0; CLIENT + 1];
     let said = tokio::time::timeout(HELLO, socket.read_exact(&mut hello)).await;
@@ -106,13 +123,15 @@ async fn client(
     info!("a local client came");
     let own = SessionId::derived(key, &format!("local\n{}", String::from_utf8_lossy(name)));
     let (from, to) = socket.into_split();
-    let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own);
+    let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own, calls);
     let transport = AsyncRwTransport::new(from, to).with_max_line_length(max_message);
-    let ended = match serve_server_with_ct(handler, transport, stop).await {
-        Ok(running) => {
+    let begun = tokio::time::timeout(BEGINNING, serve_server_with_ct(handler, transport, end)).await;
+    let ended = match begun {
+        Ok(Ok(running)) => {
             running.waiting().await.map_or_else(|error| error.to_string(), |why| format!("{why:?}"))
         }
-        Err(error) => error.to_string(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("it said nothing of itself in {BEGINNING:?}"),
     };
     debug!(ended, "a local client went");
 }

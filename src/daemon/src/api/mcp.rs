@@ -32,6 +32,7 @@ use rmcp::transport::streamable_http_server::session::{SessionManager, SessionSt
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub(crate) use self::handler::Handler;
@@ -191,6 +192,7 @@ impl Mcp {
                     tools: tools.clone(),
                     owner: owner.clone(),
                     own_session: Arc::default(),
+                    calls: TaskTracker::default(),
                 };
                 match config.fixtures.clone() {
                     None => service(make, manager, settings),
@@ -230,7 +232,7 @@ impl Mcp {
         let Some(pair) = self.services.get(owner) else {
             return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
         };
-        let mut asked = match sets(&parts) {
+        let mut asked = match sets(&parts, self.tools.sets) {
             Ok(sets) => Asked { sets, ..Asked::default() },
             Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", &problem),
         };
@@ -337,15 +339,15 @@ fn kept<E>(
     })
 }
 
-/// The tool sets that the URL asks for.
-fn sets(parts: &request::Parts) -> Result<ToolSets, String> {
+/// The tool sets that the URL asks for, of those that are served.
+fn sets(parts: &request::Parts, served: ToolSets) -> Result<ToolSets, String> {
     let pairs = parts.uri.query().unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
     match pairs.into_iter().find(|(key, _)| *key == "toolsets") {
         Some((_, text)) => {
             let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
-            ToolSets::parse(&text).map_err(|problem| format!("`toolsets` in the URL: {problem}"))
+            served.choose(&text).map_err(|problem| format!("`toolsets` in the URL: {problem}"))
         }
-        None => Ok(ToolSets::default()),
+        None => Ok(served),
     }
 }
 

@@ -15,7 +15,7 @@ use super::env;
 use super::error::{ConfigError, Warning};
 use super::layers::Layers;
 use super::raw::{
-    Raw, RawAgent, RawEngine, RawFiles, RawLog, RawSessions, RawShutdown, RawStore, RawTimeouts,
+    Raw, RawAgent, RawEngine, RawFiles, RawLog, RawMcp, RawSessions, RawShutdown, RawStore, RawTimeouts,
 };
 use super::types::{Agent, Config, Engine, Files, Log, Mcp, Sessions, Shutdown, Store, Timeouts, UrlStyle};
 use super::value::{Secret, Size, Time};
@@ -78,9 +78,10 @@ impl<'a> Check<'a> {
         let auth = self.auth(auth)?;
         self.openness(&http, &auth, allow_open)?;
         let limits = self.limits(limits, &http)?;
-        let resume_window = self.time("mcp.resume_window", mcp.resume_window, Duration::ZERO..=HOUR)?;
+        let RawMcp { resume_window, toolsets } = mcp;
+        let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let config = Config {
-            mcp: Mcp { resume_window },
+            mcp: Mcp { resume_window, toolsets },
             store: self.store(store)?,
             files: self.files(files, limits.output)?,
             engine: self.engine(engine)?,

@@ -33,7 +33,7 @@ use self::layers::Layers;
 pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub use self::types::{
     Agent, Auth, Config, Engine, Files, Http, Limits, Log, LogFormat, LogLevel, Mcp, PublicUrl, Sessions,
-    Shutdown, Store, Timeouts, Token, UrlStyle, WhenFull,
+    Shutdown, Store, Timeouts, Token, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 

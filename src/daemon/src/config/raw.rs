@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::types::{LogFormat, UrlStyle, WhenFull};
+use super::types::{LogFormat, ToolSet, UrlStyle, WhenFull};
 use super::value::{Secret, Size, Time};
 
 #[derive(Deserialize)]
@@ -67,6 +67,7 @@ pub(super) struct RawStore {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawMcp {
     pub(super) resume_window: Time,
+    pub(super) toolsets: Vec<ToolSet>,
 }
 
 #[derive(Deserialize)]

@@ -137,10 +137,20 @@ pub struct Store {
 }
 
 /// How MCP clients are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mcp {
     /// How long a call whose client went away goes on, in case it comes back.
     pub resume_window: Duration,
+    /// The tools that there are for clients; empty: all.
+    pub toolsets: Vec<ToolSet>,
+}
+
+/// Tools that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolSet {
+    /// Code and files.
+    Code,
 }
 
 /// Signed links and logs of runs.

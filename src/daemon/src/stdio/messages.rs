@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 /// The outermost of a message.
 #[derive(Deserialize)]
 struct Envelope<'a> {
+    jsonrpc: Option<String>,
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     method: Option<String>,
@@ -26,9 +27,11 @@ struct Cancelled<'a> {
     request_id: &'a RawValue,
 }
 
-/// An id as everyone writes it: the same text can be escaped in more than one way.
-fn id_of(id: &RawValue) -> String {
-    serde_json::from_str::<Value>(id.get()).map_or_else(|_| id.get().to_owned(), |id| id.to_string())
+/// An id as everyone writes it: the same text can be escaped in more than one way. `None` if it is none, so that no
+/// answer to it will come.
+fn id_of(id: &RawValue) -> Option<String> {
+    let id: Value = serde_json::from_str(id.get()).ok()?;
+    (id.is_string() || id.is_i64() || id.is_u64()).then(|| id.to_string())
 }
 
 /// What a client says.
@@ -55,21 +58,26 @@ impl Inbound {
 
 /// Reads a client's message.
 pub(super) fn read(line: &[u8]) -> Inbound {
-    let Ok(Envelope { id, method: Some(method), params }) = serde_json::from_slice::<Envelope<'_>>(line)
+    let Ok(Envelope { jsonrpc: Some(version), id, method: Some(method), params }) =
+        serde_json::from_slice::<Envelope<'_>>(line)
     else {
         return Inbound::Other;
     };
-    match (method.as_str(), id) {
-        ("initialize", Some(id)) => Inbound::Initialize(id_of(id)),
-        ("notifications/cancelled", None) => {
-            let cancelled =
-                params.and_then(|params| serde_json::from_str::<Cancelled<'_>>(params.get()).ok());
-            cancelled.map_or(Inbound::Other, |cancelled| Inbound::Cancelled(id_of(cancelled.request_id)))
-        }
-        ("notifications/initialized", None) => Inbound::Initialized,
-        (_, Some(id)) => Inbound::Request(id_of(id)),
-        (_, None) => Inbound::Other,
+    if version != "2.0" {
+        return Inbound::Other;
     }
+    let cancelled = || {
+        let cancelled: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
+        id_of(cancelled.request_id).map(Inbound::Cancelled)
+    };
+    let inbound = match (method.as_str(), id) {
+        ("initialize", Some(id)) => id_of(id).map(Inbound::Initialize),
+        ("notifications/cancelled", None) => cancelled(),
+        ("notifications/initialized", None) => Some(Inbound::Initialized),
+        (_, Some(id)) => id_of(id).map(Inbound::Request),
+        (_, None) => None,
+    };
+    inbound.unwrap_or(Inbound::Other)
 }
 
 /// Requests that wait for an answer, by their ids as JSON.
@@ -90,6 +98,11 @@ impl Pending {
         self.asked.insert(id);
     }
 
+    /// Whether this request waits for its answer.
+    pub(super) fn has_asked(&self, line: &[u8]) -> bool {
+        matches!(read(line), Inbound::Initialize(id) | Inbound::Request(id) if self.asked.contains(&id))
+    }
+
     /// A request was taken back, and will not be answered.
     pub(super) fn forget(&mut self, id: &str) {
         self.asked.remove(id);
@@ -108,7 +121,7 @@ impl Pending {
         else {
             return true;
         };
-        let id = id_of(id);
+        let Some(id) = id_of(id) else { return true };
         if self.silent.remove(&id) {
             return false;
         }
@@ -140,34 +153,39 @@ mod tests {
     fn an_answer_goes_to_whoever_asked_and_once() {
         let mut pending = Pending::default();
         for (line, want) in [
-            (r#"{"id":1,"method":"initialize"}"#, Inbound::Initialize("1".into())),
-            (r#"{"method":"notifications/initialized"}"#, Inbound::Initialized),
-            (r#"{"id":"a","method":"tools/call"}"#, Inbound::Request("\"a\"".into())),
-            (r#"{"id":"a","result":{}}"#, Inbound::Other),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, Inbound::Initialize("1".into())),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Inbound::Initialized),
+            (r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, Inbound::Request("\"a\"".into())),
+            (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#, Inbound::Other),
             ("no json", Inbound::Other),
+            // What the SDK takes for no request is answered without an id, or not at all.
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Inbound::Other),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Inbound::Other),
+            (r#"{"jsonrpc":"1.0","id":9,"method":"ping"}"#, Inbound::Other),
+            (r#"{"id":9,"method":"ping"}"#, Inbound::Other),
         ] {
             assert_eq!(read(line.as_bytes()), want, "{line}");
             if let Inbound::Initialize(id) | Inbound::Request(id) = want {
                 pending.ask(id);
             }
         }
-        assert!(pending.hear(br#"{"id":1,"result":{}}"#));
-        assert!(pending.hear(br#"{"method":"notifications/progress"}"#));
-        assert!(pending.hear(br#"{"id":7,"method":"ping"}"#), "a question of the daemon's");
+        assert!(pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+        assert!(pending.hear(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
+        assert!(pending.hear(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#), "a question of the daemon's");
         let told: Vec<_> = pending.give_up().collect();
         assert_eq!(told.len(), 1);
         assert!(String::from_utf8_lossy(&told[0]).contains(r#""id":"a""#));
-        pending.ask_silently(br#"{"id":1,"method":"initialize"}"#);
+        pending.ask_silently(br#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
         assert!(pending.is_empty(), "nobody waits for it");
         // One text, written in two ways; and one that is taken back.
         pending.ask("\"\u{e9}\"".to_owned());
         assert!(pending.hear("{\"id\":\"\\u00e9\",\"result\":{}}".as_bytes()) && pending.is_empty());
-        let cancelled = br#"{"method":"notifications/cancelled","params":{"requestId":5}}"#;
+        let cancelled = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#;
         assert_eq!(read(cancelled), Inbound::Cancelled("5".into()));
         pending.ask("5".into());
         pending.forget("5");
         assert!(pending.is_empty());
-        assert!(!pending.hear(br#"{"id":1,"result":{}}"#));
-        assert!(pending.hear(br#"{"id":1,"result":{}}"#));
+        assert!(!pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+        assert!(pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
     }
 }

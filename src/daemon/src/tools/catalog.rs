@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{ToolLimits, ToolSet, listing};
+use super::{ToolLimits, listing};
+use crate::config::ToolSet;
 use crate::pool::Runners;
 
 /// One tool.

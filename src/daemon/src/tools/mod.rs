@@ -40,9 +40,10 @@ pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
 pub use news::{News, Note};
 pub use read_artifact::Room;
-pub use sets::{ToolSet, ToolSets};
+pub use sets::ToolSets;
 pub(crate) use upload_file::{now_ns, room_for};
 
+use crate::config::ToolSet;
 use crate::pool::Pool;
 use crate::session::{SessionId, Sessions};
 use crate::sign::Signer;
@@ -82,6 +83,8 @@ pub struct Tools {
     pub signer: Signer,
     /// What callers may do.
     pub limits: ToolLimits,
+    /// The tools that there are for anyone.
+    pub sets: ToolSets,
     /// Room for answers that hold a file.
     pub reading: Room,
     /// What becomes of runs.
@@ -140,8 +143,13 @@ impl Tools {
     /// The tools of these sets, as they are now: the languages follow the images found.
     pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
         let mut all = catalog::list(&self.pool.runners(), &self.limits);
-        all.retain(|tool| sets.contains(tool.set));
+        all.retain(|tool| self.offers(sets, tool.set));
         all
+    }
+
+    /// Whether whoever asked for `sets` has this one.
+    fn offers(&self, sets: ToolSets, set: ToolSet) -> bool {
+        sets.contains(set) && self.sets.contains(set)
     }
 
     /// Does what a tool does. When the future is dropped, or `cancel` is cancelled, a program that runs is ended;
@@ -159,7 +167,7 @@ impl Tools {
     ) -> Result<Outcome, CallError> {
         let known = name.strip_prefix(OLD_PREFIX).unwrap_or(name);
         let done = match known {
-            other if !catalog::set_of(other).is_some_and(|set| sets.contains(set)) => {
+            other if !catalog::set_of(other).is_some_and(|set| self.offers(sets, set)) => {
                 let names: Vec<_> = self.list(sets).into_iter().map(|tool| tool.name).collect();
                 let shown: String = name.chars().take(80).collect();
                 return Err(CallError::UnknownTool(shown, names.join(", ")));

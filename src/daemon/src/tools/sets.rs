@@ -2,47 +2,48 @@
 //!
 //! It must never take a name for a set that there is not.
 
-/// Tools that belong together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolSet {
-    /// Code and files.
-    Code,
-}
+use crate::config::ToolSet;
 
-impl ToolSet {
-    /// Every set.
-    pub const ALL: [Self; 1] = [Self::Code];
+/// Every set.
+const ALL: [ToolSet; 1] = [ToolSet::Code];
 
-    /// As it is asked for.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Code => "code",
-        }
+/// As it is asked for.
+fn name(set: ToolSet) -> &'static str {
+    match set {
+        ToolSet::Code => "code",
     }
 }
 
 /// Some sets; all by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ToolSets([bool; ToolSet::ALL.len()]);
+pub struct ToolSets([bool; ALL.len()]);
 
 impl Default for ToolSets {
     fn default() -> Self {
-        Self([true; ToolSet::ALL.len()])
+        Self([true; ALL.len()])
     }
 }
 
 impl ToolSets {
-    /// Reads `code,exec`.
+    /// The sets that a daemon was configured to serve; none named means all.
+    pub fn configured(named: &[ToolSet]) -> Self {
+        if named.is_empty() { Self::default() } else { Self(ALL.map(|set| named.contains(&set))) }
+    }
+
+    /// Reads `code,exec`, of those among these.
     ///
     /// # Errors
-    /// A sentence: a name that is no set, or none at all.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let known = || ToolSet::ALL.map(ToolSet::name).join(", ");
-        let mut sets = [false; ToolSet::ALL.len()];
-        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            let at = ToolSet::ALL.iter().position(|set| set.name() == name);
+    /// A sentence: a name that is none of these sets, or none at all.
+    pub fn choose(self, text: &str) -> Result<Self, String> {
+        let known = || {
+            let served = ALL.into_iter().filter(|set| self.contains(*set));
+            served.map(name).collect::<Vec<_>>().join(", ")
+        };
+        let mut sets = [false; ALL.len()];
+        for asked in text.split(',').map(str::trim).filter(|asked| !asked.is_empty()) {
+            let at = ALL.iter().position(|set| name(*set) == asked && self.contains(*set));
             let at = at.ok_or_else(|| {
-                let shown: String = name.chars().take(40).collect();
+                let shown: String = asked.chars().take(40).collect();
                 format!("there is no tool set {shown:?}; there are: {}", known())
             })?;
             sets[at] = true;
@@ -56,7 +57,7 @@ impl ToolSets {
 
     /// Whether a set is among them.
     pub fn contains(self, set: ToolSet) -> bool {
-        ToolSet::ALL.iter().zip(self.0).any(|(one, has)| has && *one == set)
+        ALL.iter().zip(self.0).any(|(one, has)| has && *one == set)
     }
 }
 
@@ -66,11 +67,30 @@ mod tests {
 
     #[test]
     fn sets_are_named_or_refused() {
+        let all = ToolSets::configured(&[]);
         for text in ["code", " code ,", "code,code"] {
-            assert!(ToolSets::parse(text).unwrap().contains(ToolSet::Code), "{text:?}");
+            assert!(all.choose(text).unwrap().contains(ToolSet::Code), "{text:?}");
         }
         for text in ["", ",", "Code", "code,files", "code exec"] {
-            assert!(ToolSets::parse(text).unwrap_err().contains("there are: code"), "{text:?}");
+            assert!(all.choose(text).unwrap_err().contains("there are: code"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_cannot_be_chosen() {
+        assert_eq!(
+            ToolSets::configured(&[ToolSet::Code]).choose("code"),
+            Ok(ToolSets::configured(&[ToolSet::Code]))
+        );
+        let nothing = ToolSets([false; ALL.len()]);
+        assert!(nothing.choose("code").is_err() && !nothing.contains(ToolSet::Code));
+    }
+
+    #[test]
+    fn every_set_is_written_in_the_configuration_as_in_the_url() {
+        for set in ALL {
+            let read = toml::Value::from(name(set)).try_into::<ToolSet>();
+            assert_eq!(read.ok(), Some(set), "{}", name(set));
         }
     }
 }

@@ -15,6 +15,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value};
+use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use super::Asked;
@@ -34,12 +35,14 @@ pub(crate) struct Handler {
     pub(super) owner: String,
     /// The session for calls that name none, where the way in has no name for it itself.
     pub(super) own_session: Arc<OnceLock<SessionId>>,
+    /// The calls at work.
+    pub(super) calls: TaskTracker,
 }
 
 impl Handler {
-    /// One for a single client, whose calls that name no session are of `own`.
-    pub(crate) fn new(tools: Arc<Tools>, owner: String, own: SessionId) -> Self {
-        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)) }
+    /// One for a single client, whose calls that name no session are of `own`, and are told to `calls`.
+    pub(crate) fn new(tools: Arc<Tools>, owner: String, own: SessionId, calls: TaskTracker) -> Self {
+        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)), calls }
     }
 
     /// What the request brought beside its message.
@@ -88,6 +91,7 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let _at_work = self.calls.token();
         let arguments = request.arguments.unwrap_or_default();
         let asked = Self::asked(&context);
         let caller = self.caller(asked);

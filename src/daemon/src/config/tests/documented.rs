@@ -19,6 +19,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.body_timeout", "\"31s\""),
     ("auth.token", "\"0123456789abcdef\""),
     ("mcp.resume_window", "\"31s\""),
+    ("mcp.toolsets", "[\"code\"]"),
     ("store.root", "\"/srv/paddock\""),
     ("store.max_bytes", "\"51GiB\""),
     ("files.secret", "\"0123456789abcdef\""),
