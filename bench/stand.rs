@@ -55,6 +55,7 @@ impl Stand {
             owner: owner.clone(),
             terms: Terms { secret: paddock::id::random_bytes(), orphan_after: config.agent.orphan_after },
             images: config.runners.clone(),
+            warm_parts: config.agent.warm_parts,
         };
         let owners = BTreeSet::from([owner, String::from_utf8(daemons)?.trim().to_owned()]);
         let mut stand = Self { engine, daemon, client, dir, twins: BTreeMap::new(), owners, sessions: 0 };

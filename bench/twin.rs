@@ -114,6 +114,7 @@ impl Twin {
             output_cap: 1 << 20,
             stdin: false,
             collect: true,
+            warm: argv.is_none(),
         };
         let begun = Instant::now();
         let stream = self.specimen.armed.link.request(&Request::Run(spec))?;

@@ -52,3 +52,5 @@ mod symlinks;
 mod tools;
 #[path = "e2e/upload.rs"]
 mod upload;
+#[path = "e2e/warm.rs"]
+mod warm;

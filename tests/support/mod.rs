@@ -9,6 +9,7 @@ mod chance;
 mod daemon;
 mod engine;
 mod http;
+mod image;
 mod log;
 mod private;
 mod store;
@@ -21,7 +22,8 @@ pub(crate) use chance::Chance;
 pub(crate) use daemon::{Daemon, Setup, TOKEN};
 pub(crate) use engine::View;
 pub(crate) use http::{Answer, Opened, Request, events};
-pub(crate) use log::Log;
+pub(crate) use image::Image;
+pub(crate) use log::{Log, field};
 pub(crate) use private::PrivateEngine;
 pub(crate) use store::{Cleared, Store};
 

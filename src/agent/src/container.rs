@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::outlet::Outlet;
 use crate::reap::Reaper;
 use crate::stamp::Base;
+use crate::warm::Warm;
 
 /// Until a daemon says otherwise.
 const ORPHAN_AFTER: Duration = Duration::from_secs(600);
@@ -28,6 +29,7 @@ pub(crate) struct Container {
     /// Runs that no daemon has heard to their end.
     pub(crate) runs: RefCell<BTreeMap<String, Rc<Outlet>>>,
     pub(crate) link: Rc<Link>,
+    pub(crate) warm: Warm,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
     /// The daemon's mux that the streams belong to.
     pub(crate) peer: Cell<u64>,
@@ -47,6 +49,7 @@ impl Container {
             claim: Cell::new(None),
             runs: RefCell::default(),
             link: Link::new(),
+            warm: Warm::default(),
             secret: Cell::new(None),
             peer: Cell::new(0),
             orphan_after: Cell::new(ORPHAN_AFTER),

@@ -20,7 +20,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::carrier::Carrier;
 use crate::container::Container;
-use crate::{apply, base, collect, direct, probe, run, tree};
+use crate::{apply, base, collect, direct, probe, run, tree, warm};
 
 /// Connections that have not said who they are; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
@@ -174,6 +174,7 @@ async fn accept_streams(container: Rc<Container>) {
                 Ok(Request::Apply) => apply::serve(&container, &stream).await,
                 Ok(Request::Base) => base::tell(&container, &stream).await,
                 Ok(Request::Settle) => base::settle(&container, &stream).await,
+                Ok(Request::Warm(spec)) => warm::serve(&container, stream, spec).await,
                 Ok(Request::Probe) => {
                     stream.event(&Event::Facts(Box::new(probe::look()))).await;
                     stream.close().await;

@@ -5,7 +5,8 @@
 //!     ╚═════ socket pair, where the daemon may (see direct) ════════╝  │ fork, per run
 //!                                                                   job: subreaper, waits, kills, reports
 //!                                                                     │ fork + exec
-//!                                                                   the image's entrypoint, code on stdin
+//!                                                                   the image's entrypoint, code on stdin,
+//!                                                                   or its warm part, which stood before
 //! ```
 //!
 //! One static program, mode 0111, so that no process of the same user may look into it or trace it. PID 1
@@ -28,6 +29,7 @@ mod link;
 mod outlet;
 mod pause;
 mod probe;
+mod process;
 mod pump;
 mod reap;
 mod run;
@@ -35,6 +37,7 @@ mod spawn;
 mod stamp;
 mod tree;
 mod walk;
+mod warm;
 
 use std::process::ExitCode;
 

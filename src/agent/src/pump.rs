@@ -1,4 +1,4 @@
-//! What comes out of a run: its output, pumped to the daemon, and its job's reports.
+//! What comes out of a run: its output, pumped to the daemon, and what is told of it.
 //!
 //! It must never hold more than one piece of a stream, nor read on while the daemon's window is full.
 
@@ -11,26 +11,53 @@ use paddock_proto::Channel;
 use paddock_proto::limits::CHUNK;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use crate::outlet::Outlet;
 use crate::spawn::{REPORT, Report};
 
-/// The job's reports, one by one.
+/// What is told of a program, one by one.
 pub(crate) struct Reports {
-    pipe: Option<pipe::Receiver>,
+    from: From,
+    /// Told again: whoever read it before was not the one that wants to know.
+    first: Option<Report>,
     /// Whether the program could not be started.
     pub(crate) failed: bool,
 }
 
+/// Who tells.
+enum From {
+    /// Its job, over its status pipe.
+    Job(Option<pipe::Receiver>),
+    /// The warm part that forked it.
+    Part(mpsc::UnboundedReceiver<Report>),
+}
+
 impl Reports {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { pipe: pipe::Receiver::from_owned_fd(fd).ok(), failed: false }
+    /// Of a job, by its status pipe.
+    pub(crate) fn of_job(fd: OwnedFd) -> Self {
+        Self { from: From::Job(pipe::Receiver::from_owned_fd(fd).ok()), first: None, failed: false }
+    }
+
+    /// Of a run that a warm part forked.
+    pub(crate) fn of_part(told: mpsc::UnboundedReceiver<Report>) -> Self {
+        Self { from: From::Part(told), first: None, failed: false }
+    }
+
+    /// Of a program that started before it had its run: `main` has one from now on.
+    pub(crate) fn begun(self, main: i32) -> Self {
+        Self { first: Some(Report::Started(main)), ..self }
     }
 
     /// Cancel-safe: a report is in the pipe as a whole or not at all.
     pub(crate) async fn next(&mut self) -> Option<Report> {
-        let pipe = self.pipe.as_mut()?;
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let pipe = match &mut self.from {
+            From::Job(pipe) => pipe.as_mut()?,
+            From::Part(told) => return told.recv().await,
+        };
         loop {
             pipe.readable().await.ok()?;
             let mut bytes = [0; REPORT];

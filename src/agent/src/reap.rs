@@ -2,19 +2,44 @@
 //!
 //! It must never leave a zombie, whoever's child it was.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::Notify;
 
-use crate::{spawn, tree};
+use crate::spawn;
+use crate::tree::{self, Tree};
+
+/// How long PID 1 tries to kill what no job owns, before it says that some survive (and the daemon kills the
+/// container).
+const SWEEP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two looks at what has not died yet.
+const SWEEP_PAUSE: Duration = Duration::from_millis(2);
 
 /// Knows the jobs that are alive.
 #[derive(Default)]
 pub(crate) struct Reaper {
-    jobs: RefCell<HashMap<i32, oneshot::Sender<()>>>,
+    jobs: RefCell<HashMap<i32, Rc<Death>>>,
+}
+
+/// The end of a job, for any number that wait for it.
+#[derive(Default)]
+pub(crate) struct Death {
+    is: Cell<bool>,
+    told: Notify,
+}
+
+impl Death {
+    pub(crate) async fn wait(&self) {
+        // Single-threaded: nothing runs between the look and the wait.
+        while !self.is.get() {
+            self.told.notified().await;
+        }
+    }
 }
 
 impl Reaper {
@@ -23,28 +48,38 @@ impl Reaper {
         let mut deaths = signal(SignalKind::child())?;
         loop {
             while let Some(pid) = spawn::reap_one() {
-                if let Some(run) = self.jobs.borrow_mut().remove(&pid) {
-                    let _ = run.send(());
+                if let Some(death) = self.jobs.borrow_mut().remove(&pid) {
+                    death.is.set(true);
+                    death.told.notify_waiters();
                 }
             }
             deaths.recv().await;
         }
     }
 
-    /// To be called right after the fork, before anything else can run: resolves when the job is dead.
-    pub(crate) fn watch(&self, job: i32) -> oneshot::Receiver<()> {
-        let (tell, told) = oneshot::channel();
-        self.jobs.borrow_mut().insert(job, tell);
-        told
+    /// To be called right after the fork, before anything else can run.
+    pub(crate) fn watch(&self, job: i32) -> Rc<Death> {
+        self.jobs.borrow_mut().entry(job).or_default().clone()
     }
 
-    /// Processes that belong to no living job: what a job left behind when something killed it.
-    pub(crate) fn strays(&self) -> Vec<i32> {
-        let mut strays = tree::descendants(1);
-        for job in self.jobs.borrow().keys() {
-            let theirs = tree::descendants(*job);
-            strays.retain(|pid| pid != job && !theirs.contains(pid));
+    /// Kills what no job owns, and what `also` finds in a look at all processes, until nothing is left; how many that
+    /// were, and how many would not die.
+    pub(crate) async fn sweep(&self, also: impl Fn(&Tree) -> Vec<i32>) -> (u32, u32) {
+        let begun = Instant::now();
+        let mut seen = BTreeSet::new();
+        // The code may have stopped the bridge, which nobody here is the parent of.
+        spawn::wake_all();
+        loop {
+            let tree = Tree::look();
+            let mut left = tree.below(1, |pid| self.jobs.borrow().contains_key(&pid));
+            left.extend(also(&tree));
+            if left.is_empty() || begun.elapsed() > SWEEP_PATIENCE {
+                let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                return (count(seen.len()), count(left.len()));
+            }
+            seen.extend(left.iter().copied());
+            tree::kill(&left);
+            tokio::time::sleep(SWEEP_PAUSE).await;
         }
-        strays
     }
 }

@@ -8,7 +8,6 @@
 //! for an end of file: a program may close its streams and live, or leave them open and die. A run goes on when its
 //! daemon goes, and is told to the next; only a daemon that is there and lets go of it ends it.
 
-use std::ffi::CString;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -17,30 +16,25 @@ use std::time::{Duration, Instant};
 use paddock_proto::message::{Limit, Outcome, Request, RunEnd, RunSpec};
 use paddock_proto::{Channel, Event, Inbound};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
-use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::Notify;
 
+use crate::collect;
 use crate::container::Container;
 use crate::counters::Counters;
 use crate::link::Stream;
 use crate::outlet::Outlet;
-use crate::pump::{Pump, Reports};
-use crate::spawn::{self, EXTRA_FD, Program, Report};
-use crate::{collect, tree};
+use crate::process::{self, Input, Process};
+use crate::pump::Pump;
+use crate::spawn::{self, Report};
+use crate::tree::{self, Tree};
 
 /// How long a job may take to kill the rest of its run before PID 1 does it over its head: the code may have
 /// stopped the job.
 const JOB_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long PID 1 itself tries, before it says that some survive (and the daemon kills the container).
-const SWEEP_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Between two looks at what has not died yet.
-const SWEEP_PAUSE: Duration = Duration::from_millis(2);
-
 /// Answers a [`Request::Run`] on `stream`.
 pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
-    let Some((code, stdin)) = receive(&stream, spec.stdin).await else { return };
+    let Some(input) = receive(&stream, spec.stdin).await else { return };
     if container.runs.borrow().contains_key(&spec.id) {
         let what = format!("there is a run {} already", spec.id);
         stream.event(&Event::Failed { what }).await;
@@ -52,8 +46,8 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     container.ran.set(true);
     let before = Counters::read();
     let begun = Instant::now();
-    let mut end = match prepare(&spec, code, stdin) {
-        Ok((program, out, err)) => execute(&container, &outlet, &spec, program, [out, err]).await,
+    let mut end = match process::begin(&container, &spec, input).await {
+        Ok(process) => execute(&container, &outlet, &spec, process).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -90,63 +84,24 @@ pub(crate) async fn attach(container: &Container, stream: Stream, id: &str) {
     stream.close().await;
 }
 
-/// The code and the program's input, each into a file in memory.
-async fn receive(stream: &Stream, with_stdin: bool) -> Option<(OwnedFd, Option<OwnedFd>)> {
-    let file = |name| memfd_create(name, MemfdFlags::CLOEXEC).ok();
-    let (code, stdin) = (file("code")?, if with_stdin { Some(file("stdin")?) } else { None });
-    let (mut code, mut stdin) = (std::fs::File::from(code), stdin.map(std::fs::File::from));
+/// The code, and the program's input in a file in memory.
+async fn receive(stream: &Stream, with_stdin: bool) -> Option<Input> {
+    let mut code = Vec::new();
+    let file = || memfd_create("stdin", MemfdFlags::CLOEXEC).ok().map(std::fs::File::from);
+    let mut stdin = if with_stdin { Some(file()?) } else { None };
     let mut open = 1 + usize::from(with_stdin);
     while open > 0 {
         match stream.recv().await {
-            Inbound::Data(Channel::Code, bytes) => code.write_all(&bytes).ok()?,
+            Inbound::Data(Channel::Code, bytes) => code.extend_from_slice(&bytes),
             Inbound::Data(Channel::Stdin, bytes) => stdin.as_mut()?.write_all(&bytes).ok()?,
             Inbound::Eof(_) => open -= 1,
             Inbound::Data(..) | Inbound::Message(_) | Inbound::Close | Inbound::Reset => return None,
         }
     }
-    let rewound = |file: std::fs::File| {
-        seek(&file, SeekFrom::Start(0)).ok()?;
-        Some(OwnedFd::from(file))
-    };
-    let stdin = match stdin {
-        Some(file) => Some(rewound(file)?),
-        None => None,
-    };
-    Some((rewound(code)?, stdin))
-}
-
-fn prepare(
-    spec: &RunSpec,
-    code: OwnedFd,
-    stdin: Option<OwnedFd>,
-) -> std::io::Result<(Program, OwnedFd, OwnedFd)> {
-    let c = |text: &str| CString::new(text).map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL));
-    let mut env = spec.env.iter().map(|v| c(v)).collect::<Result<Vec<_>, _>>()?;
-    if stdin.is_some() {
-        env.push(c(&format!("SANDBOX_STDIN_FD={EXTRA_FD}"))?);
+    if let Some(stdin) = &stdin {
+        seek(stdin, SeekFrom::Start(0)).ok()?;
     }
-    let argv = spec.argv.iter().map(|a| c(a)).collect::<Result<Vec<_>, _>>()?;
-    let name = spec.argv.first().map_or("", String::as_str);
-    let paths = if name.contains('/') {
-        vec![c(name)?]
-    } else {
-        let path = spec.env.iter().find_map(|v| v.strip_prefix("PATH="));
-        let path = path.unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        path.split(':').map(|dir| c(&format!("{dir}/{name}"))).collect::<Result<Vec<_>, _>>()?
-    };
-    let (out, out_end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (err, err_end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let program = Program {
-        paths,
-        argv,
-        env,
-        cwd: c(&spec.cwd)?,
-        stdin: code,
-        stdout: out_end,
-        stderr: err_end,
-        extra: stdin,
-    };
-    Ok((program, out, err))
+    Some(Input { code, stdin: stdin.map(OwnedFd::from) })
 }
 
 fn not_started(errno: i32) -> RunEnd {
@@ -163,26 +118,13 @@ fn not_started(errno: i32) -> RunEnd {
     }
 }
 
-async fn execute(
-    container: &Container,
-    outlet: &Rc<Outlet>,
-    spec: &RunSpec,
-    program: Program,
-    outputs: [OwnedFd; 2],
-) -> RunEnd {
-    let (job, reports) = match spawn::start(&program) {
-        Ok(started) => started,
-        Err(error) => return not_started(error.raw_os_error().unwrap_or(0)),
-    };
-    let mut dead = container.reaper.watch(job);
-    drop(program);
+async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, process: Process) -> RunEnd {
     let over = Rc::new(Notify::new());
-    let [out, err] = outputs;
-    let pumps = [(out, Channel::Stdout), (err, Channel::Stderr)]
-        .map(|(fd, channel)| Pump::start(fd, channel, outlet.clone(), spec.output_cap, over.clone()));
-
-    let mut reports = Reports::new(reports);
-    let mut run = Running { job, main: None, limit: None, give_up: None };
+    let mut run = Running { process, main: None, limit: None, give_up: None };
+    let pumps = run.process.outputs.take().map(|[out, err]| {
+        [(out, Channel::Stdout), (err, Channel::Stderr)]
+            .map(|(fd, channel)| Pump::start(fd, channel, outlet.clone(), spec.output_cap, over.clone()))
+    });
     let mut end = not_started(0);
     let mut listening = true;
     let wall = tokio::time::sleep(Duration::from_millis(spec.wall_ms));
@@ -190,7 +132,7 @@ async fn execute(
     loop {
         let give_up = run.give_up;
         tokio::select! {
-            report = reports.next() => match report {
+            report = run.process.reports.next() => match report {
                 Some(Report::Started(main)) => {
                     run.main = Some(main);
                     outlet.event(&Event::Started).await;
@@ -200,7 +142,7 @@ async fn execute(
                 }
                 Some(Report::Failed(errno)) => end.outcome = Outcome::NotStarted(errno),
                 Some(Report::Ended { status, cpu_us, max_rss_kib, leftovers }) => {
-                    if !reports.failed {
+                    if !run.process.reports.failed {
                         end.outcome = outcome(status);
                     }
                     (end.cpu_us, end.max_rss_kib, end.leftovers) = (cpu_us, max_rss_kib, leftovers);
@@ -209,7 +151,7 @@ async fn execute(
                 // The job was killed: by the code, by PID 1 below, or for memory. One that could not even fork has
                 // said so.
                 None => {
-                    if !reports.failed {
+                    if !run.process.reports.failed {
                         end.outcome = Outcome::Signaled(libc::SIGKILL);
                     }
                     break;
@@ -223,40 +165,27 @@ async fn execute(
                 _ => listening = false,
             },
             () = sleep_until(give_up), if give_up.is_some() => {
-                tree::kill(&[job]);
+                tree::kill(&[run.process.job]);
                 run.give_up = None;
             }
         }
     }
     end.limit = run.limit;
-    if tokio::time::timeout(JOB_PATIENCE, &mut dead).await.is_err() {
-        tree::kill(&[job]); // said its last word and lingers: stopped by the code
-        let _ = dead.await;
+    if let Some(dead) = &run.process.dead
+        && tokio::time::timeout(JOB_PATIENCE, dead.wait()).await.is_err()
+    {
+        tree::kill(&[run.process.job]); // said its last word and lingers: stopped by the code
+        dead.wait().await;
     }
-    let (swept, survivors) = sweep(container).await;
+    let forker = run.process.forker.clone();
+    let left = |tree: &Tree| forker.as_ref().map_or_else(Vec::new, |forker| forker.living(tree));
+    let (swept, survivors) = container.reaper.sweep(left).await;
     end.leftovers += swept;
     end.survivors = survivors;
-    let [out, err] = pumps;
-    (end.stdout_bytes, end.stderr_bytes) = (out.finish().await, err.finish().await);
-    end
-}
-
-/// Kills what no job owns, until nothing is left; how many that were, and how many would not die.
-async fn sweep(container: &Container) -> (u32, u32) {
-    let begun = Instant::now();
-    let mut seen = std::collections::BTreeSet::new();
-    // The code may have stopped the bridge, which nobody here is the parent of.
-    spawn::wake_all();
-    loop {
-        let strays = container.reaper.strays();
-        if strays.is_empty() || begun.elapsed() > SWEEP_PATIENCE {
-            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            return (count(seen.len()), count(strays.len()));
-        }
-        seen.extend(strays.iter().copied());
-        tree::kill(&strays);
-        tokio::time::sleep(SWEEP_PAUSE).await;
+    if let Some([out, err]) = pumps {
+        (end.stdout_bytes, end.stderr_bytes) = (out.finish().await, err.finish().await);
     }
+    end
 }
 
 async fn sleep_until(when: Option<Instant>) {
@@ -275,7 +204,7 @@ fn outcome(status: i32) -> Outcome {
 }
 
 struct Running {
-    job: i32,
+    process: Process,
     main: Option<i32>,
     limit: Option<Limit>,
     give_up: Option<Instant>,
@@ -292,7 +221,7 @@ impl Running {
         spawn::wake_all();
         if let Some(main) = self.main {
             // Its job may be dead or stopped already: all of its tree at once.
-            let mut all = tree::descendants(self.job);
+            let mut all = self.process.living();
             all.push(main);
             tree::kill(&all);
         }

@@ -6,25 +6,43 @@ use std::collections::HashMap;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Every living process below `root`, in no order. Zombies count: their parent has not reaped them yet.
+/// Every process of the container at one look.
+pub(crate) struct Tree(HashMap<i32, Vec<i32>>);
+
+impl Tree {
+    /// Looks. Zombies count: their parent has not reaped them yet.
+    pub(crate) fn look() -> Self {
+        let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+        let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+            if let Some(parent) = parent_of(pid) {
+                children.entry(parent).or_default().push(pid);
+            }
+        }
+        Self(children)
+    }
+
+    /// The children of a process.
+    pub(crate) fn children(&self, of: i32) -> &[i32] {
+        self.0.get(&of).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every process below `root`, in no order, without what `spare` picks and all below that.
+    pub(crate) fn below(&self, root: i32, spare: impl Fn(i32) -> bool) -> Vec<i32> {
+        let mut found = Vec::new();
+        let mut next = vec![root];
+        while let Some(pid) = next.pop() {
+            let below = self.children(pid).iter().filter(|pid| !spare(**pid));
+            next.extend(below.clone());
+            found.extend(below);
+        }
+        found
+    }
+}
+
+/// Every process below `root`.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
-    let Ok(proc) = std::fs::read_dir("/proc") else { return Vec::new() };
-    for entry in proc.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        if let Some(parent) = parent_of(pid) {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut found = Vec::new();
-    let mut next = vec![root];
-    while let Some(pid) = next.pop() {
-        if let Some(below) = children.remove(&pid) {
-            found.extend_from_slice(&below);
-            next.extend(below);
-        }
-    }
-    found
+    Tree::look().below(root, |_| false)
 }
 
 /// The parent's PID from /proc/PID/stat: the second field behind the last `)` of the name.

@@ -110,6 +110,7 @@ pub(crate) async fn run(
             owner: store.owner.clone(),
             terms: Terms { secret: secret("agent.secret")?, orphan_after: config.agent.orphan_after },
             images: config.runners.clone(),
+            warm_parts: config.agent.warm_parts,
         },
     )
     .await

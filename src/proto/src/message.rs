@@ -12,7 +12,7 @@ use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -108,6 +108,9 @@ pub enum Request {
     Settle,
     /// Look at the container's own hardening: [`Event::Facts`].
     Probe,
+    /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
+    /// [`Event::Failed`]. Asked again, it is answered again.
+    Warm(WarmSpec),
 }
 
 /// What the agent says on a stream.
@@ -155,6 +158,17 @@ pub enum Event {
         /// What was tried and the system's own words.
         what: String,
     },
+    /// The warm part stands.
+    Warm,
+}
+
+/// The warm part of an image; its protocol is a page of its own (runner-images/README.md).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmSpec {
+    /// Program and arguments, as of a [`RunSpec`].
+    pub argv: Vec<String>,
+    /// The environment that programs have, as `NAME=value`.
+    pub env: Vec<String>,
 }
 
 /// A program to run and its bounds.
@@ -176,6 +190,8 @@ pub struct RunSpec {
     pub stdin: bool,
     /// Whether changed files are to be sent after the end.
     pub collect: bool,
+    /// Whether the warm part may run it in place of `argv`, with the code on its line.
+    pub warm: bool,
 }
 
 /// How a run ended.

@@ -209,10 +209,10 @@ impl<'a> Check<'a> {
         })
     }
 
-    fn agent(&self, RawAgent { orphan_after }: RawAgent) -> Result<Agent, ConfigError> {
+    fn agent(&self, RawAgent { orphan_after, warm_parts }: RawAgent) -> Result<Agent, ConfigError> {
         // Less, and a daemon that is merely restarted finds its containers gone.
         let orphan_after = self.time("agent.orphan_after", orphan_after, 30 * SECOND..=MONTH)?;
-        Ok(Agent { orphan_after })
+        Ok(Agent { orphan_after, warm_parts })
     }
 
     fn log(&self, RawLog { level, format, file }: RawLog) -> Result<Log, ConfigError> {

@@ -142,6 +142,7 @@ pub(super) struct RawPool {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawAgent {
     pub(super) orphan_after: Time,
+    pub(super) warm_parts: bool,
 }
 
 #[derive(Deserialize)]

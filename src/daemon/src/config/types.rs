@@ -274,6 +274,8 @@ pub enum WhenFull {
 pub struct Agent {
     /// Silence after which it ends itself.
     pub orphan_after: Duration,
+    /// Whether the warm parts of runner images are kept standing.
+    pub warm_parts: bool,
 }
 
 /// Where logs go.

@@ -15,7 +15,7 @@ use super::core::{Action, Core, Event, MemberId, Refusal, RunnerId, Snapshot, Wa
 use super::leftovers::Survivor;
 use super::runner::Runner;
 use super::spec::Blueprint;
-use super::{Adopted, Lease, Runners};
+use super::{Adopted, Lease, Runners, warm};
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::link::Terms;
 
@@ -139,6 +139,7 @@ impl Driver {
         let Survivor { armed, greeting } = survivor;
         let armed = Arc::new(armed);
         self.watch(member, &armed);
+        warm::ask(&armed);
         self.members.insert(member, Held { name: armed.name.clone(), armed: Some(armed.clone()) });
         let leased = greeting.claim.is_some();
         self.tell(Event::Adopted { member, runner, uid: armed.uid, leased });
@@ -219,6 +220,7 @@ impl Driver {
                         Ok(armed) => {
                             let ms = millis(begun.elapsed());
                             info!(language, container = short(&armed.id), uid = uid.0, ms, "armed");
+                            warm::ask(&armed);
                             Message::Started { member, armed: Box::new(armed) }
                         }
                         Err(error) => {

@@ -6,6 +6,7 @@
 //!              start │ │ started / failed / died        runner  images found by label
 //!                    ▼ │                                spec    what every container is
 //!                 container ── engine, link             agent   the volume with the agent
+//!                                                       warm    its warm part, asked for
 //!                                                       proof   that it is confined
 //!                                                       leftovers  what an earlier daemon left
 //!  Lease (RAII) ── drop ──► released ──► destroyed
@@ -24,6 +25,7 @@ mod runner;
 mod seccomp;
 mod spec;
 mod specimen;
+mod warm;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -78,6 +80,8 @@ pub struct PoolConfig {
     pub terms: Terms,
     /// Images chosen by the operator, by language.
     pub images: BTreeMap<String, String>,
+    /// Whether the warm parts of images are kept standing.
+    pub warm_parts: bool,
 }
 
 /// A handle on the pool of one engine.

@@ -11,6 +11,7 @@ pub(super) const LABEL: &str = "sandbox.runner=true";
 const LANGUAGE: &str = "sandbox.language";
 const LIBRARIES: &str = "sandbox.libraries";
 const STDIN: &str = "sandbox.stdin";
+const WARM: &str = "sandbox.warm";
 
 /// The longest language name.
 const MAX_LANGUAGE: usize = 32;
@@ -34,6 +35,8 @@ pub struct Runner {
     pub libraries: String,
     /// Whether its entrypoint honours `SANDBOX_STDIN_FD`.
     pub stdin: bool,
+    /// The command of its warm part; empty if it has none.
+    pub warm: Vec<String>,
     /// Volumes that the image declares.
     pub volumes: Vec<String>,
 }
@@ -47,11 +50,16 @@ pub(super) struct Found {
     pub warnings: Vec<String>,
 }
 
-/// Looks at the engine's images. `chosen` names an image for a language, and wins over what labels say.
+/// Looks at the engine's images. `chosen` names an image for a language, and wins over what labels say. Without
+/// `warm_parts` no image has one.
 ///
 /// # Errors
 /// The engine's. An image that is chosen but missing is a warning: it may appear later.
-pub(super) async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> Result<Found, EngineError> {
+pub(super) async fn find(
+    engine: &Engine,
+    chosen: &BTreeMap<String, String>,
+    warm_parts: bool,
+) -> Result<Found, EngineError> {
     let mut found = Found::default();
     let mut candidates: BTreeMap<String, Vec<ImageDetail>> = BTreeMap::new();
     for summary in engine.image_list(&[LABEL.to_owned()]).await? {
@@ -107,7 +115,15 @@ pub(super) async fn find(engine: &Engine, chosen: &BTreeMap<String, String>) -> 
             ));
         }
         match Runner::new(&language, &newest) {
-            Some(runner) => {
+            Some(mut runner) => {
+                match newest.config.labels.get(WARM).map(|label| warm(label)) {
+                    Some(Ok(command)) if warm_parts => runner.warm = command,
+                    Some(Ok(_)) | None => {}
+                    Some(Err(problem)) => found.warnings.push(format!(
+                        "image {} has no warm part: its label {WARM} {problem}",
+                        name_of(&newest)
+                    )),
+                }
                 found.runners.insert(language, runner);
             }
             None => found.warnings.push(format!(
@@ -135,8 +151,39 @@ impl Runner {
             env: config.env.clone(),
             libraries,
             stdin: config.labels.get(STDIN).is_some_and(|v| v == "true"),
+            warm: Vec::new(),
             volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
         })
+    }
+
+    /// What a program finds: the image's environment, a writable home, and what a caller adds, the last word winning.
+    pub fn environment(&self, more: &[(String, String)]) -> Vec<String> {
+        let mut all: Vec<(String, String)> = vec![("HOME".into(), "/tmp".into())];
+        let image = self
+            .env
+            .iter()
+            .filter_map(|line| line.split_once('='))
+            .map(|(k, v)| (k.to_owned(), v.to_owned()));
+        for (name, value) in image.chain(more.iter().cloned()) {
+            match all.iter_mut().find(|(known, _)| *known == name) {
+                Some(known) => known.1 = value,
+                None => all.push((name, value)),
+            }
+        }
+        all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+}
+
+/// The command of a warm part; an empty label names none.
+fn warm(label: &str) -> Result<Vec<String>, String> {
+    if label.is_empty() {
+        return Ok(Vec::new());
+    }
+    let expected = "expected a command as a JSON array, such as [\"/usr/bin/python3\",\"/warm.py\"]";
+    let shown: String = label.chars().take(80).collect();
+    match serde_json::from_str::<Vec<String>>(label) {
+        Ok(command) if !command.is_empty() && command.iter().all(|word| !word.contains('\0')) => Ok(command),
+        Ok(_) | Err(_) => Err(format!("is {shown:?}, {expected}")),
     }
 }
 
@@ -157,4 +204,19 @@ fn is_tagged(image: &ImageDetail) -> bool {
 fn name_of(image: &ImageDetail) -> String {
     tag(image)
         .map_or_else(|| image.id.to_string(), |tag| tag.strip_suffix(":latest").unwrap_or(tag).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_part_is_a_command_or_none() {
+        let command = |words: &[&str]| Ok(words.iter().map(|word| (*word).to_owned()).collect());
+        assert_eq!(warm(""), command(&[]));
+        assert_eq!(warm(r#"["/bin/a", "b c"]"#), command(&["/bin/a", "b c"]));
+        for label in ["/bin/a", "[]", "[1]", "{}", "\"/bin/a\"", r#"["a\u0000b"]"#] {
+            assert!(warm(label).unwrap_err().contains("JSON array"), "{label}");
+        }
+    }
 }

@@ -30,6 +30,8 @@ const UID: &str = "paddock.uid";
 const MEMLOCK: u64 = 64 * 1024;
 /// Bytes in POSIX message queues.
 const MSGQUEUE: u64 = 64 * 1024;
+/// Memory for a warm part that stands: Python's is the largest of ours, some 100 MiB.
+const WARM: u64 = 128 * 1024 * 1024;
 /// Entries of `/tmp`.
 const TMP_INODES: u64 = 16_384;
 
@@ -181,7 +183,7 @@ impl Blueprint {
         let text = name.map(|name| {
             let mut spec = self.container_without_hash(runner, Uid(0), &name);
             spec.labels.clear();
-            format!("{}\n{:?}\n{:?}", serde_json::json!(spec), self.bounds, runner.argv)
+            format!("{}\n{:?}\n{:?}\n{:?}", serde_json::json!(spec), self.bounds, runner.argv, runner.warm)
         });
         hex(&Sha256::digest(text.unwrap_or_default())[..8])
     }
@@ -242,6 +244,8 @@ impl Blueprint {
             reason = "checked by the configuration to be 0.01 to 1024"
         )]
         let nano_cpus = (bounds.cpus * 1e9) as i64;
+        let warm = if runner.warm.is_empty() { 0 } else { WARM };
+        let memory = signed(bounds.total_memory().saturating_add(warm));
         HostConfig {
             mounts,
             tmpfs,
@@ -253,8 +257,8 @@ impl Blueprint {
             cgroupns_mode: Some("private".to_owned()),
             userns_mode: None,
             pids_limit: Some(signed(bounds.pids)),
-            memory: Some(signed(bounds.total_memory())),
-            memory_swap: Some(signed(bounds.total_memory())),
+            memory: Some(memory),
+            memory_swap: Some(memory),
             nano_cpus: Some(nano_cpus),
             ulimits: vec![
                 ulimit("nofile", bounds.open_files),

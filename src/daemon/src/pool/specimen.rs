@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::container::{self, Armed, StartError};
 use super::core::Uid;
 use super::spec::{Blueprint, Plan};
-use super::{AgentError, PoolConfig, agent, runner};
+use super::{AgentError, PoolConfig, agent, runner, warm};
 use crate::engine::{Engine, EngineError};
 
 /// Why there is no specimen.
@@ -47,14 +47,17 @@ impl Specimen {
         uid: u32,
     ) -> Result<Self, SpecimenError> {
         let unknown = || SpecimenError::NoRunner(language.to_owned());
-        let runner = runner::find(engine, &config.images).await?.runners.remove(language);
+        let runner = runner::find(engine, &config.images, config.warm_parts).await?.runners.remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
         let agent = agent::volume_name().map_err(SpecimenError::Agent)?;
         let blueprint = Blueprint { owner: config.owner.clone(), agent, bounds: config.bounds.clone() };
         agent::ensure(engine, &runner.image_id, &blueprint.owned()).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
-            Ok(armed) => Ok(Self { armed, plan }),
+            Ok(armed) => {
+                let _ = warm::ask(&armed).await; // without, its runs go the plain way
+                Ok(Self { armed, plan })
+            }
             Err(error) => {
                 let _ = container::destroy(engine, &plan.name, None).await;
                 Err(error.into())

@@ -36,6 +36,7 @@ pub(super) struct Watch {
     bounds: Bounds,
     terms: Terms,
     images: BTreeMap<String, String>,
+    warm_parts: bool,
     /// The throwaway container has one of these that no other container has, as the pool has none yet.
     uids: std::ops::RangeInclusive<u32>,
     sender: mpsc::UnboundedSender<Message>,
@@ -53,6 +54,7 @@ impl Watch {
             bounds: config.bounds.clone(),
             terms: config.terms.clone(),
             images: config.images.clone(),
+            warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
             sender,
             engine_up: latest::Sender::new(true),
@@ -93,7 +95,7 @@ impl Watch {
 
     /// The runners that there are; the first time that there are any, with the agent put there and the proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
-        let found = runner::find(&self.engine, &self.images).await?;
+        let found = runner::find(&self.engine, &self.images, self.warm_parts).await?;
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
                 warn!("{warning}");

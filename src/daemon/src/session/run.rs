@@ -249,12 +249,13 @@ impl Sessions {
         let spec = RunSpec {
             id: run_id.to_owned(),
             argv: runner.argv.clone(),
-            env: environment(&runner.env, &request.environment),
+            env: runner.environment(&request.environment),
             cwd: DATA_DIR.to_owned(),
             wall_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
             output_cap: self.bounds.max_log,
             stdin: request.stdin.is_some(),
             collect: true,
+            warm: !runner.warm.is_empty(),
         };
         leased.record.begin(run_id, request.timeout);
         // From here on the code may run.
@@ -332,20 +333,6 @@ pub(super) async fn listen(
             () = &mut late => return Err(LinkError::Silent(until - begun)),
         }
     }
-}
-
-/// The image's environment, a writable home, and what the caller adds, the last word winning.
-fn environment(image: &[String], caller: &[(String, String)]) -> Vec<String> {
-    let mut all: Vec<(String, String)> = vec![("HOME".into(), "/tmp".into())];
-    let image =
-        image.iter().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
-    for (name, value) in image.chain(caller.iter().cloned()) {
-        match all.iter_mut().find(|(known, _)| *known == name) {
-            Some(known) => known.1 = value,
-            None => all.push((name, value)),
-        }
-    }
-    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 /// A name for a run: `run_20260206T123456Z_a1b2`.

@@ -61,6 +61,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("pool.starting", "3"),
     ("pool.max_containers", "65"),
     ("agent.orphan_after", "\"11m\""),
+    ("agent.warm_parts", "false"),
     ("log.level", "\"debug\""),
     ("log.format", "\"json\""),
     ("log.file", "\"/var/log/paddock.log\""),

@@ -1,0 +1,50 @@
+//! The warm part of a runner's image: asked for when a container is armed, so that it stands before anyone's code.
+//!
+//! The container serves at once; until the part stands its runs go the plain way. It must never keep a container from
+//! being used.
+
+use std::time::{Duration, Instant};
+
+use paddock_proto::message::WarmSpec;
+use paddock_proto::{Event, Request};
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use super::container::Armed;
+use crate::link::Incoming;
+
+/// How long the answer is waited for; an agent answers after 30 s at the latest.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks for the warm part, if the image has one; true in the end if it stands.
+pub(super) fn ask(armed: &Armed) -> JoinHandle<bool> {
+    let (runner, link) = (armed.runner.clone(), armed.link.clone());
+    let container = armed.id.as_str().get(..12).unwrap_or_default().to_owned();
+    tokio::spawn(async move {
+        if runner.warm.is_empty() {
+            return false;
+        }
+        let begun = Instant::now();
+        let asked = async {
+            let spec = WarmSpec { argv: runner.warm.clone(), env: runner.environment(&[]) };
+            let stream = link.request(&Request::Warm(spec))?;
+            // Only the stream holds on to the container's link from here on.
+            drop(link);
+            stream.next().await
+        };
+        let language = &runner.language;
+        match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(Ok(Incoming::Event(Event::Warm))) => {
+                let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                info!(language, container, ms, "warm");
+                true
+            }
+            Ok(Ok(Incoming::Event(Event::Failed { what }))) => {
+                warn!(language, container, image = runner.image, what, "runs of it start cold");
+                false
+            }
+            // It was let go of before, most likely.
+            Ok(Ok(_) | Err(_)) | Err(_) => false,
+        }
+    })
+}

@@ -1,0 +1,207 @@
+//! Warm parts: the two kinds of the protocol, in as few lines as a stranger would write, and what code and bad images
+//! can do to them.
+
+use crate::support::{Daemon, Image, Session, field};
+
+/// Prints how it was started, in Python: warm or cold.
+const HOW: &str = "import os; print('warm' if globals().get('WARM') else 'cold')";
+
+/// A daemon with an image of the test's own.
+async fn daemon(language: &str, image: &Image) -> Daemon {
+    Daemon::with().set(&format!("runners.{language}"), image.name()).start().await
+}
+
+/// Waits until the warm part stands in the container that the session has, from a place in the log on.
+async fn stands(d: &Daemon, language: &str) {
+    d.log.line(&format!("INFO warm language={language}")).await;
+}
+
+/// Runs until one was run by the warm part, which is on its way.
+async fn until_warm(s: &Session<'_>) {
+    loop {
+        if s.python(HOW).await.expect_success().stdout() == "warm\n" {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_waits_has_one_run_and_the_next_stands_behind_it() {
+    let image = Image::example("perl");
+    let d = daemon("perl", &image).await;
+    let s = d.session("s");
+    s.run("perl", "print 'any'").await.expect_stdout("any");
+    stands(&d, "perl").await;
+    let mut pids = Vec::new();
+    for n in 0..10 {
+        let code =
+            format!("print STDERR 'e'; open F, '>>', 'f'; print F {n}; close F; print $main::WARM, \" $$\"");
+        let ran = s.run("perl", &code).await.expect_success();
+        assert_eq!(ran.stderr(), "e");
+        let (warm, pid) = ran.stdout().split_once(' ').expect("two words");
+        assert_eq!(warm, "1", "run {n} started cold");
+        pids.push(pid.to_owned());
+    }
+    pids.sort();
+    pids.dedup();
+    assert_eq!(pids.len(), 10, "each run is a process of its own");
+    s.run("perl", "open F, 'f'; print <F>").await.expect_stdout("0123456789");
+    // Exit codes, input, and the caller's variables.
+    s.run("perl", "exit 7").await.expect_exit(7);
+    s.run("perl", "kill 9, $$").await.expect_exit(137);
+    s.run("perl", "die qq(no\\n)").await.expect_exit(255);
+    let ran = s.run("perl", "print $main::WARM, $ENV{A}, $ENV{HOME}").env("A", "b=\u{e9} c").await;
+    ran.expect_stdout("1b=\u{e9} c/tmp");
+    let long = "x".repeat(90_000);
+    s.run("perl", &format!("print length q({long})")).await.expect_stdout("90000");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_that_forks_serves_run_after_run() {
+    let image = Image::example("fork");
+    let d = daemon("python", &image).await;
+    let s = d.session("s");
+    s.python("print('any')").await.expect_stdout("any\n");
+    stands(&d, "python").await;
+    let mut parents = Vec::new();
+    for n in 0..10 {
+        let code = format!(
+            "import os, sys; open('f', 'a').write('{n}'); print(WARM, os.getppid()); sys.stderr.write('e')"
+        );
+        let ran = s.python(&code).await.expect_success();
+        assert_eq!(ran.stderr(), "e");
+        parents.push(ran.stdout().to_owned());
+    }
+    parents.dedup();
+    assert_eq!(parents.len(), 1, "all of one process: {parents:?}");
+    s.python("print(open('f').read())").await.expect_stdout("0123456789\n");
+    s.python("raise SystemExit(7)").await.expect_exit(7);
+    s.python("import os; os.kill(os.getpid(), 15)").await.expect_exit(143);
+    s.python("import sys; print(sys.stdin.read(), WARM)").stdin("in\n").await.expect_stdout("in\n True\n");
+    s.python("import os; print(os.environ['A'], WARM)")
+        .env("A", "b=\u{e9} c")
+        .await
+        .expect_stdout("b=\u{e9} c True\n");
+    s.python(&format!("print(len('{}'), WARM)", "x".repeat(90_000))).await.expect_stdout("90000 True\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_run_leaves_behind_is_dead_when_it_is_answered_and_the_part_stands() {
+    let image = Image::example("fork");
+    let d = daemon("python", &image).await;
+    let s = d.session("s");
+    s.python(HOW).await.expect_success();
+    stands(&d, "python").await;
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let processes = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -o '^sleep .*'; done; true";
+    // Twice forked, in a session of its own, deaf to what can be ignored; and a plain child.
+    let code = "import os, signal, subprocess\n\
+                if os.fork() == 0:\n\
+                \x20   os.setsid()\n\
+                \x20   if os.fork() == 0:\n\
+                \x20       for n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n\
+                \x20       os.execvp('sleep', ['sleep', '1000'])\n\
+                \x20   os._exit(0)\n\
+                os.wait()\n\
+                subprocess.Popen(['sleep', '2000'])\n\
+                print(WARM)";
+    s.python(code).await.expect_stdout("True\n");
+    assert_eq!(view.exec(&container, &["sh", "-c", processes]).await, "");
+    s.python(HOW).await.expect_stdout("warm\n");
+    // Killed at its bound, with all it had.
+    let code = "import subprocess, time; subprocess.Popen(['sleep', '3000'], start_new_session=True); time.sleep(60)";
+    s.python(code).timeout(0.5).await.expect_limit(Some("wall_time"));
+    assert_eq!(view.exec(&container, &["sh", "-c", processes]).await, "");
+    s.python(HOW).await.expect_stdout("warm\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
+    let image = Image::example("fork");
+    let d = daemon("python", &image).await;
+    let s = d.session("s");
+    s.python(HOW).await.expect_success();
+    stands(&d, "python").await;
+    for what in [
+        "os.kill(os.getppid(), 9); time.sleep(60)",
+        "os.kill(-1, 9)",
+        "os.kill(os.getppid(), 19)",
+        "os.kill(-1, 19)",
+        // The child that waits for the next run, or is about to.
+        "time.sleep(0.3); p = os.getppid(); [os.kill(int(x), 9) for x in open(f'/proc/{p}/task/{p}/children').read().split() if int(x) != os.getpid()]",
+    ] {
+        let ran = s.python(&format!("import os, time; print(WARM, flush=True); {what}")).timeout(5.0).await;
+        assert_eq!(ran.stdout(), "True\n", "{what}: {}", ran.document);
+        until_warm(&s).await;
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
+    let image = Image::example("fork");
+    let d = daemon("python", &image).await;
+    let s = d.session("s");
+    s.python(HOW).await.expect_success();
+    stands(&d, "python").await;
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let code = "import time; print('one', WARM, flush=True); open('/tmp/begun', 'w').close(); time.sleep(3); print('two'); open('f', 'w').write('kept')";
+    let call = s.python(code).timeout(30.0);
+    let begun = async {
+        view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+        d.kill();
+    };
+    tokio::join!(async { drop(call.try_answer().await) }, begun);
+    let store = d.crash().await;
+    let d = Daemon::with().set("runners.python", image.name()).store(&store).start().await;
+    let s = d.session("s");
+    let ran = s.python("print(open('f').read(), globals().get('WARM'))").await.expect_stdout("kept True\n");
+    let earlier = &ran.document["earlier_runs"][0];
+    assert_eq!(earlier["success"], true, "{earlier}");
+    let log = d.fetch(earlier["log_url"].as_str().expect("a log")).await.expect(200);
+    assert_eq!(log.text(), "one True\ntwo\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn an_image_whose_warm_part_is_none_runs_all_the_same() {
+    for (part, complaint) in [
+        (r#"["/nothing/there"]"#, None),
+        (r#"["/bin/true"]"#, None),
+        (r#"["/bin/sh", "-c", "echo nonsense >&3; sleep 60"]"#, None),
+        (r#"["/bin/sh", "-c", "yes >&3"]"#, None),
+        (r#"["/bin/sh", "-c", "echo ready 1 >&3; sleep 60"]"#, None),
+        // Says that it waits, and never reads.
+        (r#"["/bin/sh", "-c", "echo ready 77 >&3; sleep 60"]"#, None),
+        ("/bin/true", Some("JSON array")),
+    ] {
+        let label = part.replace('\'', "");
+        let dockerfile = format!("FROM paddock-example-sh\nLABEL sandbox.runner= sandbox.warm='{label}'\n");
+        let image = Image::build(&dockerfile, &[]);
+        let d = daemon("sh", &image).await;
+        let s = d.session("s");
+        for n in 0..3 {
+            s.sh(&format!("echo {n}")).await.expect_stdout(&format!("{n}\n"));
+        }
+        if let Some(complaint) = complaint {
+            assert!(d.log.text().contains(complaint), "{part}: {}", d.log.text());
+        }
+        d.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn warm_parts_can_be_turned_off() {
+    let image = Image::example("fork");
+    let d = Daemon::with().set("runners.python", image.name()).set("agent.warm_parts", false).start().await;
+    d.session("s").python(HOW).await.expect_stdout("cold\n");
+    assert_eq!(d.log.count("INFO warm"), 0);
+    let line = d.log.line("armed language=python").await;
+    assert!(field(&line, "container").is_some(), "{line}");
+    d.stop().await;
+}

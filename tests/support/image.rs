@@ -1,0 +1,51 @@
+//! Runner images of a test's own, built for it and removed with it. None has the label that makes an image a runner
+//! for everyone: a daemon has to be told of it.
+
+use std::process::Command;
+
+/// An image; it goes when this does.
+pub(crate) struct Image(String);
+
+impl Image {
+    /// Builds one from a Dockerfile and the files that it copies.
+    pub(crate) fn build(dockerfile: &str, files: &[(&str, &str)]) -> Image {
+        let context = tempfile::tempdir().expect("a folder");
+        for (name, content) in files.iter().chain([&("Dockerfile", dockerfile)]) {
+            std::fs::write(context.path().join(name), content).expect("a file");
+        }
+        let name = format!("paddock-test-{}", paddock::id::random_hex::<6>());
+        let build = Command::new("docker")
+            .env("DOCKER_BUILDKIT", "0")
+            .args(["build", "-q", "--force-rm", "-t", &name])
+            .arg(context.path())
+            .output()
+            .expect("the docker command");
+        assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
+        Image(name)
+    }
+
+    /// One of `runner-images/example-warm`: `perl` or `fork`.
+    pub(crate) fn example(target: &str) -> Image {
+        let dockerfile = include_str!("../../runner-images/example-warm/Dockerfile");
+        let dockerfile = dockerfile.replace("debian:trixie-slim", "paddock-base:trixie");
+        let (perl, fork) = dockerfile.split_once("FROM ${PYTHON}").expect("two targets");
+        let arguments = perl.split("FROM ").next().unwrap_or_default();
+        let dockerfile =
+            if target == "perl" { perl.to_owned() } else { format!("{arguments}FROM ${{PYTHON}}{fork}") };
+        let files = [
+            ("single.pl", include_str!("../../runner-images/example-warm/single.pl")),
+            ("fork.py", include_str!("../../runner-images/example-warm/fork.py")),
+        ];
+        Image::build(&dockerfile, &files)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = Command::new("docker").args(["rmi", "-f", &self.0]).output();
+    }
+}
