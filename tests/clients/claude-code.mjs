@@ -9,7 +9,8 @@ import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { end, flow, url } from './flow.mjs'
 
-const TOOL = 'mcp__paddock__'
+// As the lines of the README name the server.
+const TOOL = process.argv[2] === 'stdio' ? 'mcp__paddock-local__' : 'mcp__paddock__'
 
 // The flow asks for calls; the model's requests take them one by one, and bring the result of the one before.
 let wanted = Promise.withResolvers()

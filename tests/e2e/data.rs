@@ -286,6 +286,12 @@ async fn a_picture_comes_with_the_answer() {
     let data = BASE64_STANDARD.decode(ran.content[1]["data"].as_str().expect("data")).expect("base64");
     assert_eq!(d.fetch(&ran.link("p.png")).await.expect(200).body, data);
     assert_eq!(ran.document["artifacts"][0]["mime_type"], "image/png");
+    // What is called a picture and is none, and more pictures than go with one answer.
+    let code = "open('no.png', 'w').write('text'); b = open('p.png', 'rb').read(); open('half.png', 'wb').write(b[:99])\n\
+                for n in range(6): open(f'{n}.png', 'wb').write(b)";
+    let ran = d.session("plot").python(code).await.expect_success();
+    let shown = ran.content.iter().filter(|block| block["type"] == "image").count();
+    assert_eq!((shown, &ran.document["images_not_shown"]), (4, &json!(2)), "{}", ran.document);
     d.stop().await;
 }
 

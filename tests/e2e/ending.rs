@@ -67,7 +67,10 @@ async fn a_run_that_does_not_is_broken_off_and_its_files_are_saved() {
         d.log.line_since(mark, "request").await;
         d.terminate();
     });
-    assert!(answer.as_ref().is_none_or(|answer| answer.status >= 500), "{answer:?}");
+    // It is told what became of it.
+    let told = Ran::of(answer.expect("an answer").expect(200).json());
+    assert_eq!((told.text("message"), told.exit_code()), ("The run was cancelled", -1));
+    assert_eq!(told.files(), ["a", "b"]);
     let store = d.store.clone();
     d.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());

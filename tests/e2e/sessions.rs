@@ -107,6 +107,9 @@ async fn a_session_is_its_own_token_s_and_is_gone_once_it_ended() {
     });
     assert!(answer.status == 200, "{}", answer.text());
     client.call(&d, 3, "true").send().await.expect(404);
+    client.request(&d, "DELETE").send().await.expect(404);
+    let others = Client::begin(&d).await;
+    others.request(&d, "DELETE").header("mcp-session-id", &others.id).send().await.expect(400);
     let store = d.crash().await;
     let d = Daemon::with().store(&store).start().await;
     client.call(&d, 4, "true").send().await.expect(404);
@@ -131,8 +134,37 @@ async fn an_answer_is_had_by_whoever_comes_back_for_it() {
     // After its end too, as often as one likes, and nothing of another's stream.
     let late = client.request(&d, "GET").header("last-event-id", &seen).send().await.expect(200);
     answer_of(&late.text(), 2).expect_stdout("went\n");
-    let foreign = client.request(&d, "GET").header("last-event-id", "0123456789abcdef-0").send().await;
-    assert!(events(&foreign.expect(200).text()).is_empty());
+    // What is not kept, or is not this session's, is said to be so, and not an answer that ended.
+    let beyond = seen.replace("-0", "-99");
+    for unknown in ["0123456789abcdef-0", "", "x", &beyond] {
+        let answer =
+            client.request(&d, "GET").header("last-event-id", unknown).send().await.expect(400).json();
+        assert_eq!(answer["error"]["code"], -32600, "{unknown}: {answer}");
+    }
+    let other = Client::begin(&d).await;
+    other.request(&d, "GET").header("last-event-id", &seen).send().await.expect(400);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn an_id_is_one_call_s_until_that_is_answered() {
+    let d = Daemon::start().await;
+    let client = Client::begin(&d).await;
+    client.run(&d, 1, "true").await.expect_success();
+    let first = client.call(&d, 2, "until [ -e go ]; do sleep 0.02; done; echo first").open().await;
+    let view = d.view().await;
+    view.exec(&view.the_container("sh").await, &["true"]).await;
+    let refused = client.call(&d, 2, "echo second").send().await.expect(400).json();
+    assert!(
+        refused["error"]["message"].as_str().is_some_and(|m| m.contains("not answered yet")),
+        "{refused}"
+    );
+    view.exec(&view.the_container("sh").await, &["touch", "/data/go"]).await;
+    let mut first = first;
+    let text = first.read_until("the answer", |text| text.contains("\"id\":2")).await;
+    answer_of(&text, 2).expect_stdout("first\n");
+    first.read_until("its end", |_| false).await;
+    client.run(&d, 2, "echo again").await.expect_stdout("again\n");
     d.stop().await;
 }
 

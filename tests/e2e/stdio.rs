@@ -45,8 +45,12 @@ impl Server {
     }
 
     async fn say(&mut self, message: &Value) {
+        self.write(&format!("{message}\n")).await;
+    }
+
+    async fn write(&mut self, text: &str) {
         let to = self.to.as_mut().expect("an open input");
-        to.write_all(format!("{message}\n").as_bytes()).await.expect("a server that reads");
+        to.write_all(text.as_bytes()).await.expect("a server that reads");
     }
 
     /// Sends a request; its id.
@@ -181,21 +185,49 @@ async fn a_daemon_that_is_told_to_end_answers_first() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_not_waited_for() {
+async fn what_is_no_request_is_refused_as_over_http_and_not_waited_for() {
     let store = Store::new();
     let mut server = Server::start(&store).await;
-    for message in [
-        json!({ "jsonrpc": "2.0", "id": 1.5, "method": "ping" }),
-        json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }),
-        json!({ "jsonrpc": "1.0", "id": 90, "method": "ping" }),
-        json!({ "id": 91, "method": "ping" }),
-        json!([{ "jsonrpc": "2.0", "id": 92, "method": "ping" }]),
+    for (message, id, code) in [
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, json!(null), -32600),
+        (r#"{"jsonrpc":"2.0","id":9223372036854775808,"method":"ping"}"#, json!(null), -32600),
+        (r#"{"jsonrpc":"2.0","id":90,"method":"ping","result":{}}"#, json!(null), -32600),
+        (r#"{"id":91,"method":"ping"}"#, json!(null), -32600),
+        (r#"[{"jsonrpc":"2.0","id":92,"method":"ping"}]"#, json!(null), -32600),
+        (r#"{"jsonrpc":"#, json!(null), -32700),
+        (r#"{"jsonrpc":"2.0","id":93,"method":"tools/call"}"#, json!(93), -32602),
+        (r#"{"jsonrpc":"2.0","id":94,"method":"tools/list","params":[]}"#, json!(94), -32602),
     ] {
-        server.say(&message).await;
+        server.write(&format!("{message}\n")).await;
+        let answer = server.message().await.expect("an answer");
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{message}: {answer}");
     }
     assert_eq!(server.ask("ping", json!({})).await["result"], json!({}));
-    let (_, log) = server.leave().await;
-    assert!(!log.contains("panic"), "{log}");
+    // An id that waits for its answer, and a last line without an end.
+    let arguments = json!({ "language": "sh", "code": "sleep 0.5; echo done" });
+    let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
+    server.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })).await;
+    let refused = server.message().await.expect("an answer");
+    assert!(
+        refused["error"]["message"].as_str().is_some_and(|m| m.contains("not answered yet")),
+        "{refused}"
+    );
+    server.write(r#"{"jsonrpc":"2.0","id":"last","method":"ping"}"#).await;
+    let (said, _) = server.leave().await;
+    assert!(said.iter().any(|answer| answer["id"] == "last" && answer["result"] == json!({})), "{said:?}");
+    let ran = said.into_iter().find(|answer| answer["id"] == id).expect("its answer");
+    Ran::of(ran).expect_stdout("done\n");
+}
+
+#[tokio::test]
+async fn a_store_may_lie_as_deep_as_it_likes() {
+    let store = Store::deep();
+    let (mut a, mut b) = tokio::join!(Server::start(&store), Server::start(&store));
+    a.sh("echo a").await.expect_stdout("a\n");
+    b.sh("echo b").await.expect_stdout("b\n");
+    a.leave().await;
+    b.leave().await;
+    View::of(&store.owner()).await.expect_empty().await;
 }
 
 #[tokio::test]

@@ -24,6 +24,12 @@ impl Store {
         Store::at(TempDir::new().expect("a directory"), false)
     }
 
+    /// In a folder whose path is longer than a socket's may be.
+    pub(crate) fn deep() -> Store {
+        let long = "d".repeat(120);
+        Store::at(tempfile::Builder::new().prefix(&long).tempdir().expect("a directory"), false)
+    }
+
     /// On a file system of its own that has this many bytes. It needs root.
     pub(crate) fn on_disk_of(bytes: u64) -> Store {
         let store = Store::at(TempDir::new().expect("a directory"), true);

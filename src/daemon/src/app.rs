@@ -17,7 +17,7 @@ use crate::api::{ApiConfig, Local, Server};
 use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::link::Terms;
-use crate::pool::{Bounds, Pool, PoolConfig};
+use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
 use crate::store::{self, Quota, Store, StoreError};
@@ -101,14 +101,14 @@ pub(crate) async fn run(
         };
         AppError::Failed(format!("{error}{hint}"))
     })?;
-    let secret = |name| store.secret(name).map_err(|e| AppError::Failed(e.to_string()));
+    let agent_secret = store.secret("agent.secret").map_err(|e| AppError::Failed(e.to_string()))?;
     let (pool, adopted) = Pool::start(
         engine,
         PoolConfig {
             settings: config.pool.clone(),
             bounds: bounds(&config),
             owner: store.owner.clone(),
-            terms: Terms { secret: secret("agent.secret")?, orphan_after: config.agent.orphan_after },
+            terms: Terms { secret: agent_secret, orphan_after: config.agent.orphan_after },
             images: config.runners.clone(),
             warm_parts: config.agent.warm_parts,
         },
@@ -116,53 +116,13 @@ pub(crate) async fn run(
     .await
     .map_err(|error| failed("cannot serve")(&error))?;
 
-    let key = match &config.files.secret {
-        Some(secret) => secret.expose().as_bytes().to_vec(),
-        None => secret("files.secret")?.to_vec(),
-    };
-    let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
-    let previous: Vec<_> =
-        config.files.previous_secrets.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
-    let terms = LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed };
-    let signer = Signer::new(&base, &key, &previous, owners, terms);
-    if signer.is_hashed() {
-        for stored in store.stored().await.map_err(|e| AppError::Failed(e.to_string()))? {
-            signer.learn(&stored.owner, &stored.session);
+    let Made { sessions, server, local } = match make(&config, &store, &pool, adopted, &base).await {
+        Ok(made) => made,
+        Err(error) => {
+            let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
+            return Err(error);
         }
-    }
-    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(&config))
-        .map_err(|e| AppError::Failed(e.to_string()))?;
-    sessions.adopt(adopted).await;
-    let tools = Arc::new(Tools {
-        sessions: sessions.clone(),
-        pool: pool.clone(),
-        signer,
-        limits: tool_limits(&config),
-        sets: ToolSets::configured(&config.mcp.toolsets),
-        reading: Room::default(),
-        news: News::default(),
-    });
-    let api = ApiConfig {
-        public_url: base.clone(),
-        hosts: config.http.allowed_hosts.clone(),
-        origins: config.http.allowed_origins.clone(),
-        tokens: config.auth.tokens.clone(),
-        max_body: config.http.max_body,
-        header_timeout: config.http.header_timeout,
-        body_timeout: config.http.body_timeout,
-        resume_window: config.mcp.resume_window,
-        mcp_folder: store.folder("mcp").map_err(|e| AppError::Failed(e.to_string()))?,
-        mcp_key: secret("mcp.secret")?,
-        max_file: config.limits.file_size,
-        max_archive: (config.limits.data, config.limits.data_inodes.into()),
-        conformance_fixtures: config.conformance_fixtures,
     };
-    let what = |e: std::io::Error| {
-        AppError::Failed(format!("cannot listen in {}: {e}", config.store.root.display()))
-    };
-    let key = secret("mcp.secret")?;
-    let local = Local::bind(&config.store.root, tools.clone(), key, config.http.max_body).map_err(what)?;
-    let server = Server::new(api, tools, store.clone());
     let stop = CancellationToken::new();
     let local = tokio::spawn(local.serve(stop.clone(), config.shutdown.drain));
     let sweeping = tokio::spawn(sessions.clone().sweep());
@@ -190,6 +150,72 @@ pub(crate) async fn run(
     store.close().await;
     info!("stopped");
     fatal.map_or(Ok(()), Err)
+}
+
+/// What serves clients.
+struct Made {
+    sessions: Arc<Sessions>,
+    server: Arc<Server>,
+    local: Local,
+}
+
+/// Puts together what serves clients of a pool. When it fails the pool has containers already.
+async fn make(
+    config: &Config,
+    store: &Arc<Store>,
+    pool: &Pool,
+    adopted: Vec<Adopted>,
+    base: &str,
+) -> Result<Made, AppError> {
+    let secret = |name| store.secret(name).map_err(|e| AppError::Failed(e.to_string()));
+    let key = match &config.files.secret {
+        Some(secret) => secret.expose().as_bytes().to_vec(),
+        None => secret("files.secret")?.to_vec(),
+    };
+    let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    let previous: Vec<_> =
+        config.files.previous_secrets.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
+    let terms = LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed };
+    let signer = Signer::new(base, &key, &previous, owners, terms);
+    if signer.is_hashed() {
+        for stored in store.stored().await.map_err(|e| AppError::Failed(e.to_string()))? {
+            signer.learn(&stored.owner, &stored.session);
+        }
+    }
+    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(config))
+        .map_err(|e| AppError::Failed(e.to_string()))?;
+    sessions.adopt(adopted).await;
+    let tools = Arc::new(Tools {
+        sessions: sessions.clone(),
+        pool: pool.clone(),
+        signer,
+        limits: tool_limits(config),
+        sets: ToolSets::configured(&config.mcp.toolsets),
+        reading: Room::default(),
+        news: News::default(),
+    });
+    let api = ApiConfig {
+        public_url: base.to_owned(),
+        hosts: config.http.allowed_hosts.clone(),
+        origins: config.http.allowed_origins.clone(),
+        tokens: config.auth.tokens.clone(),
+        max_body: config.http.max_body,
+        header_timeout: config.http.header_timeout,
+        body_timeout: config.http.body_timeout,
+        resume_window: config.mcp.resume_window,
+        mcp_folder: store.folder("mcp").map_err(|e| AppError::Failed(e.to_string()))?,
+        mcp_key: secret("mcp.secret")?,
+        max_file: config.limits.file_size,
+        max_archive: (config.limits.data, config.limits.data_inodes.into()),
+        conformance_fixtures: config.conformance_fixtures,
+    };
+    let what = |e: std::io::Error| {
+        AppError::Failed(format!("cannot listen in {}: {e}", config.store.root.display()))
+    };
+    let key = secret("mcp.secret")?;
+    let local = Local::bind(&config.store.root, tools.clone(), key, config.http.max_body).map_err(what)?;
+    let server = Server::new(api, tools, store.clone());
+    Ok(Made { sessions, server, local })
 }
 
 /// Resolves with the first signal that asks the daemon to end; further ones change nothing: `shutdown.drain` and

@@ -13,11 +13,9 @@ mod messages;
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -25,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use self::messages::{Inbound, Pending};
-use crate::api::{CLIENT, socket};
+use crate::api::{CLIENT, Refusal, connect};
 use crate::app::{self, AppError, Port, ended_by_signal};
 use crate::config::Config;
 
@@ -46,9 +44,9 @@ const AHEAD: usize = 64;
 pub async fn serve(config: Config) -> Result<(), AppError> {
     let max = usize::try_from(config.http.max_body).unwrap_or(usize::MAX);
     let mut front = Front {
-        path: socket(&config.store.root),
         name: crate::id::random_hex::<{ CLIENT / 2 }>(),
         config,
+        max,
         own: None,
         begun: VecDeque::new(),
         pending: Pending::default(),
@@ -83,7 +81,8 @@ fn input(max: usize) -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// One line with its end, at most `max` bytes of it; the rest of a longer one is read and dropped. False at the end.
+/// One line with its end, which the last may lack; of a longer one than `max` more than that, and the rest is read and
+/// dropped. False at the end.
 async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
     input: &mut R,
     line: &mut Vec<u8>,
@@ -92,7 +91,11 @@ async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
     loop {
         let ready = input.fill_buf().await?;
         if ready.is_empty() {
-            return Ok(!line.is_empty());
+            let last = !line.is_empty();
+            if last {
+                line.push(b'\n');
+            }
+            return Ok(last);
         }
         let end = ready.iter().position(|b| *b == b'\n');
         let taken = end.map_or(ready.len(), |at| at + 1);
@@ -109,10 +112,11 @@ async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
 }
 
 struct Front {
-    path: PathBuf,
     /// What this client is called, to every daemon.
     name: String,
     config: Config,
+    /// Bytes of the longest message.
+    max: usize,
     /// The daemon in this process, and what ends it.
     own: Option<(JoinHandle<Result<(), AppError>>, CancellationToken)>,
     /// How the client began: said again to a daemon that comes after another.
@@ -147,6 +151,12 @@ impl Front {
             tokio::select! {
                 asked = self.input.recv(), if open => match asked {
                     Some(asked) => {
+                        if let Err(refusal) = self.check(&asked) {
+                            let mut answer = refusal.to_json().to_string().into_bytes();
+                            answer.push(b'\n');
+                            self.say(&answer).await?;
+                            continue;
+                        }
                         let to = match &mut daemon {
                             Some(to) => to,
                             gone => gone.insert(self.again().await?),
@@ -177,6 +187,18 @@ impl Front {
                     }
                 },
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses what the SDK would answer without its id, or not at all, so that nobody waits for that.
+    fn check(&self, line: &[u8]) -> Result<(), Refusal> {
+        if line.len() > self.max {
+            return Err(Refusal::invalid(&format!("a message may have {} bytes (http.max_body)", self.max)));
+        }
+        crate::api::check_message(line)?;
+        if self.pending.has_asked(line) {
+            return Err(Refusal::invalid("`id` is that of a request that is not answered yet"));
         }
         Ok(())
     }
@@ -219,9 +241,9 @@ impl Front {
     /// A connection to the daemon that has the store; this process becomes it if there is none for `leave`.
     async fn reach(&mut self, leave: Duration) -> Result<Daemon, AppError> {
         let (begun, until) = (Instant::now(), Instant::now() + PATIENCE);
-        let mut why = AppError::Failed(format!("nobody answers at {}", self.path.display()));
+        let mut why = AppError::Failed(format!("nobody answers in {}", self.config.store.root.display()));
         loop {
-            if let Ok(socket) = UnixStream::connect(&self.path).await {
+            if let Ok(socket) = connect(&self.config.store.root).await {
                 let (from, mut to) = socket.into_split();
                 if to.write_all(format!("{}\n", self.name).as_bytes()).await.is_err() {
                     continue; // it ended just now

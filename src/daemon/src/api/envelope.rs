@@ -33,46 +33,100 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// What the SDK would answer otherwise than JSON-RPC says; the method as it stands in the body.
-pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'a str>, Box<Answer>> {
+/// Why a message is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// `null` where the message has none that is one.
+    id: Value,
+    code: i32,
+    message: String,
+}
+
+impl Refusal {
+    /// One that is not about a message that could be read.
+    pub(crate) fn invalid(message: &str) -> Self {
+        Self { id: Value::Null, code: INVALID, message: message.to_owned() }
+    }
+
+    /// The answer, as JSON-RPC has it.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "jsonrpc": "2.0", "id": self.id, "error": { "code": self.code, "message": self.message } })
+    }
+
+    fn answer(&self) -> Box<Answer> {
+        let status = if self.code == PARAMS { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+        Box::new(answer(status, &self.to_json()))
+    }
+}
+
+/// The codes of JSON-RPC 2.0, section 5.1.
+const NOT_JSON: i32 = -32700;
+const INVALID: i32 = -32600;
+const PARAMS: i32 = -32602;
+
+/// What a message is, as far as it matters here.
+#[derive(Debug, Default)]
+pub(super) struct Seen<'a> {
+    /// The method, in its quotation marks as it stands there.
+    pub(super) method: Option<&'a str>,
+    /// The id of a request.
+    pub(super) id: Option<Value>,
+}
+
+/// What the SDK would answer otherwise than JSON-RPC says.
+pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Seen<'a>, Box<Answer>> {
     let essence =
         headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|v| v.split(';').next());
     if !essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON)) {
         let message = "Content-Type must be application/json";
         return Err(Box::new(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)));
     }
-    let refuse =
-        |code: i32, message: &str| Box::new(refusal(StatusCode::BAD_REQUEST, Value::Null, code, message));
-    let envelope: Envelope<'a> = match serde_json::from_slice(body) {
+    inspect(body).map_err(|refusal| refusal.answer())
+}
+
+/// The same of a message that came by itself.
+///
+/// # Errors
+/// What to answer in place of the SDK.
+pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
+    let refuse = |code: i32, message: &str| Refusal { id: Value::Null, code, message: message.to_owned() };
+    let envelope: Envelope<'_> = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
         Err(error) if error.is_data() => {
-            let message =
-                format!("a request is one JSON object, each key once; batches are not taken ({error})");
-            return Err(refuse(-32600, &message));
+            let message = "a message is one JSON object, each key once; batches are not taken";
+            return Err(refuse(INVALID, message));
         }
-        Err(error) => return Err(refuse(-32700, &format!("the body is not JSON: {error}"))),
+        Err(error) => return Err(refuse(NOT_JSON, &format!("this is not JSON: {error}"))),
     };
     if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
-        return Err(refuse(-32600, "`jsonrpc` must be \"2.0\""));
+        return Err(refuse(INVALID, "`jsonrpc` must be \"2.0\""));
     }
-    let named = envelope.method.is_some_and(|method| method.get().starts_with('"'));
-    if !named && envelope.result.is_none() && envelope.error.is_none() {
-        return Err(refuse(-32600, "`method` must be a text such as \"tools/call\""));
+    let method = envelope.method.map(RawValue::get);
+    let named = method.is_some_and(|method| method.starts_with('"'));
+    let answers = envelope.result.is_some() || envelope.error.is_some();
+    if named == answers {
+        return Err(refuse(
+            INVALID,
+            "a message has either a `method`, a text such as \"tools/call\", or a `result` or `error`",
+        ));
     }
-    let is_call = envelope.method.map(RawValue::get) == Some("\"tools/call\"");
+    let is_call = method == Some("\"tools/call\"");
     if !is_call && body.len() > SMALL {
         let message =
             format!("only a `tools/call` may have more than {SMALL} bytes; this has {}", body.len());
-        return Err(refuse(-32600, &message));
+        return Err(refuse(INVALID, &message));
     }
-    let id = match envelope.id.map(RawValue::get) {
-        None => return Ok(envelope.method.map(RawValue::get)),
+    let id: Value = match envelope.id.map(RawValue::get) {
+        None if named && !method.is_some_and(|method| method.starts_with("\"notifications/")) => {
+            return Err(refuse(INVALID, "`id` is missing: without it only notifications are taken"));
+        }
+        None => return Ok(Seen { method, id: None }),
         Some(text) => serde_json::from_str(text).unwrap_or(Value::Null),
     };
-    if !(id.is_string() || id.is_i64() || id.is_u64()) {
-        return Err(refuse(-32600, "`id` must be a text or a whole number"));
+    if !(id.is_string() || id.is_i64()) {
+        return Err(refuse(INVALID, "`id` must be a text or a whole number below 2^63"));
     }
-    let invalid = |message: &str| Box::new(refusal(StatusCode::OK, id.clone(), -32602, message));
+    let invalid = |message: &str| Refusal { id: id.clone(), code: PARAMS, message: message.to_owned() };
     if envelope.params.is_some_and(|params| !params.get().starts_with('{')) {
         return Err(invalid("`params` must be an object"));
     }
@@ -90,7 +144,7 @@ pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'
             return Err(invalid(&format!("the `arguments` of {name} must be an object")));
         }
     }
-    Ok(envelope.method.map(RawValue::get))
+    Ok(Seen { method, id: named.then_some(id) })
 }
 
 /// What a tool call must look like to be one.
@@ -102,17 +156,15 @@ struct Shape<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-fn refusal(status: StatusCode, id: Value, code: i32, message: &str) -> Answer {
-    answer(status, &json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
-}
-
-/// Why the SDK could not read a body that [`check`] let through: an escape that is no character, too much nesting.
+/// Why the SDK could not read a message that [`inspect`] let through: an escape that is no character, too much nesting.
 pub(super) fn unread(body: &[u8]) -> Answer {
-    let (code, message) = match serde_json::from_slice::<Value>(body) {
-        Err(error) => (-32700, format!("the body is not JSON: {error}")),
-        Ok(_) => (-32600, "the body is no JSON-RPC request, notification or response".to_owned()),
+    let refusal = match serde_json::from_slice::<Value>(body) {
+        Err(error) => {
+            Refusal { id: Value::Null, code: NOT_JSON, message: format!("this is not JSON: {error}") }
+        }
+        Ok(_) => Refusal::invalid("this is no JSON-RPC request, notification or response"),
     };
-    refusal(StatusCode::BAD_REQUEST, Value::Null, code, &message)
+    *refusal.answer()
 }
 
 #[cfg(test)]
@@ -140,6 +192,10 @@ mod tests {
             ("[]", (400, -32600, json!(null))),
             (r#"{"id":1,"method":"ping"}"#, (400, -32600, json!(null))),
             (r#"{"jsonrpc":"2.0","id":1}"#, (400, -32600, json!(null))),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#, (400, -32600, json!(null))),
+            (r#"{"jsonrpc":"2.0","method":"tools/list"}"#, (400, -32600, json!(null))),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, (400, -32600, json!(null))),
+            (r#"{"jsonrpc":"2.0","id":9223372036854775808,"method":"ping"}"#, (400, -32600, json!(null))),
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, (400, -32600, json!(null))),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, (400, -32600, json!(null))),
             (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, (400, -32600, json!(null))),

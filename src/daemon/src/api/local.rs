@@ -4,7 +4,9 @@
 //! the same for the same name, whichever daemon serves it. The socket is 0600: who can open it is the daemon's own user, and is served as the owner `default`. It must never
 //! be left open to others, not for a moment, nor survive a daemon that another one took the store from.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use tracing::{debug, info};
 
 use super::accept;
 use super::mcp::Handler;
+use super::server::LAST_ANSWERS;
 use crate::session::SessionId;
 use crate::sign::DEFAULT_OWNER;
 use crate::tools::Tools;
@@ -36,8 +39,27 @@ const BEGINNING: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 256;
 
 /// Where the socket of a store is.
-pub fn socket(store: &Path) -> PathBuf {
+fn socket(store: &Path) -> PathBuf {
     store.join(NAME)
+}
+
+/// A path to the same file that is short enough for a socket however deep the folder is; good while the folder is held.
+///
+/// # Errors
+/// The folder cannot be opened.
+pub(crate) fn short(folder: &Path, name: &str) -> io::Result<(File, PathBuf)> {
+    let held = File::open(folder)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", held.as_raw_fd()));
+    Ok((held, path))
+}
+
+/// A connection to whoever listens in the folder of a store.
+///
+/// # Errors
+/// Nobody does.
+pub(crate) async fn connect(store: &Path) -> io::Result<UnixStream> {
+    let (_held, path) = short(store, NAME)?;
+    UnixStream::connect(path).await
 }
 
 /// A socket that listens; its file goes with it.
@@ -54,7 +76,7 @@ impl Local {
     /// Listens in the folder of the store, which the caller has the lock of.
     ///
     /// # Errors
-    /// What the system says; a path of over 107 bytes is none for a socket.
+    /// What the system says.
     pub(crate) fn bind(store: &Path, tools: Arc<Tools>, key: [u8; 32], max_message: u64) -> io::Result<Self> {
         let path = socket(store);
         // Bound where nobody else may look, then moved: there is no moment at which others could open it.
@@ -62,7 +84,8 @@ impl Local {
         let _ = std::fs::remove_dir_all(&private);
         std::fs::DirBuilder::new().mode(0o700).create(&private)?;
         let beside = private.join(NAME);
-        let listener = UnixListener::bind(&beside)?;
+        let (_held, path_to_bind) = short(&private, NAME)?;
+        let listener = UnixListener::bind(path_to_bind)?;
         std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&beside, &path)?;
         let _ = std::fs::remove_dir(&private);
@@ -75,19 +98,22 @@ impl Local {
         })
     }
 
-    /// Serves until `stop`; then every client's connection ends once what it asked is answered, for which there is
-    /// `drain`.
+    /// Serves until `stop`; then every client's connection ends once what it asked is answered: what takes longer
+    /// than `drain` is ended.
     pub(crate) async fn serve(self, stop: CancellationToken, drain: Duration) {
         let serve = |(socket, _)| {
             let (tools, key, max, stop) = (self.tools.clone(), self.key, self.max_message, stop.clone());
             async move {
-                let (calls, end) = (TaskTracker::new(), CancellationToken::new());
-                let client = client(socket, (tools, calls.clone()), &key, max, end.clone());
+                let (calls, end, cut) =
+                    (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+                let client = client(socket, (tools, calls.clone(), end.clone()), &key, max, cut.clone());
                 let stopped = async {
                     stop.cancelled().await;
                     calls.close();
                     let _ = tokio::time::timeout(drain, calls.wait()).await;
                     end.cancel();
+                    let _ = tokio::time::timeout(LAST_ANSWERS, calls.wait()).await;
+                    cut.cancel();
                     std::future::pending().await
                 };
                 tokio::select! {
@@ -109,10 +135,10 @@ impl Drop for Local {
 /// One client, to its end.
 async fn client(
     mut socket: UnixStream,
-    (tools, calls): (Arc<Tools>, TaskTracker),
+    (tools, calls, end): (Arc<Tools>, TaskTracker, CancellationToken),
     key: &[u8; 32],
     max_message: usize,
-    end: CancellationToken,
+    cut: CancellationToken,
 ) {
     let mut hello = [0; CLIENT + 1];
     let said = tokio::time::timeout(HELLO, socket.read_exact(&mut hello)).await;
@@ -123,9 +149,9 @@ async fn client(
     info!("a local client came");
     let own = SessionId::derived(key, &format!("local\n{}", String::from_utf8_lossy(name)));
     let (from, to) = socket.into_split();
-    let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own, calls);
+    let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own, calls, end);
     let transport = AsyncRwTransport::new(from, to).with_max_line_length(max_message);
-    let begun = tokio::time::timeout(BEGINNING, serve_server_with_ct(handler, transport, end)).await;
+    let begun = tokio::time::timeout(BEGINNING, serve_server_with_ct(handler, transport, cut)).await;
     let ended = match begun {
         Ok(Ok(running)) => {
             running.waiting().await.map_or_else(|error| error.to_string(), |why| format!("{why:?}"))

@@ -25,11 +25,12 @@ use futures_util::future::BoxFuture;
 use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, request};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
+use http_body_util::{BodyExt, BodyStream, Collected, Full, StreamBody};
 use rmcp::handler::server::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{SessionManager, SessionStore};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,8 +39,8 @@ use tracing::{debug, warn};
 pub(crate) use self::handler::Handler;
 use self::remembered::Remembered;
 use self::resume::{Events, Reading, SharedEvents, Tie};
-use super::body::{Answer, error};
-use super::envelope::{JSON, check, unread};
+use super::body::{Answer, error, json};
+use super::envelope::{JSON, Refusal, Seen, check, unread};
 use super::fixtures::{Fixtures, Shared};
 use crate::session::SessionId;
 use crate::tools::{ToolSets, Tools};
@@ -138,22 +139,41 @@ struct Pair {
 /// A session in memory.
 struct Heard {
     id: Arc<str>,
-    /// Its requests; those that are at work still can be had.
-    calls: Vec<Weak<()>>,
+    /// Its requests and their ids; those that are at work still can be had.
+    calls: Vec<(Weak<()>, Value)>,
     /// When the disk was told that it is used.
     noted: Instant,
 }
 
 impl Pair {
-    /// Notes that a session was heard of, by a call; the one that has to go for it, if one has. None goes in which
-    /// something is at work.
-    fn hear(&self, id: &str, call: &Arc<()>) -> Option<Arc<str>> {
+    /// Whether there is such a session, in memory or on disk.
+    async fn knows(&self, id: &str) -> bool {
+        let living = self.manager.has_session(&id.into()).await;
+        living.unwrap_or(false) || self.remembered.load(id).await.is_ok_and(|state| state.is_some())
+    }
+
+    /// Notes a request that a call is at work for; false if one with this id is already.
+    fn ask(&self, session: &str, id: &Value, call: &Arc<()>) -> bool {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(session) = heard.iter_mut().find(|known| *known.id == *session) else { return true };
+        session.calls.retain(|(call, _)| call.strong_count() > 0);
+        if session.calls.iter().any(|(_, known)| known == id) {
+            return false;
+        }
+        session.calls.push((Arc::downgrade(call), id.clone()));
+        true
+    }
+
+    /// Notes that a session was heard of; the one that has to go for it, if one has. None goes in which something is at
+    /// work.
+    fn hear(&self, id: &str, call: Option<(&Arc<()>, &Value)>) -> Option<Arc<str>> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let known = heard.iter().position(|known| *known.id == *id).and_then(|at| heard.remove(at));
         let new = || Heard { id: id.into(), calls: Vec::new(), noted: Instant::now() };
         let mut session = known.unwrap_or_else(new);
-        session.calls.retain(|call| call.strong_count() > 0);
-        session.calls.push(Arc::downgrade(call));
+        if let Some((call, id)) = call.filter(|(_, id)| session.calls.iter().all(|(_, known)| known != *id)) {
+            session.calls.push((Arc::downgrade(call), id.clone()));
+        }
         if session.noted.elapsed() > NOTE_USE {
             session.noted = Instant::now();
             self.remembered.clone().note_use(id);
@@ -162,19 +182,20 @@ impl Pair {
         if heard.len() <= SESSIONS {
             return None;
         }
-        let rests = |session: &Heard| session.calls.iter().all(|call| call.strong_count() == 0);
+        let rests = |session: &Heard| session.calls.iter().all(|(call, _)| call.strong_count() == 0);
         let oldest = heard.iter().position(rests)?;
         heard.remove(oldest).map(|session| session.id)
     }
 }
 
 impl Mcp {
-    /// `stop_streams` ends the streams that only listen, `stop_calls` every call.
+    /// `stop_streams` ends the streams that only listen, `stop_calls` every call, and `cut` what is then left.
     pub(super) fn new(
         tools: &Arc<Tools>,
         config: &McpConfig<'_>,
         stop_streams: &CancellationToken,
         stop_calls: &CancellationToken,
+        cut: &CancellationToken,
     ) -> Self {
         if let Err(error) = remembered::sweep(config.folder) {
             warn!(%error, "the folder of MCP sessions could not be looked through");
@@ -187,12 +208,13 @@ impl Mcp {
             manager.session_config.keep_alive = Some(KEEP_ALIVE);
             let manager = Arc::new(manager);
             let serve = |manager, settings| {
-                let (tools, owner) = (tools.clone(), owner.clone());
+                let (tools, owner, stop) = (tools.clone(), owner.clone(), stop_calls.clone());
                 let make = move || Handler {
                     tools: tools.clone(),
                     owner: owner.clone(),
                     own_session: Arc::default(),
                     calls: TaskTracker::default(),
+                    stop: stop.clone(),
                 };
                 match config.fixtures.clone() {
                     None => service(make, manager, settings),
@@ -205,7 +227,7 @@ impl Mcp {
                     .disable_allowed_hosts()
                     .disable_allowed_origins()
                     .with_max_request_body_bytes(max_body)
-                    .with_cancellation_token(stop_calls.child_token())
+                    .with_cancellation_token(cut.child_token())
             };
             let mut with_sessions = common().with_legacy_session_mode(true);
             let remembered = Arc::new(Remembered::new(config.folder, owner));
@@ -236,27 +258,50 @@ impl Mcp {
             Ok(sets) => Asked { sets, ..Asked::default() },
             Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", &problem),
         };
-        let session = parts.headers.get(SESSION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let mut reading = None;
+        let session = match the_session(&parts.headers) {
+            Ok(session) => session,
+            Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", problem),
+        };
+        let (mut reading, mut request) = (None, None);
         let (service, listens) = match parts.method {
             Method::GET => {
-                let last = parts.headers.get(LAST_EVENT).and_then(|value| value.to_str().ok());
-                reading = last.and_then(|last| Reading::again(last, &pair.events));
+                let last = parts.headers.get(LAST_EVENT).map(|value| value.to_str().unwrap_or_default());
+                if let (Some(last), Some(session)) = (last, &session) {
+                    if !pair.events.has(last, session) {
+                        return unknown_event();
+                    }
+                    reading = Reading::again(last, &pair.events);
+                }
                 (&pair.full, true)
             }
-            Method::DELETE => (&pair.full, true),
+            Method::DELETE => {
+                if let Some(id) = &session
+                    && !pair.knows(id).await
+                {
+                    return no_session();
+                }
+                (&pair.full, true)
+            }
             Method::POST => {
-                let method = match check(&parts.headers, &body) {
-                    Ok(method) => method,
+                let Seen { method, id } = match check(&parts.headers, &body) {
+                    Ok(seen) => seen,
                     Err(refused) => return *refused,
                 };
                 let reads_events = accepts_events(&parts.headers);
                 asked.quiet = !reads_events;
                 let begins = method == Some(INITIALIZE) && reads_events;
                 let in_session = begins || (session.is_some() && !is_without_sessions(&parts.headers));
+                if let (Some(session), Some(id)) = (&session, &id)
+                    && in_session
+                    && !pair.ask(session, id, &asked.call)
+                {
+                    let refusal = format!("`id` {id} is that of a request that is not answered yet");
+                    return json(StatusCode::BAD_REQUEST, &Refusal::invalid(&refusal).to_json());
+                }
+                request = id;
                 if in_session && method.is_some() {
                     asked.own_session = session.as_deref().map(|id| self.own_session(owner, id));
-                    let tie = Tie::new(self.window);
+                    let tie = Tie::new(session.as_deref().unwrap_or_default(), self.window);
                     reading = Some(Reading::begin(tie.clone(), pair.events.clone()));
                     asked.tie = Some(tie);
                 }
@@ -284,6 +329,9 @@ impl Mcp {
             return unread(&body);
         }
         let well = response.status().is_success();
+        if !well && !is_json(response.headers()) {
+            return in_json(response).await;
+        }
         if ends {
             if let Some(id) = session.filter(|_| well) {
                 self.end(owner, &id).await;
@@ -292,7 +340,7 @@ impl Mcp {
             // A new session's id is in the answer; one that there is not is answered 404.
             let new = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
             if let Some(id) = new.or(session).filter(|_| well)
-                && let Some(gone) = pair.hear(&id, &asked.call)
+                && let Some(gone) = pair.hear(&id, request.as_ref().map(|id| (&asked.call, id)))
             {
                 debug!("an MCP session leaves the memory: its owner has {SESSIONS} that were heard of since");
                 let _ = pair.manager.close_session(&gone).await;
@@ -339,15 +387,61 @@ fn kept<E>(
     })
 }
 
+/// The MCP session that a request names.
+fn the_session(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    let mut named = headers.get_all(SESSION).iter();
+    match (named.next().map(HeaderValue::to_str), named.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(id)), None) => Ok(Some(id.to_owned())),
+        (Some(_), _) => Err("Mcp-Session-Id must be one id, as it was given"),
+    }
+}
+
+/// To whoever comes back for what is not kept, or was another session's.
+fn unknown_event() -> Answer {
+    let message = "no stream of this session has the event of Last-Event-ID, or has it still: its answer cannot be had any more";
+    json(StatusCode::BAD_REQUEST, &Refusal::invalid(message).to_json())
+}
+
+fn no_session() -> Answer {
+    error(StatusCode::NOT_FOUND, "session_not_found", "this token has no MCP session of this id")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with(JSON))
+}
+
+/// What the SDK refuses in plain words, as everything else is refused.
+async fn in_json(response: Response<BoxBody<Bytes, Infallible>>) -> Answer {
+    let (parts, body) = response.into_parts();
+    let text = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    let mut answer = error(parts.status, refused(parts.status), String::from_utf8_lossy(&text).trim());
+    answer.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| name.as_ref() == Some(&ALLOW)));
+    answer
+}
+
+/// A word for a status that the SDK answers with.
+fn refused(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "session_not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",
+        status if status.is_client_error() => "invalid_argument",
+        _ => "internal",
+    }
+}
+
 /// The tool sets that the URL asks for, of those that are served.
 fn sets(parts: &request::Parts, served: ToolSets) -> Result<ToolSets, String> {
     let pairs = parts.uri.query().unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
-    match pairs.into_iter().find(|(key, _)| *key == "toolsets") {
-        Some((_, text)) => {
+    let mut asked = pairs.filter(|(key, _)| *key == "toolsets");
+    match (asked.next(), asked.next()) {
+        (_, Some(_)) => Err("`toolsets` stands twice in the URL: name all in one, code,exec".to_owned()),
+        (Some((_, text)), None) => {
             let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
             served.choose(&text).map_err(|problem| format!("`toolsets` in the URL: {problem}"))
         }
-        None => Ok(served),
+        (None, None) => Ok(served),
     }
 }
 

@@ -31,6 +31,15 @@ mod range;
 mod raw;
 mod server;
 
-pub(crate) use local::Local;
-pub use local::{CLIENT, socket};
+pub(crate) use envelope::Refusal;
+pub use local::CLIENT;
+pub(crate) use local::{Local, connect};
 pub use server::{ApiConfig, Server};
+
+/// Looks at a message of JSON-RPC that came by another way than HTTP.
+///
+/// # Errors
+/// What to answer in place of the SDK.
+pub(crate) fn check_message(message: &[u8]) -> Result<(), Refusal> {
+    envelope::inspect(message).map(drop)
+}

@@ -31,6 +31,8 @@ use crate::tools::Tools;
 
 /// Connections at one time; more wait in the kernel's queue.
 const CONNECTIONS: usize = 1024;
+/// How long calls that were ended may take to save what they did and to be answered.
+pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Lines of a request's head.
 const HEADERS: usize = 64;
 /// Bytes of a request's head.
@@ -79,6 +81,7 @@ pub struct Server {
     stop_streams: CancellationToken,
     /// Ends calls.
     stop_calls: CancellationToken,
+    cut: CancellationToken,
 }
 
 impl Server {
@@ -89,7 +92,7 @@ impl Server {
         owners.push(crate::sign::DEFAULT_OWNER.to_owned());
         owners.sort();
         owners.dedup();
-        let (stop_streams, stop_calls) = (CancellationToken::new(), CancellationToken::new());
+        let [stop_streams, stop_calls, cut] = std::array::from_fn(|_| CancellationToken::new());
         let mcp = McpConfig {
             owners: &owners,
             max_body: config.max_body,
@@ -98,7 +101,7 @@ impl Server {
             key: config.mcp_key,
             fixtures: config.conformance_fixtures.then(fixtures::shared),
         };
-        let mcp = Mcp::new(&tools, &mcp, &stop_streams, &stop_calls);
+        let mcp = Mcp::new(&tools, &mcp, &stop_streams, &stop_calls, &cut);
         let room = body::Room::new(config.max_body);
         let limits = RawLimits {
             file: config.max_file,
@@ -107,7 +110,7 @@ impl Server {
             patience: config.body_timeout,
         };
         let raw = Raw::new(tools.clone(), store.clone(), limits);
-        Arc::new(Self { config, guard, tools, store, mcp, raw, room, stop_streams, stop_calls })
+        Arc::new(Self { config, guard, tools, store, mcp, raw, room, stop_streams, stop_calls, cut })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -122,12 +125,13 @@ impl Server {
         self.stop_streams.cancel();
         if tokio::time::timeout(drain, connections.wait()).await.is_err() {
             info!(left = connections.len(), "requests are broken off: they took longer than shutdown.drain");
-            self.stop_calls.cancel();
-            abort.cancel();
-            connections.wait().await;
         }
         // Calls of MCP sessions may go on without a connection.
         self.stop_calls.cancel();
+        let _ = tokio::time::timeout(LAST_ANSWERS, connections.wait()).await;
+        self.cut.cancel();
+        abort.cancel();
+        connections.wait().await;
     }
 
     async fn connection(

@@ -31,7 +31,7 @@ struct Cancelled<'a> {
 /// answer to it will come.
 fn id_of(id: &RawValue) -> Option<String> {
     let id: Value = serde_json::from_str(id.get()).ok()?;
-    (id.is_string() || id.is_i64() || id.is_u64()).then(|| id.to_string())
+    (id.is_string() || id.is_i64()).then(|| id.to_string())
 }
 
 /// What a client says.

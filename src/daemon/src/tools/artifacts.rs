@@ -59,17 +59,13 @@ impl Tools {
         artifact
     }
 
-    /// The small pictures among what a run changed.
-    pub(super) async fn images(&self, session: &Session, changed: &[Entry]) -> Vec<Image> {
-        let mut images = Vec::new();
+    /// The small pictures among what a run changed, the first of them, and how many more there are.
+    pub(super) async fn images(&self, session: &Session, changed: &[Entry]) -> (Vec<Image>, usize) {
+        let (mut images, mut more) = (Vec::new(), 0);
         for entry in changed {
             let EntryKind::File(size) = entry.kind else { continue };
             let mime_type = mime_type(&entry.path);
-            if !SHOWN_IMAGES.contains(&mime_type.as_str())
-                || size == 0
-                || size > IMAGE_BYTES
-                || images.len() == IMAGES
-            {
+            if !SHOWN_IMAGES.contains(&mime_type.as_str()) || size == 0 || size > IMAGE_BYTES {
                 continue;
             }
             let (space, path) = (session.space.clone(), entry.path.clone());
@@ -79,11 +75,34 @@ impl Tools {
                 let read = space.open(&path).and_then(|file| file.take(IMAGE_BYTES).read_to_end(&mut bytes));
                 Ok(read.map(|_| bytes))
             });
-            if let Ok(Ok(bytes)) = read.await {
-                images.push(Image { mime_type, data: BASE64_STANDARD.encode(bytes) });
+            if let Ok(Ok(bytes)) = read.await
+                && is_whole(&mime_type, &bytes)
+            {
+                if images.len() < IMAGES {
+                    images.push(Image { mime_type, data: BASE64_STANDARD.encode(bytes) });
+                } else {
+                    more += 1;
+                }
             }
         }
-        images
+        (images, more)
+    }
+}
+
+/// Whether it begins and ends as such a picture does: a model's API refuses a whole turn for one that is none.
+fn is_whole(mime_type: &str, bytes: &[u8]) -> bool {
+    let between = |head: &[u8], tail: &[u8]| {
+        bytes.len() > head.len() + tail.len() && bytes.starts_with(head) && bytes.ends_with(tail)
+    };
+    match mime_type {
+        "image/png" => between(b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"),
+        "image/jpeg" => between(b"\xff\xd8\xff", b"\xff\xd9"),
+        "image/gif" => between(b"GIF87a", b";") || between(b"GIF89a", b";"),
+        "image/webp" => {
+            let length = bytes.get(4..8).and_then(|length| Some(u32::from_le_bytes(length.try_into().ok()?)));
+            bytes.get(8..12) == Some(b"WEBP") && length.is_some_and(|n| n as usize + 8 == bytes.len())
+        }
+        _ => false,
     }
 }
 

@@ -250,7 +250,8 @@ fn run_code_text(runners: &Runners, limits: &ToolLimits) -> String {
     let mut text = format!(
         "Run a program in an isolated container and get its output and files. Languages: {}. Each run is a new \
          process: variables are gone afterwards, files in /data (also /mnt/data and /workspace) stay for the \
-         conversation and come back as download links. No network, no package installation. At most {} bytes of \
+         conversation and come back as download links. A plot has to be saved to be seen (plt.savefig): small pictures \
+         come back with the answer. No network, no package installation. At most {} bytes of \
          code, {} seconds unless timeout_seconds says otherwise.",
         or_none(&languages),
         limits.code,

@@ -115,8 +115,11 @@ async fn run(
     };
     tools.news.ended(&session.owner, &session.id, &job.run, ran.as_ref());
     let mut report = ran?;
-    let images = tools.images(session, &report.changed).await;
+    let (images, more) = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &job.run, &report);
+    if more > 0 {
+        document.insert("images_not_shown".into(), more.into());
+    }
     tools.put_earlier_runs(session, &mut document);
     if let Some(error) = report.unsaved.take() {
         unsaved(&mut document, error)?;

@@ -15,6 +15,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
@@ -37,12 +38,20 @@ pub(crate) struct Handler {
     pub(super) own_session: Arc<OnceLock<SessionId>>,
     /// The calls at work.
     pub(super) calls: TaskTracker,
+    /// Ends every call: what it did is saved, and it is answered.
+    pub(super) stop: CancellationToken,
 }
 
 impl Handler {
-    /// One for a single client, whose calls that name no session are of `own`, and are told to `calls`.
-    pub(crate) fn new(tools: Arc<Tools>, owner: String, own: SessionId, calls: TaskTracker) -> Self {
-        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)), calls }
+    /// One for a single client, whose calls that name no session are of `own`, are told to `calls`, and end with `stop`.
+    pub(crate) fn new(
+        tools: Arc<Tools>,
+        owner: String,
+        own: SessionId,
+        calls: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)), calls, stop }
     }
 
     /// What the request brought beside its message.
@@ -71,9 +80,13 @@ impl ServerHandler for Handler {
 
     async fn list_tools(
         &self,
-        _: Option<PaginatedRequestParams>,
+        page: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        if page.is_some_and(|page| page.cursor.is_some()) {
+            let message = "`cursor` is none of ours: all tools are on one page";
+            return Err(ErrorData::invalid_params(message, None));
+        }
         let tools = self.tools.list(Self::sets(&context)).into_iter().map(|tool| {
             let annotations = ToolAnnotations::new().read_only(tool.read_only).open_world(false);
             // Says something only of tools that change something.
@@ -107,7 +120,7 @@ impl ServerHandler for Handler {
         let done = tokio::select! {
             done = &mut call => done,
             never = progress(&context, asked) => match never {},
-            () = gone => {
+            () = async { tokio::select! { () = gone => {}, () = self.stop.cancelled() => {} } } => {
                 // What it did until now is still saved.
                 cancel.cancel();
                 call.await

@@ -47,6 +47,8 @@ struct Kept {
 
 #[derive(Default)]
 struct Stream {
+    /// The MCP session that may read it.
+    session: String,
     events: Vec<ServerSseMessage>,
     bytes: usize,
     /// Its answer is among them: nothing more will come.
@@ -57,6 +59,7 @@ struct Stream {
 
 /// A call and whoever reads its answer.
 pub(super) struct Tie {
+    session: String,
     /// Cancelled when nobody came back in time.
     gone: CancellationToken,
     window: Duration,
@@ -78,8 +81,9 @@ pub(super) struct Reading {
 
 impl Tie {
     /// A call that is given up when its answer was not read for `window`.
-    pub(super) fn new(window: Duration) -> Arc<Self> {
+    pub(super) fn new(session: &str, window: Duration) -> Arc<Self> {
         Arc::new(Self {
+            session: session.to_owned(),
             gone: CancellationToken::new(),
             window,
             readers: AtomicUsize::new(0),
@@ -122,6 +126,7 @@ impl Reading {
             && let Some(stream) = self.events.lock().streams.get_mut(key)
         {
             stream.tie = Arc::downgrade(&self.tie);
+            stream.session.clone_from(&self.tie.session);
             let _ = self.key.set(key.to_owned());
         }
     }
@@ -167,6 +172,15 @@ impl Events {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether an event is one of a session's, and kept.
+    pub(super) fn has(&self, event: &str, session: &str) -> bool {
+        let kept = self.lock();
+        let found =
+            event.split_once('-').and_then(|(key, seen)| Some((kept.streams.get(key)?, seen.parse().ok()?)));
+        found
+            .is_some_and(|(stream, seen): (_, usize)| stream.session == session && seen < stream.events.len())
+    }
+
     fn keep(&self, name: &str, event: &ServerSseMessage) -> EventId {
         let mut kept = self.lock();
         let key = match kept.keys.get(name) {
@@ -174,7 +188,9 @@ impl Events {
             None => {
                 let key = crate::id::random_hex::<8>();
                 kept.keys.insert(name.to_owned(), key.clone());
-                kept.streams.insert(key.clone(), Stream::default());
+                // So the SDK names what a session is told apart from its answers; those are known by their tie.
+                let session = name.strip_suffix(":common").unwrap_or_default().to_owned();
+                kept.streams.insert(key.clone(), Stream { session, ..Stream::default() });
                 kept.begun.push_back(name.to_owned());
                 key
             }
@@ -313,7 +329,7 @@ mod tests {
     async fn whoever_came_back_in_time_has_a_whole_window_again() {
         let events = Arc::new(Events::default());
         let window = Duration::from_millis(400);
-        let tie = Tie::new(window);
+        let tie = Tie::new("s", window);
         let lost = std::time::Instant::now();
         drop(Reading::begin(tie.clone(), events.clone()));
         tokio::time::sleep(window / 2).await;
@@ -321,6 +337,19 @@ mod tests {
         let again = std::time::Instant::now();
         tie.gone().await;
         assert!(again.elapsed() >= window && lost.elapsed() >= window, "{:?}", again.elapsed());
+    }
+
+    #[test]
+    fn only_the_session_that_a_stream_is_of_comes_back_for_it() {
+        let events = Events::default();
+        let event = ServerSseMessage::priming("0", Duration::ZERO);
+        let id = events.keep("a:common", &event);
+        assert!(events.has(&id, "a") && !events.has(&id, "b") && !events.has(&id, ""));
+        let beyond = format!("{}-1", id.split_once('-').unwrap().0);
+        for unknown in ["", "x", "0-0", &beyond, &format!("{id}x"), &id.replace('-', "")] {
+            assert!(!events.has(unknown, "a"), "{unknown}");
+        }
+        assert!(!events.has(&events.keep("answer", &event), "a"), "before it is known whose it is");
     }
 
     #[test]
