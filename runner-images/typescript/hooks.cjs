@@ -22,6 +22,8 @@ const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'],
 const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
 
 let swc; // 10 ms, so not before it is needed
+// The warm part waits in here for its run, and has told process.argv[1] and process.env when it comes back.
+if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
 let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
 let main = path.join(DATA, 'main.ts');
 
@@ -49,9 +51,17 @@ function probe(wanted) {
   return ENDINGS.map((ending) => wanted + ending).find(isFile);
 }
 
+/** Without a trace in require.cache, which is the user's: it is the same there whether swc was loaded early or late. */
+function loadSwc() {
+  const loaded = require('/node_modules/@swc/core/binding.js');
+  for (const file of Object.keys(require.cache)) if (file.startsWith('/node_modules/@swc/')) delete require.cache[file];
+  module.children.length = 0;
+  return loaded;
+}
+
 /** TypeScript in, JavaScript with its source map inside out. Code that is no TypeScript may still be JavaScript. */
 function transpile(source, file) {
-  swc ??= require('/node_modules/@swc/core/binding.js');
+  swc ??= loadSwc();
   const jsx = /x$/.test(file);
   const transform = (parser) =>
     swc.transformSync(source, false, Buffer.from(JSON.stringify({
@@ -102,6 +112,12 @@ function lendCommonJs(source) {
     if (Object.hasOwn(globalThis, name) || !new RegExp(`\\b${name}\\b`).test(source)) continue;
     Object.defineProperty(globalThis, name, { value: make(), writable: true, configurable: true, enumerable: false });
   }
+}
+
+/** What the first program would wait for, done on one that nobody sees. */
+function warmUp() {
+  const code = transpile("enum E { A }\nfunction d(...x: any[]) {}\n@d class C<T> { constructor(private readonly a: T) {} @d m(x: number): E { return E.A } }\nconsole.log(`${new C(1).m(2)}`);\n", '/data/main.ts');
+  kind(code, '/data/main.ts');
 }
 
 Module.registerHooks({
