@@ -24,6 +24,8 @@ const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
 let swc; // 10 ms, so not before it is needed
 // The warm part waits in here for its run, and has told process.argv[1] and process.env when it comes back.
 if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
+let asked = false; // whether node has asked for the main program
+let begun; // what it was told, if it is going to ask again
 let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
 let main = path.join(DATA, 'main.ts');
 
@@ -114,10 +116,18 @@ function lendCommonJs(source) {
   }
 }
 
-/** What the first program would wait for, done on one that nobody sees. */
+/** What the first program would wait for, done on one that nobody sees: it is transpiled, and run under a name of ours. */
 function warmUp() {
-  const code = transpile("enum E { A }\nfunction d(...x: any[]) {}\n@d class C<T> { constructor(private readonly a: T) {} @d m(x: number): E { return E.A } }\nconsole.log(`${new C(1).m(2)}`);\n", '/data/main.ts');
-  kind(code, '/data/main.ts');
+  const program = [
+    'enum Kind { A }',
+    'const mark = (...about: any[]) => {};',
+    '@mark class Box<T> { constructor(private readonly inner: T) {} @mark get(n: number): Kind { return Kind.A } }',
+    'String(`${new Box(1).get(2)}`);',
+  ].join('\n');
+  const unseen = new Module(path.join(__dirname, 'unseen.ts'));
+  const code = transpile(program, unseen.id);
+  kind(code, unseen.id);
+  unseen._compile(code, unseen.id);
 }
 
 Module.registerHooks({
@@ -137,6 +147,11 @@ Module.registerHooks({
     if (!url.startsWith('file:') || url.includes('/node_modules/')) return next(url, context);
     const file = fileURLToPath(url);
     const isMain = stored !== undefined && file === main;
+    if (isMain && begun !== undefined) {
+      const again = begun; // node asks for an ES module twice, for it takes every program for CommonJS at first
+      begun = undefined;
+      return again;
+    }
     if (file.endsWith('.json')) return next(url, { ...context, importAttributes: { type: 'json' } }); // as tsc takes it
     if (!isMain && !TYPESCRIPT.test(file)) return next(url, context);
     const source = fs.readFileSync(isMain ? stored : file, 'utf8');
@@ -150,6 +165,9 @@ Module.registerHooks({
     }
     const format = kind(code, file);
     if (format === 'module') lendCommonJs(source);
-    return { format, source: code, shortCircuit: true };
+    const loaded = { format, source: code, shortCircuit: true };
+    if (isMain && format === 'module' && !asked) begun = loaded;
+    if (isMain) asked = true;
+    return loaded;
   },
 });
