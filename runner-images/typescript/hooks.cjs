@@ -22,10 +22,12 @@ const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'],
 const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
 
 let swc; // 10 ms, so not before it is needed
-// The warm part waits in here for its run, and has told process.argv[1] and process.env when it comes back.
-if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
 let asked = false; // whether node has asked for the main program
 let begun; // what it was told, if it is going to ask again
+
+// The warm part waits in here for its run, and has set process.argv[1] and process.env when it comes back.
+if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
+
 let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
 let main = path.join(DATA, 'main.ts');
 
@@ -116,18 +118,15 @@ function lendCommonJs(source) {
   }
 }
 
-/** What the first program would wait for, done on one that nobody sees: it is transpiled, and run under a name of ours. */
+/** What the first program would wait for, done on one that nobody sees. */
 function warmUp() {
   const program = [
     'enum Kind { A }',
     'const mark = (...about: any[]) => {};',
     '@mark class Box<T> { constructor(private readonly inner: T) {} @mark get(n: number): Kind { return Kind.A } }',
-    'String(`${new Box(1).get(2)}`);',
+    'console.log(`${new Box(1).get(2)}`);',
   ].join('\n');
-  const unseen = new Module(path.join(__dirname, 'unseen.ts'));
-  const code = transpile(program, unseen.id);
-  kind(code, unseen.id);
-  unseen._compile(code, unseen.id);
+  kind(transpile(program, '/unseen.ts'), '/unseen.ts');
 }
 
 Module.registerHooks({
