@@ -22,6 +22,12 @@ const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'],
 const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
 
 let swc; // 10 ms, so not before it is needed
+let asked = false; // whether node has asked for the main program
+let begun; // what it was told, if it is going to ask again
+
+// The warm part waits in here for its run, and has set process.argv[1] and process.env when it comes back.
+if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
+
 let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
 let main = path.join(DATA, 'main.ts');
 
@@ -49,9 +55,17 @@ function probe(wanted) {
   return ENDINGS.map((ending) => wanted + ending).find(isFile);
 }
 
+/** Without a trace in require.cache, which is the user's: it is the same there whether swc was loaded early or late. */
+function loadSwc() {
+  const loaded = require('/node_modules/@swc/core/binding.js');
+  for (const file of Object.keys(require.cache)) if (file.startsWith('/node_modules/@swc/')) delete require.cache[file];
+  module.children.length = 0;
+  return loaded;
+}
+
 /** TypeScript in, JavaScript with its source map inside out. Code that is no TypeScript may still be JavaScript. */
 function transpile(source, file) {
-  swc ??= require('/node_modules/@swc/core/binding.js');
+  swc ??= loadSwc();
   const jsx = /x$/.test(file);
   const transform = (parser) =>
     swc.transformSync(source, false, Buffer.from(JSON.stringify({
@@ -104,6 +118,17 @@ function lendCommonJs(source) {
   }
 }
 
+/** What the first program would wait for, done on one that nobody sees. */
+function warmUp() {
+  const program = [
+    'enum Kind { A }',
+    'const mark = (...about: any[]) => {};',
+    '@mark class Box<T> { constructor(private readonly inner: T) {} @mark get(n: number): Kind { return Kind.A } }',
+    'console.log(`${new Box(1).get(2)}`);',
+  ].join('\n');
+  kind(transpile(program, '/unseen.ts'), '/unseen.ts');
+}
+
 Module.registerHooks({
   resolve(specifier, context, next) {
     if (stored !== undefined && (specifier === stored || specifier === storedUrl || specifier === main || specifier === mainUrl)) {
@@ -121,6 +146,11 @@ Module.registerHooks({
     if (!url.startsWith('file:') || url.includes('/node_modules/')) return next(url, context);
     const file = fileURLToPath(url);
     const isMain = stored !== undefined && file === main;
+    if (isMain && begun !== undefined) {
+      const again = begun; // node asks for an ES module twice, for it takes every program for CommonJS at first
+      begun = undefined;
+      return again;
+    }
     if (file.endsWith('.json')) return next(url, { ...context, importAttributes: { type: 'json' } }); // as tsc takes it
     if (!isMain && !TYPESCRIPT.test(file)) return next(url, context);
     const source = fs.readFileSync(isMain ? stored : file, 'utf8');
@@ -134,6 +164,9 @@ Module.registerHooks({
     }
     const format = kind(code, file);
     if (format === 'module') lendCommonJs(source);
-    return { format, source: code, shortCircuit: true };
+    const loaded = { format, source: code, shortCircuit: true };
+    if (isMain && format === 'module' && !asked) begun = loaded;
+    if (isMain) asked = true;
+    return loaded;
   },
 });

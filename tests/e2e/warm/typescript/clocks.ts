@@ -1,0 +1,19 @@
+// The clocks begin where the program does, and agree.
+import { performance, PerformanceObserver } from 'node:perf_hooks';
+const near = (a: number, b: number, by: number) => Math.abs(a - b) < by;
+const now = performance.now();
+console.log(now >= 0 && now < 1000, near(performance.timeOrigin + now, Date.now(), 250), process.uptime() < 1.5);
+performance.mark('a');
+const spin = Date.now(); while (Date.now() - spin < 20);
+const b = performance.mark('b', { detail: { x: 1 } });
+const m = performance.measure('m', 'a', 'b');
+console.log(m.name, m.duration >= 19 && m.duration < 500, b.startTime <= performance.now(), b.detail, m.startTime < b.startTime);
+const rest = performance.measure('rest', 'a'), given = performance.measure('given', { start: now, end: now + 7, detail: 'd' });
+console.log(rest.duration >= m.duration && rest.duration < 1000, Math.round(given.duration), given.detail, performance.measure('all').duration < 1000);
+console.log(performance.getEntriesByType('mark').length, performance.mark('c', { startTime: 5 }).startTime, performance.measure('d', { start: 1, duration: 2 }).duration);
+try { performance.measure('n', 'missing'); } catch (error: any) { console.log(error.name, error.message); }
+try { (performance.mark as any)(); } catch (error: any) { console.log(error.code); }
+const t = process.hrtime.bigint(), [s] = process.hrtime();
+console.log(typeof t, near(Number(t / 1_000_000_000n), s, 2), near(new Date().getTime(), Date.now(), 50));
+console.log(performance.now.length, performance.now.name, performance.mark.length, performance.measure.length, process.uptime.name, Object.keys(performance.toJSON()));
+console.log(performance.timerify((x: number) => x + 1)(1), typeof PerformanceObserver, performance.eventLoopUtilization().utilization);

@@ -1,0 +1,11 @@
+// The smaller modules: path, os, url, querystring, buffer, zlib, assert, string_decoder, async_hooks, v8, vm.
+const write = process.stderr.write.bind(process.stderr); process.stderr.write = ((text: any, ...rest: any[]) => write(String(text).replace(/^\(node:\d+\)/, '(node:PID)'), ...rest)) as any;
+import path from 'path'; import os from 'os'; import url from 'url'; import zlib from 'zlib'; import assert from 'assert/strict'; import vm from 'vm'; import v8 from 'v8'; import qs from 'querystring';
+import { AsyncLocalStorage } from 'node:async_hooks'; import { StringDecoder } from 'string_decoder'; import { Buffer, Blob } from 'buffer'; import { parseArgs, promisify, deprecate } from 'util'; import { builtinModules } from 'module';
+console.log(path.parse('/a/b.tar.gz'), path.join('..', 'x'), path.extname('a.ts'), path.win32.basename('C:\\a'), os.EOL, os.platform(), os.homedir(), os.tmpdir(), os.userInfo().username, os.availableParallelism() > 0);
+console.log(new URL('../c?x=1#h', 'https://u:p@host:8080/a/b').href, url.parse('http://a/b?c=d').query, qs.parse('a=1&a=2'), [...new URLSearchParams({ q: 'é &' })], url.pathToFileURL('/a b').href, URL.canParse('x'));
+console.log(Buffer.from('héllo').toString('base64'), Buffer.concat([Buffer.from([1]), Buffer.alloc(1)]), Buffer.from('ff', 'hex').readUInt8(0), Buffer.byteLength('é'), await new Blob(['ab']).text(), btoa('x'));
+console.log(zlib.gunzipSync(zlib.gzipSync('zip')).toString(), zlib.brotliDecompressSync(zlib.brotliCompressSync('br')).toString(), zlib.crc32('x'), new StringDecoder('utf8').write(Buffer.from([0xc3])), vm.runInNewContext('a + 1', { a: 1 }), v8.deserialize(v8.serialize({ a: 1n })));
+try { assert.deepEqual({ a: 1, b: [1, 2] }, { a: 1, b: [1, 3] }); } catch (error: any) { console.log(error.message, error.code); }
+const store = new AsyncLocalStorage<string>(); console.log(await store.run('ctx', async () => { await null; return store.getStore(); }), parseArgs({ args: ['-f', '--bar', 'b'], options: { f: { type: 'boolean', short: 'f' }, bar: { type: 'string' } } }).values, builtinModules.length > 50);
+deprecate(() => {}, 'old thing', 'DEP9')(); console.log(await promisify(setTimeout)(1, 'v' as any), process.memoryUsage().rss > 0, v8.getHeapStatistics().heap_size_limit > 0, queueMicrotask.name, structuredClone.length);
