@@ -6,6 +6,8 @@
 
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
 
+#[path = "e2e/alike.rs"]
+mod alike;
 #[path = "e2e/client.rs"]
 mod client;
 #[path = "e2e/clients.rs"]

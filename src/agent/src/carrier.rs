@@ -64,6 +64,11 @@ impl Carrier {
         })
     }
 
+    /// The process that owns its streams, if that is in the container.
+    pub(crate) fn process(&self) -> Option<i32> {
+        self.bridge.as_ref()?.0.peer_cred().ok()?.pid()
+    }
+
     /// Resolves when whoever owns its streams has ended, if that is someone else than the daemon.
     pub(crate) async fn ended(bridge: Option<Bridge>) {
         match bridge {

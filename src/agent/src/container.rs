@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use paddock_proto::message::Claim;
 use tokio::task::JoinHandle;
 
+use crate::counters;
 use crate::link::Link;
 use crate::outlet::Outlet;
 use crate::reap::Reaper;
@@ -30,6 +31,9 @@ pub(crate) struct Container {
     pub(crate) runs: RefCell<BTreeMap<String, Rc<Outlet>>>,
     pub(crate) link: Rc<Link>,
     pub(crate) warm: Warm,
+    pub(crate) counters: counters::Files,
+    /// The process that the carrier came by, where it did not come directly.
+    pub(crate) bridge: Cell<Option<i32>>,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
     /// The daemon's mux that the streams belong to.
     pub(crate) peer: Cell<u64>,
@@ -50,6 +54,8 @@ impl Container {
             runs: RefCell::default(),
             link: Link::new(),
             warm: Warm::default(),
+            counters: counters::Files::open(),
+            bridge: Cell::new(None),
             secret: Cell::new(None),
             peer: Cell::new(0),
             orphan_after: Cell::new(ORPHAN_AFTER),

@@ -2,6 +2,18 @@
 //!
 //! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// More than either file has.
+const FILE: usize = 512;
+
+/// The files, kept open: they are read before each run.
+pub(crate) struct Files {
+    memory: Option<File>,
+    pids: Option<File>,
+}
+
 /// Counts since the container's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
@@ -9,17 +21,24 @@ pub(crate) struct Counters {
     refused_forks: u64,
 }
 
-impl Counters {
-    pub(crate) fn read() -> Self {
+impl Files {
+    pub(crate) fn open() -> Self {
+        let first = |paths: [&str; 2]| paths.into_iter().find_map(|path| File::open(path).ok());
         Self {
-            oom_kills: first(
-                &["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"],
-                "oom_kill",
-            ),
-            refused_forks: first(&["/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"], "max"),
+            memory: first(["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"]),
+            pids: first(["/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"]),
         }
     }
 
+    pub(crate) fn read(&self) -> Counters {
+        Counters {
+            oom_kills: count(self.memory.as_ref(), "oom_kill"),
+            refused_forks: count(self.pids.as_ref(), "max"),
+        }
+    }
+}
+
+impl Counters {
     /// The limit that was hit between `before` and this reading, if one was.
     pub(crate) fn limit_since(self, before: Self) -> Option<paddock_proto::message::Limit> {
         use paddock_proto::message::Limit;
@@ -33,8 +52,10 @@ impl Counters {
     }
 }
 
-fn first(files: &[&str], name: &str) -> u64 {
-    files.iter().find_map(|file| value(&std::fs::read_to_string(file).ok()?, name)).unwrap_or(0)
+fn count(file: Option<&File>, name: &str) -> u64 {
+    let mut bytes = [0; FILE];
+    let read = file.and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);
+    std::str::from_utf8(&bytes[..read]).ok().and_then(|text| value(text, name)).unwrap_or(0)
 }
 
 fn value(text: &str, name: &str) -> Option<u64> {

@@ -133,6 +133,7 @@ pub(crate) async fn greet(container: &Rc<Container>, mut carrier: Carrier) -> Op
 /// From now on this carrier serves.
 pub(crate) fn take_over(container: &Rc<Container>, carrier: Carrier, rest: BytesMut) {
     let link = container.link.clone();
+    container.bridge.set(carrier.process());
     let carrying = spawn_local(async move {
         let _ = link.carry(carrier, rest).await;
     });

@@ -30,6 +30,8 @@ pub(crate) struct Process {
     pub(crate) reports: Reports,
     /// The job's end, where it ends with the program.
     pub(crate) dead: Option<Rc<Death>>,
+    /// Whether it stood before there was a run.
+    pub(crate) warm: bool,
     /// The warm part that forked it, which goes on.
     pub(crate) forker: Option<Rc<Forker>>,
     /// The reading ends of its standard output and standard error.
@@ -77,6 +79,7 @@ pub(crate) async fn begin(container: &Container, spec: &RunSpec, input: Input) -
         job,
         reports: Reports::of_job(reports),
         dead: Some(container.reaper.watch(job)),
+        warm: false,
         forker: None,
         outputs: Some(outputs),
     })

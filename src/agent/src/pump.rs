@@ -9,6 +9,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use paddock_proto::Channel;
 use paddock_proto::limits::CHUNK;
+use rustix::buffer::spare_capacity;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, mpsc};
@@ -98,8 +99,12 @@ impl Pump {
             loop {
                 buffer.reserve(CHUNK);
                 let n = if last {
-                    // Every writer is dead: what is in the pipe is all there is.
-                    pipe.try_read_buf(&mut buffer).unwrap_or(0)
+                    // Every writer is dead: what is in the pipe is all there is. The runtime need not have heard of it.
+                    let mut rest = Vec::with_capacity(CHUNK);
+                    let read = || rustix::io::read(&pipe, spare_capacity(&mut rest));
+                    let n = rustix::io::retry_on_intr(read).unwrap_or(0);
+                    buffer.extend_from_slice(&rest);
+                    n
                 } else {
                     tokio::select! {
                         biased;

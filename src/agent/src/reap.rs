@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::spawn;
 use crate::tree::{self, Tree};
+use crate::warm::Forker;
 
 /// How long PID 1 tries to kill what no job owns, before it says that some survive (and the daemon kills the
 /// container).
@@ -62,19 +63,22 @@ impl Reaper {
         self.jobs.borrow_mut().entry(job).or_default().clone()
     }
 
-    /// Kills what no job owns, and what `also` finds in a look at all processes, until nothing is left; how many that
-    /// were, and how many would not die.
-    pub(crate) async fn sweep(&self, also: impl Fn(&Tree) -> Vec<i32>) -> (u32, u32) {
+    /// Kills what no job owns, and what the last run of `forker` left, until nothing is there; how many that were, and
+    /// how many would not die. The code may have stopped the bridge, which nobody here is the parent of.
+    pub(crate) async fn sweep(&self, bridge: Option<i32>, forker: Option<&Forker>) -> (u32, u32) {
         let begun = Instant::now();
         let mut seen = BTreeSet::new();
-        // The code may have stopped the bridge, which nobody here is the parent of.
-        spawn::wake_all();
+        if let Some(bridge) = bridge {
+            spawn::wake(bridge);
+        }
         loop {
+            if self.is_alone() && forker.is_none_or(Forker::is_alone) {
+                return (count(seen.len()), 0);
+            }
             let tree = Tree::look();
             let mut left = tree.below(1, |pid| self.jobs.borrow().contains_key(&pid));
-            left.extend(also(&tree));
+            left.extend(forker.into_iter().flat_map(|forker| forker.living(&tree)));
             if left.is_empty() || begun.elapsed() > SWEEP_PATIENCE {
-                let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
                 return (count(seen.len()), count(left.len()));
             }
             seen.extend(left.iter().copied());
@@ -82,4 +86,14 @@ impl Reaper {
             tokio::time::sleep(SWEEP_PAUSE).await;
         }
     }
+
+    /// Whether PID 1 is known to have no child but jobs: nobody else reaps its children.
+    fn is_alone(&self) -> bool {
+        let jobs = self.jobs.borrow();
+        tree::children(1).is_some_and(|children| children.iter().all(|pid| jobs.contains_key(pid)))
+    }
+}
+
+fn count(processes: usize) -> u32 {
+    u32::try_from(processes).unwrap_or(u32::MAX)
 }

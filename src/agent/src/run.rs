@@ -20,13 +20,12 @@ use tokio::sync::Notify;
 
 use crate::collect;
 use crate::container::Container;
-use crate::counters::Counters;
 use crate::link::Stream;
 use crate::outlet::Outlet;
 use crate::process::{self, Input, Process};
 use crate::pump::Pump;
 use crate::spawn::{self, Report};
-use crate::tree::{self, Tree};
+use crate::tree;
 
 /// How long a job may take to kill the rest of its run before PID 1 does it over its head: the code may have
 /// stopped the job.
@@ -44,7 +43,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     let outlet = Outlet::new(stream);
     container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
     container.ran.set(true);
-    let before = Counters::read();
+    let before = container.counters.read();
     let begun = Instant::now();
     let mut end = match process::begin(&container, &spec, input).await {
         Ok(process) => execute(&container, &outlet, &spec, process).await,
@@ -54,7 +53,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     // A program that was refused something and ends well has coped; one that leaves processes behind, as a fork
     // bomb does, has not: the bound is what ended them.
     if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {
-        end.limit = Counters::read().limit_since(before);
+        end.limit = container.counters.read().limit_since(before);
     }
     loop {
         outlet.event(&Event::Ended(end.clone())).await;
@@ -108,6 +107,7 @@ fn not_started(errno: i32) -> RunEnd {
     RunEnd {
         outcome: Outcome::NotStarted(errno),
         limit: None,
+        warm: false,
         wall_us: 0,
         cpu_us: 0,
         max_rss_kib: 0,
@@ -135,7 +135,6 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
             report = run.process.reports.next() => match report {
                 Some(Report::Started(main)) => {
                     run.main = Some(main);
-                    outlet.event(&Event::Started).await;
                     if run.limit.is_some() {
                         tree::kill(&[main]);
                     }
@@ -170,16 +169,15 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
             }
         }
     }
-    end.limit = run.limit;
+    (end.limit, end.warm) = (run.limit, run.process.warm);
     if let Some(dead) = &run.process.dead
         && tokio::time::timeout(JOB_PATIENCE, dead.wait()).await.is_err()
     {
         tree::kill(&[run.process.job]); // said its last word and lingers: stopped by the code
         dead.wait().await;
     }
-    let forker = run.process.forker.clone();
-    let left = |tree: &Tree| forker.as_ref().map_or_else(Vec::new, |forker| forker.living(tree));
-    let (swept, survivors) = container.reaper.sweep(left).await;
+    let (swept, survivors) =
+        container.reaper.sweep(container.bridge.get(), run.process.forker.as_deref()).await;
     end.leftovers += swept;
     end.survivors = survivors;
     if let Some([out, err]) = pumps {

@@ -263,6 +263,14 @@ pub(crate) fn reap_one() -> Option<i32> {
     }
 }
 
+/// Lets a process go on that someone has stopped.
+pub(crate) fn wake(pid: i32) {
+    if pid > 1 {
+        // SAFETY: a plain system call.
+        unsafe { libc::kill(pid, libc::SIGCONT) };
+    }
+}
+
 /// Lets every process of the container go on that someone has stopped, the bridge among them.
 pub(crate) fn wake_all() {
     // SAFETY: a plain system call; from PID 1 it reaches every process but PID 1.

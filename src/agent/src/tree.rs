@@ -40,6 +40,13 @@ impl Tree {
     }
 }
 
+/// The children of a process, oldest first, if the kernel tells them (`CONFIG_PROC_CHILDREN`). Up to the first that may
+/// be reaped while this looks, none is missing (proc_pid_children(5)): so an expected list is the whole one.
+pub(crate) fn children(of: i32) -> Option<Vec<i32>> {
+    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).ok()?;
+    text.split_ascii_whitespace().map(|pid| pid.parse().ok()).collect()
+}
+
 /// Every process below `root`.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
     Tree::look().below(root, |_| false)

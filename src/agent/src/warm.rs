@@ -73,8 +73,6 @@ impl Warm {
         let warm = self.spec.borrow().clone();
         let Some(warm) = warm.filter(|_| spec.cwd == DATA_DIR && !self.is_busy()) else { return Err(input) };
         let Some(standing) = self.take().await else { return Err(input) };
-        // The code before may have stopped it.
-        spawn::wake_all();
         let mut env = Vec::new();
         for variable in spec.env.iter().filter(|variable| !warm.env.contains(variable)) {
             env.extend_from_slice(variable.as_bytes());
@@ -225,7 +223,7 @@ async fn stand(container: &Container, spec: &WarmSpec, stood: impl FnOnce()) -> 
     if tokio::time::timeout(PATIENCE, death.wait()).await.is_err() {
         tree::kill(&[job]); // stopped by the code
         death.wait().await;
-        container.reaper.sweep(|_| Vec::new()).await;
+        container.reaper.sweep(None, None).await;
     }
     ended
 }

@@ -75,7 +75,7 @@ pub struct ResumePoints {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Run a program. The daemon sends `Data(Code)`…`Eof(Code)` (and `Data(Stdin)`…`Eof(Stdin)` if
-    /// `spec.stdin`); the agent answers [`Event::Started`], `Data(Stdout|Stderr)`…, [`Event::Ended`], then
+    /// `spec.stdin`); the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`], then
     /// (if `spec.collect`) everything that [`Request::Collect`] answers.
     Run(RunSpec),
     /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers [`Event::Attached`],
@@ -116,8 +116,6 @@ pub enum Request {
 /// What the agent says on a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// The program was started.
-    Started,
     /// The program and everything it started is dead; all its output was sent before.
     Ended(RunEnd),
     /// An entry of `/data` is new or different.
@@ -201,6 +199,8 @@ pub struct RunEnd {
     pub outcome: Outcome,
     /// The bound that ended it, if one did.
     pub limit: Option<Limit>,
+    /// Whether the image's warm part ran it.
+    pub warm: bool,
     /// From start to the death of the last process.
     pub wall_us: u64,
     /// CPU time of all its processes, user and system.

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -17,8 +18,11 @@ use super::PATIENCE;
 use super::words::Word;
 use crate::process::{Input, Process, in_memory};
 use crate::pump::Reports;
-use crate::spawn::Report;
+use crate::spawn::{self, Report};
 use crate::tree::{self, Tree};
+
+/// A child that waits takes its run sooner than this, on any machine that is not at its end.
+const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// A process that forks one for each run.
 pub(crate) struct Forker {
@@ -78,6 +82,12 @@ impl Forker {
         living
     }
 
+    /// Whether its job is known to have no process but the part, whose children only wait: nothing is left of a run. The
+    /// part is the oldest child and is never reaped while it serves.
+    pub(crate) fn is_alone(&self) -> bool {
+        !self.is_busy() && tree::children(self.job).is_some_and(|children| children == [self.part])
+    }
+
     /// Gives the run to the child that waits. What comes back was not run.
     pub(super) async fn give(self: &Rc<Self>, env: &[u8], input: Input) -> Result<Process, Input> {
         let Ok(process) = self.send(env, &input) else { return Err(input) };
@@ -86,7 +96,13 @@ impl Forker {
                 self.news.notified().await;
             }
         };
-        if tokio::time::timeout(PATIENCE, taken).await.is_err() {
+        tokio::pin!(taken);
+        let mut late = tokio::time::timeout(AT_ONCE, &mut taken).await.is_err();
+        if late {
+            spawn::wake_all(); // the code before may have stopped it
+            late = tokio::time::timeout(PATIENCE, taken).await.is_err();
+        }
+        if late {
             tree::kill(&tree::descendants(self.job));
             while self.is_busy() {
                 self.news.notified().await;
@@ -113,6 +129,7 @@ impl Forker {
             job: self.job,
             reports: Reports::of_part(reports),
             dead: None,
+            warm: true,
             forker: Some(self.clone()),
             outputs: Some([out, err]),
         })

@@ -13,7 +13,7 @@ use super::PATIENCE;
 use crate::process::{Input, Process};
 use crate::pump::Reports;
 use crate::reap::Death;
-use crate::tree;
+use crate::{spawn, tree};
 
 /// A process that waits for one run.
 pub(super) struct Single {
@@ -30,6 +30,9 @@ pub(super) struct Single {
 impl Single {
     /// Gives it its run. What comes back was not run.
     pub(super) async fn give(self, env: &[u8], input: Input) -> Result<Process, Input> {
+        // The code before may have stopped them.
+        spawn::wake(self.job);
+        spawn::wake(self.part);
         let brought = tokio::time::timeout(PATIENCE, self.bring(env, &input)).await;
         if !matches!(brought, Ok(Ok(()))) {
             tree::kill(&tree::descendants(self.job));
@@ -39,6 +42,7 @@ impl Single {
             job: self.job,
             reports: self.reports.begun(self.part),
             dead: Some(self.death),
+            warm: true,
             forker: None,
             outputs: Some(self.outputs),
         })

@@ -60,8 +60,10 @@ pub struct RunReport {
     pub unsaved: Option<StoreError>,
     /// From the sending of the code to the death of its last process.
     pub duration: Duration,
-    /// How long it waited for a container; zero on a warm one.
+    /// How long it waited for a container; zero where one stood ready.
     pub waited: Duration,
+    /// Whether the image's warm part ran it.
+    pub warm: bool,
 }
 
 /// The end of a run.
@@ -164,12 +166,14 @@ impl Sessions {
             unsaved: None,
             duration: begun.elapsed(),
             waited,
+            warm: false,
         };
         let mut keep = false;
         match followed {
             Ok(end) => {
                 report.duration = Duration::from_micros(end.wall_us).min(begun.elapsed());
                 report.end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
+                report.warm = end.warm;
                 match self.save(turn, &request.language, &stream).await {
                     Ok(collected) => {
                         keep = end.survivors == 0;
@@ -201,6 +205,7 @@ impl Sessions {
             duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
             exit_code = report.end.exit_code(),
             limit = report.end.limit().map(tracing::field::debug),
+            warm = report.warm,
             files = report.changed.len(),
             "ended"
         );
@@ -312,7 +317,6 @@ pub(super) async fn listen(
     loop {
         tokio::select! {
             incoming = stream.next() => match incoming? {
-                Incoming::Event(Event::Started) => {}
                 Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
                     capture.take(channel, bytes);
                     if held && capture.is_kept() {

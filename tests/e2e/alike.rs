@@ -1,0 +1,112 @@
+//! Every program comes out alike, run by the image's warm part or by its entrypoint: what it prints, its exit code, and
+//! the files that it made. The programs are in `warm/`, a behaviour each; a first line `# stdin: …` is its
+//! input, with the escapes of JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Daemon, Session};
+
+/// What is to be the same.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    exit_code: i64,
+    stdout: String,
+    stderr: String,
+    error: Value,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+/// The programs of a language: name, and source.
+fn programs(language: &str, ending: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/e2e/warm").join(language);
+    let mut programs: Vec<_> = std::fs::read_dir(&folder)
+        .expect("a folder of programs")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == ending))
+        .map(|path| {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(path).expect("a program"))
+        })
+        .collect();
+    programs.sort();
+    programs
+}
+
+/// Where the code lay has a number in its path, another each time.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split("/tmp/run.");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str("/tmp/run.N");
+        out.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.'));
+    }
+    out
+}
+
+async fn outcome(d: &Daemon, s: &Session<'_>, language: &str, source: &str) -> Outcome {
+    let stdin = source.lines().next().and_then(|line| line.split_once("stdin: ")).map(|(_, text)| text);
+    let mut call = s.run(language, source).timeout(60.0);
+    if let Some(stdin) = stdin {
+        call = call.stdin(&serde_json::from_str::<String>(&format!("\"{stdin}\"")).expect("a JSON string"));
+    }
+    let ran = call.await;
+    let mut files = BTreeMap::new();
+    for name in ran.artifacts() {
+        let name = name.trim_start_matches("/mnt/data/").to_owned();
+        let body = d.fetch(&ran.link(&name)).await.expect(200).body;
+        files.insert(name, body.to_vec());
+    }
+    Outcome {
+        exit_code: ran.exit_code(),
+        stdout: without_numbers(ran.stdout()),
+        stderr: without_numbers(ran.stderr()),
+        error: ran.document["error"].clone(),
+        files,
+    }
+}
+
+async fn come_out_alike(language: &str, ending: &str, least: usize) {
+    let warm = Daemon::with().start().await;
+    let cold = Daemon::with().set("agent.warm_parts", false).start().await;
+    let (w, c) = (warm.session("s"), cold.session("s"));
+    tokio::join!(async { w.run(language, "1").await }, async { c.run(language, "1").await });
+    warm.log.line(&format!("INFO warm language={language}")).await;
+    let programs = programs(language, ending);
+    assert!(programs.len() >= least, "{} programs", programs.len());
+    let mut different = Vec::new();
+    let mark = warm.log.count("warm=true");
+    for (name, source) in &programs {
+        let (one, other) =
+            tokio::join!(outcome(&warm, &w, language, source), outcome(&cold, &c, language, source));
+        if one != other {
+            different.push(format!("{name}, warm: {one:#?}\n{name}, cold: {other:#?}"));
+        }
+        // The next one finds /data empty.
+        let empty = "rm -rf /data/* /data/.[!.]*";
+        tokio::join!(async { w.sh(empty).await }, async { c.sh(empty).await });
+    }
+    assert!(
+        different.is_empty(),
+        "{} of {} differ:\n{}",
+        different.len(),
+        programs.len(),
+        different.join("\n\n")
+    );
+    assert_eq!(warm.log.count("warm=true") - mark, programs.len(), "not every one was run by the warm part");
+    assert_eq!(cold.log.count("warm=true"), 0);
+    warm.stop().await;
+    cold.stop().await;
+}
+
+#[tokio::test]
+async fn python_programs() {
+    come_out_alike("python", "py", 60).await;
+}
+
+#[tokio::test]
+async fn typescript_programs() {
+    come_out_alike("typescript", "ts", 40).await;
+}
