@@ -45,9 +45,10 @@
 //!    is from now on is noted in the store and told to PID 1 (`Claim`) before it gets anything of the session.
 //! 4. What the container lacks of the session's files is sent over the link (`Apply`); all of a large `/data` into an
 //!    empty container goes by one archive instead, where the link is an exec's stream.
-//! 5. `Run` goes over the same link, code behind it. The agent forks a *job* (a child subreaper), the job the
-//!    image's entrypoint. Output comes back under a window per stream; its head is kept for the answer, and all
-//!    of it in a log if it is longer than an answer.
+//! 5. `Run` goes over the same link, code behind it. The agent gives it to the image's *warm part*, if one stands: a
+//!    process that has started, and imported, beforehand. If none does it forks a *job* (a child subreaper), the job
+//!    the image's entrypoint. Output comes back under a window per stream; its head is kept for the answer, and all of
+//!    it in a log if it is longer than an answer.
 //! 6. The program ends, or a bound ends it. The job kills whatever else it started, PID 1 whatever a killed job
 //!    left. Only then `Ended` is said.
 //! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` makes
@@ -87,6 +88,13 @@
 //!   written, and got took 1,125 ms over the exec and 678 ms directly, 1,000 files 707 and 230 ms, an `echo` in `sh`
 //!   8.1 and 5.7 ms (`make bench`, one run each). It takes `CAP_SYS_PTRACE` and the engine's own kernel; with
 //!   anything else (a remote engine, no root, gVisor) everything works as before over the exec.
+//! * **A run is a process that stood before it.** Python takes 10 ms to start and pandas 280 to import; a child forked
+//!   beforehand from a process that has both takes its run in a fraction of a millisecond. The image's own program does
+//!   it, by a protocol that a stranger can implement (`runner-images/README.md`): one process for one run, or one that
+//!   forks. The child is forked ahead, so that no fork is on a run's way. One run at a time per warm part, so whatever
+//!   its job has beside it and its waiting child is that run's, and dies with it; a run that finds none takes the
+//!   entrypoint, and comes out alike (`tests/e2e/alike.rs` shows it program by program). The part is started after the
+//!   secret is set and before anyone's code, and a container serves at once, whether it stands yet or not.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
 //!   program's mode (0111) keeps its memory closed.
