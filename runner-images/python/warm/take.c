@@ -1,0 +1,198 @@
+/* The child of the warm part waits for a run, takes it, and stores its code: the half of `enter` that is not Python's.
+ *
+ * Until the run is taken not a byte goes to descriptors 0, 1 and 2. What may fail here fails with the words and the exit
+ * code of `enter`. */
+#include "warm.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME "main.py"
+#define SKELETON "/usr/local/share/sandbox/tmp"
+
+_Noreturn void fail(const char *what)
+{
+    dprintf(2, "sandbox: %s: %s\n", what, strerror(errno));
+    _exit(126);
+}
+
+void link_caches(void)
+{
+    DIR *baked = opendir(SKELETON);
+    struct dirent *dir, *file;
+    if (baked == NULL)
+        return;
+    while ((dir = readdir(baked))) {
+        char in[512], to[1024], from[1024];
+        snprintf(in, sizeof in, "/tmp/%s", dir->d_name);
+        if (strcmp(dir->d_name, ".") == 0 || strcmp(dir->d_name, "..") == 0 || mkdir(in, 0700) != 0)
+            continue;
+        snprintf(from, sizeof from, SKELETON "/%s", dir->d_name);
+        DIR *files = opendir(from);
+        if (files == NULL)
+            continue;
+        while ((file = readdir(files))) {
+            snprintf(from, sizeof from, SKELETON "/%s/%s", dir->d_name, file->d_name);
+            snprintf(to, sizeof to, "%s/%s", in, file->d_name);
+            if (strcmp(file->d_name, ".") != 0 && strcmp(file->d_name, "..") != 0 && symlink(from, to) != 0)
+                break;
+        }
+        closedir(files);
+    }
+    closedir(baked);
+}
+
+/* The code of runs whose process has gone. */
+static void remove_earlier(void)
+{
+    DIR *tmp = opendir("/tmp");
+    struct dirent *entry;
+    if (tmp == NULL)
+        return;
+    while ((entry = readdir(tmp))) {
+        char path[300], *end;
+        if (strncmp(entry->d_name, "run.", 4) != 0 || entry->d_name[4] < '0' || entry->d_name[4] > '9')
+            continue;
+        long pid = strtol(entry->d_name + 4, &end, 10);
+        if ((*end == '.' && end[1 + strspn(end + 1, "0123456789")] != 0) || (*end != 0 && *end != '.') || (*end == '.' && end[1] == 0))
+            continue;
+        if (kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        snprintf(path, sizeof path, "/tmp/%s/" NAME, entry->d_name);
+        unlink(path);
+        path[strlen(path) - strlen("/" NAME)] = 0;
+        rmdir(path);
+    }
+    closedir(tmp);
+}
+
+static void store(struct run *run, const char *code, size_t length)
+{
+    char dir[48];
+    int n = 0, out;
+    snprintf(dir, sizeof dir, "/tmp/run.%d", (int)getpid());
+    while (mkdir(dir, 0700) != 0) {
+        struct stat there;
+        int why = errno;
+        if (stat(dir, &there) != 0 || !S_ISDIR(there.st_mode)) {
+            char what[64];
+            snprintf(what, sizeof what, "cannot make %s", dir);
+            errno = why;
+            fail(what);
+        }
+        snprintf(dir, sizeof dir, "/tmp/run.%d.%d", (int)getpid(), ++n);
+    }
+    snprintf(run->file, sizeof run->file, "%s/" NAME, dir);
+    out = open(run->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out < 0)
+        fail("cannot store the code in /tmp");
+    while (length > 0) {
+        ssize_t put = write(out, code, length);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            fail("cannot store the code in /tmp");
+        code += put;
+        length -= (size_t)put;
+    }
+    if (close(out) != 0)
+        fail("cannot store the code in /tmp");
+}
+
+/* Everything that comes from `from`, and a zero behind it. */
+static char *read_all(int from, size_t *length)
+{
+    size_t room = 65536;
+    char *all = malloc(room + 1);
+    *length = 0;
+    while (all != NULL) {
+        ssize_t got = read(from, all + *length, room - *length);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            fail("cannot read the code");
+        *length += (size_t)got;
+        if (got == 0) {
+            all[*length] = 0;
+            return all;
+        }
+        if (*length == room)
+            all = realloc(all, (room *= 2) + 1);
+    }
+    fail("cannot read the code");
+}
+
+/* One byte and four descriptors; exits when it is anything else. */
+static void receive(int descriptors[4])
+{
+    char byte;
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got;
+    do
+        got = recvmsg(LINE, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got <= 0)
+        _exit(0); /* paddock has gone */
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (byte != 'r' || header == NULL || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(4 * sizeof(int)))
+        _exit(1);
+    memcpy(descriptors, CMSG_DATA(header), 4 * sizeof(int));
+}
+
+static void say(const char *what)
+{
+    char line[32];
+    int length = snprintf(line, sizeof line, "%s %d\n", what, (int)getpid());
+    if (write(LINE, line, (size_t)length) != length)
+        _exit(0);
+}
+
+void take(struct run *run, int taken)
+{
+    int descriptors[4];
+    uint64_t one = 1;
+    say("ready");
+    receive(descriptors);
+    say("took");
+    if (write(taken, &one, sizeof one) != sizeof one)
+        _exit(1);
+    prctl(PR_SET_PDEATHSIG, 0);
+    for (int i = 0; i < 3; i++) {
+        if (dup2(descriptors[i + 1], i) < 0)
+            fail("standard input or output");
+        close(descriptors[i + 1]);
+    }
+    close(LINE);
+    close(taken);
+    size_t length, count = 0;
+    char *all = read_all(descriptors[0], &length), *end = all + length, *at;
+    close(descriptors[0]);
+    for (at = all; at < end && *at; at += strlen(at) + 1)
+        count++;
+    if (at >= end) {
+        errno = EPROTO;
+        fail("cannot read the code");
+    }
+    run->variables = calloc(count + 1, sizeof *run->variables);
+    if (run->variables == NULL)
+        fail("cannot read the code");
+    count = 0;
+    for (at = all; *at; at += strlen(at) + 1)
+        run->variables[count++] = at;
+    at++;
+    remove_earlier();
+    store(run, at, (size_t)(end - at));
+    if (chdir("/data") != 0)
+        fail("/data");
+}

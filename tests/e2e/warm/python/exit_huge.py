@@ -1,0 +1,2 @@
+# SystemExit with a number that fits nowhere.
+raise SystemExit(2 ** 70)

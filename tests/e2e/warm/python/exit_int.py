@@ -1,0 +1,4 @@
+# sys.exit with a number.
+import sys
+print('out'); print('err', file=sys.stderr)
+sys.exit(7)

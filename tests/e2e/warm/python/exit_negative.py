@@ -1,0 +1,2 @@
+# SystemExit with a negative number.
+raise SystemExit(-3)

@@ -1,0 +1,2 @@
+# sys.exit with nothing.
+raise SystemExit

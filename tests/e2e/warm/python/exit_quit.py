@@ -1,0 +1,4 @@
+# exit() and quit().
+import atexit
+atexit.register(print, 'atexit')
+quit(4)

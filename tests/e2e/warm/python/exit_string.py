@@ -1,0 +1,3 @@
+# sys.exit with a message.
+import sys
+sys.exit('a message é')

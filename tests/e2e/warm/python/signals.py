@@ -1,0 +1,20 @@
+# Dispositions at the start, handlers, masks, alarms.
+import signal, os, time
+for s in sorted(signal.valid_signals()):
+    h = signal.getsignal(s)
+    if h not in (signal.SIG_DFL,): print(s, h if not callable(h) else h.__name__)
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.sigpending())
+signal.signal(signal.SIGUSR1, lambda n, f: print('got', n, f.f_code.co_name))
+os.kill(os.getpid(), signal.SIGUSR1)
+signal.signal(signal.SIGALRM, lambda n, f: print('alarm'))
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+time.sleep(0.2)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+os.kill(os.getpid(), signal.SIGUSR1)
+print(signal.sigpending())
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+signal.signal(signal.SIGCHLD, lambda n, f: print('child'))
+pid = os.fork()
+if pid == 0: os._exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+signal.signal(signal.SIGTERM, signal.SIG_DFL)

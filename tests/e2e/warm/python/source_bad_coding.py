@@ -1,0 +1,2 @@
+# -*- coding: no-such-thing -*-
+print(1)

@@ -1,0 +1,2 @@
+﻿# The source begins with a byte order mark.
+print('bom é')

@@ -1,0 +1,2 @@
+# The last line of the source has no end.
+print('last', end='')

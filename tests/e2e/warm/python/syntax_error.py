@@ -1,0 +1,3 @@
+# A syntax error.
+def f(:
+    pass

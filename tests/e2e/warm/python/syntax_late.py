@@ -1,0 +1,4 @@
+# Errors found after parsing.
+def f():
+    x = 1
+    nonlocal y
