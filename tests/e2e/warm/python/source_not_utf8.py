@@ -1,2 +1,0 @@
-# The source has a byte that is not UTF-8.
-print('ÿ')
