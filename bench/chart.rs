@@ -15,7 +15,7 @@ use crate::table::{millis, say};
 const WIDTH: f64 = 900.0;
 /// Where bars begin and end; names stand to the left, figures to the right.
 const LEFT: f64 = 270.0;
-const RIGHT: f64 = 810.0;
+const RIGHT: f64 = 775.0;
 const TOP: f64 = 54.0;
 const BAR: f64 = 18.0;
 const TITLE: f64 = 30.0;
@@ -84,7 +84,7 @@ fn draw(machine: &Value, report: &Report) -> Result<String> {
                 let (above, below) = (middle - 4.0, middle + 4.0);
                 write!(svg, "<path class=\"w\" d=\"M{end:.1} {middle}H{x:.1}M{x:.1} {above}V{below}\"/>")?;
             }
-            let rate = line.per_second.map_or_else(String::new, |rate| format!(" · {rate:.0}/s"));
+            let rate = line.per_second.map_or_else(String::new, |rate| format!(" · {rate:.1}/s"));
             let figure = format!("{}{rate}", millis(figures.median));
             text(&mut svg, RIGHT + 8.0, middle + 4.0, "m", &figure)?;
             y += BAR;

@@ -187,7 +187,7 @@ async fn turns(stand: &mut Stand, rows: &mut [Row], time: Duration) -> Result<()
             }
         }
         // Every row has had a turn, however short the time.
-        if Instant::now() >= until && round >= rows::HEAVY {
+        if Instant::now() >= until && round >= rows::RARE {
             break;
         }
     }
