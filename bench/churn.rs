@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
-use paddock::engine::{Engine, ExecSpec, VolumeName};
+use paddock::engine::{Engine, ExecSpec};
 use paddock::pool::Plan;
 
 use crate::Result;
+use crate::bare::Bare;
 use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::report::Report;
@@ -167,14 +168,10 @@ impl Raw {
 
     /// One container from nothing to nothing, one run in between.
     async fn one(&self) -> Result<()> {
-        let plan = self.another()?;
-        self.engine.volume_create(&plan.volume).await?;
-        let id = self.engine.container_create(Some(plan.name.as_str()), &plan.container).await?.id;
-        self.engine.container_start(&id).await?;
+        let container = Bare::start(&self.engine, &self.plan).await?;
         let cmd = ["python3", "-c", &self.code].map(str::to_owned).to_vec();
         let spec = ExecSpec { cmd, env: self.env.clone(), ..ExecSpec::default() };
-        let exec = self.engine.exec_create(&id, &spec).await?;
-        let mut stream = self.engine.exec_start(&exec).await?;
+        let mut stream = container.exec(&spec).await?;
         let mut output = Vec::new();
         while let Some(chunk) = stream.chunk().await? {
             output.extend_from_slice(&chunk.bytes);
@@ -182,21 +179,6 @@ impl Raw {
         if output != PYTHON.prints.as_bytes() {
             return Err(format!("the exec printed {:?}", String::from_utf8_lossy(&output)).into());
         }
-        self.engine.container_remove(&id).await?;
-        Ok(self.engine.volume_remove(&plan.name).await?)
-    }
-
-    /// The plan under another name.
-    fn another(&self) -> Result<Plan> {
-        let mut plan = self.plan.clone();
-        let name: VolumeName = format!("{}-{}", plan.name, paddock::id::random_hex::<4>()).parse()?;
-        for mount in &mut plan.container.host_config.mounts {
-            if mount.source == plan.name.as_str() {
-                mount.source = name.to_string();
-            }
-        }
-        plan.volume.name = name.clone();
-        plan.name = name;
-        Ok(plan)
+        container.remove().await
     }
 }

@@ -10,6 +10,7 @@ use paddock::pool::{PoolConfig, Specimen};
 use tokio::io::AsyncWriteExt;
 
 use crate::Result;
+use crate::bare::Bare;
 use crate::load::Target;
 use crate::rows::PYTHON;
 use crate::twin::environment;
@@ -19,25 +20,40 @@ const SERVER: &str = include_str!("floor.py");
 const READY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Floor {
-    specimen: Specimen,
+    container: Container,
     stream: Hijacked,
+}
+
+enum Container {
+    /// That the daemon's own code has armed, for as long as it takes.
+    Armed(Box<Specimen>),
+    /// One of many. No warm part is started in it: with so many there would be no memory left.
+    Bare(Bare),
 }
 
 impl Floor {
     pub(crate) async fn start(engine: &Engine, config: &PoolConfig, uid: u32) -> Result<Self> {
         let specimen = Specimen::start(engine, config, PYTHON.language, uid).await?;
-        let cmd = ["python3", "-c", SERVER].map(str::to_owned).to_vec();
-        let spec = ExecSpec { cmd, env: environment(&specimen), stdin: true, ..ExecSpec::default() };
-        let exec = engine.exec_create(&specimen.armed.id, &spec).await?;
+        let exec = engine.exec_create(&specimen.armed.id, &server(&specimen)).await?;
         let stream = engine.exec_start(&exec).await?;
-        let mut floor = Self { specimen, stream };
-        let said = tokio::time::timeout(READY, floor.answer()).await;
+        Self { container: Container::Armed(Box::new(specimen)), stream }.ready().await
+    }
+
+    /// A further one, in a container like this specimen's.
+    pub(crate) async fn another(engine: &Engine, like: &Specimen) -> Result<Self> {
+        let container = Bare::start(engine, &like.plan).await?;
+        let stream = container.exec(&server(like)).await?;
+        Self { container: Container::Bare(container), stream }.ready().await
+    }
+
+    async fn ready(mut self) -> Result<Self> {
+        let said = tokio::time::timeout(READY, self.answer()).await;
         match said.map_err(|_| format!("the floor was not ready within {READY:?}"))?? {
             (output, end) if output.is_empty() && end == "ready" => {}
             (output, end) => return Err(format!("the floor began with {output:?}, {end:?}").into()),
         }
-        floor.run(PYTHON.code, PYTHON.prints).await?;
-        Ok(floor)
+        self.run(PYTHON.code, PYTHON.prints).await?;
+        Ok(self)
     }
 
     /// Code written to output and exit code read; the process is dead then.
@@ -75,8 +91,16 @@ impl Floor {
 
     pub(crate) async fn remove(self) -> Result<()> {
         drop(self.stream);
-        Ok(self.specimen.remove().await?)
+        match self.container {
+            Container::Armed(specimen) => Ok(specimen.remove().await?),
+            Container::Bare(container) => container.remove().await,
+        }
     }
+}
+
+fn server(specimen: &Specimen) -> ExecSpec {
+    let cmd = ["python3", "-c", SERVER].map(str::to_owned).to_vec();
+    ExecSpec { cmd, env: environment(specimen), stdin: true, ..ExecSpec::default() }
 }
 
 impl Target for Floor {

@@ -2,7 +2,7 @@
 //! same container settings, same run. What each row means and what is in its time stands in `README.md` beside this file.
 //!
 //! ```text
-//!  main ─► stand        the daemon, and beside it all that it is compared with
+//!  main ─► stand        the daemon, and beside it all that it is compared with; bare: the engine's own containers
 //!   │        ├ daemon ── client    paddock serve; MCP and raw files over one kept-alive connection
 //!   │        ├ floor               a fork of a warm interpreter, and nothing else
 //!   │        ├ twin ──── docker    engine exec, archives, the agent's link, a shell loop; docker run
@@ -20,6 +20,7 @@
 //! `docker` command, root, and what `peers/install` installs; without them it fails, nothing is skipped. It must never
 //! compare figures of two runs, nor leave a container or volume behind.
 
+mod bare;
 mod chart;
 mod churn;
 mod client;

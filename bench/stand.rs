@@ -22,9 +22,9 @@ use crate::twin::Twin;
 
 const LANGUAGES: [&str; 3] = ["python", "typescript", "sh"];
 
-/// Of the twins and the floor's containers: above those of the daemons.
+/// Of the twins and the floor: above those of the daemons. Further containers of the floor have the Python twin's.
 const FIRST_UID: u32 = 32_000;
-const FIRST_FLOOR_UID: u32 = 32_100;
+const FLOOR_UID: u32 = 32_100;
 /// Of the floor's containers, started or removed at one time.
 const TOGETHER: usize = 4;
 
@@ -82,7 +82,7 @@ impl Stand {
             self.twins.insert(language, Twin::start(&self.engine, &self.pool, language, uid).await?);
             self.ours()?.0.wait_for_armed(language, 1).await?;
         }
-        self.floors(1).await?;
+        self.floors.push(Floor::start(&self.engine, &self.pool, FLOOR_UID).await?);
         for need in needs {
             match need {
                 Need::EmptyPool => self.empty = Some(self.daemon("empty", daemon::EMPTY).await?),
@@ -128,9 +128,9 @@ impl Stand {
     /// Sees that there are so many containers of the floor.
     pub(crate) async fn floors(&mut self, count: usize) -> Result<()> {
         while self.floors.len() < count {
-            let uids = (FIRST_FLOOR_UID..).skip(self.floors.len());
+            let like = &self.twins.get(PYTHON.language).ok_or("no container for Python")?.specimen;
             let some = TOGETHER.min(count - self.floors.len());
-            let each = uids.take(some).map(|uid| Floor::start(&self.engine, &self.pool, uid));
+            let each = (0..some).map(|_| Floor::another(&self.engine, like));
             for floor in join_all(each).await {
                 self.floors.push(floor?);
             }
