@@ -33,7 +33,9 @@ crash: images ## the daemon killed 200 times under load, and an engine 40 times;
 	CRASH_KILLS=$${CRASH_KILLS:-200} ENGINE_ENDS=$${ENGINE_ENDS:-40} \
 		cargo test --package paddock-daemon --test e2e crash:: -- --nocapture --test-threads=1
 
-bench: images ## how long things take, against a real engine
+bench: images ## how long things take, against a real engine and other programs that do the same
+	deploy/setup bubblewrap socat ripgrep python3-venv # for the peers that it measures beside ours
+	bench/peers/install
 	cargo bench --bench paddock
 
 setup: ## what the host needs, a Docker Engine included, installed or started if missing
@@ -44,4 +46,4 @@ images: setup ## the runner images, those that are missing or have changed
 
 clean: ## remove what building and running left in this folder; the images stay
 	cargo clean
-	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/node_modules
+	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/node_modules bench/peers/venv

@@ -8,11 +8,14 @@ use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::Result;
 use crate::daemon::Daemon;
+use crate::load::Target;
+use crate::rows::Program;
 
 const JSON: &str = "application/json";
 const TAR: &str = "application/x-tar";
@@ -31,9 +34,7 @@ impl Client {
 
     /// Calls a tool: its answer, and the time from the first byte sent to the last received.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Result<(Value, Duration)> {
-        let params = json!({ "name": tool, "arguments": arguments });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        let (answer, taken) = self.send(Method::POST, "/mcp", JSON, Bytes::from(body.to_string())).await?;
+        let (answer, taken) = self.send(Method::POST, "/mcp", JSON, message(tool, &arguments)).await?;
         let mut answer: Value = serde_json::from_slice(&answer)?;
         let document = answer["result"]["structuredContent"].take();
         if answer["result"]["isError"] == false {
@@ -41,6 +42,12 @@ impl Client {
         } else {
             Err(format!("{tool}: {answer} {document}").into())
         }
+    }
+
+    /// A client of the same daemon with a connection of its own.
+    pub(crate) async fn another(&self) -> Result<Self> {
+        let sender = connection(self.addr).await?;
+        Ok(Self { sender, addr: self.addr, token: self.token.clone() })
     }
 
     /// Runs code that must print just this.
@@ -121,4 +128,65 @@ async fn connection(addr: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
     tokio::spawn(connection);
     sender.ready().await?;
     Ok(sender)
+}
+
+/// Someone who runs the same in the same session again and again, over a connection of their own.
+pub(crate) struct Caller {
+    client: Client,
+    session: String,
+    program: Program,
+    body: Bytes,
+}
+
+/// All that is read of an answer: the rest is passed over, for reading it would be a load of the generator's own.
+#[derive(Deserialize)]
+struct Answer {
+    result: AnswerResult,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnswerResult {
+    structured_content: AnswerDocument,
+}
+
+#[derive(Deserialize)]
+struct AnswerDocument {
+    stdout: String,
+    exit_code: Option<i64>,
+}
+
+impl Caller {
+    pub(crate) async fn new(client: &Client, session: String, program: Program) -> Result<Self> {
+        let client = client.another().await?;
+        let arguments = json!({ "language": program.language, "session_id": session, "code": program.code });
+        Ok(Self { client, session, program, body: message("run_code", &arguments) })
+    }
+
+    /// Ends the session and its container.
+    pub(crate) async fn close(&mut self) -> Result<()> {
+        let arguments = json!({ "session_id": self.session, "delete_files": true });
+        self.client.call("close_session", arguments).await?;
+        Ok(())
+    }
+}
+
+impl Target for Caller {
+    async fn run(&mut self) -> Result<Duration> {
+        let (answer, taken) = self.client.send(Method::POST, "/mcp", JSON, self.body.clone()).await?;
+        let document =
+            serde_json::from_slice::<Answer>(&answer).map(|answer| answer.result.structured_content);
+        match document {
+            Ok(document) if document.stdout == self.program.prints && document.exit_code == Some(0) => {
+                Ok(taken)
+            }
+            _ => Err(format!("unexpected: {}", String::from_utf8_lossy(&answer)).into()),
+        }
+    }
+}
+
+fn message(tool: &str, arguments: &Value) -> Bytes {
+    let params = json!({ "name": tool, "arguments": arguments });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    body.to_string().into()
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -16,11 +16,20 @@ use tokio::sync::watch;
 use crate::Result;
 
 /// One idle container a language; sessions that are over keep theirs to the end, so that no removal disturbs the
-/// measurement. User ids apart from those of a daemon with defaults.
-const CONFIG: &str = r#"
+/// measurement. User ids apart from those of a daemon with defaults; our own images, whatever else the engine has.
+pub(crate) const CONFIG: &str = r#"
 http.addr = "127.0.0.1:0"
 sessions.max = 400
 pool = { idle = 1, max_containers = 500, uids = "30000-30999" }
+runners = { python = "paddock-runner-python", typescript = "paddock-runner-typescript", sh = "paddock-example-sh" }
+"#;
+
+/// The same, but each new session waits for a container to be started.
+pub(crate) const EMPTY: &str = r#"
+http.addr = "127.0.0.1:0"
+sessions.max = 400
+pool = { idle = 0, max_containers = 500, uids = "31000-31999" }
+runners = { python = "paddock-runner-python", typescript = "paddock-runner-typescript", sh = "paddock-example-sh" }
 "#;
 
 /// From its start to `serving`: the agent's volume, the proof of confinement.
@@ -32,6 +41,9 @@ const END: Duration = Duration::from_secs(90);
 
 pub(crate) struct Daemon {
     child: Child,
+    pub(crate) pid: u32,
+    /// The label of its containers and volumes.
+    pub(crate) label: String,
     seen: watch::Receiver<Seen>,
     pub(crate) token: String,
     pub(crate) addr: SocketAddr,
@@ -48,10 +60,15 @@ pub(crate) struct Seen {
 
 /// What the daemon will read, as this process reads it; the twin containers are made from it.
 pub(crate) fn config(dir: &Path) -> Result<Config> {
-    let file = dir.join("bench.toml");
-    std::fs::write(&file, CONFIG)?;
+    let file = file(dir, CONFIG)?;
     let env = environment(String::new()).into_iter().collect();
     Ok(Config::load(Some(&file), &env, &Overrides::default())?.config)
+}
+
+fn file(dir: &Path, config: &str) -> Result<PathBuf> {
+    let file = dir.join("bench.toml");
+    std::fs::write(&file, config)?;
+    Ok(file)
 }
 
 /// Nothing of the caller's environment but the way to the engine.
@@ -64,12 +81,14 @@ fn environment(token: String) -> Vec<(String, String)> {
 }
 
 impl Daemon {
-    /// `dir` has the configuration and gets the store; its log goes to `log`.
-    pub(crate) async fn start(dir: &Path, log: &Path) -> Result<Self> {
+    /// `dir`, made here, gets the configuration and the store; its log goes to `log`.
+    pub(crate) async fn start(dir: &Path, config: &str, log: &Path) -> Result<Self> {
+        std::fs::create_dir(dir)?;
+        let file = file(dir, config)?;
         let token = paddock::id::random_hex::<16>();
         let mut child = Command::new(env!("CARGO_BIN_EXE_paddock"))
             .args(["serve", "--config"])
-            .arg(dir.join("bench.toml"))
+            .arg(file)
             .arg("--store")
             .arg(dir.join("store"))
             .env_clear()
@@ -77,8 +96,11 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            // A Ctrl-C is for us; it gets its own signal.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
+        let pid = child.id().ok_or("the daemon ended at once")?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
         let mut log_file = tokio::fs::File::create(log).await?;
         let (seen, mut now) = watch::channel(Seen::default());
@@ -92,7 +114,9 @@ impl Daemon {
         let serving = now.wait_for(|seen| seen.serving.is_some() || seen.over);
         let addr = tokio::time::timeout(START, serving).await.ok().and_then(|seen| seen.ok()?.serving);
         let addr = addr.ok_or_else(|| format!("the daemon did not come up; see {}", log.display()))?;
-        Ok(Self { child, seen: now, token, addr })
+        let owner = std::fs::read_to_string(dir.join("store/owner"))?;
+        let label = format!("paddock.owner={}", owner.trim());
+        Ok(Self { child, pid, label, seen: now, token, addr })
     }
 
     /// How many containers of this language came up so far.

@@ -1,41 +1,61 @@
-//! How long things take: this daemon against the engine's own exec and `docker run`, same container settings, same
-//! run. What each row means and what is in its time stands in `README.md` beside this file.
+//! How long things take: this daemon against the floor, the engine's own exec, `docker run` and others that do the same;
+//! same container settings, same run. What each row means and what is in its time stands in `README.md` beside this file.
 //!
 //! ```text
-//!  main ─► stand     the daemon, and one container alike for each language, outside of it
-//!   │        ├ daemon ─ client     paddock serve; MCP and raw files over one kept-alive connection
-//!   │        └ twin   ─ docker     engine exec, archives, the agent's link, a shell loop; docker run
-//!   ├────► rows      what is measured with it, in turns: A B C A B C …
-//!   ├────► data       what goes in, what has to come out
-//!   └────► table     medians and percentiles; machine: where that was
+//!  main ─► stand        the daemon, and beside it all that it is compared with; bare: the engine's own containers
+//!   │        ├ daemon ── client    paddock serve; MCP and raw files over one kept-alive connection
+//!   │        ├ floor               a fork of a warm interpreter, and nothing else
+//!   │        ├ twin ──── docker    engine exec, archives, the agent's link, a shell loop; docker run
+//!   │        └ peers               llm-sandbox's pool, sandbox-runtime's server
+//!   ├────► resources    CPU and memory of daemon and agent, before anything else is on them
+//!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; data: what goes in and comes out
+//!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
+//!   ├────► churn        new sessions a second
+//!   └────► report       table, verdict, chart; times: histograms; machine: where that was
 //! ```
 //!
-//! `PADDOCK_BENCH_SECONDS` (default 90) is how long the turns go on; words of the command line, as in
-//! `cargo bench --bench paddock -- files MiB`, leave only the blocks that contain one of them. Needs a Docker engine with the runner images
-//! and the `docker` command; without them it fails, nothing is skipped. It must never compare figures of two runs,
-//! nor leave a container or volume behind.
+//! Words of the command line leave only the blocks whose titles contain one of them, as in `cargo bench --bench paddock
+//! -- files MiB`; `no-` before a word leaves those out. `PADDOCK_BENCH_SECONDS` is how long the turns go on,
+//! `PADDOCK_BENCH_RUNS` how many runs memory is watched over. Needs a Docker engine with the runner images and the
+//! `docker` command, root, and what `peers/install` installs; without them it fails, nothing is skipped. It must never
+//! compare figures of two runs, nor leave a container or volume behind.
 
+mod bare;
+mod chart;
+mod churn;
 mod client;
+mod concurrency;
 mod daemon;
 mod data;
 mod docker;
+mod floor;
+mod load;
 mod machine;
+mod peers;
+mod report;
+mod resources;
 mod rows;
 mod stand;
 mod table;
+mod times;
 mod twin;
+mod verdict;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use report::Report;
 use rows::Row;
 use stand::Stand;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Whatever goes wrong ends the run: there are no figures then.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const SECONDS: &str = "PADDOCK_BENCH_SECONDS";
-const DEFAULT_SECONDS: u64 = 90;
+const DEFAULT_SECONDS: u64 = 75;
+const RUNS: &str = "PADDOCK_BENCH_RUNS";
+const DEFAULT_RUNS: u32 = 1000;
 
 fn main() -> ExitCode {
     match run() {
@@ -52,48 +72,123 @@ fn run() -> Result<()> {
     if std::env::args().any(|argument| matches!(argument.as_str(), "--test" | "--list")) {
         return Ok(());
     }
-    let seconds = match std::env::var(SECONDS) {
-        Ok(text) => text.parse().map_err(|_| format!("{SECONDS} is {text:?}, expected whole seconds"))?,
-        Err(_) => DEFAULT_SECONDS,
-    };
+    let plan = Plan::read()?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut stand = Stand::set_up().await?;
-        let mut rows = rows::all();
-        let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-        rows.retain(|row| words.is_empty() || words.iter().any(|word| row.group.contains(word)));
-        if rows.is_empty() {
-            return Err(format!("no block of rows contains any of {words:?}").into());
-        }
+        let mut terminated = signal(SignalKind::terminate())?;
+        let mut stand = Stand::new().await?;
+        let mut report = Report::default();
         let measured = tokio::select! {
-            measured = measure(&mut stand, &mut rows, Duration::from_secs(seconds)) => measured,
+            measured = plan.measure(&mut stand, &mut report) => measured,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+            _ = terminated.recv() => Err("terminated".into()),
         };
         let machine = machine::describe(&stand.engine).await;
         let gone = stand.take_down().await;
         measured?;
         gone?;
-        table::print(&machine?, seconds, &rows)
+        let machine = machine?;
+        table::print(&machine, plan.seconds, &report)?;
+        chart::write(&machine, &report)
     })
 }
 
-/// Takes samples in turns, each row once a round (or once in so many), until the time is over.
-async fn measure(stand: &mut Stand, rows: &mut [Row], time: Duration) -> Result<()> {
-    for row in &mut *rows {
-        for _ in 0..row.warm_up() {
-            row.sample(stand).await?;
+/// What was asked for.
+struct Plan {
+    seconds: u64,
+    runs: u32,
+    wanted: Vec<String>,
+    unwanted: Vec<String>,
+}
+
+impl Plan {
+    fn read() -> Result<Self> {
+        let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+        let (unwanted, wanted): (Vec<_>, Vec<_>) =
+            words.map(|word| word.to_lowercase()).partition(|word| word.starts_with("no-"));
+        let unwanted = unwanted.iter().map(|word| word.trim_start_matches("no-").to_owned()).collect();
+        let (seconds, runs) = (number(SECONDS, DEFAULT_SECONDS)?, number(RUNS, DEFAULT_RUNS)?);
+        let plan = Self { seconds, runs, wanted, unwanted };
+        let others = [
+            resources::TITLE,
+            concurrency::OPEN_TITLE,
+            churn::TITLE,
+            concurrency::TITLE,
+            concurrency::MANY_TITLE,
+        ];
+        if rows::all().iter().map(|row| row.title).chain(others).any(|title| plan.has(title)) {
+            Ok(plan)
+        } else {
+            Err(format!("no block of rows is left by {:?} without {:?}", plan.wanted, plan.unwanted).into())
         }
+    }
+
+    fn has(&self, title: &str) -> bool {
+        let title = title.to_lowercase();
+        let named = |words: &[String]| words.iter().any(|word| title.contains(word));
+        (self.wanted.is_empty() || named(&self.wanted)) && !named(&self.unwanted)
+    }
+
+    /// All blocks; those that leave many containers behind come last.
+    async fn measure(&self, stand: &mut Stand, report: &mut Report) -> Result<()> {
+        let mut rows = rows::all();
+        rows.retain(|row| self.has(row.title));
+        let begun = Instant::now();
+        let at = |step: &str| table::say(&format!("{:>4} s  {step}", begun.elapsed().as_secs()));
+        at("set-up");
+        stand.set_up(&rows.iter().filter_map(Row::need).collect()).await?;
+        if self.has(resources::TITLE) {
+            at(resources::TITLE);
+            resources::measure(stand, self.runs, report).await?;
+        }
+        if !rows.is_empty() {
+            at("turns");
+            turns(stand, &mut rows, Duration::from_secs(self.seconds)).await?;
+        }
+        for row in rows {
+            report.block(row.title).line(row.name, row.times, None);
+        }
+        if self.has(concurrency::OPEN_TITLE) {
+            at(concurrency::OPEN_TITLE);
+            concurrency::open(stand, report).await?;
+        }
+        if self.has(churn::TITLE) {
+            at(churn::TITLE);
+            churn::measure(stand, report).await?;
+        }
+        if self.has(concurrency::TITLE) {
+            at(concurrency::TITLE);
+            concurrency::few(stand, report).await?;
+        }
+        if self.has(concurrency::MANY_TITLE) {
+            at(concurrency::MANY_TITLE);
+            concurrency::many(stand, report).await?;
+        }
+        at("clearing away");
+        Ok(())
+    }
+}
+
+fn number<T: std::str::FromStr>(name: &str, default: T) -> Result<T> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().map_err(|_| format!("{name} is {text:?}, expected a whole number").into()),
+        Err(_) => Ok(default),
+    }
+}
+
+/// Takes samples in turns, each row once a round (some more often, or once in so many), until the time is over.
+async fn turns(stand: &mut Stand, rows: &mut [Row], time: Duration) -> Result<()> {
+    for row in &mut *rows {
+        row.warm_up(stand).await?;
     }
     let until = Instant::now() + time;
     for round in 0.. {
-        for (place, row) in rows.iter_mut().enumerate() {
-            // The expensive rows are spread over the rounds.
-            if (round + place).is_multiple_of(row.every) {
-                let taken = row.sample(stand).await?;
-                row.times.record(u64::try_from(taken.as_micros())?)?;
+        for pass in 0..rows::PASSES {
+            for (place, row) in rows.iter_mut().enumerate() {
+                row.turn(stand, round, pass, place).await?;
             }
         }
         // Every row has had a turn, however short the time.
-        if Instant::now() >= until && round >= rows::HEAVY {
+        if Instant::now() >= until && round >= rows::RARE {
             break;
         }
     }

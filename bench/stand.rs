@@ -1,9 +1,11 @@
-//! Everything that is measured, set up once: the daemon with a client, and a twin of its containers for each
-//! language. Taking it down looks whether anything is left.
+//! Everything that is measured, set up once: the daemon with a client, a twin of its containers for each language, the
+//! floor; and, where the blocks want them, a second daemon whose pool is empty, and the peers. Taking it down looks
+//! whether anything is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use futures_util::future::join_all;
 use paddock::app;
 use paddock::engine::{Engine, EngineLimits};
 use paddock::link::Terms;
@@ -13,22 +15,29 @@ use tempfile::TempDir;
 use crate::Result;
 use crate::client::Client;
 use crate::daemon::{self, Daemon};
+use crate::floor::Floor;
+use crate::peers::{Kind, Peer};
+use crate::rows::{Need, PYTHON};
 use crate::twin::Twin;
 
-pub(crate) const LANGUAGES: [&str; 3] = ["python", "typescript", "sh"];
+const LANGUAGES: [&str; 3] = ["python", "typescript", "sh"];
 
-/// Above those of the daemon.
-const FIRST_UID: u32 = 31_000;
+/// Of the twins and the floor: above those of the daemons. Further containers of the floor have the Python twin's.
+const FIRST_UID: u32 = 32_000;
+const FLOOR_UID: u32 = 32_100;
+/// Of the floor's containers, started or removed at one time.
+const TOGETHER: usize = 4;
 
 pub(crate) struct Stand {
     pub(crate) engine: Engine,
-    pub(crate) daemon: Daemon,
-    pub(crate) client: Client,
     /// For files of this run: on the disk where builds are, so that saving costs what saving costs.
     pub(crate) dir: TempDir,
+    pub(crate) floors: Vec<Floor>,
+    pool: PoolConfig,
+    ours: Option<(Daemon, Client)>,
+    empty: Option<(Daemon, Client)>,
     twins: BTreeMap<&'static str, Twin>,
-    /// Whose the twins are, and what the daemon makes.
-    owners: BTreeSet<String>,
+    peers: BTreeMap<Kind, Peer>,
     sessions: u32,
 }
 
@@ -41,39 +50,93 @@ pub(crate) fn results() -> Result<PathBuf> {
 }
 
 impl Stand {
-    pub(crate) async fn set_up() -> Result<Self> {
+    /// Nothing is started yet.
+    pub(crate) async fn new() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let config = daemon::config(dir.path())?;
         let engine = Engine::connect(&config.engine.host.parse()?, EngineLimits::default()).await?;
-        let daemon = Daemon::start(dir.path(), &results()?.join("daemon.log")).await?;
-        let client = Client::connect(&daemon).await?;
-        let owner = paddock::id::random_hex::<16>();
-        let daemons = std::fs::read(dir.path().join("store/owner"))?;
         let pool = PoolConfig {
             settings: config.pool.clone(),
             bounds: app::bounds(&config),
-            owner: owner.clone(),
+            owner: paddock::id::random_hex::<16>(),
             terms: Terms { secret: paddock::id::random_bytes(), orphan_after: config.agent.orphan_after },
             images: config.runners.clone(),
             warm_parts: config.agent.warm_parts,
         };
-        let owners = BTreeSet::from([owner, String::from_utf8(daemons)?.trim().to_owned()]);
-        let mut stand = Self { engine, daemon, client, dir, twins: BTreeMap::new(), owners, sessions: 0 };
+        Ok(Self {
+            engine,
+            dir,
+            floors: Vec::new(),
+            pool,
+            ours: None,
+            empty: None,
+            twins: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            sessions: 0,
+        })
+    }
+
+    /// Starts what is needed beside the daemon, its twins and one floor.
+    pub(crate) async fn set_up(&mut self, needs: &BTreeSet<Need>) -> Result<()> {
+        self.ours = Some(self.daemon("daemon", daemon::CONFIG).await?);
         for (language, uid) in LANGUAGES.into_iter().zip(FIRST_UID..) {
-            match Twin::start(&stand.engine, &pool, language, uid).await {
-                Ok(twin) => drop(stand.twins.insert(language, twin)),
-                Err(error) => {
-                    stand.take_down().await?;
-                    return Err(error);
+            self.twins.insert(language, Twin::start(&self.engine, &self.pool, language, uid).await?);
+            self.ours()?.0.wait_for_armed(language, 1).await?;
+        }
+        self.floors.push(Floor::start(&self.engine, &self.pool, FLOOR_UID).await?);
+        for need in needs {
+            match need {
+                Need::EmptyPool => self.empty = Some(self.daemon("empty", daemon::EMPTY).await?),
+                Need::Peer(kind) => {
+                    let image = self.twin(PYTHON.language)?.specimen.plan.container.image.clone();
+                    let label = owned(&self.pool.owner);
+                    let peer = Peer::start(*kind, &image, &label, &results()?).await?;
+                    self.peers.insert(*kind, peer);
                 }
             }
-            stand.daemon.wait_for_armed(language, 1).await?;
         }
-        Ok(stand)
+        Ok(())
+    }
+
+    async fn daemon(&self, name: &str, config: &str) -> Result<(Daemon, Client)> {
+        let log = results()?.join(format!("{name}.log"));
+        let daemon = Daemon::start(&self.dir.path().join(name), config, &log).await?;
+        let client = Client::connect(&daemon).await?;
+        Ok((daemon, client))
+    }
+
+    pub(crate) fn ours(&mut self) -> Result<&mut (Daemon, Client)> {
+        Ok(self.ours.as_mut().ok_or("the daemon is not up")?)
+    }
+
+    pub(crate) fn client(&mut self) -> Result<&mut Client> {
+        Ok(&mut self.ours()?.1)
+    }
+
+    /// Of the daemon whose pool is empty.
+    pub(crate) fn empty(&mut self) -> Result<&mut Client> {
+        Ok(&mut self.empty.as_mut().ok_or("the daemon with an empty pool is not up")?.1)
     }
 
     pub(crate) fn twin(&mut self, language: &str) -> Result<&mut Twin> {
         self.twins.get_mut(language).ok_or_else(|| format!("no container for {language}").into())
+    }
+
+    pub(crate) fn peer(&mut self, kind: Kind) -> Result<&mut Peer> {
+        self.peers.get_mut(&kind).ok_or_else(|| format!("{kind:?} is not up").into())
+    }
+
+    /// Sees that there are so many containers of the floor.
+    pub(crate) async fn floors(&mut self, count: usize) -> Result<()> {
+        while self.floors.len() < count {
+            let like = &self.twins.get(PYTHON.language).ok_or("no container for Python")?.specimen;
+            let some = TOGETHER.min(count - self.floors.len());
+            let each = (0..some).map(|_| Floor::another(&self.engine, like));
+            for floor in join_all(each).await {
+                self.floors.push(floor?);
+            }
+        }
+        Ok(())
     }
 
     /// A session that nobody has used.
@@ -82,21 +145,50 @@ impl Stand {
         format!("bench-{}", self.sessions)
     }
 
-    /// Removes everything, whatever fails on the way, and says what is left all the same.
-    pub(crate) async fn take_down(self) -> Result<()> {
-        drop(self.client);
+    /// Removes everything, whatever fails on the way, and says what was left by those who should have.
+    pub(crate) async fn take_down(mut self) -> Result<()> {
         let mut faults = Vec::new();
-        for (_, twin) in self.twins {
-            faults.extend(twin.remove().await.err().map(|error| error.to_string()));
+        let mut took = |result: Result<()>| faults.extend(result.err().map(|error| error.to_string()));
+        for (_, peer) in std::mem::take(&mut self.peers) {
+            took(peer.stop().await);
         }
-        faults.extend(self.daemon.stop().await.err().map(|error| error.to_string()));
-        for owner in &self.owners {
-            let labels = [format!("paddock.owner={owner}")];
-            let containers = self.engine.container_list(&labels).await?;
-            let volumes = self.engine.volume_list(&labels).await?;
-            faults.extend(containers.iter().map(|container| format!("left: container {}", container.id)));
-            faults.extend(volumes.iter().map(|volume| format!("left: volume {}", volume.name)));
+        for (_, twin) in std::mem::take(&mut self.twins) {
+            took(twin.remove().await);
+        }
+        while !self.floors.is_empty() {
+            let some = self.floors.split_off(self.floors.len().saturating_sub(TOGETHER));
+            join_all(some.into_iter().map(Floor::remove)).await.into_iter().for_each(&mut took);
+        }
+        for (daemon, client) in [self.ours.take(), self.empty.take()].into_iter().flatten() {
+            drop(client);
+            took(daemon.stop().await);
+        }
+        // What was on its way when this was broken off has nobody else.
+        self.sweep(&self.pool.owner, false).await?;
+        for name in ["daemon", "empty"] {
+            if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
+                took(self.sweep(owner.trim(), true).await);
+            }
         }
         if faults.is_empty() { Ok(()) } else { Err(faults.join("; ").into()) }
     }
+
+    /// Removes all that carries this owner's label. `fault`: there should have been nothing.
+    async fn sweep(&self, owner: &str, fault: bool) -> Result<()> {
+        let labels = [owned(owner)];
+        let mut left = Vec::new();
+        for container in self.engine.container_list(&labels).await? {
+            self.engine.container_remove(&container.id).await?;
+            left.push(format!("container {}", container.id));
+        }
+        for volume in self.engine.volume_list(&labels).await? {
+            self.engine.volume_remove(&volume.name).await?;
+            left.push(format!("volume {}", volume.name));
+        }
+        if fault && !left.is_empty() { Err(format!("was left: {}", left.join(", ")).into()) } else { Ok(()) }
+    }
+}
+
+fn owned(owner: &str) -> String {
+    format!("paddock.owner={owner}")
 }

@@ -166,7 +166,7 @@ impl Twin {
 }
 
 /// What the daemon adds to the image's own.
-fn environment(specimen: &Specimen) -> Vec<String> {
+pub(crate) fn environment(specimen: &Specimen) -> Vec<String> {
     let own = std::iter::once("HOME=/tmp".to_owned());
     own.chain(specimen.armed.runner.env.iter().cloned()).collect()
 }

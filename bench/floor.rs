@@ -1,0 +1,110 @@
+//! The floor: `floor.py` in a container made as the daemon makes its own, behind one exec stream of the engine that
+//! stays open. What a warm run costs when nothing is done but the run.
+//!
+//! It must never be given an advantage that a runner of ours could not have: same image, same settings.
+
+use std::time::{Duration, Instant};
+
+use paddock::engine::{Engine, ExecSpec, Hijacked, Stdio};
+use paddock::pool::{PoolConfig, Specimen};
+use tokio::io::AsyncWriteExt;
+
+use crate::Result;
+use crate::bare::Bare;
+use crate::load::Target;
+use crate::rows::PYTHON;
+use crate::twin::environment;
+
+const SERVER: &str = include_str!("floor.py");
+/// For what it imports, while others of it start.
+const READY: Duration = Duration::from_secs(60);
+
+pub(crate) struct Floor {
+    container: Container,
+    stream: Hijacked,
+}
+
+enum Container {
+    /// That the daemon's own code has armed, for as long as it takes.
+    Armed(Box<Specimen>),
+    /// One of many. No warm part is started in it: with so many there would be no memory left.
+    Bare(Bare),
+}
+
+impl Floor {
+    pub(crate) async fn start(engine: &Engine, config: &PoolConfig, uid: u32) -> Result<Self> {
+        let specimen = Specimen::start(engine, config, PYTHON.language, uid).await?;
+        let exec = engine.exec_create(&specimen.armed.id, &server(&specimen)).await?;
+        let stream = engine.exec_start(&exec).await?;
+        Self { container: Container::Armed(Box::new(specimen)), stream }.ready().await
+    }
+
+    /// A further one, in a container like this specimen's.
+    pub(crate) async fn another(engine: &Engine, like: &Specimen) -> Result<Self> {
+        let container = Bare::start(engine, &like.plan).await?;
+        let stream = container.exec(&server(like)).await?;
+        Self { container: Container::Bare(container), stream }.ready().await
+    }
+
+    async fn ready(mut self) -> Result<Self> {
+        let said = tokio::time::timeout(READY, self.answer()).await;
+        match said.map_err(|_| format!("the floor was not ready within {READY:?}"))?? {
+            (output, end) if output.is_empty() && end == "ready" => {}
+            (output, end) => return Err(format!("the floor began with {output:?}, {end:?}").into()),
+        }
+        self.run(PYTHON.code, PYTHON.prints).await?;
+        Ok(self)
+    }
+
+    /// Code written to output and exit code read; the process is dead then.
+    pub(crate) async fn run(&mut self, code: &str, prints: &str) -> Result<Duration> {
+        let mut message = u32::try_from(code.len())?.to_be_bytes().to_vec();
+        message.extend_from_slice(code.as_bytes());
+        let begun = Instant::now();
+        self.stream.write_all(&message).await?;
+        let (output, end) = self.answer().await?;
+        let taken = begun.elapsed();
+        if output == prints && end == "0" {
+            Ok(taken)
+        } else {
+            Err(format!("the floor answered {output:?}, exit code {end}").into())
+        }
+    }
+
+    /// What was printed, and what stands behind the NUL.
+    async fn answer(&mut self) -> Result<(String, String)> {
+        let mut said = Vec::new();
+        loop {
+            let chunk = self.stream.chunk().await?.ok_or("the floor ended")?;
+            if chunk.stdio != Stdio::Stdout {
+                return Err(format!("the floor: {}", String::from_utf8_lossy(&chunk.bytes)).into());
+            }
+            said.extend_from_slice(&chunk.bytes);
+            if let Some(line) = said.strip_suffix(b"\n")
+                && let Some(nul) = line.iter().position(|byte| *byte == 0)
+            {
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                return Ok((text(&line[..nul]), text(&line[nul + 1..])));
+            }
+        }
+    }
+
+    pub(crate) async fn remove(self) -> Result<()> {
+        drop(self.stream);
+        match self.container {
+            Container::Armed(specimen) => Ok(specimen.remove().await?),
+            Container::Bare(container) => container.remove().await,
+        }
+    }
+}
+
+fn server(specimen: &Specimen) -> ExecSpec {
+    let cmd = ["python3", "-c", SERVER].map(str::to_owned).to_vec();
+    ExecSpec { cmd, env: environment(specimen), stdin: true, ..ExecSpec::default() }
+}
+
+impl Target for Floor {
+    async fn run(&mut self) -> Result<Duration> {
+        Floor::run(self, PYTHON.code, PYTHON.prints).await
+    }
+}

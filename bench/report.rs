@@ -1,0 +1,70 @@
+//! What was measured, block by block, and how it is asked for afterwards.
+//!
+//! It must never hold a figure of another run.
+
+use crate::times::{Figures, Times};
+
+/// Times of one kind, and how many a second where that was what was asked.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) times: Times,
+    pub(crate) per_second: Option<f64>,
+}
+
+/// A figure that is no time of a run.
+pub(crate) struct Fact {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+}
+
+/// Rows that are compared with the first of them.
+pub(crate) struct Block {
+    pub(crate) title: &'static str,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) facts: Vec<Fact>,
+}
+
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl Report {
+    /// The block of this title, made at its first line.
+    pub(crate) fn block(&mut self, title: &'static str) -> &mut Block {
+        let place = self.blocks.iter().position(|block| block.title == title).unwrap_or(self.blocks.len());
+        if place == self.blocks.len() {
+            self.blocks.push(Block { title, lines: Vec::new(), facts: Vec::new() });
+        }
+        &mut self.blocks[place]
+    }
+
+    pub(crate) fn figures(&self, title: &str, name: &str) -> Option<Figures> {
+        self.line(title, name)?.times.figures()
+    }
+
+    pub(crate) fn per_second(&self, title: &str, name: &str) -> Option<f64> {
+        self.line(title, name)?.per_second
+    }
+
+    pub(crate) fn fact(&self, title: &str, name: &str) -> Option<f64> {
+        let block = self.blocks.iter().find(|block| block.title == title)?;
+        Some(block.facts.iter().find(|fact| fact.name == name)?.value)
+    }
+
+    fn line(&self, title: &str, name: &str) -> Option<&Line> {
+        let block = self.blocks.iter().find(|block| block.title == title)?;
+        block.lines.iter().find(|line| line.name == name)
+    }
+}
+
+impl Block {
+    pub(crate) fn line(&mut self, name: impl Into<String>, times: Times, per_second: Option<f64>) {
+        self.lines.push(Line { name: name.into(), times, per_second });
+    }
+
+    pub(crate) fn fact(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
+        self.facts.push(Fact { name: name.into(), value, unit });
+    }
+}

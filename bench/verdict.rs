@@ -1,0 +1,130 @@
+//! What is to be reached, beside what was.
+//!
+//! It must never leave one out: what was missed is said to be, and so is what was not measured.
+
+use serde_json::{Value, json};
+
+use crate::report::Report;
+use crate::rows::{
+    BACK_TO_BACK, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
+    TYPESCRIPT_TITLE, WARM,
+};
+use crate::{churn, concurrency, resources};
+
+/// Memory that comes and goes with what the allocator holds back.
+const NO_GROWTH: f64 = 1024.0;
+
+#[derive(Clone, Copy)]
+enum Reach {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+pub(crate) struct Verdict {
+    what: String,
+    value: Option<f64>,
+    unit: &'static str,
+    reach: Reach,
+}
+
+/// Every one, in the order of the table.
+pub(crate) fn all(report: &Report) -> Vec<Verdict> {
+    use Reach::{AtLeast, AtMost};
+    let median = |title, name| report.figures(title, name).map(|figures| exact(figures.median));
+    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+    let floor = median(PYTHON_TITLE, FLOOR);
+    let warm = median(PYTHON_TITLE, WARM);
+    let p99 = report.figures(PYTHON_TITLE, WARM).and_then(|figures| figures.p99).map(exact);
+    let rate = |title, name: &str| report.per_second(title, name);
+    let sixteen = ratio(
+        rate(concurrency::TITLE, &concurrency::ours(16)),
+        rate(concurrency::TITLE, &concurrency::floor(16)),
+    );
+    let churn = ratio(rate(churn::TITLE, churn::OURS), rate(churn::TITLE, churn::RAW));
+    let fact = |name| report.fact(resources::TITLE, name);
+    let mut all = Vec::new();
+    let mut verdict = |what: &str, value, unit, reach| {
+        all.push(Verdict { what: what.to_owned(), value, unit, reach });
+    };
+    verdict("warm Python / the floor", ratio(warm, floor), "×", AtMost(2.0));
+    verdict("engine exec / warm Python", ratio(median(PYTHON_TITLE, EXEC), warm), "×", AtLeast(15.0));
+    verdict("docker run / warm Python", ratio(median(PYTHON_TITLE, DOCKER_RUN), warm), "×", AtLeast(60.0));
+    verdict(
+        "llm-sandbox's pool / warm Python",
+        ratio(median(PEERS_TITLE, LLM_SANDBOX), warm),
+        "×",
+        AtLeast(40.0),
+    );
+    verdict("warm Python, p99 / median", ratio(p99, warm), "×", AtMost(5.0));
+    verdict(
+        "new session on an idle container / the floor",
+        ratio(median(PYTHON_TITLE, NEW), floor),
+        "×",
+        AtMost(3.0),
+    );
+    verdict("import pandas / the floor", ratio(median(PANDAS_TITLE, WARM), floor), "×", AtMost(4.0));
+    verdict(
+        "TypeScript, a run now and then / the floor",
+        ratio(median(TYPESCRIPT_TITLE, WARM), floor),
+        "×",
+        AtMost(5.0),
+    );
+    verdict(
+        "TypeScript, back to back / the floor",
+        ratio(median(TYPESCRIPT_TITLE, BACK_TO_BACK), floor),
+        "×",
+        AtMost(5.0),
+    );
+    verdict("16 sessions / 16 of the floor, runs a second", percent(sixteen), "%", AtLeast(80.0));
+    verdict("new sessions / the engine's ceiling", percent(churn), "%", AtLeast(90.0));
+    verdict("daemon, CPU of a run", fact(resources::CPU).map(|micros| micros / 1e3), "ms", AtMost(0.5));
+    verdict("daemon, resident with 10 sessions", fact(resources::RESIDENT), "MiB", AtMost(40.0));
+    let runs = fact(resources::RUNS).unwrap_or(0.0);
+    verdict(&format!("daemon, growth over {runs} runs"), fact(resources::GROWTH), "KiB", AtMost(NO_GROWTH));
+    all
+}
+
+impl Verdict {
+    fn reached(&self) -> Option<bool> {
+        let value = self.value?;
+        Some(match self.reach {
+            Reach::AtMost(bound) => value <= bound,
+            Reach::AtLeast(bound) => value >= bound,
+        })
+    }
+
+    /// A line of the table.
+    pub(crate) fn text(&self) -> String {
+        let (sign, bound) = match self.reach {
+            Reach::AtMost(bound) => ("≤", bound),
+            Reach::AtLeast(bound) => ("≥", bound),
+        };
+        let value = self.value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        let said = match self.reached() {
+            Some(true) => "reached",
+            Some(false) => "MISSED",
+            None => "not measured",
+        };
+        format!("  {:<46}{value:>10} {:<4}{sign} {bound:<8}{said}", self.what, self.unit)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let (at_most, at_least) = match self.reach {
+            Reach::AtMost(bound) => (Some(bound), None),
+            Reach::AtLeast(bound) => (None, Some(bound)),
+        };
+        json!({
+            "what": self.what, "value": self.value, "unit": self.unit,
+            "at_most": at_most, "at_least": at_least, "reached": self.reached(),
+        })
+    }
+}
+
+fn percent(ratio: Option<f64>) -> Option<f64> {
+    ratio.map(|ratio| ratio * 100.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most a minute in microseconds")]
+fn exact(micros: u64) -> f64 {
+    micros as f64
+}
