@@ -217,6 +217,9 @@ impl Sessions {
 async fn begin(session: Arc<Session>, work: tokio::sync::OwnedMutexGuard<Work>) -> Turn {
     session.touch();
     session.closing.note_turn();
+    if !session.is_to_be_noted() {
+        return Turn { work, session };
+    }
     let space = session.space.clone();
     let used = blocking(move || {
         space.set_closed(false);

@@ -130,10 +130,15 @@ pub struct Session {
     turn: Arc<tokio::sync::Mutex<Work>>,
     waiting: AtomicUsize,
     used: Mutex<Instant>,
+    /// When the disk was told last that it is used.
+    noted: Mutex<Option<Instant>>,
     closing: close::Closing,
     /// What the next call is to be told.
     news: Mutex<Vec<Recovered>>,
 }
+
+/// Between two words to the disk that a session is used: little beside any `sessions.retention`.
+const NOTE_USE: Duration = Duration::from_secs(1);
 
 /// The turn of one call.
 pub struct Turn {
@@ -179,6 +184,7 @@ impl Sessions {
                 turn: Arc::default(),
                 waiting: AtomicUsize::new(0),
                 used: Mutex::new(Instant::now()),
+                noted: Mutex::default(),
                 closing: close::Closing::default(),
                 news: Mutex::default(),
             });
@@ -262,6 +268,16 @@ impl Session {
 
     fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether the disk is to be told that it is used: that is not for every call to wait for.
+    fn is_to_be_noted(&self) -> bool {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = noted.is_none_or(|noted| noted.elapsed() > NOTE_USE) || self.space.is_closed();
+        if due {
+            *noted = Some(Instant::now());
+        }
+        due
     }
 
     /// Gives its containers up, if it has some and is not at work.
