@@ -62,6 +62,7 @@ pub(crate) async fn open(stand: &mut Stand, report: &mut Report) -> Result<()> {
     open_sessions(stand.client()?, &mut python, 1, PYTHON).await?;
     let mut typescript = Vec::new();
     open_sessions(stand.client()?, &mut typescript, 1, TYPESCRIPT).await?;
+    stand.ours()?.0.wait_for_warm().await?;
     let (mut ours, mut floor, mut ours_typescript) = (Load::default(), Load::default(), Load::default());
     for _ in 0..SLICES {
         ours.open(&mut python, PYTHON_RATE, OPEN_SLICE).await?;
@@ -84,6 +85,7 @@ async fn closed(
     report: &mut Report,
 ) -> Result<()> {
     open_sessions(stand.client()?, callers, sessions, PYTHON).await?;
+    stand.ours()?.0.wait_for_warm().await?;
     stand.floors(sessions).await?;
     let (mut ours, mut floor) = (Load::default(), Load::default());
     for _ in 0..SLICES {

@@ -2,7 +2,7 @@
 //!
 //! It must never be told anything that a real one is not, but for the room that many new sessions need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -36,6 +36,8 @@ runners = { python = "paddock-runner-python", typescript = "paddock-runner-types
 const START: Duration = Duration::from_secs(60);
 /// For a container to stand ready again.
 const REFILL: Duration = Duration::from_secs(30);
+/// For the warm parts of 64 containers that are started at the same time: each takes over a second of a core.
+const WARM: Duration = Duration::from_secs(240);
 /// From the signal to the end: the removal of all containers is most of it.
 const END: Duration = Duration::from_secs(90);
 
@@ -55,6 +57,8 @@ pub(crate) struct Seen {
     serving: Option<SocketAddr>,
     /// Containers that came up, by language.
     armed: BTreeMap<String, u32>,
+    /// Those of them whose warm part does not stand yet.
+    cold: BTreeSet<String>,
     over: bool,
 }
 
@@ -124,12 +128,21 @@ impl Daemon {
         self.seen.borrow().armed.get(language).copied().unwrap_or(0)
     }
 
-    /// Waits until so many have.
+    /// Waits until so many have, and the warm part stands in each.
     pub(crate) async fn wait_for_armed(&self, language: &str, count: u32) -> Result<()> {
         let mut seen = self.seen.clone();
-        let enough = |seen: &Seen| seen.armed.get(language).copied().unwrap_or(0) >= count;
+        let enough =
+            |seen: &Seen| seen.armed.get(language).copied().unwrap_or(0) >= count && seen.cold.is_empty();
         let waited = tokio::time::timeout(REFILL, seen.wait_for(enough)).await;
         waited.map_err(|_| format!("no {language} container stood ready within {REFILL:?}"))??;
+        Ok(())
+    }
+
+    /// Waits until the warm part stands in each container that there is.
+    pub(crate) async fn wait_for_warm(&self) -> Result<()> {
+        let mut seen = self.seen.clone();
+        let waited = tokio::time::timeout(WARM, seen.wait_for(|seen| seen.cold.is_empty())).await;
+        waited.map_err(|_| format!("a warm part did not stand within {WARM:?}"))??;
         Ok(())
     }
 
@@ -153,6 +166,10 @@ impl Seen {
             && let Some(language) = field("language=")
         {
             *self.armed.entry(language.to_owned()).or_default() += 1;
+            // Of the three images this one alone has no warm part.
+            self.cold.extend(field("container=").filter(|_| language != "sh").map(str::to_owned));
+        } else if line.contains(" warm language=") || line.contains(" removed ") {
+            self.cold.remove(field("container=").unwrap_or_default());
         }
     }
 }

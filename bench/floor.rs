@@ -17,7 +17,7 @@ use crate::twin::environment;
 
 const SERVER: &str = include_str!("floor.py");
 /// For what it imports, while others of it start.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_secs(240);
 
 pub(crate) struct Floor {
     container: Container,

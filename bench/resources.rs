@@ -38,6 +38,7 @@ pub(crate) async fn measure(stand: &mut Stand, runs: u32, report: &mut Report) -
         caller.run().await?;
         sessions.push(caller);
     }
+    daemon.wait_for_warm().await?;
     settle().await;
     let resting = status(pid, "VmRSS")?;
     block.fact(RESIDENT, resting / 1024.0, "MiB");
