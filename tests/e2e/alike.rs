@@ -57,7 +57,9 @@ async fn outcome(d: &Daemon, s: &Session<'_>, language: &str, source: &str) -> O
     for name in ran.artifacts() {
         let name = name.trim_start_matches("/mnt/data/").to_owned();
         let body = d.fetch(&ran.link(&name)).await.expect(200).body;
-        files.insert(name, body.to_vec());
+        // Compiled Python begins with the time of its source (PEP 552).
+        let since = if name.ends_with(".pyc") { 16.min(body.len()) } else { 0 };
+        files.insert(name, body[since..].to_vec());
     }
     Outcome {
         exit_code: ran.exit_code(),
@@ -77,16 +79,26 @@ async fn come_out_alike(language: &str, ending: &str, least: usize) {
     let programs = programs(language, ending);
     assert!(programs.len() >= least, "{} programs", programs.len());
     let mut different = Vec::new();
-    let mark = warm.log.count("warm=true");
     for (name, source) in &programs {
-        let (one, other) =
-            tokio::join!(outcome(&warm, &w, language, source), outcome(&cold, &c, language, source));
-        if one != other {
-            different.push(format!("{name}, warm: {one:#?}\n{name}, cold: {other:#?}"));
+        let mut attempts = 5;
+        loop {
+            let warm_before = warm.log.count("warm=true");
+            let (one, other) =
+                tokio::join!(outcome(&warm, &w, language, source), outcome(&cold, &c, language, source));
+            // The next one finds /data empty.
+            let empty = "rm -rf /data/* /data/.[!.]*";
+            tokio::join!(async { w.sh(empty).await }, async { c.sh(empty).await });
+            // On a machine that is at its end the next process may not stand in time: then that was no comparison.
+            attempts -= 1;
+            if warm.log.count("warm=true") == warm_before && attempts > 0 {
+                continue;
+            }
+            assert_eq!(warm.log.count("warm=true"), warm_before + 1, "{name} was not run by the warm part");
+            if one != other {
+                different.push(format!("{name}, warm: {one:#?}\n{name}, cold: {other:#?}"));
+            }
+            break;
         }
-        // The next one finds /data empty.
-        let empty = "rm -rf /data/* /data/.[!.]*";
-        tokio::join!(async { w.sh(empty).await }, async { c.sh(empty).await });
     }
     assert!(
         different.is_empty(),
@@ -95,7 +107,6 @@ async fn come_out_alike(language: &str, ending: &str, least: usize) {
         programs.len(),
         different.join("\n\n")
     );
-    assert_eq!(warm.log.count("warm=true") - mark, programs.len(), "not every one was run by the warm part");
     assert_eq!(cold.log.count("warm=true"), 0);
     warm.stop().await;
     cold.stop().await;
