@@ -8,6 +8,8 @@
 
 #[path = "e2e/alike.rs"]
 mod alike;
+#[path = "e2e/archives.rs"]
+mod archives;
 #[path = "e2e/client.rs"]
 mod client;
 #[path = "e2e/clients.rs"]

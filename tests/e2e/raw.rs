@@ -1,35 +1,33 @@
 //! Files as they are: `PUT`, `GET`, `HEAD`, `DELETE` of one, and of all as a tar.
 
-use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::join;
 use tokio::net::TcpStream;
 
 use crate::support::{Answer, Daemon, PATIENCE, Request, TOKEN, within};
 
-const TAR: &str = "application/x-tar";
+pub(crate) const TAR: &str = "application/x-tar";
 
-fn at(session: &str, name: &[u8]) -> String {
+pub(crate) fn at(session: &str, name: &[u8]) -> String {
     let name: Vec<String> =
         name.split(|b| *b == b'/').map(|part| percent_encode(part, NON_ALPHANUMERIC).to_string()).collect();
     format!("/sessions/{}/files/{}", percent_encode(session.as_bytes(), NON_ALPHANUMERIC), name.join("/"))
 }
 
-async fn put(d: &Daemon, session: &str, name: &str, content: impl Into<bytes::Bytes>) -> Answer {
+pub(crate) async fn put(d: &Daemon, session: &str, name: &str, content: impl Into<bytes::Bytes>) -> Answer {
     d.request("PUT", &at(session, name.as_bytes())).body(content).send().await
 }
 
-async fn get(d: &Daemon, session: &str, name: &str) -> Answer {
+pub(crate) async fn get(d: &Daemon, session: &str, name: &str) -> Answer {
     d.request("GET", &at(session, name.as_bytes())).send().await
 }
 
 #[track_caller]
-fn refused(answer: &Answer, status: u16, code: &str) {
+pub(crate) fn refused(answer: &Answer, status: u16, code: &str) {
     assert_eq!((answer.status, &answer.json()["error"]), (status, &json!(code)), "{}", answer.text());
     assert!(answer.json()["message"].as_str().is_some_and(|message| message.len() > 10), "{}", answer.text());
 }
@@ -418,197 +416,6 @@ async fn a_large_file_passes_through_little_memory() {
     for (what, most) in [("put", up), ("get", down), ("pack", packed), ("unpack", unpacked)] {
         let grown = most.saturating_sub(before) >> 20;
         assert!(grown <= 64, "{what}: {grown} MiB more than before");
-    }
-    d.stop().await;
-}
-
-#[tokio::test]
-async fn everything_goes_out_and_in_as_a_tar_that_others_understand() {
-    let d = Daemon::start().await;
-    let s = d.session("s");
-    let code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('c')\nos.mkdir('empty')\nopen('zero', 'w')\n\
-                open('run', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run', 0o755)\nos.symlink('a/b/c', 'link')\n\
-                os.symlink('/' + 'x' * 150, 'far')\nos.makedirs('d' * 90 + '/' + 'e' * 90)\nopen('d' * 90 + '/' + 'e' * 90 + '/f', 'w').write('deep')\n\
-                open(b'\\xff', 'w').write('bytes')\nopen('big', 'w').write('x' * 700000)";
-    s.python(code).await.expect_success();
-    let archive = d.request("GET", "/sessions/s/files").set("accept", TAR).send().await.expect(200);
-    assert_eq!(archive.header("content-type"), TAR);
-    let dir = tempfile::tempdir().expect("a directory");
-    let tar = |args: &[&str], input: &[u8]| {
-        let mut child = Command::new("tar")
-            .args(args)
-            .current_dir(dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("tar");
-        let mut stdin = child.stdin.take().expect("a pipe");
-        let input = input.to_vec();
-        let writing = std::thread::spawn(move || stdin.write_all(&input));
-        let mut output = Vec::new();
-        child.stdout.take().expect("a pipe").read_to_end(&mut output).expect("its output");
-        writing.join().expect("a thread").expect("its input");
-        assert!(child.wait().expect("an end").success());
-        output
-    };
-    tar(&["-xf", "-"], &archive.body);
-    let root = dir.path();
-    let text = |name: &str| std::fs::read_to_string(root.join(name)).expect(name);
-    assert_eq!((text("a/b/c"), text("zero"), text("big").len()), ("c".into(), String::new(), 700_000));
-    assert_eq!(text(&format!("{}/{}/f", "d".repeat(90), "e".repeat(90))), "deep");
-    assert_eq!(std::fs::read_link(root.join("far")).expect("a link").as_os_str().len(), 151);
-    assert!(root.join("empty").is_dir());
-    // And back in, as GNU tar and as PAX write it.
-    for (session, format) in [("gnu", "--format=gnu"), ("pax", "--format=pax"), ("ustar", "--format=posix")] {
-        let packed = tar(&["-cf", "-", format, "."], b"");
-        let answer =
-            d.request("PUT", &format!("/sessions/{session}/files")).set("content-type", TAR).body(packed);
-        let said = answer.send().await.expect(200).json();
-        assert_eq!(
-            (&said["files"], &said["links"], &said["skipped"]),
-            (&json!(6), &json!(2), &json!(0)),
-            "{said}"
-        );
-        let again = d.session(session);
-        again
-            .sh("cat a/b/c; ./run; readlink link; ls empty; wc -c < big; cat d*/e*/f")
-            .await
-            .expect_stdout("cran\na/b/c\n700000\ndeep");
-        let listed = |id: &str| d.request("GET", &format!("/sessions/{id}/files?limit=1000")).send();
-        let names = |page: Value| {
-            page["artifacts"]
-                .as_array()
-                .expect("artifacts")
-                .iter()
-                .map(|a| (a["path"].clone(), a["size_bytes"].clone()))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(names(listed("s").await.json()), names(listed(session).await.json()));
-    }
-    let head = d.request("HEAD", "/sessions/s/files").set("accept", TAR).send().await.expect(200);
-    assert_eq!(head.body.len(), 0);
-    d.stop().await;
-}
-
-/// A header for a name, a type and a size.
-fn member(name: &str, kind: u8, size: usize, target: &str) -> Vec<u8> {
-    let mut block = vec![0; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[100..108].copy_from_slice(b"0000644\0");
-    block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
-    block[136..148].copy_from_slice(b"00000000012\0");
-    block[148..156].copy_from_slice(b"        ");
-    block[156] = kind;
-    block[157..157 + target.len()].copy_from_slice(target.as_bytes());
-    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block
-}
-
-fn file(name: &str, content: &str) -> Vec<u8> {
-    let mut all = member(name, b'0', content.len(), "");
-    all.extend_from_slice(content.as_bytes());
-    all.resize(all.len().next_multiple_of(512), 0);
-    all
-}
-
-#[tokio::test]
-async fn an_archive_is_taken_whole_or_not_at_all() {
-    let d = Daemon::with()
-        .set("limits.data", "4MiB")
-        .set("limits.upload", "1MiB")
-        .set("limits.data_inodes", 64)
-        .start()
-        .await;
-    put(&d, "s", "first", "kept").await.expect(201);
-    put(&d, "s", "z", "old").await.expect(201);
-    let send = async |parts: &[Vec<u8>]| {
-        d.request("PUT", "/sessions/s/files").set("content-type", TAR).body(parts.concat()).send().await
-    };
-    let damaged = {
-        let mut block = file("b", "x");
-        block[0] ^= 1;
-        block
-    };
-    let many: Vec<_> = (0..100).map(|n| file(&format!("m{n}"), "")).collect();
-    let cases: [(&str, u16, &str, Vec<Vec<u8>>); 9] = [
-        ("traversal", 400, "invalid_argument", vec![file("z", "new"), file("../x", "1")]),
-        ("absolute", 400, "invalid_argument", vec![file("z", "new"), file("/etc/x", "1")]),
-        ("checksum", 400, "invalid_argument", vec![file("z", "new"), damaged]),
-        ("cut", 400, "invalid_argument", vec![file("z", "new"), member("b", b'0', 10, "")]),
-        ("hard link", 400, "invalid_argument", vec![file("z", "new"), member("h", b'1', 0, "z")]),
-        ("through a link", 400, "invalid_argument", vec![member("s", b'2', 0, "/etc"), file("s/x", "1")]),
-        ("too many", 507, "quota_exceeded", many),
-        ("too much", 413, "too_large", vec![file("z", "new"), member("b", b'0', 5 << 20, "")]),
-        ("garbage", 400, "invalid_argument", vec![file("z", "new"), vec![0; 1024], vec![9; 2 << 20]]),
-    ];
-    for (what, status, code, parts) in cases {
-        let answer = send(&parts).await;
-        assert_eq!(
-            (answer.status, &answer.json()["error"]),
-            (status, &json!(code)),
-            "{what}: {}",
-            answer.text()
-        );
-        assert_eq!(get(&d, "s", "z").await.text(), "old", "{what}");
-    }
-    let left = std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count();
-    assert_eq!(left, 0, "what was refused leaves something");
-    let listed = d.request("GET", "/sessions/s/files").send().await.expect(200).json();
-    assert_eq!(listed["total"], 2, "{listed}");
-    // Of two of one name the last one wins; what is no file is counted.
-    let answer = send(&[
-        member("fifo", b'6', 0, ""),
-        member("dev", b'3', 0, ""),
-        file("a", "one"),
-        file("a", "two"),
-        file("z", "new"),
-    ])
-    .await;
-    let said = answer.expect(200).json();
-    assert_eq!((&said["files"], &said["skipped"]), (&json!(3), &json!(2)), "{said}");
-    assert_eq!(
-        (get(&d, "s", "a").await.text(), get(&d, "s", "z").await.text()),
-        ("two".into(), "new".into())
-    );
-    assert_eq!(get(&d, "s", "first").await.text(), "kept");
-    for kind in ["application/gzip", "application/json", ""] {
-        let answer = d.request("PUT", "/sessions/s/files").set("content-type", kind).body("x").send().await;
-        refused(&answer, 415, "invalid_argument");
-    }
-    d.stop().await;
-}
-
-/// RES-36, over HTTP.
-#[tokio::test]
-async fn a_listing_comes_in_pages() {
-    let d = Daemon::start().await;
-    let archive: Vec<u8> = (0..2500).flat_map(|n| file(&format!("f{n:04}"), "x")).collect();
-    d.request("PUT", "/sessions/s/files").set("content-type", TAR).body(archive).send().await.expect(200);
-    let (mut seen, mut query) = (Vec::new(), "?limit=1000".to_owned());
-    loop {
-        let page = d.request("GET", &format!("/sessions/s/files{query}")).send().await.expect(200);
-        assert!(page.body.len() <= 1 << 20, "{}", page.body.len());
-        let page = page.json();
-        seen.extend(
-            page["artifacts"]
-                .as_array()
-                .expect("artifacts")
-                .iter()
-                .map(|a| a["filename"].as_str().expect("a name").to_owned()),
-        );
-        match page["next_cursor"].as_str() {
-            Some(cursor) => query = format!("?limit=1000&cursor={cursor}"),
-            None => break,
-        }
-    }
-    assert_eq!(seen, (0..2500).map(|n| format!("f{n:04}")).collect::<Vec<_>>());
-    for query in ["?limit=0", "?limit=1001", "?limit=x", "?cursor=AAAA"] {
-        refused(
-            &d.request("GET", &format!("/sessions/s/files{query}")).send().await,
-            400,
-            "invalid_argument",
-        );
     }
     d.stop().await;
 }

@@ -11,9 +11,13 @@ async fn daemon(language: &str, image: &Image) -> Daemon {
     Daemon::with().set(&format!("runners.{language}"), image.name()).start().await
 }
 
-/// Waits until the warm part stands in the container that the session has, from a place in the log on.
-async fn stands(d: &Daemon, language: &str) {
+/// A daemon whose session `s` has a container in which the example's warm part stands.
+async fn standing(target: &str) -> (Daemon, Image) {
+    let (image, language) = (Image::example(target), if target == "perl" { "perl" } else { "python" });
+    let d = daemon(language, &image).await;
+    d.session("s").run(language, "print(1)").await.expect_success();
     d.log.line(&format!("INFO warm language={language}")).await;
+    (d, image)
 }
 
 /// Runs until one was run by the warm part, which is on its way.
@@ -27,11 +31,8 @@ async fn until_warm(s: &Session<'_>) {
 
 #[tokio::test]
 async fn a_process_that_waits_has_one_run_and_the_next_stands_behind_it() {
-    let image = Image::example("perl");
-    let d = daemon("perl", &image).await;
+    let (d, _image) = standing("perl").await;
     let s = d.session("s");
-    s.run("perl", "print 'any'").await.expect_stdout("any");
-    stands(&d, "perl").await;
     let mut pids = Vec::new();
     for n in 0..10 {
         let code =
@@ -59,11 +60,8 @@ async fn a_process_that_waits_has_one_run_and_the_next_stands_behind_it() {
 
 #[tokio::test]
 async fn a_process_that_forks_serves_run_after_run() {
-    let image = Image::example("fork");
-    let d = daemon("python", &image).await;
+    let (d, _image) = standing("fork").await;
     let s = d.session("s");
-    s.python("print('any')").await.expect_stdout("any\n");
-    stands(&d, "python").await;
     let mut parents = Vec::new();
     for n in 0..10 {
         let code = format!(
@@ -89,11 +87,8 @@ async fn a_process_that_forks_serves_run_after_run() {
 
 #[tokio::test]
 async fn what_a_run_leaves_behind_is_dead_when_it_is_answered_and_the_part_stands() {
-    let image = Image::example("fork");
-    let d = daemon("python", &image).await;
+    let (d, _image) = standing("fork").await;
     let s = d.session("s");
-    s.python(HOW).await.expect_success();
-    stands(&d, "python").await;
     let view = d.view().await;
     let container = view.the_container("python").await;
     let processes = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -o '^sleep .*'; done; true";
@@ -121,11 +116,8 @@ async fn what_a_run_leaves_behind_is_dead_when_it_is_answered_and_the_part_stand
 
 #[tokio::test]
 async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
-    let image = Image::example("fork");
-    let d = daemon("python", &image).await;
+    let (d, _image) = standing("fork").await;
     let s = d.session("s");
-    s.python(HOW).await.expect_success();
-    stands(&d, "python").await;
     for what in [
         "os.kill(os.getppid(), 9); time.sleep(60)",
         "os.kill(-1, 9)",
@@ -143,11 +135,8 @@ async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
 
 #[tokio::test]
 async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
-    let image = Image::example("fork");
-    let d = daemon("python", &image).await;
+    let (d, image) = standing("fork").await;
     let s = d.session("s");
-    s.python(HOW).await.expect_success();
-    stands(&d, "python").await;
     let view = d.view().await;
     let container = view.the_container("python").await;
     let code = "import time; print('one', WARM, flush=True); open('/tmp/begun', 'w').close(); time.sleep(3); print('two'); open('f', 'w').write('kept')";

@@ -10,33 +10,39 @@
 //! MCP session. It must never decide anything about a tool.
 
 mod handler;
+mod head;
+mod heard;
 mod remembered;
 mod resume;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode, request};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, BodyStream, Collected, Full, StreamBody};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
 use rmcp::handler::server::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{SessionManager, SessionStore};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub(crate) use self::handler::Handler;
+use self::head::{
+    LAST_EVENT, SESSION, accepts_events, in_json, is_json, is_without_sessions, no_session, sets,
+    the_session, unknown_event,
+};
+use self::heard::{Heard, SESSIONS};
 use self::remembered::Remembered;
 use self::resume::{Events, Reading, SharedEvents, Tie};
 use super::body::{Answer, error, json};
@@ -45,25 +51,12 @@ use super::fixtures::{Fixtures, Shared};
 use crate::session::SessionId;
 use crate::tools::{ToolSets, Tools};
 
-const EVENTS: &str = "text/event-stream";
-const SESSION: &str = "mcp-session-id";
-const VERSION: &str = "mcp-protocol-version";
-const LAST_EVENT: &str = "last-event-id";
-/// The first revision without sessions; as texts they are in the order of time.
-const WITHOUT_SESSIONS: &str = "2026-07-28";
 /// The POST of newer revisions that is kept open to listen, as JSON.
 const LISTEN: &str = "\"subscriptions/listen\"";
 const INITIALIZE: &str = "\"initialize\"";
 
 /// An MCP session that nothing was heard of for this long leaves the memory; the disk has it for longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
-
-/// MCP sessions of one owner in memory. Each takes some 50 KB, and many clients make one for every call and never end
-/// it: of more than these the one unheard of for longest goes, to be had from the disk again.
-const SESSIONS: usize = 500;
-
-/// How often the disk is told that a session is used.
-const NOTE_USE: Duration = Duration::from_secs(3600);
 
 /// A service, whatever its handler is.
 type Service = Box<
@@ -131,18 +124,8 @@ struct Pair {
     bare: Service,
     manager: Arc<LocalSessionManager>,
     events: Arc<Events>,
-    /// The sessions, the one heard of last at the end.
-    heard: Mutex<VecDeque<Heard>>,
+    heard: Heard,
     remembered: Arc<Remembered>,
-}
-
-/// A session in memory.
-struct Heard {
-    id: Arc<str>,
-    /// Its requests and their ids; those that are at work still can be had.
-    calls: Vec<(Weak<()>, Value)>,
-    /// When the disk was told that it is used.
-    noted: Instant,
 }
 
 impl Pair {
@@ -150,41 +133,6 @@ impl Pair {
     async fn knows(&self, id: &str) -> bool {
         let living = self.manager.has_session(&id.into()).await;
         living.unwrap_or(false) || self.remembered.load(id).await.is_ok_and(|state| state.is_some())
-    }
-
-    /// Notes a request that a call is at work for; false if one with this id is already.
-    fn ask(&self, session: &str, id: &Value, call: &Arc<()>) -> bool {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(session) = heard.iter_mut().find(|known| *known.id == *session) else { return true };
-        session.calls.retain(|(call, _)| call.strong_count() > 0);
-        if session.calls.iter().any(|(_, known)| known == id) {
-            return false;
-        }
-        session.calls.push((Arc::downgrade(call), id.clone()));
-        true
-    }
-
-    /// Notes that a session was heard of; the one that has to go for it, if one has. None goes in which something is at
-    /// work.
-    fn hear(&self, id: &str, call: Option<(&Arc<()>, &Value)>) -> Option<Arc<str>> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = heard.iter().position(|known| *known.id == *id).and_then(|at| heard.remove(at));
-        let new = || Heard { id: id.into(), calls: Vec::new(), noted: Instant::now() };
-        let mut session = known.unwrap_or_else(new);
-        if let Some((call, id)) = call.filter(|(_, id)| session.calls.iter().all(|(_, known)| known != *id)) {
-            session.calls.push((Arc::downgrade(call), id.clone()));
-        }
-        if session.noted.elapsed() > NOTE_USE {
-            session.noted = Instant::now();
-            self.remembered.clone().note_use(id);
-        }
-        heard.push_back(session);
-        if heard.len() <= SESSIONS {
-            return None;
-        }
-        let rests = |session: &Heard| session.calls.iter().all(|(call, _)| call.strong_count() == 0);
-        let oldest = heard.iter().position(rests)?;
-        heard.remove(oldest).map(|session| session.id)
     }
 }
 
@@ -238,7 +186,7 @@ impl Mcp {
             // No events are kept here: such a call ends with its connection.
             let none = Arc::new(LocalSessionManager::default());
             let bare = serve(none, without);
-            (owner.clone(), Pair { full, bare, manager, events, heard: Mutex::default(), remembered })
+            (owner.clone(), Pair { full, bare, manager, events, heard: Heard::default(), remembered })
         };
         Self {
             tools: tools.clone(),
@@ -293,7 +241,7 @@ impl Mcp {
                 let in_session = begins || (session.is_some() && !is_without_sessions(&parts.headers));
                 if let (Some(session), Some(id)) = (&session, &id)
                     && in_session
-                    && !pair.ask(session, id, &asked.call)
+                    && !pair.heard.ask(session, id, &asked.call)
                 {
                     let refusal = format!("`id` {id} is that of a request that is not answered yet");
                     return json(StatusCode::BAD_REQUEST, &Refusal::invalid(&refusal).to_json());
@@ -339,11 +287,17 @@ impl Mcp {
         } else {
             // A new session's id is in the answer; one that there is not is answered 404.
             let new = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
-            if let Some(id) = new.or(session).filter(|_| well)
-                && let Some(gone) = pair.hear(&id, request.as_ref().map(|id| (&asked.call, id)))
-            {
-                debug!("an MCP session leaves the memory: its owner has {SESSIONS} that were heard of since");
-                let _ = pair.manager.close_session(&gone).await;
+            if let Some(id) = new.or(session).filter(|_| well) {
+                let due = pair.heard.hear(&id, request.as_ref().map(|id| (&asked.call, id)));
+                if due.note {
+                    pair.remembered.clone().note_use(&id);
+                }
+                if let Some(gone) = due.gone {
+                    debug!(
+                        "an MCP session leaves the memory: its owner has {SESSIONS} that were heard of since"
+                    );
+                    let _ = pair.manager.close_session(&gone).await;
+                }
             }
         }
         response.map(|body| {
@@ -385,76 +339,4 @@ fn kept<E>(
         }
         Some((frame?, (frames, asked, reading)))
     })
-}
-
-/// The MCP session that a request names.
-fn the_session(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
-    let mut named = headers.get_all(SESSION).iter();
-    match (named.next().map(HeaderValue::to_str), named.next()) {
-        (None, _) => Ok(None),
-        (Some(Ok(id)), None) => Ok(Some(id.to_owned())),
-        (Some(_), _) => Err("Mcp-Session-Id must be one id, as it was given"),
-    }
-}
-
-/// To whoever comes back for what is not kept, or was another session's.
-fn unknown_event() -> Answer {
-    let message = "no stream of this session has the event of Last-Event-ID, or has it still: its answer cannot be had any more";
-    json(StatusCode::BAD_REQUEST, &Refusal::invalid(message).to_json())
-}
-
-fn no_session() -> Answer {
-    error(StatusCode::NOT_FOUND, "session_not_found", "this token has no MCP session of this id")
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with(JSON))
-}
-
-/// What the SDK refuses in plain words, as everything else is refused.
-async fn in_json(response: Response<BoxBody<Bytes, Infallible>>) -> Answer {
-    let (parts, body) = response.into_parts();
-    let text = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-    let mut answer = error(parts.status, refused(parts.status), String::from_utf8_lossy(&text).trim());
-    answer.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| name.as_ref() == Some(&ALLOW)));
-    answer
-}
-
-/// A word for a status that the SDK answers with.
-fn refused(status: StatusCode) -> &'static str {
-    match status {
-        StatusCode::NOT_FOUND => "session_not_found",
-        StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",
-        status if status.is_client_error() => "invalid_argument",
-        _ => "internal",
-    }
-}
-
-/// The tool sets that the URL asks for, of those that are served.
-fn sets(parts: &request::Parts, served: ToolSets) -> Result<ToolSets, String> {
-    let pairs = parts.uri.query().unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
-    let mut asked = pairs.filter(|(key, _)| *key == "toolsets");
-    match (asked.next(), asked.next()) {
-        (_, Some(_)) => Err("`toolsets` stands twice in the URL: name all in one, code,exec".to_owned()),
-        (Some((_, text)), None) => {
-            let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
-            served.choose(&text).map_err(|problem| format!("`toolsets` in the URL: {problem}"))
-        }
-        (None, None) => Ok(served),
-    }
-}
-
-fn is_without_sessions(headers: &HeaderMap) -> bool {
-    headers
-        .get(VERSION)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|version| version >= WITHOUT_SESSIONS)
-}
-
-fn accepts_events(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values
-        .flat_map(|value| value.split(','))
-        .any(|part| part.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(EVENTS)))
 }

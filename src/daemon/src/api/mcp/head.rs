@@ -1,0 +1,94 @@
+//! What the head of a request says to the endpoint, and how the endpoint refuses.
+//!
+//! It must never answer in another way than the rest of the daemon: a document that says what was wrong.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Response, StatusCode, request};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Collected};
+
+use super::super::body::{Answer, error, json};
+use super::super::envelope::{JSON, Refusal};
+use crate::tools::ToolSets;
+
+const EVENTS: &str = "text/event-stream";
+pub(super) const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
+pub(super) const LAST_EVENT: &str = "last-event-id";
+/// The first revision without sessions; as texts they are in the order of time.
+const WITHOUT_SESSIONS: &str = "2026-07-28";
+
+/// The MCP session that a request names.
+pub(super) fn the_session(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    let mut named = headers.get_all(SESSION).iter();
+    match (named.next().map(HeaderValue::to_str), named.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(id)), None) => Ok(Some(id.to_owned())),
+        (Some(_), _) => Err("Mcp-Session-Id must be one id, as it was given"),
+    }
+}
+
+/// To whoever comes back for what is not kept, or was another session's.
+pub(super) fn unknown_event() -> Answer {
+    let message = "no stream of this session has the event of Last-Event-ID, or has it still: its answer cannot be had any more";
+    json(StatusCode::BAD_REQUEST, &Refusal::invalid(message).to_json())
+}
+
+pub(super) fn no_session() -> Answer {
+    error(StatusCode::NOT_FOUND, "session_not_found", "this token has no MCP session of this id")
+}
+
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with(JSON))
+}
+
+/// What the SDK refuses in plain words, as everything else is refused.
+pub(super) async fn in_json(response: Response<BoxBody<Bytes, Infallible>>) -> Answer {
+    let (parts, body) = response.into_parts();
+    let text = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    let mut answer = error(parts.status, refused(parts.status), String::from_utf8_lossy(&text).trim());
+    answer.headers_mut().extend(parts.headers.into_iter().filter(|(name, _)| name.as_ref() == Some(&ALLOW)));
+    answer
+}
+
+/// A word for a status that the SDK answers with.
+fn refused(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "session_not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",
+        status if status.is_client_error() => "invalid_argument",
+        _ => "internal",
+    }
+}
+
+/// The tool sets that the URL asks for, of those that are served.
+pub(super) fn sets(parts: &request::Parts, served: ToolSets) -> Result<ToolSets, String> {
+    let pairs = parts.uri.query().unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
+    let mut asked = pairs.filter(|(key, _)| *key == "toolsets");
+    match (asked.next(), asked.next()) {
+        (_, Some(_)) => Err("`toolsets` stands twice in the URL: name all in one, code,exec".to_owned()),
+        (Some((_, text)), None) => {
+            let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
+            served.choose(&text).map_err(|problem| format!("`toolsets` in the URL: {problem}"))
+        }
+        (None, None) => Ok(served),
+    }
+}
+
+pub(super) fn is_without_sessions(headers: &HeaderMap) -> bool {
+    headers
+        .get(VERSION)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|version| version >= WITHOUT_SESSIONS)
+}
+
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|part| part.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(EVENTS)))
+}
