@@ -2,14 +2,21 @@
 //!
 //! What was answered is certain. What was on its way when the daemon was killed happened or did not, as a whole.
 
-use std::collections::{BTreeSet, VecDeque};
+#[path = "archive.rs"]
+mod archive;
+#[path = "checks.rs"]
+mod checks;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use serde_json::{Value, json};
 
-use super::tree::{Content, Node, Step, Tree, look, program, seen, sha256};
-use crate::support::{Answer, Call, Chance, Daemon, PATIENCE, Ran, Session, within};
+use self::archive::Archive;
+pub(super) use self::checks::listed;
+use super::tree::{Content, Step, Tree, program};
+use crate::support::{Answer, Call, Chance, Daemon, Ran, Session};
 
 /// Names of a client's files: some are directories of others, some at one time a file and at another a directory.
 const NAMES: [&str; 12] = [
@@ -414,92 +421,6 @@ impl Client {
         }
     }
 
-    /// Reads one file by its link and finds it as it must be; false if the daemon is gone.
-    async fn read(&mut self, d: &Daemon) -> bool {
-        if self.chance.once_in(3) {
-            return self.look(d).await;
-        }
-        let call = self.place.call(self.session(d).tool("list_artifacts").with("limit", 1000));
-        let Some(answer) = call.try_answer().await else { return false };
-        let listed = listed(&Ran::of(answer), self.dir);
-        let paths: BTreeSet<_> = self.has.files().map(|(path, _)| path).collect();
-        assert_eq!(listed.iter().map(|(path, _)| path).collect::<BTreeSet<_>>(), paths, "{}", self.place());
-        if listed.is_empty() {
-            return true;
-        }
-        let (path, link) = self.chance.of(&listed);
-        let Some(answer) = d.link("GET", &link).try_send().await else { return true };
-        let sha = sha256(&answer.expect(200).body);
-        assert_eq!(self.has.get(&path), Some(&Node::File(sha)), "{}: {path:?} by its link", self.place());
-        true
-    }
-
-    /// Looks at everything from inside; false if the daemon is gone.
-    async fn look(&mut self, d: &Daemon) -> bool {
-        let language = self.chance.of(self.languages);
-        let call = self.place.call(self.session(d).run(language, look(language)));
-        self.deleted = false;
-        let Some(answer) = call.try_answer().await else { return false };
-        let ran = Ran::of(answer);
-        if ran.document["success"] == true {
-            self.compare(&seen(ran.stdout()));
-        } else {
-            expect_passing(&ran);
-        }
-        true
-    }
-
-    /// Looks what became of a run that was lost, until it is known.
-    async fn settle(&mut self, d: &Daemon) {
-        let look_at = async {
-            loop {
-                let call = self.place.call(self.session(d).run(self.languages[0], look(self.languages[0])));
-                let answer = call.try_answer().await?;
-                let ran = Ran::of(answer);
-                if ran.document["success"] == true {
-                    return Some(ran);
-                }
-                expect_passing(&ran);
-                tokio::time::sleep(AGAIN_AFTER).await;
-            }
-        };
-        let ran = within(PATIENCE, "the service to return", look_at).await;
-        if let Some(ran) = ran {
-            self.compare(&seen(ran.stdout()));
-        }
-    }
-
-    /// What is there, against what must be there; from then on it is certain.
-    #[track_caller]
-    pub(super) fn compare(&mut self, seen: &std::collections::BTreeMap<String, Tree>) {
-        let is = seen.get(self.dir).cloned().unwrap_or_default();
-        let unsure = self.unsure.take();
-        if is != self.has {
-            let Some(Unsure { after, steps, in_part }) = unsure else {
-                panic!(
-                    "{}: is / must be: {:#?}\nasked: {:#?}",
-                    self.place(),
-                    is.unlike(&self.has),
-                    self.asked
-                );
-            };
-            let within = is.is_within(&self.has, &steps);
-            assert!(
-                is == after || in_part && within == Ok(()),
-                "{}: in part: {in_part}, {within:?}\nasked: {:#?}\nis / was: {:#?}\nis / might be: {:#?}",
-                self.place(),
-                self.asked,
-                is.unlike(&self.has),
-                is.unlike(&after)
-            );
-            self.tally.happened += 1;
-        } else if unsure.is_some_and(|unsure| unsure.after != self.has) {
-            self.tally.did_not += 1;
-        }
-        self.has = is;
-        self.deleted = false; // whoever runs in it, to look, has it again
-    }
-
     pub(super) fn dir(&self) -> &'static str {
         self.dir
     }
@@ -512,19 +433,6 @@ impl Client {
     fn place(&self) -> String {
         format!("{}/ of {:?} under {:?}", self.dir, self.place.session, self.place.token)
     }
-}
-
-/// The files below a directory, as a listing has them, each with its link.
-#[track_caller]
-pub(super) fn listed(ran: &Ran, dir: &str) -> Vec<(String, String)> {
-    if ran.document["error"] == "session_not_found" {
-        return Vec::new();
-    }
-    let artifacts = ran.clone().expect_success().document["artifacts"].as_array().expect("artifacts").clone();
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
-    let all = artifacts.iter().map(|one| (text(&one["path"]), text(&one["url"])));
-    let all = all.map(|(path, url)| (path.strip_prefix("/mnt/data/").expect("in /data").to_owned(), url));
-    all.filter(|(path, _)| path.starts_with(&format!("{dir}/"))).collect()
 }
 
 #[track_caller]
@@ -550,32 +458,4 @@ fn again(answer: &Answer) -> Heard {
         answer.text()
     );
     Heard::Refused
-}
-
-/// A tar of plain files, written by hand: what reads it must not be what wrote it.
-#[derive(Default)]
-struct Archive(Vec<u8>);
-
-impl Archive {
-    fn file(&mut self, path: &str, content: &[u8]) {
-        let mut header = [0u8; 512];
-        header[..path.len()].copy_from_slice(path.as_bytes());
-        header[100..108].copy_from_slice(b"0000644\0");
-        header[108..124].copy_from_slice(b"0000000\x000000000\0");
-        header[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
-        header[136..148].copy_from_slice(b"00000000000\0");
-        header[148..156].copy_from_slice(b"        ");
-        header[156] = b'0';
-        header[257..265].copy_from_slice(b"ustar\x0000");
-        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        self.0.extend_from_slice(&header);
-        self.0.extend_from_slice(content);
-        self.0.resize(self.0.len().next_multiple_of(512), 0);
-    }
-
-    fn end(mut self) -> Vec<u8> {
-        self.0.resize(self.0.len() + 1024, 0);
-        self.0
-    }
 }
