@@ -112,7 +112,7 @@ impl Forker {
     }
 
     fn send(self: &Rc<Self>, env: &[u8], input: &Input) -> io::Result<Process> {
-        let waiting = self.waiting.take().ok_or(io::ErrorKind::NotFound)?;
+        let waiting = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
         let run = in_memory("run", &[env, &input.code])?;
         let nothing = match input.stdin {
             Some(_) => None,
@@ -123,6 +123,8 @@ impl Forker {
         let (err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
         let (told, reports) = mpsc::unbounded_channel();
         send(&self.line, [run.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
+        // Only now: a child that was not given the run waits on.
+        self.waiting.set(None);
         self.taken.set(false);
         self.run.replace(Some(Forked { pid: waiting, told }));
         Ok(Process {
