@@ -114,6 +114,82 @@ async fn what_a_run_leaves_behind_is_dead_when_it_is_answered_and_the_part_stand
     d.stop().await;
 }
 
+/// `clone`, so that the new process is no child of the run's but of the warm part: nothing in its ancestry is the run's.
+#[tokio::test]
+async fn a_process_that_a_run_made_a_child_of_the_part_is_dead_when_it_is_answered() {
+    let (d, _image) = standing("fork").await;
+    let s = d.session("s");
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let code = "import ctypes, os\n\
+                number = {'x86_64': 56, 'aarch64': 220}[os.uname().machine]\n\
+                CLONE_PARENT, SIGCHLD, part = 0x8000, 17, os.getppid()\n\
+                pid = ctypes.CDLL(None).syscall(number, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0)\n\
+                if pid == 0:\n\
+                \x20   os.execvp('sleep', ['sleep', '1000'])\n\
+                children = open(f'/proc/{part}/task/{part}/children').read().split()\n\
+                print(pid, str(pid) in children)";
+    let ran = s.python(code).await.expect_success();
+    let (pid, is_its_child) = ran.stdout().trim().split_once(' ').expect("two words");
+    assert_eq!(is_its_child, "True");
+    let state = format!("sed 's/.*) //; s/ .*//' /proc/{pid}/stat 2>/dev/null");
+    let state = view.exec(&container, &["sh", "-c", &state]).await;
+    assert!(["", "Z\n"].contains(&state.as_str()), "{state}");
+    s.python(HOW).await.expect_stdout("warm\n");
+    d.stop().await;
+}
+
+/// Our Python keeps a process on a program's memory, which the program can therefore make run whatever it wants.
+#[tokio::test]
+async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
+    let d = Daemon::start().await;
+    let s = d.session("s");
+    s.python("print(1)").await.expect_success();
+    d.log.line("INFO warm language=python").await;
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let code = "import ctypes, os, time\n\
+                me, part, libc = os.getpid(), os.getppid(), ctypes.CDLL(None)\n\
+                children = open(f'/proc/{part}/task/{part}/children').read().split()\n\
+                holder = int(children[children.index(str(me)) + 1])\n\
+                state = lambda: open(f'/proc/{holder}/stat').read().rsplit(')', 1)[1].split()[0]\n\
+                was = state()\n\
+                at = ctypes.cast(libc.syscall, ctypes.c_void_p).value\n\
+                for_ever = {'x86_64': b'\\xeb\\xfe', 'aarch64': b'\\0\\0\\0\\x14'}[os.uname().machine]\n\
+                assert libc.mprotect(ctypes.c_void_p(at & ~4095), 8192, 7) == 0\n\
+                ctypes.memmove(at, for_ever, len(for_ever))\n\
+                os.kill(holder, 18)\n\
+                while state() != 'R': time.sleep(0.001)\n\
+                print(was, holder)";
+    let ran = s.python(code).await.expect_success();
+    let (was, holder) = ran.stdout().trim().split_once(' ').expect("two words");
+    assert_eq!(was, "T", "it stood still before");
+    assert_eq!(view.exec(&container, &["sh", "-c", &format!("ls -d /proc/{holder} 2>/dev/null")]).await, "");
+    // Nor can the part itself, of which every later run is a copy, be read or written.
+    let code = "import os\n\
+                try: open(f'/proc/{os.getppid()}/mem', 'r+b')\n\
+                except PermissionError: print('refused')";
+    s.python(code).await.expect_stdout("refused\n");
+    d.stop().await;
+}
+
+/// The kernel takes a run's memory down after its answer: not where the next run could need it.
+#[tokio::test]
+async fn the_memory_of_a_run_is_there_for_the_next() {
+    let mut setup = Daemon::with().set("limits.memory", "512MiB").set("limits.upload", "1MiB");
+    for room in ["limits.data", "limits.file_size", "limits.tmp", "limits.shm"] {
+        setup = setup.set(room, "32MiB"); // what is not used of it is memory as well
+    }
+    let d = setup.start().await;
+    let s = d.session("s");
+    s.python("print(1)").await.expect_success();
+    d.log.line("INFO warm language=python").await;
+    for _ in 0..8 {
+        s.python("print(len(bytearray(b'x') * (400 << 20)))").await.expect_stdout("419430400\n");
+    }
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
     let (d, _image) = standing("fork").await;

@@ -1,6 +1,6 @@
 /* The parent of the warm part: one child stands ready, forked ahead of the run that it will take.
  *
- * It is the only one who waits for children, so every one is told to paddock exactly once. It reads nothing from the line,
+ * It is the only one who waits for children, so every one that it forked is told to paddock exactly once. It reads nothing from the line,
  * has one thread, and whatever happens to a child (killed, stopped, refused by a limit) it neither ends nor spins. */
 #include "warm.h"
 #include <errno.h>
@@ -15,9 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The next child is forked this long after a run was taken, or at its end if that comes first. Sooner, it would take the
- * processor from a program about to print, and its end would be told late; later, a long run would keep the next waiting. */
+/* The next child is forked this long after a run was taken, or after its end if that comes first. Sooner, it would take the
+ * processor from a program about to print; later, a long run would keep the next waiting. At the end too it first goes to
+ * sleep: the one who hears of it would wait for this processor, whatever else is free. */
 #define AFTER_TAKE_MS 5
+#define AFTER_END_MS 1
 /* Where there is no room for a process, or a child died waiting: not at once again. */
 #define AFTER_FAILURE_MS 100
 
@@ -77,8 +79,9 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
     int children = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (children < 0 || taken < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
+    prctl(PR_SET_DUMPABLE, 0); /* of no concern to a program: not to be read or changed by one */
 
-    pid_t standing = 0;
+    pid_t standing = 0, running = 0;
     int64_t fork_at = 0; /* means something while nobody stands ready */
     for (;;) {
         int64_t wait = -1;
@@ -106,15 +109,19 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
             uint64_t count;
             if (pid == standing) {
                 standing = 0;
-                fork_at = read(taken, &count, sizeof count) > 0 ? 0 : now_ms() + AFTER_FAILURE_MS;
-            } else if (standing == 0) {
-                fork_at = 0;
+                fork_at = now_ms() + (read(taken, &count, sizeof count) > 0 ? AFTER_END_MS : AFTER_FAILURE_MS);
+            } else if (pid == running) {
+                running = 0;
+                if (standing == 0)
+                    fork_at = now_ms() + AFTER_END_MS;
+            } else {
+                continue; /* had a program's memory (hold.c), or is a program's child that it made ours */
             }
             say_ended(pid, status, &used);
         }
         uint64_t count;
         if (standing != 0 && read(taken, &count, sizeof count) > 0)
-            standing = 0, fork_at = now_ms() + AFTER_TAKE_MS;
+            running = standing, standing = 0, fork_at = now_ms() + AFTER_TAKE_MS;
     }
 }
 

@@ -150,10 +150,11 @@ static void receive(int descriptors[4])
     memcpy(descriptors, CMSG_DATA(header), 4 * sizeof(int));
 }
 
-static void say(const char *what)
+/* `with` is a process, or none. */
+static void say(const char *what, pid_t with)
 {
-    char line[32];
-    int length = snprintf(line, sizeof line, "%s %d\n", what, (int)getpid());
+    char line[48];
+    int length = snprintf(line, sizeof line, with > 0 ? "%s %d %d\n" : "%s %d\n", what, (int)getpid(), (int)with);
     if (write(LINE, line, (size_t)length) != length)
         _exit(0);
 }
@@ -162,12 +163,13 @@ void take(struct run *run, int taken)
 {
     int descriptors[4];
     uint64_t one = 1;
-    say("ready");
+    say("ready", hold_memory());
     receive(descriptors);
-    say("took");
+    say("took", 0);
     if (write(taken, &one, sizeof one) != sizeof one)
         _exit(1);
     prctl(PR_SET_PDEATHSIG, 0);
+    prctl(PR_SET_DUMPABLE, 1);
     for (int i = 0; i < 3; i++) {
         if (dup2(descriptors[i + 1], i) < 0)
             fail("standard input or output");

@@ -2,6 +2,7 @@
  *
  *   serve.c    the parent: forks the child that will take the next run, waits for all, tells paddock
  *   take.c     the child: waits for a run, takes it, stores its code as `enter` does
+ *   hold.c     a process beside the child, which has its memory after its end
  *   program.c  the child becomes `python3 -P -s /tmp/run.<pid>/main.py`
  *   memory.c   where the libraries' memory lies, so that forks and exits are short
  *   end.c      and ends as that would, without taking apart what every run finds imported
@@ -27,6 +28,8 @@ _Noreturn void fail(const char *what);
 
 /* Links what the image has ready for /tmp into it, where it is not there. */
 void link_caches(void);
+/* Starts the process that waits for the end of this one and has its memory until then; its PID, or -1. */
+pid_t hold_memory(void);
 /* Says `ready`, blocks until there is a run, and has it on descriptors 0, 1 and 2. Exits when paddock has gone.
  * `taken` is an eventfd, by which the parent learns that it is. */
 void take(struct run *run, int taken);

@@ -1,6 +1,7 @@
-//! What the container's cgroup counted: out-of-memory kills and refused forks. Version 1 and 2.
+//! What the container's cgroup counted: out-of-memory kills, refused forks, memory in use. Version 1 and 2.
 //!
-//! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence.
+//! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence. Memory that cannot be
+//! read is short.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,6 +13,9 @@ const FILE: usize = 512;
 pub(crate) struct Files {
     memory: Option<File>,
     pids: Option<File>,
+    /// What is in use, and the bound.
+    memory_used: Option<File>,
+    memory_bound: Option<File>,
 }
 
 /// Counts since the container's start.
@@ -27,6 +31,11 @@ impl Files {
         Self {
             memory: first(["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"]),
             pids: first(["/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"]),
+            memory_used: first([
+                "/sys/fs/cgroup/memory.current",
+                "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+            ]),
+            memory_bound: first(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]),
         }
     }
 
@@ -34,6 +43,15 @@ impl Files {
         Counters {
             oom_kills: count(self.memory.as_ref(), "oom_kill"),
             refused_forks: count(self.pids.as_ref(), "max"),
+        }
+    }
+
+    /// Whether less than half of the memory is free.
+    pub(crate) fn memory_is_short(&self) -> bool {
+        let number = |file: &Option<File>| read(file.as_ref(), |text| text.trim().parse::<u64>().ok());
+        match (number(&self.memory_used), number(&self.memory_bound)) {
+            (Some(used), Some(bound)) => used > bound / 2,
+            _ => true,
         }
     }
 }
@@ -53,9 +71,13 @@ impl Counters {
 }
 
 fn count(file: Option<&File>, name: &str) -> u64 {
+    read(file, |text| value(text, name)).unwrap_or(0)
+}
+
+fn read<T>(file: Option<&File>, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let mut bytes = [0; FILE];
-    let read = file.and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);
-    std::str::from_utf8(&bytes[..read]).ok().and_then(|text| value(text, name)).unwrap_or(0)
+    let read = file?.read_at(&mut bytes, 0).ok()?;
+    parse(std::str::from_utf8(&bytes[..read]).ok()?)
 }
 
 fn value(text: &str, name: &str) -> Option<u64> {

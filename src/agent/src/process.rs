@@ -43,7 +43,7 @@ impl Process {
     pub(crate) fn living(&self) -> Vec<i32> {
         match &self.forker {
             None => tree::descendants(self.job),
-            Some(forker) => forker.living(&Tree::look()),
+            Some(forker) => forker.living(&Tree::look(), None),
         }
     }
 }

@@ -72,18 +72,26 @@ impl Reaper {
             spawn::wake(bridge);
         }
         loop {
-            if self.is_alone() && forker.is_none_or(Forker::is_alone) {
+            let alone = self.is_alone() && forker.is_none_or(Forker::is_alone);
+            if alone {
                 return (count(seen.len()), 0);
             }
             let tree = Tree::look();
             let mut left = tree.below(1, |pid| self.jobs.borrow().contains_key(&pid));
-            left.extend(forker.into_iter().flat_map(|forker| forker.living(&tree)));
-            if left.is_empty() || begun.elapsed() > SWEEP_PATIENCE {
+            left.extend(forker.into_iter().flat_map(|forker| forker.living(&tree, Some(begun))));
+            let settled = forker.is_none_or(|forker| forker.are_its_own(tree.children(forker.part())));
+            if (left.is_empty() && settled) || begun.elapsed() > SWEEP_PATIENCE {
                 return (count(seen.len()), count(left.len()));
             }
             seen.extend(left.iter().copied());
             tree::kill(&left);
-            tokio::time::sleep(SWEEP_PAUSE).await;
+            let news = async {
+                match forker {
+                    Some(forker) => forker.news().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = tokio::time::timeout(SWEEP_PAUSE, news).await;
         }
     }
 

@@ -176,8 +176,16 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
         tree::kill(&[run.process.job]); // said its last word and lingers: stopped by the code
         dead.wait().await;
     }
-    let (swept, survivors) =
-        container.reaper.sweep(container.bridge.get(), run.process.forker.as_deref()).await;
+    let forker = run.process.forker.as_ref();
+    if let Some(forker) = forker
+        && container.counters.memory_is_short()
+    {
+        forker.free_now(); // the next run must find room
+    }
+    let (swept, survivors) = container.reaper.sweep(container.bridge.get(), forker.map(Rc::as_ref)).await;
+    if let Some(forker) = forker {
+        forker.free_soon();
+    }
     end.leftovers += swept;
     end.survivors = survivors;
     if let Some([out, err]) = pumps {

@@ -52,11 +52,37 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
     Tree::look().below(root, |_| false)
 }
 
-/// The parent's PID from /proc/PID/stat: the second field behind the last `)` of the name.
+/// Whether a process stands stopped, with one thread and no child: unless another wakes it, it does nothing.
+pub(crate) fn is_still(pid: i32) -> bool {
+    let stopped = || has_one_thread_in(pid, "T");
+    // A thread may have woken it and gone.
+    stopped() && children(pid).is_some_and(|children| children.is_empty()) && stopped()
+}
+
+/// Whether a process is dead, all of it, and only its parent's waiting for it is left.
+pub(crate) fn is_dead(pid: i32) -> bool {
+    has_one_thread_in(pid, "Z")
+}
+
+/// By the third and the twentieth field: state and number of threads.
+fn has_one_thread_in(pid: i32, state: &str) -> bool {
+    fields(pid).is_some_and(|fields| {
+        let mut fields = fields.split_ascii_whitespace();
+        fields.next() == Some(state) && fields.nth(16) == Some("1")
+    })
+}
+
+/// The parent's PID.
 fn parent_of(pid: i32) -> Option<i32> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    fields(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// What stands in /proc/PID/stat from the third field on (proc_pid_stat(5)): the name before may hold anything up to the
+/// last `)`.
+fn fields(pid: i32) -> Option<String> {
+    let mut stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let end = stat.iter().rposition(|b| *b == b')')?;
-    std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    String::from_utf8(stat.split_off(end + 1)).ok()
 }
 
 /// Whether a process came in from outside: only the engine makes one without a parent in here.

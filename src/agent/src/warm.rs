@@ -192,7 +192,7 @@ async fn stand(container: &Container, spec: &WarmSpec, stood: impl FnOnce()) -> 
                     other => return Err(format!("it ended: {other:?}")),
                 },
                 word = words.next(), if part.is_some() => match (word?, part) {
-                    (word @ (Word::Ready | Word::Stands(_)), Some(part)) => return Ok((word, part)),
+                    (word @ (Word::Ready | Word::Stands { .. }), Some(part)) => return Ok((word, part)),
                     (word, _) => return Err(format!("out of turn it said {word:?}")),
                 },
             }

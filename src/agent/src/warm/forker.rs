@@ -1,18 +1,21 @@
 //! A process that forks one for each run: a child of it waits, takes one, and is told of when it ended.
 //!
-//! It must never take a process of a run for one that waits.
+//! The part's children are the one that waits, who has its memory, and the run's. Code can make others (`CLONE_PARENT`),
+//! and the part makes the next one whenever it likes: what is not known after [`GRACE`] is the code's. It must never take a
+//! process of a run for one that waits.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_local;
 
 use super::PATIENCE;
 use super::words::Word;
@@ -24,18 +27,28 @@ use crate::tree::{self, Tree};
 /// A child that waits takes its run sooner than this, on any machine that is not at its end.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
+/// When the kernel begins to take down the memory of a run that has ended: its answer, and the part's next child, go first.
+const FREED_AFTER: Duration = Duration::from_millis(3);
+
+/// After a run, a child that is just being made stands sooner than this.
+const GRACE: Duration = Duration::from_millis(150);
+
 /// A process that forks one for each run.
 pub(crate) struct Forker {
     job: i32,
     part: i32,
     line: Rc<UnixStream>,
-    /// The child that waits.
-    waiting: Cell<Option<i32>>,
+    /// The child that waits, and who has its memory.
+    waiting: Cell<Option<(i32, Option<i32>)>>,
+    /// Who has the memory of the run that it has, or had last.
+    held: Cell<Option<i32>>,
+    /// Who had that of a run before, stood still when it was over, and was killed.
+    freed: RefCell<Vec<i32>>,
     /// The run that it has.
     run: RefCell<Option<Forked>>,
     /// Whether a child said that it has the run, this one or the last.
     taken: Cell<bool>,
-    /// That changed, or there is no run any more.
+    /// The part said something, or is gone.
     news: Notify,
 }
 
@@ -49,8 +62,9 @@ struct Forked {
 impl Forker {
     /// A part that stands under a job, and says so next.
     pub(super) fn new(job: i32, part: i32, line: Rc<UnixStream>) -> Rc<Self> {
-        let (waiting, run) = (Cell::new(None), RefCell::new(None));
-        Rc::new(Self { job, part, line, waiting, run, taken: Cell::new(false), news: Notify::new() })
+        let (waiting, held, taken) = (Cell::new(None), Cell::new(None), Cell::new(false));
+        let (freed, run, news) = (RefCell::default(), RefCell::default(), Notify::new());
+        Rc::new(Self { job, part, line, waiting, held, freed, run, taken, news })
     }
 
     /// Whether a run has it.
@@ -69,23 +83,82 @@ impl Forker {
         self.news.notify_waiters();
     }
 
-    /// The processes of the run that it has, or had until now.
-    pub(crate) fn living(&self, tree: &Tree) -> Vec<i32> {
-        // A child of the part itself is one that waits, or is just being made: those of a run that lose their parent
-        // come to the job.
+    /// The processes of the run that it has, or had until `ended`.
+    pub(crate) fn living(&self, tree: &Tree, ended: Option<Instant>) -> Vec<i32> {
+        // Those of a run that lose their parent come to the job.
         let run = self.run.borrow().as_ref().map(|run| run.pid);
+        let late = ended.is_some_and(|ended| ended.elapsed() > GRACE);
         let mut living = tree.below(self.job, |pid| pid == self.part);
-        for child in tree.children(self.part).iter().filter(|child| Some(**child) == run) {
-            living.push(*child);
-            living.extend(tree.below(*child, |_| false));
+        for child in tree.children(self.part) {
+            if Some(*child) == run || (late && !self.waits(*child) && !tree::is_dead(*child)) {
+                living.push(*child);
+                living.extend(tree.below(*child, |_| false));
+            }
         }
         living
     }
 
-    /// Whether its job is known to have no process but the part, whose children only wait: nothing is left of a run. The
-    /// part is the oldest child and is never reaped while it serves.
+    /// Whether the kernel says, at less cost than a [`Tree`], that nothing is left of a run.
     pub(crate) fn is_alone(&self) -> bool {
-        !self.is_busy() && tree::children(self.job).is_some_and(|children| children == [self.part])
+        // The part is the oldest child of its job and is never reaped while it serves. Of its own children one that is reaped
+        // meanwhile may hide the one behind it, but not twice.
+        let children = || tree::children(self.part);
+        !self.is_busy()
+            && tree::children(self.job).is_some_and(|children| children == [self.part])
+            && children()
+                .is_some_and(|before| Some(&before) == children().as_ref() && self.are_its_own(&before))
+    }
+
+    /// Whether children of the part are the one that waits, who has its memory, who has that of runs, and the dead. Who has
+    /// the memory of one stands still, as whoever could wake it is dead, or was killed when it did.
+    pub(crate) fn are_its_own(&self, children: &[i32]) -> bool {
+        let mut freed = self.freed.borrow_mut();
+        freed.retain(|pid| children.contains(pid));
+        children.iter().all(|child| {
+            self.waits(*child)
+                || freed.contains(child)
+                || (self.held.get() == Some(*child) && tree::is_still(*child))
+                || tree::is_dead(*child)
+        })
+    }
+
+    /// Ends who has the memory of the last run, which is not over before it is gone.
+    pub(crate) fn free_now(&self) {
+        tree::kill(self.held.take().as_slice());
+    }
+
+    /// Ends who has the memory of the last run, which is over, some time after it.
+    pub(crate) fn free_soon(self: &Rc<Self>) {
+        let Some(held) = self.held.get() else { return };
+        let this = self.clone();
+        spawn_local(async move {
+            tokio::time::sleep(FREED_AFTER).await;
+            if this.held.get() == Some(held) {
+                this.free();
+            }
+        });
+    }
+
+    fn free(&self) {
+        if let Some(held) = self.held.take() {
+            tree::kill(&[held]);
+            self.freed.borrow_mut().push(held);
+        }
+    }
+
+    /// Whether it is the child that waits, or who has its memory.
+    fn waits(&self, child: i32) -> bool {
+        self.waiting.get().is_some_and(|(pid, holder)| child == pid || Some(child) == holder)
+    }
+
+    /// The process that forks.
+    pub(crate) fn part(&self) -> i32 {
+        self.part
+    }
+
+    /// Until the part says something.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// Gives the run to the child that waits. What comes back was not run.
@@ -112,7 +185,7 @@ impl Forker {
     }
 
     fn send(self: &Rc<Self>, env: &[u8], input: &Input) -> io::Result<Process> {
-        let waiting = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
+        let (pid, holder) = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
         let run = in_memory("run", &[env, &input.code])?;
         let nothing = match input.stdin {
             Some(_) => None,
@@ -125,8 +198,10 @@ impl Forker {
         send(&self.line, [run.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
         // Only now: a child that was not given the run waits on.
         self.waiting.set(None);
+        self.free();
+        self.held.set(holder);
         self.taken.set(false);
-        self.run.replace(Some(Forked { pid: waiting, told }));
+        self.run.replace(Some(Forked { pid, told }));
         Ok(Process {
             job: self.job,
             reports: Reports::of_part(reports),
@@ -141,11 +216,10 @@ impl Forker {
     pub(super) fn hear(&self, word: Word) -> Result<(), String> {
         let (mut run, taken) = (self.run.borrow_mut(), self.taken.get());
         match (word, run.as_mut()) {
-            (Word::Stands(pid), _) => self.waiting.set(Some(pid)),
+            (Word::Stands { pid, holder }, _) => self.waiting.set(Some((pid, holder))),
             (Word::Took(pid), Some(run)) if !taken => {
                 run.pid = pid;
                 self.taken.set(true);
-                self.news.notify_waiters();
                 let _ = run.told.send(Report::Started(pid));
             }
             (Word::Ended { pid, code, cpu_us, max_rss_kib }, Some(one)) if taken && one.pid == pid => {
@@ -156,12 +230,14 @@ impl Forker {
             }
             // One that was given a run and died before it took it: the next would run what nobody watches.
             (Word::Ended { pid, .. }, given) if given.as_ref().is_none_or(|run| taken || run.pid != pid) => {
-                if self.waiting.get() == Some(pid) {
+                if let Some((_, holder)) = self.waiting.get().filter(|(waiting, _)| *waiting == pid) {
                     self.waiting.set(None);
+                    tree::kill(holder.as_slice());
                 }
             }
             (word, _) => return Err(format!("out of turn it said {word:?}")),
         }
+        self.news.notify_waiters();
         Ok(())
     }
 }

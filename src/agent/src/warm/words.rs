@@ -15,8 +15,8 @@ const LINE: usize = 128;
 pub(super) enum Word {
     /// `ready`: it waits for one run itself.
     Ready,
-    /// `ready PID`: this child of it waits.
-    Stands(i32),
+    /// `ready PID [HOLDER]`: this child of it waits, and another has the memory of it.
+    Stands { pid: i32, holder: Option<i32> },
     /// `took PID`: this child has a run.
     Took(i32),
     /// `ended PID CODE CPU RSS`.
@@ -27,12 +27,16 @@ impl Word {
     fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split_ascii_whitespace();
         let kind = parts.next()?;
+        let process = |pid: &str| pid.parse().ok().filter(|pid| *pid > 1);
         let pid = match parts.next() {
             None => return (kind == "ready").then_some(Self::Ready),
-            Some(pid) => pid.parse().ok().filter(|pid| *pid > 1)?,
+            Some(pid) => process(pid)?,
         };
         let word = match kind {
-            "ready" => Self::Stands(pid),
+            "ready" => match parts.next() {
+                None => Self::Stands { pid, holder: None },
+                Some(holder) => Self::Stands { pid, holder: Some(process(holder)?) },
+            },
             "took" => Self::Took(pid),
             "ended" => Self::Ended {
                 pid,
@@ -92,7 +96,8 @@ mod tests {
     fn words_are_what_the_page_says_and_nothing_else() {
         for (line, word) in [
             ("ready\n", Word::Ready),
-            ("ready 12\n", Word::Stands(12)),
+            ("ready 12\n", Word::Stands { pid: 12, holder: None }),
+            ("ready 12 13\n", Word::Stands { pid: 12, holder: Some(13) }),
             ("took 12\n", Word::Took(12)),
             ("ended 12 -9 1500 9000\n", Word::Ended { pid: 12, code: -9, cpu_us: 1500, max_rss_kib: 9000 }),
         ] {
@@ -104,7 +109,8 @@ mod tests {
             "Ready",
             "ready 1",
             "ready -4",
-            "ready 12 13",
+            "ready 12 1",
+            "ready 12 13 14",
             "took",
             "took x",
             "ended 12 0 1",

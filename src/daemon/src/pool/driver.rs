@@ -152,7 +152,7 @@ impl Driver {
     /// members before anything is started in their place.
     pub(super) fn found(&mut self, found: Vec<Runner>, survivors: Vec<Survivor>) -> Vec<Adopted> {
         let before = self.runners.borrow().clone();
-        let mut after = Runners::new();
+        let (mut after, mut new) = (Runners::new(), Vec::new());
         for runner in found {
             match before.get(&runner.language) {
                 Some((id, old)) if **old == runner => {
@@ -161,12 +161,16 @@ impl Driver {
                 _ => {
                     let id = RunnerId(self.next_runner);
                     self.next_runner += 1;
-                    info!(language = runner.language, image = runner.image, "runner found");
+                    new.push(runner.language.clone());
                     after.insert(runner.language.clone(), (id, Arc::new(runner)));
                 }
             }
         }
         self.runners.send_replace(Arc::new(after.clone()));
+        // Said once a call finds it.
+        for (_, runner) in new.iter().filter_map(|language| after.get(language)) {
+            info!(language = runner.language, image = runner.image, "runner found");
+        }
         let gone: Vec<_> =
             before.values().filter(|(id, _)| !after.values().any(|(other, _)| other == id)).collect();
         for (id, runner) in gone {
