@@ -162,6 +162,8 @@ async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
                 while state() != 'R': time.sleep(0.001)\n\
                 print(was, holder)";
     let ran = s.python(code).await.expect_success();
+    // It was not taken for one that waits, and not answered with it alive.
+    assert!(ran.document["duration_ms"].as_u64() >= Some(150), "{}", ran.document);
     let (was, holder) = ran.stdout().trim().split_once(' ').expect("two words");
     assert_eq!(was, "T", "it stood still before");
     assert_eq!(view.exec(&container, &["sh", "-c", &format!("ls -d /proc/{holder} 2>/dev/null")]).await, "");
@@ -173,9 +175,9 @@ async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
     d.stop().await;
 }
 
-/// The kernel takes a run's memory down after its answer: not where the next run could need it.
+/// What a run had is taken down by the kernel after its answer: but before it, where the next run could need it.
 #[tokio::test]
-async fn the_memory_of_a_run_is_there_for_the_next() {
+async fn the_memory_of_a_large_run_is_free_when_it_is_answered() {
     let mut setup = Daemon::with().set("limits.memory", "512MiB").set("limits.upload", "1MiB");
     for room in ["limits.data", "limits.file_size", "limits.tmp", "limits.shm"] {
         setup = setup.set(room, "32MiB"); // what is not used of it is memory as well
@@ -184,8 +186,21 @@ async fn the_memory_of_a_run_is_there_for_the_next() {
     let s = d.session("s");
     s.python("print(1)").await.expect_success();
     d.log.line("INFO warm language=python").await;
-    for _ in 0..8 {
-        s.python("print(len(bytearray(b'x') * (400 << 20)))").await.expect_stdout("419430400\n");
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let pid = view.engine.container_inspect(&container).await.expect("a container").state.pid;
+    let used = || {
+        let of = |file| std::fs::read_to_string(format!("/proc/{pid}/root/sys/fs/cgroup/{file}"));
+        let used = of("memory.current").or_else(|_| of("memory/memory.usage_in_bytes")).expect("its cgroup");
+        used.trim().parse::<u64>().expect("a number") >> 20
+    };
+    for _ in 0..5 {
+        let ran = s
+            .python("import os; a = bytearray(b'x') * (400 << 20); print(len(a), flush=True); os._exit(0)")
+            .await;
+        let used = used();
+        ran.expect_stdout("419430400\n");
+        assert!(used < 400, "{used} MiB are in use");
     }
     d.stop().await;
 }
