@@ -110,13 +110,18 @@ impl Link {
         let write = async {
             let mut out = BytesMut::new();
             loop {
-                while self.inner.borrow_mut().mux.transmit(&mut out, BATCH) {
+                while self.transmit(&mut out) {
                     to.write_all_buf(&mut out).await?;
                 }
                 self.transmit.notified().await;
             }
         };
         tokio::select! { r = read => r, w = write => w, () = Carrier::ended(bridge) => Ok(()) }
+    }
+
+    fn transmit(&self, out: &mut BytesMut) -> bool {
+        let mux = &mut self.inner.borrow_mut().mux;
+        mux.is_pressing() && mux.transmit(out, BATCH)
     }
 
     fn on_bytes(&self, input: &mut BytesMut) -> std::io::Result<()> {

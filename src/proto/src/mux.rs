@@ -275,8 +275,14 @@ impl Mux {
         Ok(())
     }
 
-    /// Writes what is to be sent into `out`, stream by stream in turn, until about `budget` bytes.
-    /// Returns whether anything was written.
+    /// True if something is to be sent that the peer may wait for. What is left of streams on which both sides have said
+    /// all can go with what comes next: on its own it would cost either side a system call, and the peer a wakeup.
+    pub fn is_pressing(&self) -> bool {
+        !self.resets.is_empty() || self.streams.values().any(Stream::is_pressing)
+    }
+
+    /// Writes what is to be sent into `out`, stream by stream in turn, until about `budget` bytes, whether it is pressing
+    /// or not. Returns whether anything was written.
     pub fn transmit(&mut self, out: &mut BytesMut, budget: usize) -> bool {
         let before = out.len();
         while let Some(id) = self.resets.pop_first() {
@@ -364,6 +370,12 @@ impl Stream {
     /// All that the peer had to say was taken.
     fn ended(&self) -> bool {
         self.in_closed && self.inbox.is_empty()
+    }
+
+    fn is_pressing(&self) -> bool {
+        let unsent = self.out.range(self.sent..);
+        let is_over = self.detached && self.ended() && unsent.clone().all(|frame| frame.kind == Kind::Close);
+        !is_over && (self.owes_credit() || unsent.len() > 0)
     }
 
     fn owes_credit(&self) -> bool {

@@ -362,3 +362,40 @@ fn a_new_daemon_is_told_something_before_a_whole_window_of_what_was_not_heard() 
     }
     assert_eq!(left, 0);
 }
+
+#[test]
+fn what_is_left_of_a_stream_that_is_over_goes_with_what_comes_next() {
+    let mut pair = Pair::new();
+    let id = pair.daemon.open(Bytes::from_static(b"run")).unwrap();
+    assert!(pair.daemon.is_pressing());
+    pair.pump(1000);
+    assert!(!pair.daemon.is_pressing(), "sent, and not acknowledged yet");
+    assert_eq!(pair.agent.accept(), Some(id));
+    assert!(matches!(pair.agent.take(id), Some(Inbound::Message(_))));
+    pair.agent.send(id, Kind::Message, Bytes::from_static(b"ended"));
+    assert!(pair.agent.is_pressing());
+    pair.pump(1000);
+    assert!(matches!(pair.daemon.take(id), Some(Inbound::Message(_))));
+    pair.daemon.send(id, Kind::Message, Bytes::from_static(b"saved"));
+    pair.daemon.send(id, Kind::Close, Bytes::new());
+    pair.daemon.finish(id);
+    assert!(pair.daemon.is_pressing(), "the other has not said all: it waits for this");
+    pair.pump(1000);
+    assert!(matches!(pair.agent.take(id), Some(Inbound::Message(_))));
+    pair.agent.send(id, Kind::Close, Bytes::new());
+    assert!(pair.agent.is_pressing(), "somebody could want to know that it has said all");
+    pair.agent.finish(id);
+    assert!(!pair.agent.is_pressing());
+    // Streams that are over take nothing of what there may be at a time.
+    for _ in 0..10 * crate::limits::MAX_STREAMS {
+        let id = pair.daemon.open(Bytes::from_static(b"next")).unwrap();
+        pair.pump(1000);
+        assert_eq!(pair.agent.accept(), Some(id));
+        for side in [&mut pair.agent, &mut pair.daemon] {
+            side.send(id, Kind::Close, Bytes::new());
+            side.finish(id);
+        }
+        pair.pump(1000);
+        assert!(pair.daemon.open_streams() <= 2 && pair.agent.open_streams() <= 2);
+    }
+}

@@ -169,7 +169,7 @@ impl Keeper {
         let write = async {
             let mut out = BytesMut::new();
             loop {
-                while self.shared.lock().mux.transmit(&mut out, BATCH) {
+                while self.transmit(&mut out) {
                     if to.write_all_buf(&mut out).await.is_err() || to.flush().await.is_err() {
                         return Broken::Carrier;
                     }
@@ -178,6 +178,11 @@ impl Keeper {
             }
         };
         tokio::select! { broken = read => broken, broken = write => broken }
+    }
+
+    fn transmit(&self, out: &mut BytesMut) -> bool {
+        let mux = &mut self.shared.lock().mux;
+        mux.is_pressing() && mux.transmit(out, BATCH)
     }
 
     fn receive(&self, input: &mut BytesMut) -> Result<(), ProtocolError> {
