@@ -165,6 +165,8 @@ void take(struct run *run, int taken)
     uint64_t one = 1;
     say("ready", hold_memory());
     receive(descriptors);
+    if (!is_scheduled_as_at_first())
+        _exit(1); /* the code of an earlier run did that: this one starts afresh */
     say("took", 0);
     if (write(taken, &one, sizeof one) != sizeof one)
         _exit(1);

@@ -28,6 +28,8 @@ _Noreturn void fail(const char *what);
 
 /* Links what the image has ready for /tmp into it, where it is not there. */
 void link_caches(void);
+/* Whether nobody has changed how this process is scheduled. */
+int is_scheduled_as_at_first(void);
 /* Starts the process that waits for the end of this one and has its memory until then; its PID, or -1. */
 pid_t hold_memory(void);
 /* Says `ready`, blocks until there is a run, and has it on descriptors 0, 1 and 2. Exits when paddock has gone.

@@ -31,6 +31,9 @@ use crate::tree;
 /// stopped the job.
 const JOB_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How often a warm part that has a run is told to go on, in case it was stopped.
+const AWAKE: Duration = Duration::from_millis(250);
+
 /// Answers a [`Request::Run`] on `stream`.
 pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
     let Some(input) = receive(&stream, spec.stdin).await else { return };
@@ -127,6 +130,9 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
     });
     let mut end = not_started(0);
     let mut listening = true;
+    // Stopped by the code, the part would not tell of its end.
+    let part = run.process.forker.as_ref().map(|forker| forker.part());
+    let mut awake = tokio::time::interval(AWAKE);
     let wall = tokio::time::sleep(Duration::from_millis(spec.wall_ms));
     tokio::pin!(wall);
     loop {
@@ -163,6 +169,7 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
                 Err(Inbound::Reset) => { listening = false; run.end(Limit::Cancelled); }
                 _ => listening = false,
             },
+            _ = awake.tick(), if part.is_some() => part.into_iter().for_each(spawn::wake),
             () = sleep_until(give_up), if give_up.is_some() => {
                 tree::kill(&[run.process.job]);
                 run.give_up = None;
@@ -177,10 +184,8 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
         dead.wait().await;
     }
     let forker = run.process.forker.as_ref();
-    if let Some(forker) = forker
-        && container.counters.memory_is_short()
-    {
-        forker.free_now(); // the next run must find room
+    if let Some(forker) = forker {
+        forker.free_now(container.counters.memory_is_short()); // the next run must find room
     }
     let (swept, survivors) = container.reaper.sweep(container.bridge.get(), forker.map(Rc::as_ref)).await;
     if let Some(forker) = forker {

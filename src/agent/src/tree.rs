@@ -6,6 +6,36 @@ use std::collections::HashMap;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// A process and when it was started, in ticks since the machine was: another that has its PID later is not it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pid: i32,
+    parent: i32,
+    started: u64,
+}
+
+impl Known {
+    pub(crate) fn look(pid: i32) -> Option<Self> {
+        let fields = fields(pid)?;
+        let mut fields = fields.split_ascii_whitespace();
+        let (_state, parent) = (fields.next()?, fields.next()?.parse().ok()?);
+        Some(Self { pid, parent, started: fields.nth(17)?.parse().ok()? })
+    }
+
+    pub(crate) fn pid(self) -> i32 {
+        self.pid
+    }
+
+    pub(crate) fn parent(self) -> i32 {
+        self.parent
+    }
+
+    /// Whether this is it.
+    pub(crate) fn is(self, pid: i32) -> bool {
+        self.pid == pid && Self::look(pid).is_some_and(|now| now.started == self.started)
+    }
+}
+
 /// Every process of the container at one look.
 pub(crate) struct Tree(HashMap<i32, Vec<i32>>);
 
@@ -94,5 +124,20 @@ pub(crate) fn is_nobodys(pid: i32) -> bool {
 pub(crate) fn kill(pids: &[i32]) {
     for pid in pids.iter().filter(|p| **p > 1).filter_map(|p| Pid::from_raw(*p)) {
         let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_that_has_its_pid_later_is_not_it() {
+        let pid = std::process::id().cast_signed();
+        let known = Known::look(pid).expect("this one");
+        assert!(known.is(pid) && !known.is(1));
+        assert_eq!(known.parent(), std::os::unix::process::parent_id().cast_signed());
+        assert!(!Known { started: known.started - 1, ..known }.is(pid));
+        assert_eq!(Known::look(i32::MAX), None);
     }
 }

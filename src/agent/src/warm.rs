@@ -11,6 +11,7 @@
 //! that whatever else its job has is that run's; nor hold up a run for a part that is not about to stand.
 
 mod forker;
+mod holder;
 mod single;
 mod words;
 

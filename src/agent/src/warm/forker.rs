@@ -18,11 +18,12 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 
 use super::PATIENCE;
+use super::holder::Holder;
 use super::words::Word;
 use crate::process::{Input, Process, in_memory};
 use crate::pump::Reports;
 use crate::spawn::{self, Report};
-use crate::tree::{self, Tree};
+use crate::tree::{self, Known, Tree};
 
 /// A child that waits takes its run sooner than this, on any machine that is not at its end.
 const AT_ONCE: Duration = Duration::from_millis(20);
@@ -39,11 +40,11 @@ pub(crate) struct Forker {
     part: i32,
     line: Rc<UnixStream>,
     /// The child that waits, and who has its memory.
-    waiting: Cell<Option<(i32, Option<i32>)>>,
+    waiting: Cell<Option<(Known, Option<Holder>)>>,
     /// Who has the memory of the run that it has, or had last.
-    held: Cell<Option<i32>>,
+    held: Cell<Option<Holder>>,
     /// Who had that of a run before, stood still when it was over, and was killed.
-    freed: RefCell<Vec<i32>>,
+    freed: RefCell<Vec<Holder>>,
     /// The run that it has.
     run: RefCell<Option<Forked>>,
     /// Whether a child said that it has the run, this one or the last.
@@ -113,18 +114,23 @@ impl Forker {
     /// the memory of one stands still, as whoever could wake it is dead, or was killed when it did.
     pub(crate) fn are_its_own(&self, children: &[i32]) -> bool {
         let mut freed = self.freed.borrow_mut();
-        freed.retain(|pid| children.contains(pid));
+        let now = |holder: &Holder| children.iter().any(|child| holder.is(*child));
+        freed.retain(now);
         children.iter().all(|child| {
             self.waits(*child)
-                || freed.contains(child)
-                || (self.held.get() == Some(*child) && tree::is_still(*child))
+                || freed.iter().any(|holder| holder.is(*child))
+                || self.held.get().is_some_and(|holder| holder.is(*child) && holder.is_still())
                 || tree::is_dead(*child)
         })
     }
 
-    /// Ends who has the memory of the last run, which is not over before it is gone.
-    pub(crate) fn free_now(&self) {
-        tree::kill(self.held.take().as_slice());
+    /// Ends who has the memory of the last run, which is not over before it is gone; where there is no hurry only if it has
+    /// more than memory.
+    pub(crate) fn free_now(&self, in_any_case: bool) {
+        if let Some(held) = self.held.get().filter(|held| in_any_case || !held.has_memory_only()) {
+            self.held.set(None);
+            held.kill();
+        }
     }
 
     /// Ends who has the memory of the last run, which is over, some time after it.
@@ -141,14 +147,15 @@ impl Forker {
 
     fn free(&self) {
         if let Some(held) = self.held.take() {
-            tree::kill(&[held]);
+            held.kill();
             self.freed.borrow_mut().push(held);
         }
     }
 
     /// Whether it is the child that waits, or who has its memory.
     fn waits(&self, child: i32) -> bool {
-        self.waiting.get().is_some_and(|(pid, holder)| child == pid || Some(child) == holder)
+        let Some((waiting, holder)) = self.waiting.get() else { return false };
+        waiting.is(child) || holder.is_some_and(|holder| holder.is(child))
     }
 
     /// The process that forks.
@@ -185,7 +192,7 @@ impl Forker {
     }
 
     fn send(self: &Rc<Self>, env: &[u8], input: &Input) -> io::Result<Process> {
-        let (pid, holder) = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
+        let (waiting, holder) = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
         let run = in_memory("run", &[env, &input.code])?;
         let nothing = match input.stdin {
             Some(_) => None,
@@ -201,7 +208,7 @@ impl Forker {
         self.free();
         self.held.set(holder);
         self.taken.set(false);
-        self.run.replace(Some(Forked { pid, told }));
+        self.run.replace(Some(Forked { pid: waiting.pid(), told }));
         Ok(Process {
             job: self.job,
             reports: Reports::of_part(reports),
@@ -216,7 +223,14 @@ impl Forker {
     pub(super) fn hear(&self, word: Word) -> Result<(), String> {
         let (mut run, taken) = (self.run.borrow_mut(), self.taken.get());
         match (word, run.as_mut()) {
-            (Word::Stands { pid, holder }, _) => self.waiting.set(Some((pid, holder))),
+            (Word::Stands { pid, holder }, _) => {
+                let waiting = Known::look(pid).map(|known| (known, holder));
+                self.waiting.set(
+                    waiting.map(|(known, holder)| {
+                        (known, holder.and_then(|holder| Holder::of(self.part, holder)))
+                    }),
+                );
+            }
             (Word::Took(pid), Some(run)) if !taken => {
                 run.pid = pid;
                 self.taken.set(true);
@@ -230,9 +244,9 @@ impl Forker {
             }
             // One that was given a run and died before it took it: the next would run what nobody watches.
             (Word::Ended { pid, .. }, given) if given.as_ref().is_none_or(|run| taken || run.pid != pid) => {
-                if let Some((_, holder)) = self.waiting.get().filter(|(waiting, _)| *waiting == pid) {
+                if let Some((_, holder)) = self.waiting.get().filter(|(waiting, _)| waiting.pid() == pid) {
                     self.waiting.set(None);
-                    tree::kill(holder.as_slice());
+                    holder.into_iter().for_each(Holder::kill);
                 }
             }
             (word, _) => return Err(format!("out of turn it said {word:?}")),

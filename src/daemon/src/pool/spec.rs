@@ -32,6 +32,8 @@ const MEMLOCK: u64 = 64 * 1024;
 const MSGQUEUE: u64 = 64 * 1024;
 /// Memory for a warm part that stands: Python's is the largest of ours, some 100 MiB.
 const WARM: u64 = 128 * 1024 * 1024;
+/// Processes of a warm part that forks: itself, the child that waits, and who has the memory of that and of the run's.
+const WARM_PIDS: u64 = 4;
 /// Entries of `/tmp`.
 const TMP_INODES: u64 = 16_384;
 
@@ -244,7 +246,7 @@ impl Blueprint {
             reason = "checked by the configuration to be 0.01 to 1024"
         )]
         let nano_cpus = (bounds.cpus * 1e9) as i64;
-        let warm = if runner.warm.is_empty() { 0 } else { WARM };
+        let (warm, warm_pids) = if runner.warm.is_empty() { (0, 0) } else { (WARM, WARM_PIDS) };
         let memory = signed(bounds.total_memory().saturating_add(warm));
         HostConfig {
             mounts,
@@ -256,7 +258,7 @@ impl Blueprint {
             ipc_mode: Some("private".to_owned()),
             cgroupns_mode: Some("private".to_owned()),
             userns_mode: None,
-            pids_limit: Some(signed(bounds.pids)),
+            pids_limit: Some(signed(bounds.pids.saturating_add(warm_pids))),
             memory: Some(memory),
             memory_swap: Some(memory),
             nano_cpus: Some(nano_cpus),
