@@ -53,6 +53,7 @@ pub(super) struct Driver {
     pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, Refusal>>>,
     /// Removals under way at one time: the engine gets slower with more, not faster.
     pub(super) removals: Arc<Semaphore>,
+    pub(super) warming: warm::Places,
     pub(super) next_runner: u32,
     pub(super) closing: bool,
 }
@@ -139,7 +140,7 @@ impl Driver {
         let Survivor { armed, greeting } = survivor;
         let armed = Arc::new(armed);
         self.watch(member, &armed);
-        warm::ask(&armed);
+        warm::ask(&armed, &self.warming);
         self.members.insert(member, Held { name: armed.name.clone(), armed: Some(armed.clone()) });
         let leased = greeting.claim.is_some();
         self.tell(Event::Adopted { member, runner, uid: armed.uid, leased });
@@ -217,6 +218,7 @@ impl Driver {
                 };
                 self.members.insert(member, Held { name: plan.name.clone(), armed: None });
                 let (engine, terms, sender) = (self.engine.clone(), self.terms.clone(), self.sender.clone());
+                let warming = self.warming.clone();
                 tokio::spawn(async move {
                     let begun = Instant::now();
                     let language = runner.language.clone();
@@ -224,7 +226,7 @@ impl Driver {
                         Ok(armed) => {
                             let ms = millis(begun.elapsed());
                             info!(language, container = short(&armed.id), uid = uid.0, ms, "armed");
-                            warm::ask(&armed);
+                            warm::ask(&armed, &warming);
                             Message::Started { member, armed: Box::new(armed) }
                         }
                         Err(error) => {

@@ -109,6 +109,7 @@ impl Pool {
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
         let (blueprint, found, survivors) = watch.first_look().await?;
+        let warming = warm::Places::of(&engine).await;
         let mut driver = Driver {
             engine,
             blueprint,
@@ -121,6 +122,7 @@ impl Pool {
             members: HashMap::new(),
             waiters: HashMap::new(),
             removals: Arc::new(Semaphore::new(REMOVALS)),
+            warming,
             next_runner: 0,
             closing: false,
         };

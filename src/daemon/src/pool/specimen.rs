@@ -55,7 +55,7 @@ impl Specimen {
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
             Ok(armed) => {
-                let _ = warm::ask(&armed).await; // without, its runs go the plain way
+                let _ = warm::ask(&armed, &warm::Places::of(engine).await).await; // without, its runs go the plain way
                 Ok(Self { armed, plan })
             }
             Err(error) => {
