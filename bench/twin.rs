@@ -9,7 +9,7 @@ use paddock::engine::{Engine, ExecSpec, Hijacked, Stdio};
 use paddock::link::Incoming;
 use paddock::pool::{PoolConfig, Specimen};
 use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Outcome, RunSpec};
+use paddock_proto::message::{Input, Outcome, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -112,7 +112,8 @@ impl Twin {
             cwd: DATA_DIR.to_owned(),
             wall_ms: 30_000,
             output_cap: 1 << 20,
-            stdin: false,
+            input: Input::Code { stdin: false },
+            limits: RunLimits::default(),
             collect: true,
             warm: argv.is_none(),
         };

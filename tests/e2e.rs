@@ -48,6 +48,8 @@ mod salvage;
 mod sessions;
 #[path = "e2e/stdio.rs"]
 mod stdio;
+#[path = "e2e/supervisor.rs"]
+mod supervisor;
 #[path = "support/mod.rs"]
 mod support;
 #[path = "e2e/symlinks.rs"]

@@ -20,7 +20,7 @@ pub(crate) use answer::Ran;
 pub(crate) use call::{Call, Session};
 pub(crate) use chance::Chance;
 pub(crate) use daemon::{Daemon, Setup, TOKEN};
-pub(crate) use engine::View;
+pub(crate) use engine::{View, host as engine_host};
 pub(crate) use http::{Answer, Opened, Request, events};
 pub(crate) use image::Image;
 pub(crate) use log::{Log, field};

@@ -164,6 +164,7 @@ async fn accept_streams(container: Rc<Container>) {
             match stream.request().await {
                 Ok(Request::Run(spec)) => run::serve(container, stream, spec).await,
                 Ok(Request::Attach(id)) => run::attach(&container, stream, &id).await,
+                Ok(Request::End { id, grace_ms }) => run::end(&container, stream, &id, grace_ms).await,
                 Ok(Request::Claim(claim)) => {
                     stream.event(&claimed(&container, claim)).await;
                     stream.close().await;

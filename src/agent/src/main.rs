@@ -17,12 +17,14 @@
 
 mod apply;
 mod base;
+mod bounds;
 mod bridge;
 mod carrier;
 mod collect;
 mod container;
 mod counters;
 mod direct;
+mod feed;
 mod files;
 mod init;
 mod link;

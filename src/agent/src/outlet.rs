@@ -6,9 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use paddock_proto::message::{self, Request};
+use paddock_proto::message;
 use paddock_proto::{Channel, Event, Inbound, Kind};
 use tokio::sync::Notify;
 
@@ -20,12 +21,21 @@ pub(crate) struct Outlet {
     attached: Notify,
     /// Bytes of output, whoever heard them.
     output: Cell<u64>,
+    /// When the run is to be over, by whoever said so on a stream of their own.
+    end_by: Cell<Option<Instant>>,
+    told_to_end: Notify,
 }
 
 impl Outlet {
     /// To the daemon that asked for the run.
     pub(crate) fn new(stream: Stream) -> Rc<Self> {
-        Rc::new(Self { stream: RefCell::new(Rc::new(stream)), attached: Notify::new(), output: Cell::new(0) })
+        Rc::new(Self {
+            stream: RefCell::new(Rc::new(stream)),
+            attached: Notify::new(),
+            output: Cell::new(0),
+            end_by: Cell::new(None),
+            told_to_end: Notify::new(),
+        })
     }
 
     /// The stream of now; it may be orphaned.
@@ -80,13 +90,33 @@ impl Outlet {
         }
     }
 
-    /// The next request on the run's stream, whichever daemon's it is; or what came instead.
-    pub(crate) async fn request(&self) -> Result<Request, Inbound> {
+    /// What comes next on the run's stream, whichever daemon's it is.
+    pub(crate) async fn inbound(&self) -> Inbound {
         loop {
             let stream = self.stream();
-            match stream.request().await {
-                Err(_) if stream.is_orphaned() => self.attached(&stream).await,
-                other => return other,
+            let inbound = stream.recv().await;
+            if inbound != Inbound::Reset || !stream.is_orphaned() {
+                return inbound;
+            }
+            self.attached(&stream).await;
+        }
+    }
+
+    /// The run is to be over by then, or before if it was told so already.
+    pub(crate) fn end_by(&self, when: Instant) {
+        let sooner = self.end_by.get().is_none_or(|other| when < other);
+        if sooner {
+            self.end_by.set(Some(when));
+            self.told_to_end.notify_one();
+        }
+    }
+
+    /// When the run is to be over, each time that this is said anew.
+    pub(crate) async fn told_to_end(&self) -> Instant {
+        loop {
+            self.told_to_end.notified().await;
+            if let Some(when) = self.end_by.get() {
+                return when;
             }
         }
     }

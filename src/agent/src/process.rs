@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use paddock_proto::message::RunSpec;
+use paddock_proto::message::{RunLimits, RunSpec};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -48,6 +48,16 @@ impl Process {
     }
 }
 
+/// What a program reads.
+pub(crate) enum Reads {
+    /// Its code, and what it is given besides.
+    Code(Input),
+    /// Nothing.
+    Nothing,
+    /// What comes through this pipe.
+    Pipe(OwnedFd),
+}
+
 /// What a program is given besides its environment.
 pub(crate) struct Input {
     pub(crate) code: Vec<u8>,
@@ -59,21 +69,28 @@ pub(crate) struct Input {
 ///
 /// # Errors
 /// The system's, before anything of it has run.
-pub(crate) async fn begin(container: &Container, spec: &RunSpec, input: Input) -> io::Result<Process> {
-    let input = if spec.warm {
-        match container.warm.run(spec, input).await {
-            Ok(process) => return Ok(process),
-            Err(input) => input,
-        }
-    } else {
-        input
-    };
+pub(crate) async fn begin(container: &Container, spec: &RunSpec, reads: Reads) -> io::Result<Process> {
     let mut env = spec.env.clone();
-    if input.stdin.is_some() {
-        env.push(format!("SANDBOX_STDIN_FD={EXTRA_FD}"));
-    }
-    let code = in_memory("code", &[&input.code])?;
-    let (program, outputs) = prepare(&spec.argv, &env, &spec.cwd, code, input.stdin)?;
+    let (stdin, extra) = match reads {
+        Reads::Code(input) => {
+            let input = if spec.warm {
+                match container.warm.run(spec, input).await {
+                    Ok(process) => return Ok(process),
+                    Err(input) => input,
+                }
+            } else {
+                input
+            };
+            if input.stdin.is_some() {
+                env.push(format!("SANDBOX_STDIN_FD={EXTRA_FD}"));
+            }
+            (in_memory("code", &[&input.code])?, input.stdin)
+        }
+        Reads::Nothing => (OwnedFd::from(std::fs::File::open("/dev/null")?), None),
+        Reads::Pipe(pipe) => (pipe, None),
+    };
+    let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
+    program.limits = spec.limits;
     let (job, reports) = spawn::start(&program)?;
     Ok(Process {
         job,
@@ -115,7 +132,16 @@ pub(crate) fn prepare(
     };
     let (out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
-    let program =
-        Program { paths, argv: all(argv)?, env: all(env)?, cwd: c(cwd)?, stdin, stdout, stderr, extra };
+    let program = Program {
+        paths,
+        argv: all(argv)?,
+        env: all(env)?,
+        cwd: c(cwd)?,
+        stdin,
+        stdout,
+        stderr,
+        extra,
+        limits: RunLimits::default(),
+    };
     Ok((program, [out, err]))
 }

@@ -13,16 +13,20 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use paddock_proto::message::{Limit, Outcome, Request, RunEnd, RunSpec};
+use paddock_proto::message::{self, Limit, Outcome, Request, RunEnd, RunSpec};
 use paddock_proto::{Channel, Event, Inbound};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Signal;
 use tokio::sync::Notify;
 
+use crate::bounds;
 use crate::collect;
 use crate::container::Container;
+use crate::feed::Feed;
 use crate::link::Stream;
 use crate::outlet::Outlet;
-use crate::process::{self, Input, Process};
+use crate::process::{self, Input, Process, Reads};
 use crate::pump::Pump;
 use crate::spawn::{self, Report};
 use crate::tree;
@@ -31,12 +35,15 @@ use crate::tree;
 /// stopped the job.
 const JOB_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// The longest time that a run may be given to end by itself.
+const LONGEST_GRACE_MS: u64 = 60_000;
+
 /// How often a warm part that has a run is told to go on, in case it was stopped.
 const AWAKE: Duration = Duration::from_millis(250);
 
 /// Answers a [`Request::Run`] on `stream`.
 pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
-    let Some(input) = receive(&stream, spec.stdin).await else { return };
+    let Some((reads, writes)) = receive(&stream, spec.input).await else { return };
     if container.runs.borrow().contains_key(&spec.id) {
         let what = format!("there is a run {} already", spec.id);
         stream.event(&Event::Failed { what }).await;
@@ -48,8 +55,8 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     container.ran.set(true);
     let before = container.counters.read();
     let begun = Instant::now();
-    let mut end = match process::begin(&container, &spec, input).await {
-        Ok(process) => execute(&container, &outlet, &spec, process).await,
+    let mut end = match process::begin(&container, &spec, reads).await {
+        Ok(process) => execute(&container, &outlet, &spec, process, writes.map(Feed::start)).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -86,8 +93,30 @@ pub(crate) async fn attach(container: &Container, stream: Stream, id: &str) {
     stream.close().await;
 }
 
-/// The code, and the program's input in a file in memory.
-async fn receive(stream: &Stream, with_stdin: bool) -> Option<Input> {
+/// Answers a [`Request::End`] on `stream`.
+pub(crate) async fn end(container: &Container, stream: Stream, id: &str, grace_ms: u64) {
+    let outlet = container.runs.borrow().get(id).cloned();
+    let event = match outlet {
+        None => Event::Failed { what: format!("there is no run {id}") },
+        Some(outlet) => {
+            outlet.end_by(Instant::now() + Duration::from_millis(grace_ms.min(LONGEST_GRACE_MS)));
+            Event::Ending
+        }
+    };
+    stream.event(&event).await;
+    stream.close().await;
+}
+
+/// What the program reads, as far as it has to be there before it starts; and where to write what comes while it runs.
+async fn receive(stream: &Stream, input: message::Input) -> Option<(Reads, Option<OwnedFd>)> {
+    let with_stdin = match input {
+        message::Input::Nothing => return Some((Reads::Nothing, None)),
+        message::Input::Open => {
+            let (reading, writing) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+            return Some((Reads::Pipe(reading), Some(writing)));
+        }
+        message::Input::Code { stdin } => stdin,
+    };
     let mut code = Vec::new();
     let file = || memfd_create("stdin", MemfdFlags::CLOEXEC).ok().map(std::fs::File::from);
     let mut stdin = if with_stdin { Some(file()?) } else { None };
@@ -103,7 +132,7 @@ async fn receive(stream: &Stream, with_stdin: bool) -> Option<Input> {
     if let Some(stdin) = &stdin {
         seek(stdin, SeekFrom::Start(0)).ok()?;
     }
-    Some(Input { code, stdin: stdin.map(OwnedFd::from) })
+    Some((Reads::Code(Input { code, stdin: stdin.map(OwnedFd::from) }), None))
 }
 
 fn not_started(errno: i32) -> RunEnd {
@@ -121,9 +150,15 @@ fn not_started(errno: i32) -> RunEnd {
     }
 }
 
-async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, process: Process) -> RunEnd {
+async fn execute(
+    container: &Container,
+    outlet: &Rc<Outlet>,
+    spec: &RunSpec,
+    process: Process,
+    feed: Option<Feed>,
+) -> RunEnd {
     let over = Rc::new(Notify::new());
-    let mut run = Running { process, main: None, limit: None, give_up: None };
+    let mut run = Running { process, main: None, limit: None, kill_at: None, give_up: None };
     let pumps = run.process.outputs.take().map(|[out, err]| {
         [(out, Channel::Stdout), (err, Channel::Stderr)]
             .map(|(fd, channel)| Pump::start(fd, channel, outlet.clone(), spec.output_cap, over.clone()))
@@ -133,10 +168,12 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
     // Stopped by the code, the part would not tell of its end.
     let part = run.process.forker.as_ref().map(|forker| forker.part());
     let mut awake = tokio::time::interval(AWAKE);
+    let mut look = tokio::time::interval(bounds::LOOK);
     let wall = tokio::time::sleep(Duration::from_millis(spec.wall_ms));
     tokio::pin!(wall);
     loop {
-        let give_up = run.give_up;
+        let (kill_at, give_up) = (run.kill_at, run.give_up);
+        let is_full = feed.as_ref().is_some_and(|feed| !feed.has_room());
         tokio::select! {
             report = run.process.reports.next() => match report {
                 Some(Report::Started(main)) => {
@@ -149,6 +186,7 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
                 Some(Report::Ended { status, cpu_us, max_rss_kib, leftovers }) => {
                     if !run.process.reports.failed {
                         end.outcome = outcome(status);
+                        run.limit = run.limit.or_else(|| bounds::behind(&spec.limits, status, cpu_us));
                     }
                     (end.cpu_us, end.max_rss_kib, end.leftovers) = (cpu_us, max_rss_kib, leftovers);
                     break;
@@ -164,11 +202,23 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
             },
             () = &mut wall, if run.limit.is_none() => run.end(Limit::Wall),
             () = over.notified(), if run.limit.is_none() => run.end(Limit::Output),
-            request = outlet.request(), if listening => match request {
-                Ok(Request::Cancel) => run.end(Limit::Cancelled),
-                Err(Inbound::Reset) => { listening = false; run.end(Limit::Cancelled); }
+            inbound = outlet.inbound(), if listening && !is_full => match (inbound, &feed) {
+                (Inbound::Data(Channel::Stdin, bytes), Some(feed)) => feed.give(bytes),
+                (Inbound::Eof(Channel::Stdin), Some(feed)) => feed.end(),
+                (Inbound::Message(bytes), _) if message::decode(&bytes) == Ok(Request::Cancel) => {
+                    run.end(Limit::Cancelled);
+                }
+                (Inbound::Reset, _) => { listening = false; run.end(Limit::Cancelled); }
                 _ => listening = false,
             },
+            () = room(feed.as_ref()), if is_full => {}
+            when = outlet.told_to_end() => run.end_by(when),
+            () = sleep_until(kill_at), if kill_at.is_some() => run.end(Limit::Cancelled),
+            _ = look.tick(), if run.limit.is_none() && bounds::are_looked_at(&spec.limits) => {
+                if let Some(limit) = bounds::broken(&spec.limits, &run.process.living()) {
+                    run.end(limit);
+                }
+            }
             _ = awake.tick(), if part.is_some() => part.into_iter().for_each(spawn::wake),
             () = sleep_until(give_up), if give_up.is_some() => {
                 tree::kill(&[run.process.job]);
@@ -199,6 +249,13 @@ async fn execute(container: &Container, outlet: &Rc<Outlet>, spec: &RunSpec, pro
     end
 }
 
+async fn room(feed: Option<&Feed>) {
+    match feed {
+        Some(feed) => feed.room().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn sleep_until(when: Option<Instant>) {
     match when {
         Some(when) => tokio::time::sleep_until(when.into()).await,
@@ -218,16 +275,19 @@ struct Running {
     process: Process,
     main: Option<i32>,
     limit: Option<Limit>,
+    /// It was asked to end, and is killed then.
+    kill_at: Option<Instant>,
     give_up: Option<Instant>,
 }
 
 impl Running {
     /// Begins the end: the program is killed, its job does the rest and is watched while it does.
     fn end(&mut self, why: Limit) {
-        if self.limit.is_some() {
+        if self.limit.is_some() && self.kill_at.is_none() {
             return;
         }
-        self.limit = Some(why);
+        self.limit = self.limit.or(Some(why));
+        self.kill_at = None;
         self.give_up = Some(Instant::now() + JOB_PATIENCE);
         spawn::wake_all();
         if let Some(main) = self.main {
@@ -235,6 +295,22 @@ impl Running {
             let mut all = self.process.living();
             all.push(main);
             tree::kill(&all);
+        }
+    }
+
+    /// Asks it to end, and has it killed then.
+    fn end_by(&mut self, when: Instant) {
+        if when <= Instant::now() {
+            return self.end(Limit::Cancelled);
+        }
+        match self.limit {
+            None => {
+                self.limit = Some(Limit::Cancelled);
+                tree::signal(&self.process.living(), Signal::TERM);
+                spawn::wake_all(); // one that was stopped hears it as well
+                self.kill_at = Some(when);
+            }
+            Some(_) => self.kill_at = self.kill_at.map(|before| before.min(when)),
         }
     }
 }

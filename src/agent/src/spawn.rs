@@ -13,6 +13,8 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use paddock_proto::message::RunLimits;
+
 use crate::tree;
 
 /// A program ready to be started; all of its descriptors are close-on-exec.
@@ -27,6 +29,8 @@ pub(crate) struct Program {
     pub(crate) stderr: OwnedFd,
     /// Becomes descriptor [`EXTRA_FD`].
     pub(crate) extra: Option<OwnedFd>,
+    /// What the kernel keeps of them is each process's.
+    pub(crate) limits: RunLimits,
 }
 
 /// Where the program finds its own standard input, the code being on 0.
@@ -205,6 +209,10 @@ fn execute(program: &Program, say: &dyn Fn(Report)) -> ! {
             say(Report::Failed(errno()));
             exit(127);
         }
+        if !limit(&program.limits) {
+            say(Report::Failed(errno()));
+            exit(127);
+        }
         let mut last = libc::ENOENT;
         for path in &program.paths {
             libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr());
@@ -216,6 +224,21 @@ fn execute(program: &Program, say: &dyn Fn(Report)) -> ! {
         say(Report::Failed(last));
     }
     exit(127)
+}
+
+/// Puts this process under its own bounds; those of the container hold beside them.
+fn limit(limits: &RunLimits) -> bool {
+    let set = |resource, soft: u64, hard: u64| {
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: both structures outlive the calls.
+        unsafe {
+            libc::getrlimit(resource, &raw mut now);
+            let wanted = libc::rlimit { rlim_cur: soft.min(now.rlim_max), rlim_max: hard.min(now.rlim_max) };
+            libc::setrlimit(resource, &raw const wanted) == 0
+        }
+    };
+    let cpu = limits.cpu_seconds.is_none_or(|n| set(libc::RLIMIT_CPU, u64::from(n), u64::from(n) + 1));
+    cpu && limits.file_size.is_none_or(|n| set(libc::RLIMIT_FSIZE, n, n))
 }
 
 #[derive(Default)]

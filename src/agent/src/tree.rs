@@ -122,8 +122,13 @@ pub(crate) fn is_nobodys(pid: i32) -> bool {
 
 /// SIGKILL to each; those already gone do not matter.
 pub(crate) fn kill(pids: &[i32]) {
+    signal(pids, Signal::KILL);
+}
+
+/// A signal to each; those already gone do not matter.
+pub(crate) fn signal(pids: &[i32], signal: Signal) {
     for pid in pids.iter().filter(|p| **p > 1).filter_map(|p| Pid::from_raw(*p)) {
-        let _ = kill_process(pid, Signal::KILL);
+        let _ = kill_process(pid, signal);
     }
 }
 

@@ -278,6 +278,7 @@ fn tool_limits(config: &Config) -> ToolLimits {
         run_python: config.timeouts.run_python,
         longest: config.timeouts.max,
         memory: config.limits.memory,
+        file_size: config.limits.file_size,
     }
 }
 

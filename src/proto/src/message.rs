@@ -12,7 +12,7 @@ use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -74,8 +74,7 @@ pub struct ResumePoints {
 /// What a stream is for; the first message on it, daemon → agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Run a program. The daemon sends `Data(Code)`…`Eof(Code)` (and `Data(Stdin)`…`Eof(Stdin)` if
-    /// `spec.stdin`); the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`], then
+    /// Run a program. The daemon sends what `spec.input` says; the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`], then
     /// (if `spec.collect`) everything that [`Request::Collect`] answers.
     Run(RunSpec),
     /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers [`Event::Attached`],
@@ -84,6 +83,15 @@ pub enum Request {
     Attach(String),
     /// On a run's stream: end it now, its files are still collected.
     Cancel,
+    /// End a run by its [`RunSpec::id`], on a stream of its own, so that nothing that waits on the run's holds it up:
+    /// [`Event::Ending`], or [`Event::Failed`] if there is none. With a grace all of its processes are asked to end
+    /// (SIGTERM), and killed when that is over. Asked again, the shorter grace holds. Its files are still collected.
+    End {
+        /// Which run.
+        id: String,
+        /// Milliseconds; 0: it is killed at once.
+        grace_ms: u64,
+    },
     /// This container belongs to this session from now on: [`Event::Claimed`], or [`Event::Failed`] if it is
     /// another's. Said before anything of a session reaches the container.
     Claim(Claim),
@@ -149,6 +157,8 @@ pub enum Event {
         /// Bytes of output that are not said again.
         heard: u64,
     },
+    /// The run was told to end.
+    Ending,
     /// What a probe saw.
     Facts(Box<Facts>),
     /// The request could not be done at all.
@@ -184,12 +194,42 @@ pub struct RunSpec {
     pub wall_ms: u64,
     /// It is killed once it has written this much to one of its streams; nothing over it is sent.
     pub output_cap: u64,
-    /// Whether `Data(Stdin)` follows; the program finds it at descriptor `SANDBOX_STDIN_FD`.
-    pub stdin: bool,
+    /// What the program reads.
+    pub input: Input,
+    /// What it may use, beside what its container may.
+    pub limits: RunLimits,
     /// Whether changed files are to be sent after the end.
     pub collect: bool,
     /// Whether the warm part may run it in place of `argv`, with the code on its line.
     pub warm: bool,
+}
+
+/// What a program finds on its standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// Its code: `Data(Code)`…`Eof(Code)` before it starts. With `stdin` also `Data(Stdin)`…`Eof(Stdin)`, which it finds at
+    /// descriptor `SANDBOX_STDIN_FD`.
+    Code {
+        /// Whether it has an input besides.
+        stdin: bool,
+    },
+    /// Nothing: it is at its end.
+    Nothing,
+    /// What comes as `Data(Stdin)` while it runs, up to `Eof(Stdin)`, through a pipe.
+    Open,
+}
+
+/// Bounds of one run. What is `None` is bounded by the container alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLimits {
+    /// Seconds of CPU time of each of its processes: SIGXCPU, SIGKILL a second later.
+    pub cpu_seconds: Option<u32>,
+    /// Bytes of a file that it writes: SIGXFSZ.
+    pub file_size: Option<u64>,
+    /// Bytes of memory of its own that all its processes have together; it is killed with more.
+    pub memory: Option<u64>,
+    /// Processes that it may have at one time, the first one included; it is killed with more.
+    pub processes: Option<u32>,
 }
 
 /// How a run ended.
@@ -241,6 +281,10 @@ pub enum Limit {
     Pids,
     /// The caller cancelled.
     Cancelled,
+    /// CPU time.
+    Cpu,
+    /// The size of a file.
+    FileSize,
 }
 
 /// One entry of `/data`.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Entry, Limit, Outcome, RunSpec};
+use paddock_proto::message::{Entry, Input, Limit, Outcome, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -258,7 +258,8 @@ impl Sessions {
             cwd: DATA_DIR.to_owned(),
             wall_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
             output_cap: self.bounds.max_log,
-            stdin: request.stdin.is_some(),
+            input: Input::Code { stdin: request.stdin.is_some() },
+            limits: RunLimits::default(),
             collect: true,
             warm: !runner.warm.is_empty(),
         };

@@ -71,6 +71,8 @@ pub struct ToolLimits {
     pub longest: Duration,
     /// Memory of a program, for texts.
     pub memory: u64,
+    /// One file that a program writes, for texts.
+    pub file_size: u64,
 }
 
 /// Everything that tools work on.

@@ -233,6 +233,8 @@ pub(super) fn limit_name(limit: Limit) -> Option<&'static str> {
         Limit::Output => Some("output"),
         Limit::Memory => Some("memory"),
         Limit::Pids => Some("pids"),
+        Limit::Cpu => Some("cpu_time"),
+        Limit::FileSize => Some("file_size"),
         Limit::Cancelled => None,
     }
 }
@@ -275,6 +277,11 @@ fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> Option<Verdict> {
             verdict(message)
         }
         Some(Limit::Pids) => verdict("The program ran out of processes".to_owned()),
+        Some(Limit::Cpu) => verdict("The program used up its CPU time".to_owned()),
+        Some(Limit::FileSize) => {
+            let max = tools.limits.file_size;
+            verdict(format!("The program was ended: it wrote more than {max} bytes to one file"))
+        }
         Some(Limit::Cancelled) => verdict("The run was cancelled".to_owned()),
         None => match outcome {
             Death::NotStarted(errno) => {

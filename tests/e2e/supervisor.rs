@@ -1,0 +1,267 @@
+//! The agent's runs over its link, without a daemon around it: what they read while they run, bounds of their own, and
+//! being told to end; several of them side by side.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use paddock::app;
+use paddock::config::{Config, Overrides};
+use paddock::engine::{Engine, EngineLimits};
+use paddock::link::{Incoming, Link, Stream, Terms};
+use paddock::pool::{PoolConfig, Specimen};
+use paddock_proto::limits::DATA_DIR;
+use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
+use paddock_proto::{Channel, Event, Request};
+use tokio::join;
+
+use crate::support::engine_host;
+
+const SIGXCPU: i32 = 24;
+const SIGXFSZ: i32 = 25;
+
+/// An armed container of the plain example, and its link.
+struct Container(Specimen);
+
+impl Container {
+    async fn start() -> Self {
+        let config =
+            Config::load(None, &BTreeMap::new(), &Overrides::default()).expect("the defaults").config;
+        let engine = Engine::connect(&engine_host(), EngineLimits::default()).await.expect("an engine");
+        let pool = PoolConfig {
+            settings: config.pool.clone(),
+            bounds: app::bounds(&config),
+            owner: paddock::id::random_hex::<16>(),
+            terms: Terms { secret: paddock::id::random_bytes(), orphan_after: config.agent.orphan_after },
+            images: config.runners.clone(),
+            warm_parts: false,
+        };
+        let uid = 40_000 + u32::from(u16::from_le_bytes(paddock::id::random_bytes())) % 10_000;
+        Self(Specimen::start(&engine, &pool, "sh", uid).await.expect("a container"))
+    }
+
+    fn link(&self) -> &Link {
+        &self.0.armed.link
+    }
+
+    fn run(&self, spec: &RunSpec) -> Stream {
+        self.link().request(&Request::Run(spec.clone())).expect("a stream")
+    }
+
+    /// Tells a run to end, on a stream of its own.
+    async fn end(&self, id: &str, grace_ms: u64) -> Event {
+        let stream = self.link().request(&Request::End { id: id.to_owned(), grace_ms }).expect("a stream");
+        match stream.next().await.expect("an answer") {
+            Incoming::Event(event) => event,
+            other @ (Incoming::Data(..) | Incoming::End) => panic!("{other:?}"),
+        }
+    }
+
+    async fn stop(self) {
+        self.0.remove().await.expect("its removal");
+    }
+}
+
+fn spec(command: &str) -> RunSpec {
+    RunSpec {
+        id: paddock::id::random_hex::<8>(),
+        argv: ["/bin/sh", "-c", command].map(str::to_owned).to_vec(),
+        env: vec!["PATH=/usr/bin:/bin".to_owned()],
+        cwd: DATA_DIR.to_owned(),
+        wall_ms: 30_000,
+        output_cap: 1 << 20,
+        input: Input::Nothing,
+        limits: RunLimits::default(),
+        collect: false,
+        warm: false,
+    }
+}
+
+/// Reads on until the output is this.
+async fn until(stream: &Stream, wanted: &str) {
+    let mut output = String::new();
+    while output != wanted {
+        match stream.next().await.expect("output") {
+            Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
+            other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
+        }
+    }
+}
+
+/// All that is left of its output, and its end.
+async fn ended(stream: &Stream) -> (String, RunEnd) {
+    let mut output = String::new();
+    loop {
+        match stream.next().await.expect("an end") {
+            Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
+            Incoming::Event(Event::Ended(end)) => return (output, end),
+            other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_comes_while_it_runs_is_read_as_it_comes() {
+    let container = Container::start().await;
+    let open = |command| RunSpec { input: Input::Open, ..spec(command) };
+    let stream = container.run(&open("while read -r line; do echo \"got $line\"; done; echo end"));
+    stream.data(Channel::Stdin, Bytes::from_static(b"one\n")).await.expect("a line");
+    until(&stream, "got one\n").await;
+    stream.data(Channel::Stdin, Bytes::from_static(b"two\nthr")).await.expect("a line and a half");
+    until(&stream, "got two\n").await;
+    stream.data(Channel::Stdin, Bytes::from_static(b"ee\n")).await.expect("the rest");
+    until(&stream, "got three\n").await;
+    stream.eof(Channel::Stdin).await.expect("its end");
+    let (output, end) = ended(&stream).await;
+    assert_eq!((output.as_str(), end.outcome, end.limit), ("end\n", Outcome::Exited(0), None));
+
+    // Much of it, through a program that reads slower than it comes.
+    let stream = container.run(&open("sleep 0.2; wc -c"));
+    for _ in 0..40 {
+        stream.data(Channel::Stdin, Bytes::from(vec![b'x'; 50_000])).await.expect("a piece");
+    }
+    stream.eof(Channel::Stdin).await.expect("its end");
+    assert_eq!(ended(&stream).await.0.trim(), "2000000");
+
+    // A program that closes its input, and one that ends without having read any.
+    let stream = container.run(&open("exec <&-; echo closed; sleep 0.2; echo end"));
+    until(&stream, "closed\n").await;
+    stream.data(Channel::Stdin, Bytes::from_static(b"for nobody")).await.expect("a piece");
+    assert_eq!(ended(&stream).await.0, "end\n");
+    // And nothing to read.
+    let stream = container.run(&spec("wc -c; echo end"));
+    assert_eq!(ended(&stream).await.0, "0\nend\n");
+    container.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_reads_nothing_can_be_ended_and_holds_nobody_up() {
+    let container = Container::start().await;
+    let deaf = RunSpec { input: Input::Open, ..spec("sleep 60") };
+    let stream = container.run(&deaf);
+    let flood = async {
+        // More than it takes: what is left waits until the run is over.
+        let _ = stream.data(Channel::Stdin, Bytes::from(vec![b'x'; 2 << 20])).await;
+    };
+    let other = async {
+        let beside = container.run(&spec("echo beside"));
+        assert_eq!(ended(&beside).await.0, "beside\n");
+        assert_eq!(container.end(&deaf.id, 0).await, Event::Ending);
+    };
+    let end = async {
+        let (_, end) = ended(&stream).await;
+        assert_eq!((end.outcome, end.limit), (Outcome::Signaled(9), Some(Limit::Cancelled)));
+    };
+    tokio::select! {
+        ((), ()) = async { join!(other, end) } => {}
+        () = async { flood.await; std::future::pending().await } => {}
+    }
+    container.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_told_to_end_has_its_grace_and_no_more() {
+    let container = Container::start().await;
+    let polite = spec("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done");
+    let stream = container.run(&polite);
+    until(&stream, "up\n").await;
+    assert_eq!(container.end(&polite.id, 20_000).await, Event::Ending);
+    let (output, end) = ended(&stream).await;
+    assert!(output.ends_with("bye\n"), "{output}"); // its shell says that what it waited for was ended too
+    assert_eq!(end.outcome, Outcome::Exited(3));
+    assert_eq!(end.limit, Some(Limit::Cancelled));
+
+    let deaf = || {
+        spec(
+            "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & echo up; while :; do sleep 0.05; done",
+        )
+    };
+    let (patient, hurried) = (deaf(), deaf());
+    let streams = [container.run(&patient), container.run(&hurried)];
+    for stream in &streams {
+        until(stream, "up\n").await;
+    }
+    assert_eq!(container.end(&patient.id, 400).await, Event::Ending);
+    assert_eq!(container.end(&hurried.id, 60_000).await, Event::Ending);
+    let (_, end) = ended(&streams[0]).await;
+    assert_eq!((end.outcome, end.limit), (Outcome::Signaled(9), Some(Limit::Cancelled)));
+    assert!(end.wall_us >= 400_000 && end.leftovers > 0 && end.survivors == 0, "{end:?}");
+    // Told again, the shorter grace holds.
+    assert_eq!(container.end(&hurried.id, 0).await, Event::Ending);
+    assert_eq!(ended(&streams[1]).await.1.outcome, Outcome::Signaled(9));
+    assert!(matches!(container.end(&hurried.id, 0).await, Event::Failed { .. }), "it is over");
+    assert!(matches!(container.end("unheard-of", 0).await, Event::Failed { .. }));
+    container.stop().await;
+}
+
+#[tokio::test]
+async fn each_run_has_bounds_of_its_own() {
+    let container = Container::start().await;
+    let none = RunLimits::default();
+    let beside = container.run(&spec("sleep 3; echo beside"));
+    for (command, limits, limit, outcomes) in [
+        (
+            "while :; do :; done",
+            RunLimits { cpu_seconds: Some(1), ..none },
+            Limit::Cpu,
+            [Outcome::Signaled(SIGXCPU), Outcome::Signaled(SIGXCPU)],
+        ),
+        (
+            "head -c 3000000 /dev/zero > f; exit $?",
+            RunLimits { file_size: Some(1_000_000), ..none },
+            Limit::FileSize,
+            [Outcome::Exited(153), Outcome::Signaled(SIGXFSZ)],
+        ),
+        (
+            "perl -e '$x = \"a\" x 200_000_000; sleep 60'",
+            RunLimits { memory: Some(100_000_000), ..none },
+            Limit::Memory,
+            [Outcome::Signaled(9), Outcome::Signaled(9)],
+        ),
+        (
+            "for n in 1 2 3 4 5; do setsid sleep 60 & done; wait",
+            RunLimits { processes: Some(3), ..none },
+            Limit::Pids,
+            [Outcome::Signaled(9), Outcome::Signaled(9)],
+        ),
+    ] {
+        let stream = container.run(&RunSpec { limits, ..spec(command) });
+        let (_, end) = ended(&stream).await;
+        assert_eq!(end.limit, Some(limit), "{command}: {end:?}");
+        assert!(outcomes.contains(&end.outcome), "{command}: {end:?}");
+        assert!(end.survivors == 0 && end.wall_us < 10_000_000, "{command}: {end:?}");
+    }
+    assert_eq!(ended(&beside).await.0, "beside\n", "nothing of that was its affair");
+    // Within its bounds a run is as any other.
+    let limits = RunLimits {
+        cpu_seconds: Some(5),
+        file_size: Some(5_000_000),
+        memory: Some(1 << 30),
+        processes: Some(20),
+    };
+    let stream = container.run(&RunSpec { limits, ..spec("head -c 3000000 /dev/zero > f; wc -c < f") });
+    let (output, end) = ended(&stream).await;
+    assert_eq!((output.as_str(), end.outcome, end.limit), ("3000000\n", Outcome::Exited(0), None));
+    container.stop().await;
+}
+
+#[tokio::test]
+async fn runs_side_by_side_keep_to_themselves() {
+    let container = Container::start().await;
+    let commands: Vec<_> =
+        (0..20).map(|n| format!("for i in $(seq 50); do echo {n}-$i; done; exit {n}")).collect();
+    let streams: Vec<_> = commands.iter().map(|command| container.run(&spec(command))).collect();
+    for (n, stream) in (0..).zip(&streams) {
+        let (output, end) = ended(stream).await;
+        let wanted: String = (1..=50).map(|i| format!("{n}-{i}\n")).collect();
+        assert_eq!((output, end.outcome), (wanted, Outcome::Exited(n)));
+    }
+    // One that leaves something behind: that goes, what another has does not.
+    let stays = container.run(&spec("setsid sleep 1.5 & wait; echo stayed"));
+    let leaves = container.run(&spec("setsid sleep 1000 & echo gone"));
+    let (output, end) = ended(&leaves).await;
+    assert_eq!((output.as_str(), end.leftovers), ("gone\n", 1));
+    let (output, end) = tokio::time::timeout(Duration::from_secs(20), ended(&stays)).await.expect("its end");
+    assert_eq!((output.as_str(), end.outcome, end.leftovers), ("stayed\n", Outcome::Exited(0), 0));
+    container.stop().await;
+}
