@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use paddock::engine::{ContainerSpec, ImageRef};
 use tokio::join;
 
-use crate::support::{Cleared, Daemon, PATIENCE};
+use crate::support::{Cleared, Daemon, Image, PATIENCE};
 
 #[tokio::test]
 async fn every_runner_has_its_idle_ones_and_what_is_taken_is_replaced() {
@@ -185,5 +186,29 @@ async fn an_image_that_appears_later_is_taken() {
     d.log.line_since(mark, "runner gone").await;
     d.run("later", "echo here").await.expect_error("unknown_language");
     assert!(view.engine.image_inspect(&name.parse::<ImageRef>().expect("a name")).await.is_err());
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_while_its_image_is_replaced_is_served_by_the_next() {
+    let image = |n| {
+        // Labelled so that no other daemon takes it for a runner.
+        Image::build(&format!("FROM paddock-example-sh\nLABEL sandbox.runner=no\nENV N={n}\n"), &[])
+    };
+    let (first, second) = (image(1), image(2));
+    let d = Daemon::with().set("runners.changing", first.name()).set("pool.idle", 0).start().await;
+    let mark = d.log.mark();
+    // More than are started at a time, so that some wait for long.
+    let calls = (0..8).map(|n| d.session(&format!("s{n}")).run("changing", "echo $N").into_future());
+    let (all, ()) = join!(join_all(calls), async {
+        d.log.line_since(mark, "request method=POST").await;
+        second.tag(first.name());
+        d.log.line_since(mark, "runner gone or replaced language=changing").await;
+    });
+    for ran in all {
+        let ran = ran.expect_success();
+        assert!(["1\n", "2\n"].contains(&ran.stdout()), "{}", ran.document); // by whichever was there
+    }
+    d.run("changing", "echo $N").await.expect_stdout("2\n");
     d.stop().await;
 }

@@ -39,6 +39,12 @@ impl Image {
         Image::build(&dockerfile, &files)
     }
 
+    /// Gives it the name of another.
+    pub(crate) fn tag(&self, name: &str) {
+        let tag = Command::new("docker").args(["tag", &self.0, name]).output().expect("the docker command");
+        assert!(tag.status.success(), "{}", String::from_utf8_lossy(&tag.stderr));
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.0
     }

@@ -156,8 +156,9 @@ impl Driver {
         let (mut after, mut new) = (Runners::new(), Vec::new());
         for runner in found {
             match before.get(&runner.language) {
-                Some((id, old)) if **old == runner => {
-                    after.insert(runner.language, (*id, old.clone()));
+                // It may have another name by now, or one of several.
+                Some((id, old)) if **old == (Runner { image: old.image.clone(), ..runner.clone() }) => {
+                    after.insert(runner.language.clone(), (*id, Arc::new(runner)));
                 }
                 _ => {
                     let id = RunnerId(self.next_runner);

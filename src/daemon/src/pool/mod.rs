@@ -143,6 +143,16 @@ impl Pool {
     /// # Errors
     /// A [`Refusal`], at the latest when the configured wait is over.
     pub async fn lease(&self, language: &str) -> Result<Lease, Refusal> {
+        loop {
+            match self.ask(language).await {
+                // Its image was replaced meanwhile: there is another, to wait for.
+                Err(Refusal::UnknownRunner) if self.runners.borrow().contains_key(language) => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn ask(&self, language: &str) -> Result<Lease, Refusal> {
         let waiter = WaiterId(self.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         let request = Message::Request { waiter, language: language.to_owned(), reply };
