@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use futures_util::future::join_all;
 use paddock::app;
 use paddock::engine::{Engine, EngineLimits};
-use paddock::link::Terms;
 use paddock::pool::PoolConfig;
 use tempfile::TempDir;
 
@@ -55,14 +54,7 @@ impl Stand {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let config = daemon::config(dir.path())?;
         let engine = Engine::connect(&config.engine.host.parse()?, EngineLimits::default()).await?;
-        let pool = PoolConfig {
-            settings: config.pool.clone(),
-            bounds: app::bounds(&config),
-            owner: paddock::id::random_hex::<16>(),
-            terms: Terms { secret: paddock::id::random_bytes(), orphan_after: config.agent.orphan_after },
-            images: config.runners.clone(),
-            warm_parts: config.agent.warm_parts,
-        };
+        let pool = app::pool(&config, paddock::id::random_hex::<16>(), paddock::id::random_bytes());
         Ok(Self {
             engine,
             dir,

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use paddock::app;
 use paddock::config::{Config, Overrides};
 use paddock::engine::{Engine, EngineLimits};
-use paddock::link::{Incoming, Link, Stream, Terms};
-use paddock::pool::{PoolConfig, Specimen};
+use paddock::link::{Incoming, Link, Stream};
+use paddock::pool::Specimen;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
@@ -28,14 +28,8 @@ impl Container {
         let config =
             Config::load(None, &BTreeMap::new(), &Overrides::default()).expect("the defaults").config;
         let engine = Engine::connect(&engine_host(), EngineLimits::default()).await.expect("an engine");
-        let pool = PoolConfig {
-            settings: config.pool.clone(),
-            bounds: app::bounds(&config),
-            owner: paddock::id::random_hex::<16>(),
-            terms: Terms { secret: paddock::id::random_bytes(), orphan_after: config.agent.orphan_after },
-            images: config.runners.clone(),
-            warm_parts: false,
-        };
+        let mut pool = app::pool(&config, paddock::id::random_hex::<16>(), paddock::id::random_bytes());
+        pool.warm_parts = false;
         let uid = 40_000 + u32::from(u16::from_le_bytes(paddock::id::random_bytes())) % 10_000;
         Self(Specimen::start(&engine, &pool, "sh", uid).await.expect("a container"))
     }

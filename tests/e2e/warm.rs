@@ -1,7 +1,7 @@
 //! Warm parts: the two kinds of the protocol, in as few lines as a stranger would write, and what code and bad images
 //! can do to them.
 
-use crate::support::{Daemon, Image, Session, field};
+use crate::support::{Daemon, Image, Session, Setup, field};
 
 /// Prints how it was started, in Python: warm or cold.
 const HOW: &str = "import os; print('warm' if globals().get('WARM') else 'cold')";
@@ -18,6 +18,14 @@ async fn standing(target: &str) -> (Daemon, Image) {
     d.session("s").run(language, "print(1)").await.expect_success();
     d.log.line(&format!("INFO warm language={language}")).await;
     (d, image)
+}
+
+/// A daemon whose session `s` has a container in which the warm part of our Python stands.
+async fn standing_python(setup: Setup) -> Daemon {
+    let d = setup.start().await;
+    d.session("s").python("print(1)").await.expect_success();
+    d.log.line("INFO warm language=python").await;
+    d
 }
 
 /// Runs until one was run by the warm part, which is on its way.
@@ -142,10 +150,8 @@ async fn a_process_that_a_run_made_a_child_of_the_part_is_dead_when_it_is_answer
 /// Our Python keeps a process on a program's memory, which the program can therefore make run whatever it wants.
 #[tokio::test]
 async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
-    let d = Daemon::start().await;
+    let d = standing_python(Daemon::with()).await;
     let s = d.session("s");
-    s.python("print(1)").await.expect_success();
-    d.log.line("INFO warm language=python").await;
     let view = d.view().await;
     let container = view.the_container("python").await;
     let code = "import ctypes, os, time\n\
@@ -178,10 +184,8 @@ async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
 /// A file is open, locked and takes its room while anyone has it mapped.
 #[tokio::test]
 async fn what_a_run_had_mapped_is_not_mapped_when_it_is_answered() {
-    let d = Daemon::start().await;
+    let d = standing_python(Daemon::with()).await;
     let s = d.session("s");
-    s.python("print(1)").await.expect_success();
-    d.log.line("INFO warm language=python").await;
     let code = "import fcntl, mmap, os\n\
                 f = open('/tmp/l', 'a+b'); f.truncate(4096)\n\
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n\
@@ -229,10 +233,8 @@ async fn the_memory_of_a_large_run_is_free_when_it_is_answered() {
     for room in ["limits.data", "limits.file_size", "limits.tmp", "limits.shm"] {
         setup = setup.set(room, "32MiB"); // what is not used of it is memory as well
     }
-    let d = setup.start().await;
+    let d = standing_python(setup).await;
     let s = d.session("s");
-    s.python("print(1)").await.expect_success();
-    d.log.line("INFO warm language=python").await;
     let view = d.view().await;
     let container = view.the_container("python").await;
     let pid = view.engine.container_inspect(&container).await.expect("a container").state.pid;

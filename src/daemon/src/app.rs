@@ -102,19 +102,8 @@ pub(crate) async fn run(
         AppError::Failed(format!("{error}{hint}"))
     })?;
     let agent_secret = store.secret("agent.secret").map_err(|e| AppError::Failed(e.to_string()))?;
-    let (pool, adopted) = Pool::start(
-        engine,
-        PoolConfig {
-            settings: config.pool.clone(),
-            bounds: bounds(&config),
-            owner: store.owner.clone(),
-            terms: Terms { secret: agent_secret, orphan_after: config.agent.orphan_after },
-            images: config.runners.clone(),
-            warm_parts: config.agent.warm_parts,
-        },
-    )
-    .await
-    .map_err(|error| failed("cannot serve")(&error))?;
+    let pool = pool(&config, store.owner.clone(), agent_secret);
+    let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
 
     let Made { sessions, server, local } = match make(&config, &store, &pool, adopted, &base).await {
         Ok(made) => made,
@@ -233,8 +222,20 @@ pub(crate) async fn ended_by_signal() -> &'static str {
     }
 }
 
+/// The pool as it is configured, of an owner whose agents know this secret.
+pub fn pool(config: &Config, owner: String, secret: [u8; 32]) -> PoolConfig {
+    PoolConfig {
+        settings: config.pool.clone(),
+        bounds: bounds(config),
+        owner,
+        terms: Terms { secret, orphan_after: config.agent.orphan_after },
+        images: config.runners.clone(),
+        warm_parts: config.agent.warm_parts,
+    }
+}
+
 /// What a container may use, of what is configured.
-pub fn bounds(config: &Config) -> Bounds {
+fn bounds(config: &Config) -> Bounds {
     let limits = &config.limits;
     Bounds {
         memory: limits.memory,
