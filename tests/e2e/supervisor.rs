@@ -15,13 +15,13 @@ use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tokio::join;
 
-use crate::support::engine_host;
+use crate::support::{Cleared, engine_host};
 
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 
-/// An armed container of the plain example, and its link.
-struct Container(Specimen);
+/// An armed container of the plain example, and its link; what carries its owner's label goes with it, if a test fails too.
+struct Container(Specimen, #[expect(dead_code, reason = "it clears when it is dropped")] Cleared);
 
 impl Container {
     async fn start() -> Self {
@@ -29,9 +29,10 @@ impl Container {
             Config::load(None, &BTreeMap::new(), &Overrides::default()).expect("the defaults").config;
         let engine = Engine::connect(&engine_host(), EngineLimits::default()).await.expect("an engine");
         let mut pool = app::pool(&config, paddock::id::random_hex::<16>(), paddock::id::random_bytes());
+        let cleared = Cleared::of(&pool.owner);
         pool.warm_parts = false;
         let uid = 40_000 + u32::from(u16::from_le_bytes(paddock::id::random_bytes())) % 10_000;
-        Self(Specimen::start(&engine, &pool, "sh", uid).await.expect("a container"))
+        Self(Specimen::start(&engine, &pool, "sh", uid).await.expect("a container"), cleared)
     }
 
     fn link(&self) -> &Link {

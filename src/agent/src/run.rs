@@ -179,7 +179,9 @@ async fn execute(
                 Some(Report::Started(main)) => {
                     run.main = Some(main);
                     if run.limit.is_some() {
-                        tree::kill(&[main]);
+                        // It was told to end before it began: with the grace that it has.
+                        let signal = if run.kill_at.is_some() { Signal::TERM } else { Signal::KILL };
+                        tree::signal(&[main], signal);
                     }
                 }
                 Some(Report::Failed(errno)) => end.outcome = Outcome::NotStarted(errno),
