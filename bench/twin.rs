@@ -114,7 +114,6 @@ impl Twin {
             output_cap: 1 << 20,
             input: Input::Code { stdin: false },
             limits: RunLimits::default(),
-            collect: true,
             warm: argv.is_none(),
         };
         let begun = Instant::now();
@@ -128,6 +127,7 @@ impl Twin {
                 Incoming::Event(Event::Ended(end)) if end.outcome != Outcome::Exited(0) => {
                     return Err(format!("{:?}", end.outcome).into());
                 }
+                Incoming::Event(Event::Ended(_)) => stream.say(&Request::Collect).await?,
                 Incoming::Event(Event::Collected { .. }) => break,
                 Incoming::Event(_) => {}
                 Incoming::End => return Err("the agent broke off".into()),

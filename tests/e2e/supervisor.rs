@@ -67,7 +67,6 @@ fn spec(command: &str) -> RunSpec {
         output_cap: 1 << 20,
         input: Input::Nothing,
         limits: RunLimits::default(),
-        collect: false,
         warm: false,
     }
 }
@@ -89,7 +88,11 @@ async fn ended(stream: &Stream) -> (String, RunEnd) {
     loop {
         match stream.next().await.expect("an end") {
             Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
-            Incoming::Event(Event::Ended(end)) => return (output, end),
+            Incoming::Event(Event::Ended(end)) => {
+                stream.say(&Request::Commit).await.expect("an agent that hears that it was heard");
+                assert_eq!(stream.next().await.expect("its last word"), Incoming::End);
+                return (output, end);
+            }
             other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
         }
     }

@@ -23,8 +23,8 @@ pub(crate) struct Container {
     pub(crate) reaper: Rc<Reaper>,
     /// What both sides agree on. Whoever looks at it over a while has it as it was when it began to.
     pub(crate) base: RefCell<Rc<Base>>,
-    /// Whether any run was ever started here.
-    pub(crate) ran: Cell<bool>,
+    /// How many runs were ever started here.
+    pub(crate) begun: Cell<u64>,
     /// The session it belongs to.
     pub(crate) claim: Cell<Option<Claim>>,
     /// Runs that no daemon has heard to their end.
@@ -49,7 +49,7 @@ impl Container {
         Self {
             reaper: Rc::default(),
             base: RefCell::default(),
-            ran: Cell::new(false),
+            begun: Cell::new(0),
             claim: Cell::new(None),
             runs: RefCell::default(),
             link: Link::new(),

@@ -113,7 +113,7 @@ pub(crate) async fn greet(container: &Rc<Container>, mut carrier: Carrier) -> Op
     }
     let reply = HelloReply {
         version: VERSION,
-        ran: container.ran.get(),
+        ran: container.begun.get() > 0,
         claim: container.claim.get(),
         runs: container.runs.borrow().keys().cloned().collect(),
         resume: container.link.resume_points(),
@@ -182,7 +182,7 @@ async fn accept_streams(container: Rc<Container>) {
                     stream.close().await;
                 }
                 // Not a beginning: dropping the stream resets it.
-                Ok(Request::Cancel | Request::Commit | Request::Put(_) | Request::Remove(_)) | Err(_) => {}
+                Ok(Request::Commit | Request::Put(_) | Request::Remove(_)) | Err(_) => {}
             }
         });
     }

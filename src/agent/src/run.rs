@@ -52,8 +52,10 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     }
     let outlet = Outlet::new(stream);
     container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
-    container.ran.set(true);
     let before = container.counters.read();
+    let beside = container.begun.get();
+    container.begun.set(beside + 1);
+    let alone = container.runs.borrow().len() == 1;
     let begun = Instant::now();
     let mut end = match process::begin(&container, &spec, reads).await {
         Ok(process) => execute(&container, &outlet, &spec, process, writes.map(Feed::start)).await,
@@ -63,20 +65,35 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     // A program that was refused something and ends well has coped; one that leaves processes behind, as a fork
     // bomb does, has not: the bound is what ended them.
     if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {
-        end.limit = container.counters.read().limit_since(before);
+        let alone = alone && container.begun.get() == beside + 1;
+        end.limit =
+            container.counters.read().limit_since(before).filter(|limit| alone || is_its_own(*limit, &end));
     }
     loop {
         outlet.event(&Event::Ended(end.clone())).await;
         let stream = outlet.stream();
-        let saved = spec.collect && collect::serve(&container, &stream).await;
+        let over = settle(&container, &stream).await;
         stream.close().await;
-        if saved || !stream.is_orphaned() {
+        if over || !stream.is_orphaned() {
             break;
         }
         // The daemon went before it had everything: the next one is told again.
         outlet.attached(&stream).await;
     }
     container.runs.borrow_mut().remove(&spec.id);
+}
+
+/// Does with a run that has ended what its daemon wants; whether it wants no more.
+async fn settle(container: &Container, stream: &Stream) -> bool {
+    loop {
+        match stream.request().await {
+            Ok(Request::Collect) => return collect::serve(container, stream).await,
+            Ok(Request::Commit) => return true,
+            // An input that came too late.
+            Err(Inbound::Data(..) | Inbound::Eof(_)) => {}
+            Ok(_) | Err(_) => return false,
+        }
+    }
 }
 
 /// Answers a [`Request::Attach`] on `stream`.
@@ -133,6 +150,15 @@ async fn receive(stream: &Stream, input: message::Input) -> Option<(Reads, Optio
         seek(stdin, SeekFrom::Start(0)).ok()?;
     }
     Some((Reads::Code(Input { code, stdin: stdin.map(OwnedFd::from) }), None))
+}
+
+/// Whether a bound of the container that was hit while several runs were under way can have ended this one.
+fn is_its_own(limit: Limit, end: &RunEnd) -> bool {
+    match end.outcome {
+        Outcome::Signaled(signal) => signal == libc::SIGKILL,
+        Outcome::Exited(code) => code == 128 + libc::SIGKILL || limit != Limit::Memory,
+        Outcome::NotStarted(_) => true,
+    }
 }
 
 fn not_started(errno: i32) -> RunEnd {
@@ -207,9 +233,6 @@ async fn execute(
             inbound = outlet.inbound(), if listening && !is_full => match (inbound, &feed) {
                 (Inbound::Data(Channel::Stdin, bytes), Some(feed)) => feed.give(bytes),
                 (Inbound::Eof(Channel::Stdin), Some(feed)) => feed.end(),
-                (Inbound::Message(bytes), _) if message::decode(&bytes) == Ok(Request::Cancel) => {
-                    run.end(Limit::Cancelled);
-                }
                 (Inbound::Reset, _) => { listening = false; run.end(Limit::Cancelled); }
                 _ => listening = false,
             },

@@ -173,7 +173,7 @@ async fn make(
     }
     let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(config))
         .map_err(|e| AppError::Failed(e.to_string()))?;
-    sessions.adopt(adopted).await;
+    let _commands = sessions.adopt(adopted).await;
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
         pool: pool.clone(),

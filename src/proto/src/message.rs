@@ -12,7 +12,7 @@ use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -74,15 +74,14 @@ pub struct ResumePoints {
 /// What a stream is for; the first message on it, daemon → agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Run a program. The daemon sends what `spec.input` says; the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`], then
-    /// (if `spec.collect`) everything that [`Request::Collect`] answers.
+    /// Run a program. The daemon sends what `spec.input` says; the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`]. The
+    /// daemon then says [`Request::Collect`] on the same stream, or [`Request::Commit`] if it wants no files: the run is
+    /// over for the agent when either is done, and is told to the next daemon until then.
     Run(RunSpec),
     /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers [`Event::Attached`],
     /// then the output that no daemon had acknowledged and all that follows, as on the run's own stream; or
     /// [`Event::Failed`].
     Attach(String),
-    /// On a run's stream: end it now, its files are still collected.
-    Cancel,
     /// End a run by its [`RunSpec::id`], on a stream of its own, so that nothing that waits on the run's holds it up:
     /// [`Event::Ending`], or [`Event::Failed`] if there is none. With a grace all of its processes are asked to end
     /// (SIGTERM), and killed when that is over. Asked again, the shorter grace holds. Its files are still collected.
@@ -99,7 +98,8 @@ pub enum Request {
     /// followed by `Data(File)`… and [`Event::FileEnd`]), [`Event::Removed`], [`Event::Skipped`], and one
     /// [`Event::Collected`]. The daemon then sends [`Request::Commit`], or closes to leave it uncommitted.
     Collect,
-    /// On a collecting stream: what was reported is saved; it is the new base of comparison.
+    /// On a collecting stream: what was reported is saved; it is the new base of comparison. On a run's after its end: it was
+    /// heard.
     Commit,
     /// Bring changes in: any number of [`Request::Put`] and [`Request::Remove`], then `Close`; the agent
     /// answers one [`Event::Applied`] or [`Event::Failed`].
@@ -198,8 +198,6 @@ pub struct RunSpec {
     pub input: Input,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
-    /// Whether changed files are to be sent after the end.
-    pub collect: bool,
     /// Whether the warm part may run it in place of `argv`, with the code on its line.
     pub warm: bool,
 }

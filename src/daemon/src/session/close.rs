@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Session, SessionError, SessionId, Sessions, Turn, Waiting, Work};
+use super::{Session, SessionId, Sessions, Work};
 use crate::store::{StoreError, Stored, blocking};
 
 /// What a session knows of its own end.
@@ -37,7 +37,7 @@ impl Closing {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
@@ -105,38 +105,6 @@ impl Sessions {
         }
     }
 
-    /// Waits for the turn of a call on `session`; of the one that has its place now, if it was deleted meanwhile.
-    ///
-    /// # Errors
-    /// [`SessionError::QueueFull`], and the store's.
-    pub async fn turn(&self, session: &Arc<Session>) -> Result<Turn, SessionError> {
-        let mut session = session.clone();
-        loop {
-            let waiting = Waiting::enter(&session, self.bounds.queue)?;
-            let work = session.turn.clone().lock_owned().await;
-            drop(waiting);
-            if !session.closing.is_gone() {
-                return Ok(begin(session, work).await);
-            }
-            session = self.get(&session.owner, &session.id).await?;
-        }
-    }
-
-    /// The turn of a call on `session`, if nobody has it or waits for it.
-    ///
-    /// # Errors
-    /// [`SessionError::Busy`], and the store's.
-    pub async fn try_turn(&self, session: &Arc<Session>) -> Result<Turn, SessionError> {
-        let mut session = session.clone();
-        loop {
-            let work = session.turn.clone().try_lock_owned().map_err(|_| SessionError::Busy)?;
-            if !session.closing.is_gone() {
-                return Ok(begin(session, work).await);
-            }
-            session = self.get(&session.owner, &session.id).await?;
-        }
-    }
-
     /// Ends a session: what runs or waits in it is cancelled (what it did is still saved), its containers go, and,
     /// if `delete`, its files. False if there is none, or it is closed already and there is nothing to delete.
     ///
@@ -144,15 +112,17 @@ impl Sessions {
     /// The store's; with `delete` the files are then still there.
     pub async fn close(&self, owner: &str, id: &SessionId, delete: bool) -> Result<bool, StoreError> {
         let Some(session) = self.find(owner, id).await? else { return Ok(false) };
-        let mut work = {
+        let _whole = {
             let _closer = Closer::begin(&session.closing);
-            session.turn.clone().lock_owned().await
+            self.whole(&session).await
         };
+        let mut work = session.places.work().await;
         if session.closing.is_gone() {
             return Ok(false); // someone else has just deleted it
         }
         let was_closed = work.permit.is_none() && session.space.is_closed();
         *work = Work::default();
+        drop(work);
         if delete {
             let deleted = self.delete(&session).await?;
             info!(session_id = %id, "session closed, its files deleted");
@@ -200,36 +170,38 @@ impl Sessions {
 
     async fn expire_one(&self, owner: &str, id: &SessionId, looked: Instant) -> Result<(), StoreError> {
         let session = self.get(owner, id).await?;
-        if session.waiting.load(Ordering::Relaxed) > 0 {
+        if session.places.waiting() > 0 {
             return Ok(());
         }
-        let Ok(work) = session.turn.clone().try_lock_owned() else { return Ok(()) };
+        let Some((_alone, work)) = session.places.resting() else { return Ok(()) };
         if work.permit.is_some() || session.closing.is_gone() || session.closing.turned_since(looked) {
             return Ok(());
         }
+        drop(work);
         self.delete(&session).await?;
         info!(session_id = %id, "files deleted: nobody used them for sessions.retention");
         Ok(())
     }
 }
 
-/// What every turn begins with.
-async fn begin(session: Arc<Session>, work: tokio::sync::OwnedMutexGuard<Work>) -> Turn {
-    session.touch();
-    session.closing.note_turn();
-    if !session.is_to_be_noted() {
-        return Turn { work, session };
+impl Session {
+    /// What every turn begins with.
+    pub(super) async fn begin_turn(&self) {
+        self.touch();
+        self.closing.note_turn();
+        if !self.is_to_be_noted() {
+            return;
+        }
+        let space = self.space.clone();
+        let used = blocking(move || {
+            space.set_closed(false);
+            space.touch();
+            Ok(())
+        });
+        if let Err(error) = used.await {
+            warn!(session_id = %self.id, %error, "the time of a session's use could not be kept");
+        }
     }
-    let space = session.space.clone();
-    let used = blocking(move || {
-        space.set_closed(false);
-        space.touch();
-        Ok(())
-    });
-    if let Err(error) = used.await {
-        warn!(session_id = %session.id, %error, "the time of a session's use could not be kept");
-    }
-    Turn { work, session }
 }
 
 /// The time of day as it was at the start, and what passed since: a clock that is set in between moves nothing, so

@@ -1,7 +1,7 @@
 //! Whose a container is, on disk: for the daemon that comes after this one, if this one is killed.
 //!
 //! ```text
-//!  leases/<name of the container>   one line of JSON: owner, session, language, the run in flight
+//!  leases/<name of the container>   one line of JSON: owner, session, language, the runs in flight
 //! ```
 //!
 //! A record is written before the container gets anything of its session, and goes with the lease. It is not synced:
@@ -25,8 +25,8 @@ pub(super) struct Note {
     pub(super) owner: String,
     pub(super) session: String,
     pub(super) language: String,
-    /// From before its code is sent until its files are saved.
-    pub(super) run: Option<Flight>,
+    /// From before a program is sent until its files are saved.
+    pub(super) runs: Vec<Flight>,
 }
 
 /// A run in flight.
@@ -35,6 +35,8 @@ pub(super) struct Flight {
     pub(super) id: String,
     /// Its wall time.
     pub(super) timeout: Duration,
+    /// Whether it is one of `execution`.
+    pub(super) is_command: bool,
 }
 
 /// All records of a store.
@@ -88,16 +90,23 @@ impl Journal {
 
 impl Record {
     /// A run is about to begin.
-    pub(super) fn begin(&mut self, id: &str, timeout: Duration) {
-        self.note.run = Some(Flight { id: id.to_owned(), timeout });
+    pub(super) fn begin(&mut self, run: Flight) {
+        self.note.runs.push(run);
         self.save();
     }
 
     /// Its files are saved, or it is known that they cannot be.
-    pub(super) fn end(&mut self) {
-        if self.note.run.take().is_some() {
+    pub(super) fn end(&mut self, id: &str) {
+        let before = self.note.runs.len();
+        self.note.runs.retain(|run| run.id != id);
+        if self.note.runs.len() < before {
             self.save();
         }
+    }
+
+    /// Whether anything is in flight.
+    pub(super) fn is_at_work(&self) -> bool {
+        !self.note.runs.is_empty()
     }
 
     /// In one write: a process that is killed has made it or has not.
@@ -121,7 +130,7 @@ mod tests {
     use super::*;
 
     fn note(session: &str) -> Note {
-        Note { owner: "default".into(), session: session.into(), language: "python".into(), run: None }
+        Note { owner: "default".into(), session: session.into(), language: "python".into(), runs: Vec::new() }
     }
 
     #[test]
@@ -130,10 +139,10 @@ mod tests {
         let journal = Journal::new(dir.path().to_owned());
         let mut kept = journal.write("paddock-a", note("line\nbreak"));
         drop(journal.write("paddock-b", note("s")));
-        kept.begin("run_1", Duration::from_secs(30));
+        let flight = Flight { id: "run_1".into(), timeout: Duration::from_secs(30), is_command: true };
+        kept.begin(flight.clone());
         std::mem::forget(kept); // as kill -9 does
-        let flight = Flight { id: "run_1".into(), timeout: Duration::from_secs(30) };
-        let told = Note { run: Some(flight), ..note("line\nbreak") };
+        let told = Note { runs: vec![flight], ..note("line\nbreak") };
         assert_eq!(journal.read(), [("paddock-a".to_owned(), told)]);
         journal.forget("paddock-a");
         assert_eq!(journal.read(), []);
@@ -144,8 +153,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::new(dir.path().to_owned());
         let mut kept = journal.write("a", note("s"));
-        kept.begin("a-long-name-of-a-run", Duration::from_secs(30));
-        kept.end();
+        let id = "a-long-name-of-a-run";
+        kept.begin(Flight { id: id.into(), timeout: Duration::from_secs(30), is_command: false });
+        kept.end(id);
         std::mem::forget(kept);
         fs::write(dir.path().join("torn"), "{\"owner\":\"def").unwrap();
         // As one that takes it over does, a shorter one over it.

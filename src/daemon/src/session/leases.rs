@@ -10,14 +10,15 @@ use paddock_proto::message::Claim;
 use paddock_proto::{Event, RelPath, Request};
 use sha2::{Digest, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::journal::{Note, Record};
-use super::{Session, SessionError, Sessions, Turn, carry};
+use super::{Session, SessionBounds, SessionError, Sessions, carry, salvage};
+use crate::engine::VolumeName;
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Lease;
 
-/// What only the holder of the turn touches.
+/// What is touched between two programs, and never while one runs.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) leases: BTreeMap<String, Leased>,
@@ -43,9 +44,24 @@ pub(super) struct Known {
 }
 
 impl Work {
+    /// The container of this name, if the session still has it.
+    pub(super) fn named(&mut self, language: &str, name: &VolumeName) -> Option<&mut Leased> {
+        self.leases.get_mut(language).filter(|leased| leased.lease.name == *name)
+    }
+
+    /// Gives the container of a language up, unless a program is under way in it.
+    pub(super) fn drop_resting(&mut self, language: &str) {
+        if self.leases.get(language).is_some_and(|leased| !leased.record.is_at_work()) {
+            self.leases.remove(language);
+        }
+        self.settle();
+    }
+
     /// Gives a container up; a session without any counts as live no more.
-    pub(super) fn drop_lease(&mut self, language: &str) {
-        self.leases.remove(language);
+    pub(super) fn drop_lease(&mut self, language: &str, name: &VolumeName) {
+        if self.named(language, name).is_some() {
+            self.leases.remove(language);
+        }
         self.settle();
     }
 
@@ -58,6 +74,18 @@ impl Work {
     fn settle(&mut self) {
         if self.leases.is_empty() {
             self.permit = None;
+        }
+    }
+}
+
+impl Leased {
+    /// A container that was lost under other programs: what they left is saved before it goes.
+    async fn save_what_is_left(&self, session: &Session, bounds: &SessionBounds) {
+        if !self.record.is_at_work() {
+            return;
+        }
+        if let Err(error) = salvage::salvage(&session.space, &self.lease, bounds).await {
+            warn!(session_id = %session.id, %error, "the files of a lost container could not be saved");
         }
     }
 }
@@ -78,7 +106,8 @@ impl Session {
         tokio::spawn(async move {
             lost.await;
             if let Some(session) = session.upgrade() {
-                session.turn.lock().await.drop_lost();
+                let _alone = session.places.emptied().await;
+                session.places.work().await.drop_lost();
             }
         });
     }
@@ -86,11 +115,18 @@ impl Session {
 
 impl Sessions {
     /// Gets the container of this language for the session, if it has none; how long that took to come by.
-    pub(super) async fn take(&self, turn: &mut Turn, language: &str) -> Result<Duration, SessionError> {
-        let session = turn.session.clone();
-        let leases = &mut turn.work.leases;
-        if let Some(fault) = leases.get(language).and_then(|leased| leased.lease.link.fault()) {
-            info!(session_id = %session.id, %fault, "a container ended between two calls; another is taken");
+    pub(super) async fn take(
+        &self,
+        session: &Arc<Session>,
+        work: &mut Work,
+        language: &str,
+    ) -> Result<Duration, SessionError> {
+        let leases = &mut work.leases;
+        if let Some(leased) = leases.get(language)
+            && let Some(fault) = leased.lease.link.fault()
+        {
+            info!(session_id = %session.id, %fault, "a container has ended; another is taken");
+            leased.save_what_is_left(session, &self.bounds).await;
             leases.remove(language);
         }
         if leases.contains_key(language) {
@@ -101,7 +137,7 @@ impl Sessions {
             owner: session.owner.clone(),
             session: session.id.as_str().to_owned(),
             language: language.to_owned(),
-            run: None,
+            runs: Vec::new(),
         };
         let record = self.journal.write(lease.name.as_str(), note);
         claim(&lease.link, session.claim()).await?;

@@ -1,22 +1,23 @@
 //! Sessions: one `/data` each, whichever languages it uses, and the containers it has at the moment.
 //!
 //! ```text
-//!  Sessions ── get(owner, id) ──► Session ── turn (one at a time, bounded queue) ──► Work
+//!  Sessions ── get(owner, id) ──► Session ── turn (who may be in, bounded queue) ──► Work
 //!     │ ttl, max, sweep                                                     │ leases, by language
 //!     └─ drops leases of who is idle ◄──────────────────────────────────────┘ what each container has
 //!
-//!  run: turn → container → bring in what it lacks → code → collect what changed → store → answer
+//!  run: turn → container → bring in what it lacks → program → collect what changed → store → answer
 //!
 //!  journal   whose each container is, for the daemon that comes after a kill;  recover: that daemon's first work
 //! ```
 //!
 //! The store is the truth and a container a cache (`known` says of what): a lease can be dropped between any two
-//! calls and nothing is lost. It must never run two things of one session at a time, nor let a container of one
-//! session see another.
+//! calls and nothing is lost. It must never run programs of two languages of one session at a time, nor change its
+//! files under one that runs, nor let a container of one session see another.
 
 mod bulk;
 mod carry;
 mod close;
+mod hear;
 mod id;
 mod journal;
 mod leases;
@@ -24,23 +25,26 @@ mod output;
 mod recover;
 mod run;
 mod salvage;
+mod turn;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+pub use hear::{Control, Hearer};
 pub use id::{IdError, SessionId};
-pub use output::Output;
-pub use recover::Recovered;
-pub use run::{RunEnd, RunReport, RunRequest, new_run_id};
+pub use output::{Heard, Output};
+pub use recover::{Flying, Recovered};
+pub use run::{Program, RunEnd, RunReport, RunRequest, new_run_id};
+pub use turn::Turn;
 
 use self::journal::Journal;
 use self::leases::Work;
+use self::turn::Places;
 use crate::config::WhenFull;
 use crate::link::LinkError;
 use crate::pool::Pool;
@@ -127,8 +131,7 @@ pub struct Session {
     pub id: SessionId,
     /// Its files.
     pub space: Arc<Space>,
-    turn: Arc<tokio::sync::Mutex<Work>>,
-    waiting: AtomicUsize,
+    places: Places,
     used: Mutex<Instant>,
     /// When the disk was told last that it is used.
     noted: Mutex<Option<Instant>>,
@@ -139,12 +142,6 @@ pub struct Session {
 
 /// Between two words to the disk that a session is used: little beside any `sessions.retention`.
 const NOTE_USE: Duration = Duration::from_secs(1);
-
-/// The turn of one call.
-pub struct Turn {
-    work: OwnedMutexGuard<Work>,
-    session: Arc<Session>,
-}
 
 impl Sessions {
     /// No sessions yet; what the store has of them is loaded when they are asked for.
@@ -181,8 +178,7 @@ impl Sessions {
                 owner: owner.to_owned(),
                 id: id.clone(),
                 space,
-                turn: Arc::default(),
-                waiting: AtomicUsize::new(0),
+                places: Places::default(),
                 used: Mutex::new(Instant::now()),
                 noted: Mutex::default(),
                 closing: close::Closing::default(),
@@ -202,10 +198,10 @@ impl Sessions {
     }
 
     /// Makes sure that a session may have a container.
-    async fn admit(&self, turn: &mut Turn) -> Result<(), SessionError> {
-        while turn.work.permit.is_none() {
+    async fn admit(&self, work: &mut Work) -> Result<(), SessionError> {
+        while work.permit.is_none() {
             if let Ok(permit) = self.live.clone().try_acquire_owned() {
-                turn.work.permit = Some(permit);
+                work.permit = Some(permit);
                 return Ok(());
             }
             let evicted = self.bounds.when_full == WhenFull::Evict && self.evict_longest_idle();
@@ -241,9 +237,8 @@ impl Sessions {
             }
             self.all().retain(|_, session| {
                 let unheard = session.has_news() && session.last_used().elapsed() < self.bounds.ttl;
-                let busy =
-                    unheard || Arc::strong_count(session) > 1 || session.waiting.load(Ordering::Relaxed) > 0;
-                let bare = session.turn.try_lock().is_ok_and(|work| work.leases.is_empty());
+                let busy = unheard || Arc::strong_count(session) > 1 || session.places.waiting() > 0;
+                let bare = session.places.resting().is_some_and(|(_, work)| work.leases.is_empty());
                 busy || !bare
             });
             self.expire(&clock).await;
@@ -255,8 +250,8 @@ impl Sessions {
         self.ending.cancel();
         let sessions: Vec<_> = self.all().drain().map(|(_, session)| session).collect();
         for session in sessions {
-            let mut work = session.turn.lock().await;
-            *work = Work::default();
+            let _alone = session.places.emptied().await;
+            *session.places.work().await = Work::default();
         }
     }
 }
@@ -282,44 +277,12 @@ impl Session {
 
     /// Gives its containers up, if it has some and is not at work.
     fn release(&self, why: &str) -> bool {
-        let Ok(mut work) = self.turn.try_lock() else { return false };
+        let Some((_alone, mut work)) = self.places.resting() else { return false };
         if work.permit.is_none() {
             return false;
         }
         info!(session_id = %self.id, why, "containers released");
         *work = Work::default();
         true
-    }
-}
-
-/// A place among those that wait for a turn.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn enter(session: &'a Session, queue: usize) -> Result<Self, SessionError> {
-        // The one at work has left the count already, so `queue` counts only who waits; the one that finds the
-        // turn free passes through it.
-        let before = session.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Self(&session.waiting);
-        if before >= queue.max(1) { Err(SessionError::QueueFull(before)) } else { Ok(place) }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Turn {
-    /// The session whose turn it is.
-    pub fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.session.touch();
     }
 }

@@ -9,6 +9,7 @@ use paddock_proto::Channel;
 use paddock_proto::frame::HEADER;
 use paddock_proto::limits::WINDOW;
 
+use super::hear::Hearer;
 use crate::store::{LogFile, Space, StoreError};
 
 /// Output that the agent keeps until it is in a log, as its window counts it, frame by frame: half of that, since
@@ -26,6 +27,17 @@ pub struct Output {
     pub lossy: bool,
     /// Bytes that the program wrote.
     pub bytes: u64,
+}
+
+/// What a program wrote.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Its output.
+    pub stdout: Output,
+    /// Its error output.
+    pub stderr: Output,
+    /// Whether the whole output is kept as a log.
+    pub logged: bool,
 }
 
 /// Both streams while they come.
@@ -65,9 +77,40 @@ impl Capture {
         }
     }
 
-    /// The log of an earlier daemon goes on. Of the output `heard` bytes are not said again; what the log has beyond
-    /// them is not written twice.
-    pub(super) fn go_on(&mut self, heard: u64) {
+    fn begin_log(&mut self) {
+        if self.log_failed.is_some() {
+            self.order.clear();
+            return;
+        }
+        let begun = self.space.log(&self.run_id).and_then(|mut log| {
+            self.order.drain(..).try_for_each(|piece| log.append(&piece))?;
+            Ok(log)
+        });
+        match begun {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.log_failed = Some(error),
+        }
+    }
+
+    /// All of it.
+    pub(super) fn finish(mut self) -> Heard {
+        let lossy =
+            self.streams.iter().any(|stream| std::str::from_utf8(whole_part(stream, self.shown)).is_err());
+        if lossy && self.log.is_none() {
+            self.begin_log();
+        }
+        let logged = self.log.is_some() && self.log_failed.is_none();
+        if let Some(error) = &self.log_failed {
+            tracing::warn!(run_id = self.run_id, %error, "the whole output could not be kept");
+        }
+        let [stdout, stderr] = self.streams.map(|stream| show(&stream, self.shown));
+        Heard { stdout, stderr, logged }
+    }
+}
+
+impl Hearer for Capture {
+    /// The log of an earlier daemon goes on; what it has beyond what comes again is not written twice.
+    fn go_on(&mut self, heard: u64) {
         let log = self.space.log(&self.run_id).and_then(|log| Ok((log.size()?, log)));
         match log {
             Ok((has, mut log)) => {
@@ -83,12 +126,11 @@ impl Capture {
         }
     }
 
-    /// Whether all that was taken is where a crash of this process does not reach it, or can be nowhere.
-    pub(super) fn is_kept(&self) -> bool {
+    fn is_kept(&self) -> bool {
         self.log.is_some() || self.log_failed.is_some()
     }
 
-    pub(super) fn take(&mut self, channel: Channel, bytes: Bytes) {
+    fn take(&mut self, channel: Channel, bytes: Bytes) {
         let stream = &mut self.streams[usize::from(channel == Channel::Stderr)];
         let room = self.shown - stream.head.len().min(self.shown);
         stream.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -110,36 +152,6 @@ impl Capture {
                 }
             }
         }
-    }
-
-    fn begin_log(&mut self) {
-        if self.log_failed.is_some() {
-            self.order.clear();
-            return;
-        }
-        let begun = self.space.log(&self.run_id).and_then(|mut log| {
-            self.order.drain(..).try_for_each(|piece| log.append(&piece))?;
-            Ok(log)
-        });
-        match begun {
-            Ok(log) => self.log = Some(log),
-            Err(error) => self.log_failed = Some(error),
-        }
-    }
-
-    /// Stdout, stderr, and whether the whole of both is in the log.
-    pub(super) fn finish(mut self) -> (Output, Output, bool) {
-        let lossy =
-            self.streams.iter().any(|stream| std::str::from_utf8(whole_part(stream, self.shown)).is_err());
-        if lossy && self.log.is_none() {
-            self.begin_log();
-        }
-        let logged = self.log.is_some() && self.log_failed.is_none();
-        if let Some(error) = &self.log_failed {
-            tracing::warn!(run_id = self.run_id, %error, "the whole output could not be kept");
-        }
-        let [out, err] = self.streams.map(|stream| show(&stream, self.shown));
-        (out, err, logged)
     }
 }
 

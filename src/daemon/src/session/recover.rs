@@ -10,18 +10,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use paddock_proto::message::{Entry, EntryKind};
 use paddock_proto::{Event, Request};
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::hear::{Control, Hearer};
 use super::journal::{Flight, Note};
 use super::leases::{Known, Leased};
 use super::output::Capture;
-use super::run::{GRACE, RunEnd, SALVAGED, listen};
-use super::{Session, SessionError, Sessions, Turn, carry, salvage};
+use super::run::{RunEnd, RunReport};
+use super::{Session, SessionError, Sessions, Turn, carry};
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Adopted;
 use crate::store::Space;
@@ -43,175 +42,149 @@ pub struct Recovered {
     pub unsaved: Option<String>,
 }
 
-/// A session's containers, given back one by one; its turn is held until all that ran in them is heard.
-struct Given {
-    turn: Turn,
-    flights: Vec<(String, Flight)>,
+/// A program that an earlier daemon started, in a container that its session has again.
+pub struct Flying {
+    session: Arc<Session>,
+    language: String,
+    flight: Flight,
+    /// Its place, unless it has to wait for one: for programs of another language that were under way as well.
+    turn: Option<Turn>,
+}
+
+impl Flying {
+    /// What it was called.
+    pub fn id(&self) -> &str {
+        &self.flight.id
+    }
+
+    /// Whose session it is in.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
 }
 
 impl Sessions {
-    /// Gives containers back to their sessions. Runs in flight are followed in tasks of their own, which hold the
-    /// turns of their sessions. To be called once, before anything is served.
-    pub async fn adopt(self: &Arc<Self>, adopted: Vec<Adopted>) {
+    /// Gives containers back to their sessions. Code that runs in them is followed in tasks of their own, which have their
+    /// places in the sessions; the commands that run are in the answer. To be called once, before anything is served.
+    pub async fn adopt(self: &Arc<Self>, adopted: Vec<Adopted>) -> Vec<Flying> {
         let mut notes: HashMap<_, _> = self.journal.read().into_iter().collect();
-        let mut sessions: HashMap<(String, String), Given> = HashMap::new();
+        let mut flying = Vec::new();
         for adopted in adopted {
             let name = adopted.lease.name.to_string();
             let Some(note) = notes.remove(&name) else {
                 warn!(container = name, "a container of an earlier daemon is in no journal; it is removed");
                 continue;
             };
-            let key = (note.owner.clone(), note.session.clone());
-            // One container that cannot be given back takes nothing from the others of its session.
-            let mut given = sessions.remove(&key);
-            if let Err(error) = self.give_back(&mut given, &note, adopted).await {
-                warn!(container = name, session_id = note.session, %error, "a container is not taken over");
-                self.journal.forget(&name);
-                self.lost(note, &error).await;
+            match self.give_back(&note, adopted).await {
+                Ok(runs) => flying.extend(runs),
+                Err(error) => {
+                    warn!(container = name, session_id = note.session, %error, "a container is not taken over");
+                    self.journal.forget(&name);
+                    self.lost(note, &error).await;
+                }
             }
-            sessions.extend(given.map(|given| (key, given)));
         }
         for (container, note) in notes {
             self.journal.forget(&container);
             self.lost(note, &"its container is gone, or did not answer").await;
         }
-        for given in sessions.into_values().filter(|given| !given.flights.is_empty()) {
+        let (commands, code): (Vec<_>, Vec<_>) = flying.into_iter().partition(|run| run.flight.is_command);
+        for run in code {
             let sessions = self.clone();
-            tokio::spawn(async move { sessions.hear_out(given).await });
+            tokio::spawn(async move { sessions.hear_out(run).await });
         }
+        commands
     }
 
-    /// Reports what was in flight in a container that cannot be had again.
+    /// Reports the code that was in flight in a container that cannot be had again.
     async fn lost(&self, note: Note, why: &(dyn std::fmt::Display + Sync)) {
-        let Some(run) = note.run else { return };
         let Ok(id) = note.session.parse() else { return };
-        warn!(session_id = %id, run_id = run.id, %why, "a run was lost with its container");
-        if let Ok(session) = self.get(&note.owner, &id).await {
-            session.report(Recovered::lost(run.id, why));
+        for run in note.runs.into_iter().filter(|run| !run.is_command) {
+            warn!(session_id = %id, run_id = run.id, %why, "a run was lost with its container");
+            if let Ok(session) = self.get(&note.owner, &id).await {
+                session.report(Recovered::lost(run.id, why));
+            }
         }
     }
 
-    async fn give_back(
-        &self,
-        given: &mut Option<Given>,
-        note: &Note,
-        adopted: Adopted,
-    ) -> Result<(), SessionError> {
+    async fn give_back(&self, note: &Note, adopted: Adopted) -> Result<Vec<Flying>, SessionError> {
         let Adopted { lease, claim, runs } = adopted;
-        let given = match given {
-            Some(given) => given,
-            None => {
-                let id = note.session.parse().map_err(|_| LinkError::Refused)?;
-                let session = self.get(&note.owner, &id).await?;
-                given.insert(Given { turn: self.turn(&session).await?, flights: Vec::new() })
-            }
-        };
-        let session = given.turn.session.clone();
+        let id = note.session.parse().map_err(|_| LinkError::Refused)?;
+        let session = self.get(&note.owner, &id).await?;
         if claim != session.claim() {
             return Err(LinkError::Refused.into());
         }
-        self.admit(&mut given.turn).await?;
-        let known = told(&session.space, &lease.link, &Request::Base).await?;
-        let record = self.journal.write(lease.name.as_str(), note.clone());
-        session.watch(&lease.link);
-        info!(name = %lease.name, session_id = %session.id, runs = runs.len(), "a session has its container again");
-        for id in runs {
-            // A run that the journal does not know can have the longest wall time that there is.
-            let known = note.run.as_ref().filter(|run| run.id == id);
-            let timeout = known.map_or(self.bounds.longest, |run| run.timeout);
-            given.flights.push((note.language.clone(), Flight { id, timeout }));
-        }
-        given.turn.work.leases.insert(note.language.clone(), Leased { lease, known, record });
-        Ok(())
-    }
-
-    /// Follows what runs in the containers of a session.
-    async fn hear_out(&self, given: Given) {
-        let Given { mut turn, flights } = given;
-        let session = turn.session.clone();
-        for (language, run) in flights {
-            let cancel = self.ending.child_token();
-            let hearing = self.hear_one(&mut turn, &language, &run, &cancel);
-            let (heard, _) = session.unless_closed(&cancel, hearing).await;
-            let recovered = match heard {
-                Ok(recovered) => recovered,
+        {
+            let work = &mut *session.places.work().await;
+            self.admit(work).await?;
+            let known = match told(&session.space, &lease.link, &Request::Base).await {
+                Ok(known) => known,
                 Err(error) => {
-                    warn!(session_id = %turn.session.id, run_id = run.id, %error, "a run of an earlier daemon is lost");
-                    let rescued = self.rescued(&turn, &language, run.id, &error).await;
-                    turn.work.drop_lease(&language);
-                    rescued
+                    work.drop_resting(&note.language);
+                    return Err(error.into());
                 }
             };
-            info!(
-                session_id = %session.id,
-                run_id = recovered.run_id,
-                exit_code = recovered.end.exit_code(),
-                files = recovered.changed.len(),
-                "a run of an earlier daemon ended"
-            );
-            session.report(recovered);
+            let record = self.journal.write(lease.name.as_str(), note.clone());
+            session.watch(&lease.link);
+            info!(name = %lease.name, session_id = %session.id, runs = runs.len(), "a session has its container again");
+            work.leases.insert(note.language.clone(), Leased { lease, known, record });
         }
+        let mut flying = Vec::new();
+        for id in runs {
+            // A run that the journal does not know can have the longest wall time that there is.
+            let known = note.runs.iter().find(|run| run.id == id).cloned();
+            let flight = known.unwrap_or(Flight { id, timeout: self.bounds.longest, is_command: false });
+            let turn = self.place_now(&session, &note.language, !flight.is_command);
+            flying.push(Flying { session: session.clone(), language: note.language.clone(), flight, turn });
+        }
+        Ok(flying)
     }
 
-    /// What the engine can still take out of the container of a run that is lost.
-    async fn rescued(&self, turn: &Turn, language: &str, run_id: String, why: &SessionError) -> Recovered {
-        let mut lost = Recovered::lost(run_id, why);
-        let Some(leased) = turn.work.leases.get(language) else { return lost };
-        match salvage::salvage(&turn.session.space, &leased.lease, &self.bounds).await {
-            Ok(Some(collected)) => {
-                lost.end = RunEnd::Lost(format!("{why}{SALVAGED}"));
-                lost.changed = collected.changed;
-                lost.not_saved = collected.not_saved;
-            }
-            Ok(None) => {}
-            Err(error) => lost.unsaved = Some(error.to_string()),
-        }
-        lost
-    }
-
-    async fn hear_one(
+    /// Hears a command that an earlier daemon started to its end, with `hearer` told of its output.
+    ///
+    /// # Errors
+    /// A [`SessionError`] means that its session has no place for it any more.
+    pub async fn hear_on(
         &self,
-        turn: &mut Turn,
-        language: &str,
-        run: &Flight,
-        cancel: &CancellationToken,
-    ) -> Result<Recovered, SessionError> {
-        let space = turn.session.space.clone();
-        let leased = turn.work.leases.get_mut(language).ok_or(LinkError::Closed)?;
-        leased.record.begin(&run.id, run.timeout);
-        let stream = leased.lease.link.request(&Request::Attach(run.id.clone()))?;
-        let mut capture = Capture::new(space.clone(), &run.id, self.bounds.output);
-        match carry::next(&stream).await? {
-            Incoming::Event(Event::Attached { heard }) => capture.go_on(heard),
-            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
-        }
-        let until = Instant::now() + run.timeout + GRACE;
-        let heard = listen(&stream, until, cancel, &mut capture).await;
-        let (_, _, logged) = capture.finish();
-        let end = heard?;
-        let survivors = end.survivors;
-        let end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
-        let mut recovered = Recovered {
-            run_id: run.id.clone(),
-            end,
-            logged,
-            changed: Vec::new(),
-            not_saved: Vec::new(),
-            unsaved: None,
+        flying: Flying,
+        control: Control,
+        hearer: &mut dyn Hearer,
+    ) -> Result<RunReport, SessionError> {
+        let Flying { session, language, flight, turn } = flying;
+        let turn = match turn {
+            Some(turn) => turn,
+            None => self.place(&session, &language).await?,
         };
-        match carry::collect(&space, &stream, &mut leased.known, &self.bounds).await {
-            Ok(collected) => {
-                recovered.changed = collected.changed;
-                recovered.not_saved = collected.not_saved;
-            }
-            Err(SessionError::Store(error)) => recovered.unsaved = Some(error.to_string()),
-            Err(error) => return Err(error),
-        }
-        leased.record.end();
-        if survivors > 0 {
-            turn.work.drop_lease(language);
-        }
-        Ok(recovered)
+        self.resume(&turn, &language, &flight, control, hearer).await
+    }
+
+    /// Follows code that runs in the container of a session.
+    async fn hear_out(&self, flying: Flying) {
+        let (session, id) = (flying.session.clone(), flying.flight.id.clone());
+        let cancel = self.ending.child_token();
+        let mut capture = Capture::new(session.space.clone(), &id, self.bounds.output);
+        let hearing = self.hear_on(flying, Control::end_only(&cancel), &mut capture);
+        let (heard, _) = session.unless_closed(&cancel, hearing).await;
+        let logged = capture.finish().logged;
+        let recovered = match heard {
+            Ok(report) => Recovered {
+                run_id: report.run_id,
+                end: report.end,
+                logged,
+                changed: report.changed,
+                not_saved: report.not_saved,
+                unsaved: report.unsaved.map(|error| error.to_string()),
+            },
+            Err(error) => Recovered::lost(id, &error),
+        };
+        info!(
+            session_id = %session.id,
+            run_id = recovered.run_id,
+            exit_code = recovered.end.exit_code(),
+            files = recovered.changed.len(),
+            "a run of an earlier daemon ended"
+        );
+        session.report(recovered);
     }
 }
 

@@ -1,7 +1,7 @@
-//! One run, from the turn to the answer.
+//! One run, from the turn to its report.
 //!
-//! Until the code is sent a lost container is replaced, once; from then on nothing is ever tried again, because
-//! nobody knows what it did. It must never answer before every changed file is saved.
+//! Until the program is sent a lost container is replaced, once; from then on nothing is ever tried again, because
+//! nobody knows what it did. It must never report before every changed file is saved.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,44 +14,81 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::carry::{self, Collected};
-use super::output::{Capture, Output};
+use super::hear::{Control, Followed, Hearer};
+use super::journal::Flight;
+use super::leases::Work;
+use super::output::{Capture, Heard};
 use super::{SessionError, Sessions, Turn, bulk, salvage};
-use crate::link::{Incoming, LinkError, Stream};
+use crate::engine::VolumeName;
+use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::store::StoreError;
 
-/// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
-/// agent gives a stopped job 1.5 s and its leftovers 5 s.
-pub(super) const GRACE: Duration = Duration::from_secs(8);
+/// What runs the commands of callers, in every image.
+const SHELL: &str = "/bin/sh";
 
 /// What to run.
 pub struct RunRequest {
-    /// Names the run, see [`new_run_id`].
+    /// Names the run: not used before.
     pub id: String,
     /// Which runner.
     pub language: String,
-    /// The source code.
-    pub code: Bytes,
-    /// The program's standard input.
-    pub stdin: Option<Bytes>,
+    /// The program.
+    pub program: Program,
     /// Added to the image's environment, over it.
     pub environment: Vec<(String, String)>,
+    /// Where it starts: an absolute path in the container.
+    pub directory: String,
     /// Wall time.
     pub timeout: Duration,
+    /// What it may use, beside what its container may.
+    pub limits: RunLimits,
+}
+
+/// A program.
+pub enum Program {
+    /// Source code, which the image's entrypoint runs.
+    Code {
+        /// The code.
+        code: Bytes,
+        /// The program's standard input.
+        stdin: Option<Bytes>,
+    },
+    /// A command, for the shell of the image.
+    Command {
+        /// The command.
+        command: String,
+        /// Whether it reads what comes while it runs; else nothing.
+        interactive: bool,
+    },
+}
+
+impl RunRequest {
+    /// A program with nothing special about it.
+    pub fn new(id: String, language: String, program: Program, timeout: Duration) -> Self {
+        Self {
+            id,
+            language,
+            program,
+            environment: Vec::new(),
+            directory: DATA_DIR.to_owned(),
+            timeout,
+            limits: RunLimits::default(),
+        }
+    }
+
+    fn flight(&self) -> Flight {
+        let is_command = matches!(self.program, Program::Command { .. });
+        Flight { id: self.id.clone(), timeout: self.timeout, is_command }
+    }
 }
 
 /// How a run came out.
 #[derive(Debug)]
 pub struct RunReport {
-    /// Names the run: `run_<UTC>_<4 hex>`.
+    /// Names the run.
     pub run_id: String,
     /// How it ended.
     pub end: RunEnd,
-    /// Its output.
-    pub stdout: Output,
-    /// Its error output.
-    pub stderr: Output,
-    /// Whether the whole output is kept as a log.
-    pub logged: bool,
     /// Files that it made or changed, all saved.
     pub changed: Vec<Entry>,
     /// What it made that is not saved, and why.
@@ -82,7 +119,7 @@ pub enum RunEnd {
 }
 
 /// What is said of a lost run whose files could be had all the same.
-pub(super) const SALVAGED: &str = "; the files that it had made until then were saved";
+const SALVAGED: &str = "; the files that it had made until then were saved";
 
 /// The exit code of a program that was ended for its time, by its caller, or is lost.
 const NO_EXIT_CODE: i32 = -1;
@@ -117,89 +154,67 @@ impl RunEnd {
     }
 }
 
+/// A program on its way, and where.
+struct Sent {
+    stream: Stream,
+    link: Link,
+    name: VolumeName,
+    waited: Duration,
+}
+
 impl Sessions {
-    /// Runs code in a session. `cancel` ends the program; what it did is then still saved and reported.
+    /// Runs source code in a session. `cancel` ends the program; what it did is then still saved and reported.
     ///
     /// # Errors
     /// A [`SessionError`] means that no code ran.
     pub async fn run(
         &self,
-        turn: &mut Turn,
+        turn: &Turn,
         request: &RunRequest,
         cancel: &CancellationToken,
+    ) -> Result<(RunReport, Heard), SessionError> {
+        let mut capture = Capture::new(turn.session.space.clone(), &request.id, self.bounds.output);
+        let report = self.execute(turn, request, Control::end_only(cancel), &mut capture).await?;
+        Ok((report, capture.finish()))
+    }
+
+    /// Runs a program in a session, with `hearer` told of its output.
+    ///
+    /// # Errors
+    /// A [`SessionError`] means that nothing of it ran.
+    pub async fn execute(
+        &self,
+        turn: &Turn,
+        request: &RunRequest,
+        control: Control,
+        hearer: &mut dyn Hearer,
     ) -> Result<RunReport, SessionError> {
-        self.admit(turn).await?;
-        let run_id = request.id.clone();
         let mut attempts = 2;
-        let (stream, waited) = loop {
+        let sent = loop {
             attempts -= 1;
-            let prepared = tokio::select! {
+            let sending = tokio::select! {
                 biased;
-                () = cancel.cancelled() => Err(SessionError::Cancelled),
-                prepared = self.prepare(turn, request, &run_id) => prepared,
+                () = control.cancel.cancelled() => Err(SessionError::Cancelled),
+                sent = self.send(turn, request) => sent,
             };
-            match prepared {
-                Ok(ready) => break ready,
+            let Err(error) = sending else { break sending? };
+            turn.work().await.drop_resting(&request.language);
+            match error {
                 // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
-                Err(error @ (SessionError::Link(_) | SessionError::BringIn(_))) if attempts > 0 => {
-                    warn!(%error, run_id, "a container was lost before its code; another is taken");
-                    turn.work.leases.remove(&request.language);
+                SessionError::Link(_) | SessionError::BringIn(_) if attempts > 0 => {
+                    warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
                 }
-                Err(error) => {
-                    turn.work.drop_lease(&request.language);
-                    return Err(error);
-                }
+                other => return Err(other),
             }
         };
+        hearer.begun();
         let begun = Instant::now();
-        let session = turn.session.clone();
-        let mut capture = Capture::new(session.space.clone(), &run_id, self.bounds.output);
-        let followed = follow(&stream, request, cancel, &mut capture).await;
-        let mut report = RunReport {
-            run_id,
-            end: RunEnd::Lost(String::new()),
-            stdout: Output::default(),
-            stderr: Output::default(),
-            logged: false,
-            changed: Vec::new(),
-            not_saved: Vec::new(),
-            unsaved: None,
-            duration: begun.elapsed(),
-            waited,
-            warm: false,
-        };
-        let mut keep = false;
-        match followed {
-            Ok(end) => {
-                report.duration = Duration::from_micros(end.wall_us).min(begun.elapsed());
-                report.end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
-                report.warm = end.warm;
-                match self.save(turn, &request.language, &stream).await {
-                    Ok(collected) => {
-                        keep = end.survivors == 0;
-                        report.took(collected);
-                    }
-                    // The container still has everything; the next call saves it, if there is room then.
-                    Err(SessionError::Store(error)) => {
-                        warn!(session_id = %session.id, run_id = report.run_id, %error, "files could not be saved");
-                        keep = end.survivors == 0;
-                        report.unsaved = Some(error);
-                    }
-                    // The program ran, but what it left could not be had: that is not a success.
-                    Err(error) => self.rescue(turn, &request.language, &mut report, &error).await,
-                }
-            }
-            Err(error) => self.rescue(turn, &request.language, &mut report, &error).await,
-        }
-        if let Some(leased) = turn.work.leases.get_mut(&request.language) {
-            leased.record.end();
-        }
-        if !keep {
-            turn.work.drop_lease(&request.language);
-        }
-        (report.stdout, report.stderr, report.logged) = capture.finish();
+        let followed = follow(&sent, request, control, hearer).await;
+        let mut report = self.settle(turn, &request.language, &request.id, &sent, begun, followed).await;
+        report.waited = sent.waited;
+        report.duration = report.duration.min(begun.elapsed());
         info!(
-            session_id = %session.id,
+            session_id = %turn.session.id,
             run_id = report.run_id,
             language = request.language,
             duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
@@ -212,132 +227,193 @@ impl Sessions {
         Ok(report)
     }
 
+    /// Takes over a program that an earlier daemon started in this session's container of `language`.
+    pub(super) async fn resume(
+        &self,
+        turn: &Turn,
+        language: &str,
+        flight: &Flight,
+        control: Control,
+        hearer: &mut dyn Hearer,
+    ) -> Result<RunReport, SessionError> {
+        let begun = Instant::now();
+        let sent = {
+            let work = turn.work().await;
+            let lease = &work.leases.get(language).ok_or(LinkError::Closed)?.lease;
+            let stream = lease.link.request(&Request::Attach(flight.id.clone()))?;
+            Sent { stream, link: lease.link.clone(), name: lease.name.clone(), waited: Duration::ZERO }
+        };
+        let followed = async {
+            match carry::next(&sent.stream).await? {
+                Incoming::Event(Event::Attached { heard }) => hearer.go_on(heard),
+                Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
+            }
+            let followed = Followed { stream: &sent.stream, link: &sent.link, id: &flight.id };
+            followed.listen(flight.timeout, control, hearer).await
+        };
+        let followed = followed.await;
+        Ok(self.settle(turn, language, &flight.id, &sent, begun, followed).await)
+    }
+
+    /// After the end of a program, or of the link to it: its files are saved.
+    async fn settle(
+        &self,
+        turn: &Turn,
+        language: &str,
+        id: &str,
+        sent: &Sent,
+        begun: Instant,
+        followed: Result<paddock_proto::message::RunEnd, LinkError>,
+    ) -> RunReport {
+        let session = &turn.session;
+        let mut report = RunReport {
+            run_id: id.to_owned(),
+            end: RunEnd::Lost(String::new()),
+            changed: Vec::new(),
+            not_saved: Vec::new(),
+            unsaved: None,
+            duration: begun.elapsed(),
+            waited: Duration::ZERO,
+            warm: false,
+        };
+        let mut keep = false;
+        let work = &mut *turn.work().await;
+        match followed {
+            Ok(end) => {
+                report.duration = Duration::from_micros(end.wall_us);
+                report.end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
+                report.warm = end.warm;
+                match self.save(turn, work, language, sent).await {
+                    Ok(collected) => {
+                        keep = end.survivors == 0;
+                        report.took(collected);
+                    }
+                    // The container still has everything; the next call saves it, if there is room then.
+                    Err(SessionError::Store(error)) => {
+                        warn!(session_id = %session.id, run_id = id, %error, "files could not be saved");
+                        keep = end.survivors == 0;
+                        report.unsaved = Some(error);
+                    }
+                    // The program ran, but what it left could not be had: that is not a success.
+                    Err(error) => self.rescue(turn, work, language, sent, &mut report, &error).await,
+                }
+            }
+            Err(error) => self.rescue(turn, work, language, sent, &mut report, &error).await,
+        }
+        if let Some(leased) = work.named(language, &sent.name) {
+            leased.record.end(id);
+        }
+        if !keep {
+            work.drop_lease(language, &sent.name);
+        }
+        report
+    }
+
     /// The container's agent is out of reach: its files are taken out by the engine, if it runs still.
     async fn rescue(
         &self,
-        turn: &mut Turn,
+        turn: &Turn,
+        work: &mut Work,
         language: &str,
+        sent: &Sent,
         report: &mut RunReport,
         why: &(dyn std::fmt::Display + Sync),
     ) {
-        let space = turn.session.space.clone();
-        let Some(leased) = turn.work.leases.get(language) else { return };
-        let outcome = match salvage::salvage(&space, &leased.lease, &self.bounds).await {
-            Ok(Some(collected)) => {
-                report.took(collected);
-                SALVAGED
+        let mut outcome = "";
+        if let Some(leased) = work.named(language, &sent.name) {
+            match salvage::salvage(&turn.session.space, &leased.lease, &self.bounds).await {
+                Ok(Some(collected)) => {
+                    report.took(collected);
+                    outcome = SALVAGED;
+                }
+                Ok(None) => {}
+                Err(error) => report.unsaved = Some(error),
             }
-            Ok(None) => "",
-            Err(error) => {
-                report.unsaved = Some(error);
-                ""
-            }
-        };
+        }
         report.end = RunEnd::Lost(format!("{why}{outcome}"));
     }
 
-    /// A container that has everything, and a stream on which the code is on its way.
-    async fn prepare(
-        &self,
-        turn: &mut Turn,
-        request: &RunRequest,
-        run_id: &str,
-    ) -> Result<(Stream, Duration), SessionError> {
-        let waited = self.take(turn, &request.language).await?;
-        let space = turn.session.space.clone();
-        let leases = &mut turn.work.leases;
-        let Some(leased) = leases.get_mut(&request.language) else { return Err(LinkError::Closed.into()) };
+    /// Makes a container ready that has everything, and sends the program's beginning.
+    async fn send(&self, turn: &Turn, request: &RunRequest) -> Result<Sent, SessionError> {
+        let space = &turn.session.space;
+        let work = &mut *turn.work().await;
+        self.admit(work).await?;
+        let waited = self.take(&turn.session, work, &request.language).await?;
+        let leased = work.leases.get_mut(&request.language).ok_or(LinkError::Closed)?;
         leased.lease.link.ready().await?;
-        bulk::bring_all(&space, &leased.lease, &mut leased.known).await?;
-        carry::bring_in(&space, &leased.lease.link, &mut leased.known).await?;
+        bulk::bring_all(space, &leased.lease, &mut leased.known).await?;
+        carry::bring_in(space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
+        let (argv, input, warm) = match &request.program {
+            Program::Code { stdin, .. } => {
+                (runner.argv.clone(), Input::Code { stdin: stdin.is_some() }, !runner.warm.is_empty())
+            }
+            Program::Command { command, interactive } => {
+                let argv = [SHELL, "-c", command].map(str::to_owned).to_vec();
+                (argv, if *interactive { Input::Open } else { Input::Nothing }, false)
+            }
+        };
         let spec = RunSpec {
-            id: run_id.to_owned(),
-            argv: runner.argv.clone(),
+            id: request.id.clone(),
+            argv,
             env: runner.environment(&request.environment),
-            cwd: DATA_DIR.to_owned(),
+            cwd: request.directory.clone(),
             wall_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
             output_cap: self.bounds.max_log,
-            input: Input::Code { stdin: request.stdin.is_some() },
-            limits: RunLimits::default(),
-            collect: true,
-            warm: !runner.warm.is_empty(),
+            input,
+            limits: request.limits,
+            warm,
         };
-        leased.record.begin(run_id, request.timeout);
+        leased.record.begin(request.flight());
         // From here on the code may run.
-        Ok((leased.lease.link.request(&Request::Run(spec))?, waited))
+        match leased.lease.link.request(&Request::Run(spec)) {
+            Ok(stream) => {
+                let (link, name) = (leased.lease.link.clone(), leased.lease.name.clone());
+                Ok(Sent { stream, link, name, waited })
+            }
+            Err(error) => {
+                leased.record.end(&request.id);
+                Err(error.into())
+            }
+        }
     }
 
     async fn save(
         &self,
-        turn: &mut Turn,
+        turn: &Turn,
+        work: &mut Work,
         language: &str,
-        stream: &Stream,
+        sent: &Sent,
     ) -> Result<Collected, SessionError> {
-        let space = turn.session.space.clone();
-        let leased = turn.work.leases.get_mut(language).ok_or(LinkError::Closed)?;
-        carry::collect(&space, stream, &mut leased.known, &self.bounds).await
+        let leased = work.named(language, &sent.name).ok_or(LinkError::Closed)?;
+        carry::taken(sent.stream.say(&Request::Collect)).await?;
+        carry::collect(&turn.session.space, &sent.stream, &mut leased.known, &self.bounds).await
     }
 }
 
 /// Sends code and input, takes output, until the run's end is said.
 async fn follow(
-    stream: &Stream,
+    sent: &Sent,
     request: &RunRequest,
-    cancel: &CancellationToken,
-    capture: &mut Capture,
+    control: Control,
+    hearer: &mut dyn Hearer,
 ) -> Result<paddock_proto::message::RunEnd, LinkError> {
-    // An input can be larger than the window: an agent that takes nothing (a paused container) must not hold us.
-    carry::taken(async {
-        stream.data(Channel::Code, request.code.clone()).await?;
-        stream.eof(Channel::Code).await?;
-        if let Some(stdin) = &request.stdin {
-            stream.data(Channel::Stdin, stdin.clone()).await?;
-            stream.eof(Channel::Stdin).await?;
-        }
-        Ok(())
-    })
-    .await?;
-    listen(stream, Instant::now() + request.timeout + GRACE, cancel, capture).await
-}
-
-/// Takes output until the run's end is said, which is due by `until`.
-pub(super) async fn listen(
-    stream: &Stream,
-    until: Instant,
-    cancel: &CancellationToken,
-    capture: &mut Capture,
-) -> Result<paddock_proto::message::RunEnd, LinkError> {
-    let begun = Instant::now();
-    // What is in no log yet stays with the agent: a daemon that comes after this one hears it again.
-    stream.hold();
-    let mut held = true;
-    let late = tokio::time::sleep_until(until.into());
-    tokio::pin!(late);
-    let mut cancelled = false;
-    loop {
-        tokio::select! {
-            incoming = stream.next() => match incoming? {
-                Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
-                    capture.take(channel, bytes);
-                    if held && capture.is_kept() {
-                        held = false;
-                        stream.release();
-                    }
-                }
-                Incoming::Event(Event::Ended(end)) => {
-                    stream.release();
-                    return Ok(end);
-                }
-                Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
-            },
-            () = cancel.cancelled(), if !cancelled => {
-                cancelled = true;
-                stream.say(&Request::Cancel).await?;
+    if let Program::Code { code, stdin } = &request.program {
+        let stream = &sent.stream;
+        // An input can be larger than the window: an agent that takes nothing (a paused container) must not hold us.
+        carry::taken(async {
+            stream.data(Channel::Code, code.clone()).await?;
+            stream.eof(Channel::Code).await?;
+            if let Some(stdin) = stdin {
+                stream.data(Channel::Stdin, stdin.clone()).await?;
+                stream.eof(Channel::Stdin).await?;
             }
-            () = &mut late => return Err(LinkError::Silent(until - begun)),
-        }
+            Ok(())
+        })
+        .await?;
     }
+    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id };
+    followed.listen(request.timeout, control, hearer).await
 }
 
 /// A name for a run: `run_20260206T123456Z_a1b2`.

@@ -13,7 +13,7 @@ use super::fault::Failure;
 use super::upload_file::now_ns;
 use super::{CallError, Caller, Code, Fault, Outcome, Tools};
 use crate::pool::Runner;
-use crate::session::{RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
+use crate::session::{Heard, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
 use crate::sign::Target;
 use crate::store::{Batch, StoreError};
 
@@ -85,13 +85,21 @@ async fn run(
     job: Job,
     cancel: &CancellationToken,
 ) -> Result<Outcome, Failure> {
-    let mut turn = if job.waits {
+    let language = &job.run.language;
+    let turn = if job.waits {
+        let turn = async {
+            if job.files.is_empty() {
+                tools.sessions.turn_to_run(session, language).await
+            } else {
+                tools.sessions.turn(session).await
+            }
+        };
         tokio::select! {
-            turn = tools.sessions.turn(session) => turn?,
+            turn = turn => turn?,
             () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
         }
     } else {
-        tools.sessions.try_turn(session).await?
+        tools.sessions.try_turn_to_run(session, language).await?
     };
     // Another than the one asked for, if that was deleted while this waited.
     let session = &turn.session().clone();
@@ -107,16 +115,17 @@ async fn run(
         }
         batch.commit().await?;
     }
+    let turn = turn.for_program(&job.run.language);
     tools.news.begun(&session.owner, &session.id, &job.run);
-    let running = tools.sessions.run(&mut turn, &job.run, cancel);
+    let running = tools.sessions.run(&turn, &job.run, cancel);
     let ran = match session.unless_closed(cancel, running).await {
         (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
         (ran, _) => ran,
     };
-    tools.news.ended(&session.owner, &session.id, &job.run, ran.as_ref());
-    let mut report = ran?;
+    tools.news.ended(&session.owner, &session.id, &job.run, ran.as_ref().map(|(report, _)| report));
+    let (mut report, heard) = ran?;
     let (images, more) = tools.images(session, &report.changed).await;
-    let mut document = document(tools, session, &job.run, &report);
+    let mut document = document(tools, session, &job.run, &report, &heard);
     if more > 0 {
         document.insert("images_not_shown".into(), more.into());
     }
@@ -158,18 +167,24 @@ fn unsaved(document: &mut Map<String, Value>, error: StoreError) -> Result<(), F
 }
 
 /// The answer of a run: one document for every reader.
-fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunReport) -> Map<String, Value> {
+fn document(
+    tools: &Tools,
+    session: &Session,
+    run: &RunRequest,
+    report: &RunReport,
+    heard: &Heard,
+) -> Map<String, Value> {
     let id = session.id.as_str();
     let exit_code = report.end.exit_code();
     let verdict = verdict(tools, run, &report.end);
-    let mut stderr = report.stderr.text.clone();
+    let mut stderr = heard.stderr.text.clone();
     if let Some(verdict) = &verdict {
         if !stderr.is_empty() && !stderr.ends_with('\n') {
             stderr.push('\n');
         }
         stderr.push_str(&verdict.message);
     }
-    let stdout = &report.stdout.text;
+    let stdout = &heard.stdout.text;
     let output = match (stdout.is_empty(), stderr.is_empty()) {
         (_, true) => stdout.clone(),
         (true, false) => stderr.clone(),
@@ -184,8 +199,8 @@ fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunRepo
     put("output", json!(output));
     put("stdout", json!(stdout));
     put("stderr", json!(stderr));
-    put("stdout_truncated", json!(report.stdout.truncated));
-    put("stderr_truncated", json!(report.stderr.truncated));
+    put("stdout_truncated", json!(heard.stdout.truncated));
+    put("stderr_truncated", json!(heard.stderr.truncated));
     put("exit_code", json!(exit_code));
     put("files", json!(files));
     put("artifacts", json!(artifacts));
@@ -194,7 +209,7 @@ fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunRepo
     put("run_id", json!(report.run_id));
     put("language", json!(run.language));
     put("duration_ms", json!(u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX)));
-    if report.logged {
+    if heard.logged {
         put("log_url", json!(tools.signer.link(&session.owner, id, Target::Log(&report.run_id))));
     }
     if !report.not_saved.is_empty() {
@@ -213,8 +228,8 @@ fn document(tools: &Tools, session: &Session, run: &RunRequest, report: &RunRepo
     put_if(&mut document, "timed_out", timed_out);
     put_if(&mut document, "files_truncated", files_truncated);
     put_if(&mut document, "artifacts_truncated", report.changed.len() > LISTED);
-    put_if(&mut document, "stdout_lossy", report.stdout.lossy);
-    put_if(&mut document, "stderr_lossy", report.stderr.lossy);
+    put_if(&mut document, "stdout_lossy", heard.stdout.lossy);
+    put_if(&mut document, "stderr_lossy", heard.stderr.lossy);
     document
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::fault::Failure;
 use super::run::{self, Job};
 use super::{Caller, Code, Fault, Outcome, Tools, arguments};
-use crate::session::{RunRequest, new_run_id};
+use crate::session::{Program, RunRequest, new_run_id};
 
 const TOOL: &str = "run_code";
 /// Set by the agent for a program that has an input; not a caller's to set.
@@ -100,13 +100,8 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
         room -= content.len();
         files.push((path, content));
     }
-    let run = RunRequest {
-        id: new_run_id(),
-        language: given.language,
-        code,
-        stdin: given.stdin.map(Bytes::from),
-        environment: given.environment.into_iter().collect(),
-        timeout,
-    };
+    let program = Program::Code { code, stdin: given.stdin.map(Bytes::from) };
+    let mut run = RunRequest::new(new_run_id(), given.language, program, timeout);
+    run.environment = given.environment.into_iter().collect();
     Ok(Job { id, run, files, waits: true })
 }

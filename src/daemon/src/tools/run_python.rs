@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::fault::Failure;
 use super::run::{self, Job};
 use super::{Caller, Outcome, Tools, arguments};
-use crate::session::{RunRequest, new_run_id};
+use crate::session::{Program, RunRequest, new_run_id};
 
 const TOOL: &str = "run_python";
 const LANGUAGE: &str = "python";
@@ -32,13 +32,7 @@ pub(super) async fn call(
     let given: Arguments = arguments::read(TOOL, given)?;
     let id = arguments::session(TOOL, caller, given.conversation_id.as_deref(), given.session_id.as_deref())?;
     run::runner(tools, LANGUAGE)?;
-    let run = RunRequest {
-        id: new_run_id(),
-        language: LANGUAGE.to_owned(),
-        code: run::code(tools, given.code)?,
-        stdin: None,
-        environment: Vec::new(),
-        timeout: tools.limits.run_python,
-    };
+    let program = Program::Code { code: run::code(tools, given.code)?, stdin: None };
+    let run = RunRequest::new(new_run_id(), LANGUAGE.to_owned(), program, tools.limits.run_python);
     run::perform(tools, caller, Job { id, run, files: Vec::new(), waits: false }, cancel).await
 }

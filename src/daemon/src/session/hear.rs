@@ -1,0 +1,150 @@
+//! A program under way, as its daemon sees it: what it writes is heard, what it reads is sent, and it is told to end.
+//!
+//! It must never wait for a program that does not read, nor for one that does not stop writing.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use paddock_proto::message::RunEnd;
+use paddock_proto::{Channel, Event, Request};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::link::{Incoming, Link, LinkError, Stream};
+
+/// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
+/// agent gives a stopped job 1.5 s and its leftovers 5 s.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// Who hears a program.
+pub trait Hearer: Send {
+    /// Its container has all that it needs, and it begins now.
+    fn begun(&mut self) {}
+
+    /// An earlier daemon heard so many bytes of its output, of both streams together; the rest comes again.
+    fn go_on(&mut self, heard: u64);
+
+    /// It wrote this.
+    fn take(&mut self, channel: Channel, bytes: Bytes);
+
+    /// Whether all that was taken is where a crash of this process does not reach it, or can be nowhere. What is not is kept
+    /// by the agent, which waits once it has a window full of it.
+    fn is_kept(&self) -> bool;
+
+    /// When it wants to be reminded, if nothing comes until then.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// It is due.
+    fn on_due(&mut self) {}
+}
+
+/// How a program is told things from outside.
+pub struct Control {
+    /// It is to end at once.
+    pub cancel: CancellationToken,
+    /// It is to end, and has this long to do it by itself; `None` until then.
+    pub ask: watch::Receiver<Option<Duration>>,
+    /// What it reads; `None` is the end of it.
+    pub stdin: Option<mpsc::Receiver<Option<Bytes>>>,
+}
+
+impl Control {
+    /// Nothing but its end can be told.
+    pub fn end_only(cancel: &CancellationToken) -> Self {
+        Self { cancel: cancel.clone(), ask: watch::channel(None).1, stdin: None }
+    }
+}
+
+/// A program's stream, and what it is called on its link.
+pub(super) struct Followed<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) link: &'a Link,
+    pub(super) id: &'a str,
+}
+
+impl Followed<'_> {
+    /// Hears it until its end is said, which is due when its wall time is over.
+    pub(super) async fn listen(
+        &self,
+        timeout: Duration,
+        control: Control,
+        hearer: &mut dyn Hearer,
+    ) -> Result<RunEnd, LinkError> {
+        let begun = Instant::now();
+        let Control { cancel, mut ask, stdin } = control;
+        // What is kept nowhere yet stays with the agent: a daemon that comes after this one hears it again.
+        self.stream.hold();
+        let late = tokio::time::sleep_until((begun + timeout + GRACE).into());
+        tokio::pin!(late);
+        let feeding = self.feed(stdin);
+        tokio::pin!(feeding);
+        let (mut cancelled, mut asked, mut fed) = (false, false, false);
+        // Kept until the end: a stream that is dropped before its request was read can take it along.
+        let mut told = Vec::new();
+        loop {
+            let due = hearer.due();
+            tokio::select! {
+                incoming = self.stream.next() => match incoming? {
+                    Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
+                        hearer.take(channel, bytes);
+                        if hearer.is_kept() {
+                            self.stream.release();
+                            self.stream.hold();
+                        }
+                    }
+                    Incoming::Event(Event::Ended(end)) => {
+                        self.stream.release();
+                        return Ok(end);
+                    }
+                    Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
+                },
+                () = cancel.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    told.push(self.end(Duration::ZERO)?);
+                }
+                changed = ask.changed(), if !asked => match (changed, *ask.borrow_and_update()) {
+                    (Ok(()), Some(grace)) => {
+                        let until = Instant::now() + grace + GRACE;
+                        if until > begun + timeout + GRACE {
+                            late.as_mut().reset(until.into());
+                        }
+                        told.push(self.end(grace)?);
+                    }
+                    (Ok(()), None) => {}
+                    (Err(_), _) => asked = true, // nobody can ask any more
+                },
+                () = &mut feeding, if !fed => fed = true,
+                () = sleep_until(due), if due.is_some() => hearer.on_due(),
+                () = &mut late => return Err(LinkError::Silent(begun.elapsed())),
+            }
+        }
+    }
+
+    fn end(&self, grace: Duration) -> Result<Stream, LinkError> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.link.request(&Request::End { id: self.id.to_owned(), grace_ms })
+    }
+
+    /// Sends what it is to read; a program that is over reads nothing, which its end tells.
+    async fn feed(&self, stdin: Option<mpsc::Receiver<Option<Bytes>>>) {
+        let Some(mut stdin) = stdin else { return };
+        while let Some(piece) = stdin.recv().await {
+            let sent = match piece {
+                Some(bytes) => self.stream.data(Channel::Stdin, bytes).await,
+                None => self.stream.eof(Channel::Stdin).await,
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when.into()).await,
+        None => std::future::pending().await,
+    }
+}
