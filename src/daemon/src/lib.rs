@@ -133,6 +133,7 @@ pub mod api;
 pub mod app;
 pub mod config;
 pub mod engine;
+pub mod execution;
 pub mod id;
 pub mod link;
 pub mod log;

@@ -1,0 +1,171 @@
+//! A stream of bytes as the events that a client hears: a line each.
+//!
+//! Every byte can be had back: a piece of a line that was cut says so, and one that is no text is coded. What is cut where
+//! depends on the bytes and the cuts that were asked for alone, never on how they came, so that the same record gives the
+//! same events again. It must never hold more than [`LONGEST`] bytes.
+
+/// Bytes of a line that one event has at most.
+pub(super) const LONGEST: usize = 64 * 1024;
+
+/// A line, or a piece of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Without its newline.
+    pub(super) bytes: Vec<u8>,
+    /// Whether the program ended it.
+    pub(super) eol: bool,
+}
+
+/// What came of a stream and is no line yet.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// What these bytes complete.
+    pub(super) fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Line)) {
+        while let Some(at) = bytes.iter().position(|b| *b == b'\n') {
+            self.fill(&bytes[..at], &mut each);
+            each(Line { bytes: std::mem::take(&mut self.rest), eol: true });
+            bytes = &bytes[at + 1..];
+        }
+        self.fill(bytes, &mut each);
+    }
+
+    /// More of the line, which is cut where it is too long.
+    fn fill(&mut self, mut bytes: &[u8], each: &mut impl FnMut(Line)) {
+        while self.rest.len() + bytes.len() > LONGEST {
+            let (now, later) = bytes.split_at(LONGEST - self.rest.len());
+            self.rest.extend_from_slice(now);
+            bytes = later;
+            let whole = self.rest.len() - half_of_a_character(&self.rest);
+            let half = self.rest.split_off(whole);
+            each(Line { bytes: std::mem::replace(&mut self.rest, half), eol: false });
+        }
+        self.rest.extend_from_slice(bytes);
+    }
+
+    /// What there is of a line now, all of it if nothing comes any more; half a character waits for the other half.
+    pub(super) fn cut(&mut self, all: bool) -> Option<Line> {
+        let half = if all { 0 } else { half_of_a_character(&self.rest) };
+        let whole = self.rest.len() - half;
+        if whole == 0 {
+            return None;
+        }
+        let half = self.rest.split_off(whole);
+        Some(Line { bytes: std::mem::replace(&mut self.rest, half), eol: false })
+    }
+
+    /// Whether a part of a line waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.rest.len() > half_of_a_character(&self.rest)
+    }
+}
+
+/// Bytes at the end that are the beginning of a character of UTF-8.
+fn half_of_a_character(bytes: &[u8]) -> usize {
+    let tail = &bytes[bytes.len().saturating_sub(3)..];
+    for (at, byte) in tail.iter().enumerate() {
+        let wanted = match byte {
+            0xC2..=0xDF => 2,
+            0xE0..=0xEF => 3,
+            0xF0..=0xF4 => 4,
+            _ => continue,
+        };
+        let rest = &tail[at..];
+        if rest.len() < wanted && rest[1..].iter().all(|b| b & 0xC0 == 0x80) {
+            return rest.len();
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(pieces: &[&[u8]]) -> Vec<(String, bool)> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        for piece in pieces {
+            lines.take(piece, |line| found.push(line));
+        }
+        found.extend(lines.cut(true));
+        found.into_iter().map(|line| (String::from_utf8_lossy(&line.bytes).into_owned(), line.eol)).collect()
+    }
+
+    #[test]
+    fn a_line_is_a_line_however_it_comes() {
+        let wanted = [("one", true), ("", true), ("two\r", true), ("three", false)];
+        let wanted: Vec<_> = wanted.map(|(text, eol)| (text.to_owned(), eol)).into();
+        assert_eq!(lines(&[b"one\n\ntwo\r\nthree"]), wanted);
+        assert_eq!(lines(&[b"on", b"e", b"\n", b"\ntwo\r", b"\nth", b"ree"]), wanted);
+        assert_eq!(lines(&[b""]), []);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let text = "a".repeat(LONGEST - 1) + "\u{e9}\u{20ac}" + &"b".repeat(LONGEST) + "\nend";
+        let found = lines(&[text.as_bytes()]);
+        assert_eq!(found.iter().map(|(_, eol)| *eol).collect::<Vec<_>>(), [false, false, true, false]);
+        assert!(found.iter().all(|(text, _)| !text.contains('\u{fffd}')), "a character was cut");
+        assert_eq!(found.iter().map(|(text, _)| text.as_str()).collect::<String>(), text.replace('\n', ""));
+    }
+
+    #[test]
+    fn half_a_character_waits_for_the_other_half_and_not_for_ever() {
+        let mut lines = Lines::default();
+        lines.take(b"x\xE2\x82", |_| panic!("no line"));
+        assert!(lines.is_waiting());
+        assert_eq!(lines.cut(false), Some(Line { bytes: b"x".to_vec(), eol: false }));
+        assert!(!lines.is_waiting());
+        assert_eq!(lines.cut(false), None);
+        lines.take(b"\xAC", |_| panic!("no line"));
+        assert_eq!(lines.cut(false).map(|line| line.bytes), Some("\u{20ac}".into()));
+        lines.take(b"\xF0\x9F", |_| panic!("no line"));
+        assert_eq!(lines.cut(true).map(|line| line.bytes), Some(b"\xF0\x9F".to_vec()));
+        for (bytes, half) in
+            [(&b"\xE2\x82\xAC"[..], 0), (b"\x82", 0), (b"\xC3", 1), (b"\xC3a", 0), (b"\xFF", 0), (b"", 0)]
+        {
+            assert_eq!(half_of_a_character(bytes), half, "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_byte_is_lost_and_pieces_do_not_matter(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(0xE2), Just(0x82), any::<u8>()], 0..400),
+            cuts in proptest::collection::vec(0_usize..400, 0..10),
+        ) {
+            let mut at: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            at.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in at {
+                pieces.push(&bytes[from..cut]);
+                from = cut;
+            }
+            pieces.push(&bytes[from..]);
+            let all = |pieces: &[&[u8]]| {
+                let (mut lines, mut found) = (Lines::default(), Vec::new());
+                for piece in pieces {
+                    lines.take(piece, |line| found.push(line));
+                }
+                found.extend(lines.cut(true));
+                found
+            };
+            let found = all(&pieces);
+            prop_assert_eq!(&found, &all(&[&bytes]));
+            let mut back = Vec::new();
+            for line in found {
+                back.extend(line.bytes);
+                if line.eol {
+                    back.push(b'\n');
+                }
+            }
+            prop_assert_eq!(back, bytes);
+        }
+    }
+}
