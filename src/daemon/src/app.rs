@@ -16,12 +16,14 @@ use tracing::{info, warn};
 use crate::api::{ApiConfig, Local, Server};
 use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
+use crate::execution::{ExecutionBounds, Executions};
+use crate::feed::Feed;
 use crate::link::Terms;
 use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
 use crate::store::{self, Quota, Store, StoreError};
-use crate::tools::{News, Room, ToolLimits, ToolSets, Tools};
+use crate::tools::{Room, ToolLimits, ToolSets, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
 const REMOVAL: Duration = Duration::from_secs(60);
@@ -105,16 +107,18 @@ pub(crate) async fn run(
     let pool = pool(&config, store.owner.clone(), agent_secret);
     let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
 
-    let Made { sessions, server, local } = match make(&config, &store, &pool, adopted, &base).await {
-        Ok(made) => made,
-        Err(error) => {
-            let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
-            return Err(error);
-        }
-    };
+    let Made { sessions, executions, server, local } =
+        match make(&config, &store, &pool, adopted, &base).await {
+            Ok(made) => made,
+            Err(error) => {
+                let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
+                return Err(error);
+            }
+        };
     let stop = CancellationToken::new();
     let local = tokio::spawn(local.serve(stop.clone(), config.shutdown.drain));
     let sweeping = tokio::spawn(sessions.clone().sweep());
+    let tidying = tokio::spawn(executions.clone().sweep());
     let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
     info!(addr = %bound, url = base, "serving");
 
@@ -129,7 +133,9 @@ pub(crate) async fn run(
     let _ = serving.await;
     let _ = local.await;
     sweeping.abort();
+    tidying.abort();
     let removal = async {
+        executions.close().await;
         sessions.close_all().await;
         pool.shutdown().await;
     };
@@ -144,6 +150,7 @@ pub(crate) async fn run(
 /// What serves clients.
 struct Made {
     sessions: Arc<Sessions>,
+    executions: Arc<Executions>,
     server: Arc<Server>,
     local: Local,
 }
@@ -173,7 +180,10 @@ async fn make(
     }
     let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(config))
         .map_err(|e| AppError::Failed(e.to_string()))?;
-    let _commands = sessions.adopt(adopted).await;
+    let feed = Arc::new(Feed::default());
+    let executions = Executions::new(sessions.clone(), execution_bounds(config), feed.clone());
+    let begun = sessions.adopt(adopted).await;
+    executions.recover(store, begun).await.map_err(|e| AppError::Failed(e.to_string()))?;
     let tools = Arc::new(Tools {
         sessions: sessions.clone(),
         pool: pool.clone(),
@@ -181,7 +191,9 @@ async fn make(
         limits: tool_limits(config),
         sets: ToolSets::configured(&config.mcp.toolsets),
         reading: Room::default(),
-        news: News::default(),
+        feed,
+        executions: executions.clone(),
+        exec_runner: config.exec.runner.clone(),
     });
     let api = ApiConfig {
         public_url: base.to_owned(),
@@ -204,7 +216,7 @@ async fn make(
     let key = secret("mcp.secret")?;
     let local = Local::bind(&config.store.root, tools.clone(), key, config.http.max_body).map_err(what)?;
     let server = Server::new(api, tools, store.clone());
-    Ok(Made { sessions, server, local })
+    Ok(Made { sessions, executions, server, local })
 }
 
 /// Resolves with the first signal that asks the daemon to end; further ones change nothing: `shutdown.drain` and
@@ -267,6 +279,15 @@ fn session_bounds(config: &Config) -> SessionBounds {
     }
 }
 
+fn execution_bounds(config: &Config) -> ExecutionBounds {
+    ExecutionBounds {
+        max: size(config.exec.max.into()),
+        per_session: size(config.exec.per_session.into()),
+        keep: config.exec.keep,
+        kept: size(config.exec.kept.into()),
+    }
+}
+
 fn tool_limits(config: &Config) -> ToolLimits {
     ToolLimits {
         code: size(config.limits.code),
@@ -277,6 +298,7 @@ fn tool_limits(config: &Config) -> ToolLimits {
         stdin: size(config.limits.stdin),
         run_code: config.timeouts.run_code,
         run_python: config.timeouts.run_python,
+        execute_code: config.timeouts.execute_code,
         longest: config.timeouts.max,
         memory: config.limits.memory,
         file_size: config.limits.file_size,

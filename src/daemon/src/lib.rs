@@ -134,6 +134,7 @@ pub mod app;
 pub mod config;
 pub mod engine;
 pub mod execution;
+pub mod feed;
 pub mod id;
 pub mod link;
 pub mod log;

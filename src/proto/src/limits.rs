@@ -1,7 +1,10 @@
 //! Every bound of the protocol, with its reason. Both sides enforce them; neither trusts the other to.
 
-/// The payload of one frame, in bytes. Large enough for the environment of a run (64 KiB) in one message.
-pub const MAX_PAYLOAD: usize = 128 * 1024;
+/// The payload of one frame, in bytes. Large enough for a command and the environment of a run in one message.
+pub const MAX_PAYLOAD: usize = 320 * 1024;
+
+/// Bytes of one argument or one variable of a program, as execve(2) takes them (`MAX_ARG_STRLEN`, without the NUL).
+pub const MAX_ARGUMENT: usize = 128 * 1024 - 1;
 
 /// Bytes that may be under way on one stream, unread by the peer. At least one whole frame must fit, or a
 /// large message could never be sent; more only costs memory, since the carrier is local.

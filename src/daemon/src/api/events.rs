@@ -1,4 +1,4 @@
-//! `GET /mcp/events`: what becomes of the caller's runs, as JSON-RPC notifications in an event stream.
+//! `GET /mcp/events`: what becomes of the caller's runs and executions, as JSON-RPC notifications in an event stream.
 //!
 //! A heartbeat every [`HEARTBEAT`] keeps proxies from closing it. It must never tell of another owner's runs.
 
@@ -15,28 +15,27 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Answer;
+use crate::feed::Note;
 use crate::tools::Tools;
 
 /// Between two words, if there is nothing to tell.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The method of every notification.
-const METHOD: &str = "notifications/run";
 
 /// Streams until the client goes, or `stop`.
 pub(super) fn events(tools: &Tools, owner: &str, stop: &CancellationToken) -> Answer {
-    let (notes, owner, stop) = (tools.news.watch(), owner.to_owned(), stop.clone());
+    let (notes, stop) = (tools.feed.watch(owner), stop.clone());
     let first = Some(": paddock\n\n".to_owned());
-    let stream = futures_util::stream::unfold((notes, owner, stop, first), |state| async move {
-        let (mut notes, owner, stop, first) = state;
+    let stream = futures_util::stream::unfold((notes, stop, first), |state| async move {
+        let (mut notes, stop, first) = state;
         let text = match first {
             Some(first) => first,
             None => tokio::select! {
                 () = stop.cancelled() => return None,
-                text = next(&mut notes, &owner) => text?,
+                text = next(&mut notes) => text?,
             },
         };
         let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(text)));
-        Some((frame, (notes, owner, stop, None)))
+        Some((frame, (notes, stop, None)))
     });
     let body = StreamBody::new(stream).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
@@ -52,25 +51,18 @@ pub(super) fn events(tools: &Tools, owner: &str, stop: &CancellationToken) -> An
 }
 
 /// The next piece of the stream.
-async fn next(
-    notes: &mut tokio::sync::broadcast::Receiver<crate::tools::Note>,
-    owner: &str,
-) -> Option<String> {
+async fn next(notes: &mut tokio::sync::broadcast::Receiver<Note>) -> Option<String> {
     let heartbeat = tokio::time::sleep(HEARTBEAT);
     tokio::pin!(heartbeat);
-    loop {
-        tokio::select! {
-            () = &mut heartbeat => return Some(": heartbeat\n\n".to_owned()),
-            note = notes.recv() => match note {
-                Ok(note) if *note.owner == *owner => {
-                    let message = json!({ "jsonrpc": "2.0", "method": METHOD, "params": note.run });
-                    return Some(format!("data: {message}\n\n"));
-                }
-                Ok(_) => {}
-                // How many of them were this owner's is not known.
-                Err(RecvError::Lagged(_)) => return Some(": notes were missed\n\n".to_owned()),
-                Err(RecvError::Closed) => return None,
-            },
-        }
+    tokio::select! {
+        () = &mut heartbeat => return Some(": heartbeat\n\n".to_owned()),
+        note = notes.recv() => match note {
+            Ok(note) => {
+                let message = json!({ "jsonrpc": "2.0", "method": note.method, "params": &*note.params });
+                return Some(format!("data: {message}\n\n"));
+            }
+            Err(RecvError::Lagged(missed)) => return Some(format!(": {missed} notes were missed\n\n")),
+            Err(RecvError::Closed) => return None,
+        },
     }
 }

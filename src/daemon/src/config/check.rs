@@ -66,6 +66,7 @@ impl<'a> Check<'a> {
             engine,
             limits,
             timeouts,
+            exec,
             sessions,
             pool,
             runners,
@@ -86,6 +87,7 @@ impl<'a> Check<'a> {
             files: self.files(files, limits.output)?,
             engine: self.engine(engine)?,
             timeouts: self.timeouts(timeouts)?,
+            exec: self.exec(exec)?,
             sessions: self.sessions(sessions)?,
             pool: self.pool(pool)?,
             runners: self.runners(runners)?,
@@ -182,7 +184,7 @@ impl<'a> Check<'a> {
     }
 
     fn timeouts(&self, raw: RawTimeouts) -> Result<Timeouts, ConfigError> {
-        let RawTimeouts { run_code, run_python, max } = raw;
+        let RawTimeouts { run_code, run_python, execute_code, max } = raw;
         let max = self.time("timeouts.max", max, SECOND..=MONTH)?;
         let of = |key: &str, time| {
             let time = self.time(key, time, SECOND..=MONTH)?;
@@ -194,7 +196,8 @@ impl<'a> Check<'a> {
         };
         let run_code = of("timeouts.run_code", run_code)?;
         let run_python = of("timeouts.run_python", run_python)?;
-        Ok(Timeouts { run_code, run_python, max })
+        let execute_code = of("timeouts.execute_code", execute_code)?;
+        Ok(Timeouts { run_code, run_python, execute_code, max })
     }
 
     fn sessions(&self, raw: RawSessions) -> Result<Sessions, ConfigError> {

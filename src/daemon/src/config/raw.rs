@@ -19,6 +19,7 @@ pub(super) struct Raw {
     pub(super) engine: RawEngine,
     pub(super) limits: RawLimits,
     pub(super) timeouts: RawTimeouts,
+    pub(super) exec: RawExec,
     pub(super) sessions: RawSessions,
     pub(super) pool: RawPool,
     pub(super) runners: BTreeMap<String, String>,
@@ -112,7 +113,18 @@ pub(super) struct RawLimits {
 pub(super) struct RawTimeouts {
     pub(super) run_code: Time,
     pub(super) run_python: Time,
+    pub(super) execute_code: Time,
     pub(super) max: Time,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawExec {
+    pub(super) runner: String,
+    pub(super) max: u32,
+    pub(super) per_session: u32,
+    pub(super) keep: Time,
+    pub(super) kept: u32,
 }
 
 #[derive(Deserialize)]

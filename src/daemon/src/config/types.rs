@@ -33,6 +33,8 @@ pub struct Config {
     pub limits: Limits,
     /// How long runs may take.
     pub timeouts: Timeouts,
+    /// Shell commands.
+    pub exec: Exec,
     /// How sessions hold containers.
     pub sessions: Sessions,
     /// How many containers stand warm; checked by the pool itself.
@@ -151,6 +153,8 @@ pub struct Mcp {
 pub enum ToolSet {
     /// Code and files.
     Code,
+    /// Shell commands.
+    Exec,
 }
 
 /// Signed links and logs of runs.
@@ -238,8 +242,25 @@ pub struct Timeouts {
     pub run_code: Duration,
     /// A `run_python`.
     pub run_python: Duration,
+    /// An `execute_code` whose caller does not say.
+    pub execute_code: Duration,
     /// The most that a caller may ask for.
     pub max: Duration,
+}
+
+/// Shell commands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    /// The language whose runner they run in.
+    pub runner: String,
+    /// Under way at one time.
+    pub max: u32,
+    /// Of one session.
+    pub per_session: u32,
+    /// For how long what has ended can be read.
+    pub keep: Duration,
+    /// How many that have ended can be read.
+    pub kept: u32,
 }
 
 /// How sessions hold containers.

@@ -60,11 +60,26 @@ pub enum Mark {
     },
     /// Somebody ended it.
     Cancelled,
+    /// Some of its output is nowhere any more.
+    Gap {
+        /// How much.
+        bytes: u64,
+    },
     /// A bound of its own ended it.
     ResourceLimit {
         /// Which one, in words.
         reason: String,
     },
+}
+
+impl Mark {
+    /// Whether nothing comes after it.
+    pub(super) fn is_last(&self) -> bool {
+        match self {
+            Self::Exit { .. } | Self::Timeout { .. } | Self::Error { .. } | Self::Cancelled => true,
+            Self::Ready | Self::ResourceLimit { .. } | Self::Gap { .. } => false,
+        }
+    }
 }
 
 impl What {

@@ -17,7 +17,7 @@ pub(super) struct Line {
 }
 
 /// What came of a stream and is no line yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Lines {
     rest: Vec<u8>,
 }

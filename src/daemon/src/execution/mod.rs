@@ -1,14 +1,115 @@
 //! Executions: commands that go on while nobody waits for them, and what was heard of each.
 //!
 //! ```text
-//!  agent ── bytes, end ──► record (on disk, as they came) ──► events (numbered, a line each) ──► whoever asks, since any
+//!  start ─► a place among those that may run ─► session (place, container, program) ─► recorder
+//!                                                                                       │
+//!  agent ── bytes, end ──► record (on disk, as they came) ──► events (numbered) ◄───────┘ ──► whoever asks, since any
 //! ```
 //!
-//! What is acknowledged to the agent is in the record; what is in the record has its number for good. It must never hold
-//! more of an execution's output in memory than a bounded tail, nor give two events one number.
+//! What is acknowledged to the agent is in the record; what is in the record has its number for good; what a daemon does not
+//! hear to its end the next one does. It must never hold more of an execution's output in memory than a bounded tail, give
+//! two events one number, nor tell one owner of another's.
 
+mod ending;
 mod event;
+#[expect(clippy::module_inception, reason = "it is the one thing that all others are about")]
+mod execution;
+mod keep;
 mod lines;
 mod record;
+mod recorder;
+mod recording;
+mod recover;
+mod start;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
 
 pub use self::event::{Event, Mark, What};
+pub use self::execution::{About, End, Execution, Progress, State, TellError};
+pub use self::recording::Page;
+pub use self::start::{Start, StartError};
+use crate::feed::Feed;
+use crate::session::{SessionId, Sessions};
+
+/// The notification that tells of events.
+const METHOD: &str = "notifications/execution";
+
+/// The bounds of executions.
+#[derive(Debug, Clone)]
+pub struct ExecutionBounds {
+    /// Under way at one time.
+    pub max: usize,
+    /// Of one session.
+    pub per_session: usize,
+    /// For how long one that is over can be read.
+    pub keep: Duration,
+    /// How many that are over can be read; the oldest goes when there are more.
+    pub kept: usize,
+}
+
+/// Tells whoever watches.
+type Tell = Arc<dyn Fn(&Execution, &[Event]) + Send + Sync>;
+
+/// All executions of one daemon.
+pub struct Executions {
+    sessions: Arc<Sessions>,
+    bounds: ExecutionBounds,
+    all: Mutex<HashMap<String, Arc<Execution>>>,
+    /// How many are under way, by owner and session.
+    running: Arc<Mutex<HashMap<(String, SessionId), usize>>>,
+    tell: Tell,
+    tasks: TaskTracker,
+}
+
+impl Executions {
+    /// None yet.
+    pub fn new(sessions: Arc<Sessions>, bounds: ExecutionBounds, feed: Arc<Feed>) -> Arc<Self> {
+        let tell: Tell = Arc::new(move |execution, events| {
+            if !events.is_empty() {
+                feed.tell(&execution.owner, METHOD, || note(execution, events));
+            }
+        });
+        let (all, running) = (Mutex::default(), Arc::default());
+        Arc::new(Self { sessions, bounds, all, running, tell, tasks: TaskTracker::new() })
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Execution>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An execution of this owner.
+    pub fn get(&self, owner: &str, id: &str) -> Option<Arc<Execution>> {
+        let found = self.all().get(id).cloned()?;
+        (found.owner == owner && !found.space.is_gone()).then_some(found)
+    }
+
+    /// The executions of a session that can be read, the oldest first.
+    pub fn list(&self, owner: &str, session: &SessionId) -> Vec<Arc<Execution>> {
+        let is_of =
+            |one: &&Arc<Execution>| one.owner == owner && one.session == *session && !one.space.is_gone();
+        let mut found: Vec<_> = self.all().values().filter(is_of).cloned().collect();
+        found.sort_by(|a, b| (a.about.started_ms, &a.id).cmp(&(b.about.started_ms, &b.id)));
+        found
+    }
+
+    /// Ends all that are under way, and resolves when their ends are kept.
+    pub async fn close(&self) {
+        self.all().values().for_each(|execution| execution.cancel.cancel());
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// What is told of events.
+fn note(execution: &Execution, events: &[Event]) -> Value {
+    json!({
+        "execution_id": execution.id,
+        "session_id": execution.session.as_str(),
+        "events": events.iter().map(Event::json).collect::<Vec<_>>(),
+    })
+}

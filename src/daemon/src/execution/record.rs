@@ -46,6 +46,16 @@ impl Record {
         out.extend_from_slice(&payload);
     }
 
+    /// Bytes that it takes where it is kept.
+    pub(super) fn length(&self) -> usize {
+        HEADER
+            + match self {
+                Self::Bytes(_, bytes) => bytes.len(),
+                Self::Cut(..) => 1,
+                Self::Mark(mark) => serde_json::to_vec(mark).map_or(0, |json| json.len()),
+            }
+    }
+
     /// The first record in these bytes, when it was written, and how long it is; `None` if it is not whole, or none.
     pub(super) fn decode(bytes: &[u8]) -> Option<(Self, u64, usize)> {
         let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
@@ -66,7 +76,7 @@ impl Record {
 }
 
 /// Makes events of records.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Reader {
     streams: [Lines; 2],
     next: u64,

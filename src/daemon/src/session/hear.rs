@@ -31,6 +31,9 @@ pub trait Hearer: Send {
     /// by the agent, which waits once it has a window full of it.
     fn is_kept(&self) -> bool;
 
+    /// It ended, after so long; its files are not saved yet, and until they are the agent would say this again.
+    fn ended(&mut self, _end: &super::RunEnd, _took: Duration) {}
+
     /// When it wants to be reminded, if nothing comes until then.
     fn due(&self) -> Option<Instant> {
         None
@@ -51,6 +54,19 @@ pub struct Control {
 }
 
 impl Control {
+    /// Resolves when it is told to end.
+    pub(super) async fn told_to_end(&mut self) {
+        let asked = async {
+            if self.ask.wait_for(Option::is_some).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            () = asked => {}
+        }
+    }
+
     /// Nothing but its end can be told.
     pub fn end_only(cancel: &CancellationToken) -> Self {
         Self { cancel: cancel.clone(), ask: watch::channel(None).1, stdin: None }
@@ -95,6 +111,8 @@ impl Followed<'_> {
                         }
                     }
                     Incoming::Event(Event::Ended(end)) => {
+                        let said = super::RunEnd::Ended { outcome: end.outcome, limit: end.limit };
+                        hearer.ended(&said, Duration::from_micros(end.wall_us));
                         self.stream.release();
                         return Ok(end);
                     }

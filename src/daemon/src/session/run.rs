@@ -186,7 +186,7 @@ impl Sessions {
         &self,
         turn: &Turn,
         request: &RunRequest,
-        control: Control,
+        mut control: Control,
         hearer: &mut dyn Hearer,
     ) -> Result<RunReport, SessionError> {
         let mut attempts = 2;
@@ -194,7 +194,7 @@ impl Sessions {
             attempts -= 1;
             let sending = tokio::select! {
                 biased;
-                () = control.cancel.cancelled() => Err(SessionError::Cancelled),
+                () = control.told_to_end() => Err(SessionError::Cancelled),
                 sent = self.send(turn, request) => sent,
             };
             let Err(error) = sending else { break sending? };

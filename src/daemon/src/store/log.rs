@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::recording;
 use super::usage::Claim;
 use super::{Space, StoreError, make_dir};
 
@@ -44,7 +45,7 @@ impl Space {
         let path = dir.join(format!("{run_id}.log"));
         // A run that is heard again after a restart goes on in the log that it has.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        Ok(LogFile { file: file.map_err(StoreError::io(what()))?, space: self.clone() })
+        Ok(LogFile::of(file.map_err(StoreError::io(what()))?, self.clone()))
     }
 }
 
@@ -55,12 +56,32 @@ pub struct LogFile {
 }
 
 impl LogFile {
+    /// One that is open for appending, in a session's folder.
+    pub(super) fn of(file: File, space: Arc<Space>) -> Self {
+        Self { file, space }
+    }
+
     /// Bytes that are in it.
     ///
     /// # Errors
     /// What the file system says.
     pub fn size(&self) -> Result<u64, StoreError> {
         self.file.metadata().map(|metadata| metadata.len()).map_err(StoreError::io("cannot look at a log"))
+    }
+
+    /// Takes back what is beyond `bytes`.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn truncate(&mut self, bytes: u64) -> Result<(), StoreError> {
+        let mut logs = self.space.logs();
+        let had = self.size()?;
+        if had > bytes {
+            self.file.set_len(bytes).map_err(StoreError::io("cannot cut a log"))?;
+            self.space.shared.usage.changed(had - bytes, 0);
+            *logs = logs.saturating_sub(had - bytes);
+        }
+        Ok(())
     }
 
     /// Appends.
@@ -84,8 +105,10 @@ impl LogFile {
     }
 }
 
-/// Bytes of all logs of the session at `dir`.
+/// Bytes of all logs of the session at `dir`, and of its recordings.
 pub(super) fn size_of_logs(dir: &Path) -> u64 {
-    let Ok(logs) = fs::read_dir(dir.join("logs")) else { return 0 };
-    logs.filter_map(|log| Some(log.ok()?.metadata().ok()?.len())).sum()
+    let folders =
+        ["logs", recording::FOLDER].into_iter().filter_map(|name| fs::read_dir(dir.join(name)).ok());
+    let counted = folders.flatten().flatten().filter(|log| !recording::is_note(&log.path()));
+    counted.filter_map(|log| Some(log.metadata().ok()?.len())).sum()
 }

@@ -16,6 +16,7 @@
 //!      files/…         directories and regular files of /data
 //!      links           symbolic links of /data, as data
 //!      logs/…          output of runs that was too long for an answer
+//!      executions/…    what was heard of executions, and what they are
 //! ```
 //!
 //! # What is durable when
@@ -57,6 +58,7 @@ mod links;
 mod log;
 mod manifest;
 mod record;
+mod recording;
 mod recover;
 mod shared;
 mod space;
@@ -271,6 +273,11 @@ impl Store {
             };
             return Ok((loaded, turn));
         }
+    }
+
+    /// Whether anything is recorded of a session's executions; for looking without loading anything.
+    pub fn has_recordings(&self, owner: &str, session: &str) -> bool {
+        self.place(owner, session).join(recording::FOLDER).is_dir()
     }
 
     /// Where the files of a session would be; for reading what was saved, without loading anything.

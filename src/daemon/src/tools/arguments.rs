@@ -67,7 +67,7 @@ pub(super) fn named_session(
     given.ok_or_else(|| ArgumentError::new(tool, "missing field `session_id` (or `conversationId`)"))
 }
 
-fn given_session(
+pub(super) fn given_session(
     tool: &'static str,
     conversation_id: Option<&str>,
     session_id: Option<&str>,
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_session_has_one_name() {
-        let caller = Caller { owner: "default".into(), own_session: Arc::new(OnceLock::new()) };
+        let caller = Caller { owner: "default".into(), own_session: Arc::new(OnceLock::new()), live: None };
         let named = |a, b| session("t", &caller, a, b).map(|id| id.as_str().to_owned());
         assert_eq!(named(Some("x"), None).unwrap(), "x");
         assert_eq!(named(None, Some("y")).unwrap(), "y");

@@ -3,6 +3,8 @@
 //! Names are `[a-z0-9_]` and end up before language models: descriptions say what is so on this daemon, with its
 //! languages, libraries and limits. It must never describe what is not there.
 
+mod exec;
+
 use serde_json::{Map, Value, json};
 
 use super::{ToolLimits, listing};
@@ -33,12 +35,25 @@ pub(super) fn set_of(name: &str) -> Option<ToolSet> {
     match name {
         "run_code" | "run_python" | "upload_file" | "read_artifact" | "list_artifacts" | "close_session"
         | "list_runners" => Some(ToolSet::Code),
+        "execute_code"
+        | "execute_code_async"
+        | "get_execution_output"
+        | "get_execution_status"
+        | "list_executions"
+        | "send_stdin"
+        | "cancel_execution" => Some(ToolSet::Exec),
         _ => None,
     }
 }
 
 /// The tools, with the runners of now.
-pub(super) fn list(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
+pub(super) fn list(runners: &Runners, exec_runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
+    let mut all = code(runners, limits);
+    all.extend(exec::list(exec_runner, limits));
+    all
+}
+
+fn code(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
     let languages: Vec<&str> = runners.keys().map(String::as_str).collect();
     let id = json!({
         "type": "string", "minLength": 1, "maxLength": 256,

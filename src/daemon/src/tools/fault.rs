@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{ArgumentError, CallError, Outcome};
+use crate::execution::{StartError, TellError};
 use crate::pool::core::Refusal;
 use crate::session::SessionError;
 use crate::store::StoreError;
@@ -52,6 +53,14 @@ codes! {
     MaxSessions = "max_sessions",
     /// Too many calls wait already, or no container became free in time: try again later.
     QueueFull = "queue_full",
+    /// There is no execution of this id, or it has ended too long ago.
+    ExecutionNotFound = "execution_not_found",
+    /// The execution is over.
+    ExecutionFinished = "execution_finished",
+    /// The execution reads nothing.
+    NotInteractive = "not_interactive",
+    /// This part of a policy cannot be enforced here.
+    UnsupportedPolicy = "unsupported_policy",
     /// Programs have no network.
     NetworkUnavailable = "network_unavailable",
     /// The session's files would take more than they may, or the store's disk is full.
@@ -144,6 +153,28 @@ impl From<StoreError> for Failure {
                 Self::Call(CallError::Internal(message.to_owned()))
             }
         }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::TooMany(_) | StartError::TooManyOfSession(_) => {
+                Fault::new(Code::QueueFull, error.to_string()).into()
+            }
+            StartError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<TellError> for Fault {
+    fn from(error: TellError) -> Self {
+        let code = match error {
+            TellError::NotInteractive => Code::NotInteractive,
+            TellError::Finished => Code::ExecutionFinished,
+            TellError::Full => Code::QueueFull,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

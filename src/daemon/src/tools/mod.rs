@@ -14,6 +14,7 @@ mod artifacts;
 mod catalog;
 mod close_session;
 mod earlier;
+mod exec;
 mod fault;
 mod list_artifacts;
 mod list_runners;
@@ -25,12 +26,13 @@ mod run_code;
 mod run_python;
 mod sets;
 mod upload_file;
+mod values;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use arguments::ArgumentError;
@@ -38,12 +40,13 @@ pub(crate) use artifacts::mime_type;
 pub use catalog::ToolInfo;
 pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
-pub use news::{News, Note};
 pub use read_artifact::Room;
 pub use sets::ToolSets;
 pub(crate) use upload_file::{now_ns, room_for};
 
 use crate::config::ToolSet;
+use crate::execution::Executions;
+use crate::feed::Feed;
 use crate::pool::Pool;
 use crate::session::{SessionId, Sessions};
 use crate::sign::Signer;
@@ -67,6 +70,8 @@ pub struct ToolLimits {
     pub run_code: Duration,
     /// Wall time of a `run_python`.
     pub run_python: Duration,
+    /// Wall time of an `execute_code` that asks for none.
+    pub execute_code: Duration,
     /// The longest wall time that may be asked for.
     pub longest: Duration,
     /// Memory of a program, for texts.
@@ -89,8 +94,12 @@ pub struct Tools {
     pub sets: ToolSets,
     /// Room for answers that hold a file.
     pub reading: Room,
-    /// What becomes of runs.
-    pub news: News,
+    /// What becomes of runs and executions, for whoever watches.
+    pub feed: Arc<Feed>,
+    /// What goes on while nobody waits for it.
+    pub executions: Arc<Executions>,
+    /// The language whose runner commands run in.
+    pub exec_runner: String,
 }
 
 /// Who calls.
@@ -99,6 +108,8 @@ pub struct Caller {
     pub owner: String,
     /// The session for calls that name none: made up once, the same from then on.
     pub own_session: Arc<OnceLock<SessionId>>,
+    /// Hears what a program writes while the call waits for it, if somebody listens.
+    pub live: Option<mpsc::Sender<String>>,
 }
 
 /// What a tool answers.
@@ -144,7 +155,7 @@ const OLD_PREFIX: &str = "sandbox.";
 impl Tools {
     /// The tools of these sets, as they are now: the languages follow the images found.
     pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
-        let mut all = catalog::list(&self.pool.runners(), &self.limits);
+        let mut all = catalog::list(&self.pool.runners(), &self.exec_runner, &self.limits);
         all.retain(|tool| self.offers(sets, tool.set));
         all
     }
@@ -181,9 +192,20 @@ impl Tools {
             "close_session" => close_session::call(self, caller, arguments).await,
             "upload_file" => upload_file::call(self, caller, arguments).await,
             "list_runners" => list_runners::call(self, arguments),
+            "execute_code" => exec::execute::wait(self, caller, arguments, cancel).await,
+            "execute_code_async" => exec::execute::begin(self, caller, arguments).await,
+            "get_execution_output" => exec::output::call(self, caller, arguments).await,
+            "get_execution_status" => exec::status::one(self, caller, arguments),
+            "list_executions" => exec::status::list(self, caller, arguments),
+            "send_stdin" => exec::control::send_stdin(self, caller, arguments).await,
+            "cancel_execution" => exec::control::cancel(self, caller, arguments).await,
             // Listed, and not here: the list is wrong.
             other => return Err(CallError::Internal(format!("the tool `{other}` is not built in"))),
         };
-        done.or_else(fault::Failure::into_outcome)
+        let mut done = done.or_else(fault::Failure::into_outcome)?;
+        if catalog::set_of(known) == Some(ToolSet::Exec) {
+            exec::keep_output_a_list(&mut done);
+        }
+        Ok(done)
     }
 }

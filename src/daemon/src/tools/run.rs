@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::artifacts::{LISTED, put_if};
 use super::fault::Failure;
 use super::upload_file::now_ns;
-use super::{CallError, Caller, Code, Fault, Outcome, Tools};
+use super::{CallError, Caller, Code, Fault, Outcome, Tools, news};
 use crate::pool::Runner;
 use crate::session::{Heard, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
 use crate::sign::Target;
@@ -116,13 +116,13 @@ async fn run(
         batch.commit().await?;
     }
     let turn = turn.for_program(&job.run.language);
-    tools.news.begun(&session.owner, &session.id, &job.run);
+    news::begun(&tools.feed, &session.owner, &session.id, &job.run);
     let running = tools.sessions.run(&turn, &job.run, cancel);
     let ran = match session.unless_closed(cancel, running).await {
         (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
         (ran, _) => ran,
     };
-    tools.news.ended(&session.owner, &session.id, &job.run, ran.as_ref().map(|(report, _)| report));
+    news::ended(&tools.feed, &session.owner, &session.id, &job.run, ran.as_ref().map(|(report, _)| report));
     let (mut report, heard) = ran?;
     let (images, more) = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &job.run, &report, &heard);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,12 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::fault::Failure;
 use super::run::{self, Job};
-use super::{Caller, Code, Fault, Outcome, Tools, arguments};
+use super::{Caller, Code, Fault, Outcome, Tools, arguments, values};
 use crate::session::{Program, RunRequest, new_run_id};
 
 const TOOL: &str = "run_code";
-/// Set by the agent for a program that has an input; not a caller's to set.
-const RESERVED: &str = "SANDBOX_STDIN_FD";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
@@ -63,29 +61,8 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
         let message = "programs have no network here; run with `network` false or left out";
         return Err(Fault::new(Code::NetworkUnavailable, message).into());
     }
-    let size: usize = given.environment.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    run::bounded("environment", size, limits.environment)?;
-    for (name, value) in &given.environment {
-        let shown: String = name.chars().take(40).collect();
-        let wrong = match name.as_str() {
-            "" => "is empty",
-            RESERVED => "is set by the sandbox itself",
-            _ if name.contains('=') => "contains `=`",
-            _ if name.contains('\0') || value.contains('\0') => "or its value contains a NUL byte",
-            _ => continue,
-        };
-        return Err(invalid(format!("the name {shown:?} in `environment` {wrong}")).into());
-    }
-    let timeout = match given.timeout_seconds {
-        None => limits.run_code,
-        Some(seconds) => Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|timeout| !timeout.is_zero() && *timeout <= limits.longest)
-            .ok_or_else(|| {
-                let longest = limits.longest.as_secs();
-                invalid(format!("`timeout_seconds` is {seconds}; it must be over 0 and at most {longest}"))
-            })?,
-    };
+    let environment = values::environment(given.environment, limits)?;
+    let timeout = values::timeout(given.timeout_seconds, limits.run_code, limits)?;
     if given.stdin.is_some() && !runner.stdin {
         let message =
             format!("the runner for {} takes no `stdin`; put the input into a file", given.language);
@@ -102,6 +79,6 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
     }
     let program = Program::Code { code, stdin: given.stdin.map(Bytes::from) };
     let mut run = RunRequest::new(new_run_id(), given.language, program, timeout);
-    run.environment = given.environment.into_iter().collect();
+    run.environment = environment;
     Ok(Job { id, run, files, waits: true })
 }

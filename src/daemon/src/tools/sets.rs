@@ -5,12 +5,13 @@
 use crate::config::ToolSet;
 
 /// Every set.
-const ALL: [ToolSet; 1] = [ToolSet::Code];
+const ALL: [ToolSet; 2] = [ToolSet::Code, ToolSet::Exec];
 
 /// As it is asked for.
 fn name(set: ToolSet) -> &'static str {
     match set {
         ToolSet::Code => "code",
+        ToolSet::Exec => "exec",
     }
 }
 
@@ -69,10 +70,12 @@ mod tests {
     fn sets_are_named_or_refused() {
         let all = ToolSets::configured(&[]);
         for text in ["code", " code ,", "code,code"] {
-            assert!(all.choose(text).unwrap().contains(ToolSet::Code), "{text:?}");
+            let chosen = all.choose(text).unwrap();
+            assert!(chosen.contains(ToolSet::Code) && !chosen.contains(ToolSet::Exec), "{text:?}");
         }
+        assert_eq!(all.choose("exec,code"), Ok(all));
         for text in ["", ",", "Code", "code,files", "code exec"] {
-            assert!(all.choose(text).unwrap_err().contains("there are: code"), "{text:?}");
+            assert!(all.choose(text).unwrap_err().contains("there are: code, exec"), "{text:?}");
         }
     }
 
@@ -82,6 +85,9 @@ mod tests {
             ToolSets::configured(&[ToolSet::Code]).choose("code"),
             Ok(ToolSets::configured(&[ToolSet::Code]))
         );
+        let only_code = ToolSets::configured(&[ToolSet::Code]);
+        assert!(only_code.choose("exec").unwrap_err().contains("there are: code"));
+        assert!(only_code.choose("code,exec").is_err() && !only_code.contains(ToolSet::Exec));
         let nothing = ToolSets([false; ALL.len()]);
         assert!(nothing.choose("code").is_err() && !nothing.contains(ToolSet::Code));
     }

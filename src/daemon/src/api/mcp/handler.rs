@@ -10,11 +10,12 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
     ContentBlock, ErrorData, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
-    Resource, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
+    ProtocolVersion, Resource, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
@@ -25,6 +26,9 @@ use crate::tools::{CallError, Caller, Outcome, ToolSets, Tools};
 
 /// Between two words of a call that goes on; clients give up after a minute of silence.
 const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Pieces of output that wait for a client that reads slowly.
+const LIVE: usize = 4;
 
 /// Files of one answer that are linked as resources too; all are in the document.
 const LINKS: usize = 20;
@@ -63,12 +67,12 @@ impl Handler {
         Self::asked(context).map_or_else(ToolSets::default, |asked| asked.sets)
     }
 
-    fn caller(&self, asked: Option<&Asked>) -> Caller {
+    fn caller(&self, asked: Option<&Asked>, live: Option<mpsc::Sender<String>>) -> Caller {
         let own_session = match asked.and_then(|asked| asked.own_session.clone()) {
             Some(id) => Arc::new(OnceLock::from(id)),
             None => self.own_session.clone(),
         };
-        Caller { owner: self.owner.clone(), own_session }
+        Caller { owner: self.owner.clone(), own_session, live }
     }
 }
 
@@ -107,7 +111,10 @@ impl ServerHandler for Handler {
         let _at_work = self.calls.token();
         let arguments = request.arguments.unwrap_or_default();
         let asked = Self::asked(&context);
-        let caller = self.caller(asked);
+        let token = context.meta.get_progress_token();
+        let token = token.filter(|_| asked.is_none_or(|asked| !asked.quiet));
+        let (live, lines) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
+        let caller = self.caller(asked, live);
         let cancel = context.ct.clone();
         let call = self.tools.call(&caller, Self::sets(&context), &request.name, arguments, cancel.clone());
         let gone = async {
@@ -119,7 +126,7 @@ impl ServerHandler for Handler {
         tokio::pin!(call);
         let done = tokio::select! {
             done = &mut call => done,
-            never = progress(&context, asked) => match never {},
+            never = progress(&context, token, lines) => match never {},
             () = async { tokio::select! { () = gone => {}, () = self.stop.cancelled() => {} } } => {
                 // What it did until now is still saved.
                 cancel.cancel();
@@ -177,16 +184,26 @@ impl ServerHandler for Handler {
     }
 }
 
-/// Says every now and then that the call goes on, if the client gave a token and reads more than one answer.
-async fn progress(context: &RequestContext<RoleServer>, asked: Option<&Asked>) -> std::convert::Infallible {
-    let token = context.meta.get_progress_token().filter(|_| asked.is_none_or(|asked| !asked.quiet));
-    let Some(token) = token else { return std::future::pending().await };
+/// Says what the program writes, and every now and then that the call goes on, if the client gave a token and reads more than
+/// one answer.
+async fn progress(
+    context: &RequestContext<RoleServer>,
+    token: Option<ProgressToken>,
+    lines: Option<mpsc::Receiver<String>>,
+) -> std::convert::Infallible {
+    let (Some(token), Some(mut lines)) = (token, lines) else { return std::future::pending().await };
     let begun = Instant::now();
+    let mut open = true;
     loop {
-        tokio::time::sleep(PROGRESS).await;
-        let seconds = begun.elapsed().as_secs();
+        let message = tokio::select! {
+            line = lines.recv(), if open => match line {
+                Some(line) => line,
+                None => { open = false; continue; }
+            },
+            () = tokio::time::sleep(PROGRESS) => format!("at work for {} s", begun.elapsed().as_secs()),
+        };
         let word = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64())
-            .with_message(format!("at work for {seconds} s"));
+            .with_message(message);
         let _ = context.peer.notify_progress(word).await; // a client that is gone is noticed elsewhere
     }
 }

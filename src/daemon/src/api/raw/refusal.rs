@@ -62,9 +62,11 @@ fn status(code: Code) -> StatusCode {
     match code {
         Code::InvalidArgument | Code::UnknownLanguage => StatusCode::BAD_REQUEST,
         Code::TooLarge | Code::ArtifactTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::FileExists | Code::SessionBusy => StatusCode::CONFLICT,
-        Code::NotFound | Code::SessionNotFound => StatusCode::NOT_FOUND,
-        Code::NetworkUnavailable => StatusCode::FORBIDDEN,
+        Code::FileExists | Code::SessionBusy | Code::ExecutionFinished | Code::NotInteractive => {
+            StatusCode::CONFLICT
+        }
+        Code::NotFound | Code::SessionNotFound | Code::ExecutionNotFound => StatusCode::NOT_FOUND,
+        Code::NetworkUnavailable | Code::UnsupportedPolicy => StatusCode::FORBIDDEN,
         Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
         Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,

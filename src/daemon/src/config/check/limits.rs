@@ -46,7 +46,7 @@ impl Check<'_> {
             shm: self.size("limits.shm", shm, 64 * KIB..=16 * TIB)?,
             open_files: self.within("limits.open_files", open_files, 64..=1_048_576)?,
             file_size: self.size("limits.file_size", file_size, MIB..=16 * TIB)?,
-            environment: self.size("limits.environment", environment, KIB..=MIB)?,
+            environment: self.size("limits.environment", environment, KIB..=128 * KIB)?,
             stdin: self.size("limits.stdin", stdin, 0..=GIB)?,
         };
         self.fits_a_request("limits.code", limits.code, limits.code, http)?;

@@ -5,14 +5,22 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::Check;
+use super::{Check, MONTH, SECOND};
 use crate::config::error::ConfigError;
-use crate::config::raw::RawPool;
+use crate::config::raw::{RawExec, RawPool};
+use crate::config::types::Exec;
 use crate::config::{Backoff, PoolSettings, RawPoolSettings};
 
 /// The pause between attempts: short enough for an engine that hiccups, long enough not to beat on a broken
 /// image.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(30) };
+
+const TAKES_LANGUAGE: &str = "takes up to 32 of a-z, 0-9, _, - and +";
+
+fn is_language(text: &str) -> bool {
+    let named = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-+".contains(&b);
+    !text.is_empty() && text.len() <= 32 && text.bytes().all(named)
+}
 
 impl Check<'_> {
     pub(super) fn pool(&self, raw: RawPool) -> Result<PoolSettings, ConfigError> {
@@ -45,17 +53,28 @@ impl Check<'_> {
         })
     }
 
+    pub(super) fn exec(&self, raw: RawExec) -> Result<Exec, ConfigError> {
+        let RawExec { runner, max, per_session, keep, kept } = raw;
+        if !is_language(&runner) {
+            return Err(self.fail("exec.runner", format!("is {runner:?}, {TAKES_LANGUAGE}")));
+        }
+        Ok(Exec {
+            runner,
+            max: self.within("exec.max", max, 1..=10_000)?,
+            per_session: self.within("exec.per_session", per_session, 1..=10_000)?,
+            keep: self.time("exec.keep", keep, SECOND..=MONTH)?,
+            kept: self.within("exec.kept", kept, 1..=100_000)?,
+        })
+    }
+
     pub(super) fn runners(
         &self,
         runners: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, ConfigError> {
         for (language, image) in &runners {
             let key = format!("runners.{language}");
-            let named = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-+".contains(&b);
-            if language.is_empty() || language.len() > 32 || !language.bytes().all(named) {
-                return Err(
-                    self.fail(&key, "is no name of a language: takes up to 32 of a-z, 0-9, _, - and +")
-                );
+            if !is_language(language) {
+                return Err(self.fail(&key, format!("is no name of a language: {TAKES_LANGUAGE}")));
             }
             if image.is_empty() || image.starts_with('-') || !image.bytes().all(|b| b.is_ascii_graphic()) {
                 return Err(

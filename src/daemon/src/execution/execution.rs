@@ -1,0 +1,357 @@
+//! One execution: what it is, what was heard of it, how it stands, and the ways to tell it something.
+//!
+//! It must never be over before its last event can be read.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::ending::Ending;
+use super::event::{Event, Mark};
+use super::record::Record;
+use super::recording::{Page, Recording};
+use crate::session::{Control, SessionError, SessionId};
+use crate::store::{Space, StoreError, blocking};
+
+/// Pieces of input that wait for a program that does not read.
+const INPUT: usize = 2;
+
+/// How long whoever sends input waits for room.
+const ROOM_WITHIN: Duration = Duration::from_secs(5);
+
+/// How an execution stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is under way, or waits for its container.
+    Running,
+    /// The program ended by itself, whatever its exit code.
+    Completed,
+    /// It could not begin, or a bound ended it.
+    Failed,
+    /// Its wall time ended it.
+    Timeout,
+    /// Somebody ended it.
+    Cancelled,
+    /// Its container was lost: what it did is unknown.
+    Lost,
+}
+
+impl State {
+    /// As answers say it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What is known of an execution from its beginning.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// The command.
+    pub command: String,
+    /// Whether it reads what is sent.
+    pub interactive: bool,
+    /// Its wall time.
+    pub timeout: Duration,
+    /// When it was asked for, in milliseconds since the epoch.
+    pub started_ms: u64,
+}
+
+/// What is known of it from its end on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// How it ended.
+    pub state: State,
+    /// Its exit code, or minus the number of the signal that ended it; `None` where the program had no word in it.
+    pub exit_code: Option<i32>,
+    /// A sentence, where there is more to say.
+    pub message: Option<String>,
+    /// When, in milliseconds since the epoch.
+    pub completed_ms: u64,
+    /// From its start to the death of its last process.
+    pub duration_ms: u64,
+}
+
+/// What is kept beside its recording.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) about: About,
+    pub(super) end: Option<End>,
+    /// Its program's end, while its files are saved: it is not told yet, and not heard again if the agent knows that it was.
+    pub(super) heard: Option<Ending>,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// The number of its last event.
+    pub last: u64,
+    /// Whether it was the last for good.
+    pub over: bool,
+}
+
+/// Why it cannot be told something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TellError {
+    /// It reads nothing.
+    #[error("the execution is not interactive: it has no input; start it with `interactive` true")]
+    NotInteractive,
+    /// It is over.
+    #[error("the execution is over")]
+    Finished,
+    /// What was sent before was not read.
+    #[error("the program has not read what was sent before; send again when it has")]
+    Full,
+}
+
+/// See the module documentation.
+pub struct Execution {
+    /// Its name: a UUID.
+    pub id: String,
+    /// Whose session it is in: the name of a token.
+    pub owner: String,
+    /// The session.
+    pub session: SessionId,
+    /// What it is.
+    pub about: About,
+    pub(super) space: Arc<Space>,
+    inner: Mutex<Inner>,
+    progress: watch::Sender<Progress>,
+    pub(super) cancel: CancellationToken,
+    ask: watch::Sender<Option<Duration>>,
+    input: Mutex<Option<mpsc::Sender<Option<Bytes>>>>,
+}
+
+struct Inner {
+    /// `None` until somebody asks for what an earlier daemon kept.
+    recording: Option<Recording>,
+    end: Option<End>,
+    /// Why it could not begin.
+    refusal: Option<SessionError>,
+}
+
+/// Milliseconds since the epoch.
+pub(super) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Execution {
+    pub(super) fn new(
+        id: String,
+        (owner, session): (String, SessionId),
+        about: About,
+        space: Arc<Space>,
+        recording: Option<Recording>,
+        end: Option<End>,
+    ) -> Self {
+        let last = recording.as_ref().map_or(0, Recording::last);
+        let progress = Progress { last, over: end.is_some() };
+        Self {
+            id,
+            owner,
+            session,
+            about,
+            space,
+            inner: Mutex::new(Inner { recording, end, refusal: None }),
+            progress: watch::Sender::new(progress),
+            cancel: CancellationToken::new(),
+            ask: watch::Sender::new(None),
+            input: Mutex::new(None),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells its program something from now on.
+    pub(super) fn control(&self) -> Control {
+        let stdin = self.about.interactive.then(|| {
+            let (sender, receiver) = mpsc::channel(INPUT);
+            *self.input.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+            receiver
+        });
+        Control { cancel: self.cancel.clone(), ask: self.ask.subscribe(), stdin }
+    }
+
+    /// How it ended, once it has.
+    pub fn end(&self) -> Option<End> {
+        self.inner().end.clone()
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> State {
+        self.inner().end.as_ref().map_or(State::Running, |end| end.state)
+    }
+
+    /// How far it is, now and from now on.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Resolves when there is an event after `since`, or it is over.
+    pub async fn news(&self, since: u64) {
+        let _ = self.progress().wait_for(|now| now.over || now.last > since).await;
+    }
+
+    /// Resolves when it is over.
+    pub async fn over(&self) {
+        let _ = self.progress().wait_for(|now| now.over).await;
+    }
+
+    /// The events after `since`, at most `room` bytes of them, about, but one at least.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn page(self: &Arc<Self>, since: u64, room: usize) -> Result<Page, StoreError> {
+        let what = || format!("cannot read what is kept of the execution {}", self.id);
+        if self.inner().recording.is_none() {
+            let this = self.clone();
+            blocking(move || {
+                let loaded = Recording::load(&this.space, &this.id, false)?;
+                let mut inner = this.inner();
+                inner.recording.get_or_insert(loaded).close();
+                Ok(())
+            })
+            .await?;
+        }
+        let missing = match self.inner().recording.as_ref().map(|recording| recording.page(since, room)) {
+            None => return Ok(Page::default()),
+            Some(Ok(page)) => return Ok(page),
+            Some(Err(missing)) => missing,
+        };
+        let what = what();
+        blocking(move || missing.read().map_err(StoreError::io(what))).await
+    }
+
+    /// Asks it to end (SIGTERM), and has it killed after `grace`; zero: at once. False if it is over.
+    pub fn end_within(&self, grace: Duration) -> bool {
+        if self.end().is_some() {
+            return false;
+        }
+        if grace.is_zero() {
+            self.cancel.cancel();
+        } else {
+            self.ask.send_replace(Some(grace));
+        }
+        true
+    }
+
+    /// It cannot begin; whoever waits for it is told why.
+    pub(super) fn refuse(&self, why: SessionError) {
+        self.inner().refusal = Some(why);
+    }
+
+    /// Why it could not begin, if it could not; once.
+    pub fn take_refusal(&self) -> Option<SessionError> {
+        self.inner().refusal.take()
+    }
+
+    /// Resolves when somebody wants its end.
+    pub(super) async fn told_to_end(&self) {
+        let mut ask = self.ask.subscribe();
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            _ = ask.wait_for(Option::is_some) => {}
+        }
+    }
+
+    /// Sends a piece of input, or, with `None`, the end of it.
+    ///
+    /// # Errors
+    /// See [`TellError`].
+    pub async fn send(&self, piece: Option<Bytes>) -> Result<(), TellError> {
+        if !self.about.interactive {
+            return Err(TellError::NotInteractive);
+        }
+        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let input = input.filter(|_| self.end().is_none()).ok_or(TellError::Finished)?;
+        match tokio::time::timeout(ROOM_WITHIN, input.send(piece)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(TellError::Finished),
+            Err(_) => Err(TellError::Full),
+        }
+    }
+
+    /// Keeps a record and tells its events.
+    pub(super) fn put(&self, record: Record) -> Result<Vec<Event>, StoreError> {
+        let mut inner = self.inner();
+        let Some(recording) = &mut inner.recording else { return Ok(Vec::new()) };
+        let events = recording.put(record, now_ms())?;
+        let last = recording.last();
+        drop(inner);
+        self.progress.send_if_modified(|now| {
+            let more = last > now.last;
+            now.last = now.last.max(last);
+            more
+        });
+        Ok(events)
+    }
+
+    /// The rest of an interrupted line, where there is one, is an event of its own.
+    pub(super) fn cut(&self) -> Result<Vec<Event>, StoreError> {
+        let waiting = self.inner().recording.as_ref().map(Recording::waiting).unwrap_or_default();
+        let mut events = Vec::new();
+        for channel in waiting {
+            events.extend(self.put(Record::Cut(channel, false))?);
+        }
+        Ok(events)
+    }
+
+    /// Whether a part of a line waits for its end.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.inner().recording.as_ref().is_some_and(|recording| !recording.waiting().is_empty())
+    }
+
+    /// Bytes of output that are kept.
+    pub(super) fn output(&self) -> u64 {
+        self.inner().recording.as_ref().map_or(0, Recording::output)
+    }
+
+    /// It is over: its last marks are kept, then its end, and only then it is said.
+    pub(super) fn finish(&self, marks: Vec<Mark>, end: End) -> Vec<Event> {
+        let mut events = Vec::new();
+        for mark in marks {
+            match self.put(Record::Mark(mark)) {
+                Ok(more) => events.extend(more),
+                Err(error) => {
+                    warn!(execution_id = self.id, %error, "the end of an execution could not be kept")
+                }
+            }
+        }
+        self.note(Some(&end), None);
+        let mut inner = self.inner();
+        if let Some(recording) = &mut inner.recording {
+            recording.close();
+        }
+        inner.end = Some(end);
+        drop(inner);
+        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.progress.send_modify(|now| now.over = true);
+        events
+    }
+
+    /// Notes on disk what it is, for a daemon that comes after this one.
+    pub(super) fn note(&self, end: Option<&End>, heard: Option<&Ending>) {
+        let kept = Kept { about: self.about.clone(), end: end.cloned(), heard: heard.cloned() };
+        let noted = serde_json::to_vec(&kept).map_err(io::Error::from);
+        let noted = noted.map_err(StoreError::io("cannot write what an execution is"));
+        if let Err(error) = noted.and_then(|note| self.space.note_recording(&self.id, &note)) {
+            warn!(execution_id = self.id, %error, "it could not be noted what an execution is");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the agent says of an execution, into its record.
+//!
+//! It must never let the agent forget what is not in the record.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use paddock_proto::Channel;
+use tracing::warn;
+
+use super::ending::Ending;
+use super::event::{Event, Mark};
+use super::execution::State;
+use super::record::Record;
+use super::{Execution, Tell};
+use crate::session::{Hearer, RunEnd, RunReport};
+use crate::store::StoreError;
+
+/// A line that stands so long without its end is told as it is: a prompt.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Hears one execution.
+pub(super) struct Recorder {
+    execution: Arc<Execution>,
+    tell: Tell,
+    /// Bytes that come again, and are in the record.
+    again: u64,
+    cut_at: Option<Instant>,
+    /// Why its record could not be gone on with.
+    failed: Option<StoreError>,
+}
+
+impl Recorder {
+    pub(super) fn new(execution: Arc<Execution>, tell: Tell) -> Self {
+        Self { execution, tell, again: 0, cut_at: None, failed: None }
+    }
+
+    /// What its end is to those who hear of it.
+    pub(super) fn ending(&self, report: &RunReport) -> Ending {
+        let mut ending = Ending::of(&report.end, report.duration, self.execution.about.timeout);
+        if let Some(error) = &self.failed {
+            let message = format!("its output could not be kept, so it was ended: {error}");
+            ending = Ending::error(State::Failed, message, ending.end.duration_ms);
+        } else if let Some(error) = &report.unsaved {
+            let message = format!(
+                "the files that it made or changed are not saved: {error}; the next call saves them if it can"
+            );
+            ending.end.message = Some(message);
+        }
+        ending
+    }
+
+    fn told(&mut self, events: Result<Vec<Event>, StoreError>) {
+        match events {
+            Ok(events) => (self.tell)(&self.execution, &events),
+            Err(error) => {
+                // Output that is nowhere would be lost without a word: it ends here, and says why.
+                warn!(execution_id = self.execution.id, %error, "the output of an execution cannot be kept; it is ended");
+                self.execution.cancel.cancel();
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+}
+
+impl Hearer for Recorder {
+    fn begun(&mut self) {
+        let ready = self.execution.put(Record::Mark(Mark::Ready));
+        self.told(ready);
+    }
+
+    fn go_on(&mut self, heard: u64) {
+        let has = self.execution.output();
+        self.again = has.saturating_sub(heard);
+        if heard > has {
+            let gap = self.execution.put(Record::Mark(Mark::Gap { bytes: heard - has }));
+            self.told(gap);
+        }
+        // One that was killed between the two words of a beginning.
+        if self.execution.progress().borrow().last == 0 {
+            self.begun();
+        }
+    }
+
+    fn take(&mut self, channel: Channel, bytes: Bytes) {
+        let known = usize::try_from(self.again).unwrap_or(usize::MAX).min(bytes.len());
+        self.again -= known as u64;
+        if known == bytes.len() || self.failed.is_some() {
+            return;
+        }
+        let events = self.execution.put(Record::Bytes(channel, bytes[known..].to_vec()));
+        self.told(events);
+        self.cut_at = self.execution.has_waiting().then(|| Instant::now() + PATIENCE);
+    }
+
+    fn is_kept(&self) -> bool {
+        true
+    }
+
+    fn ended(&mut self, end: &RunEnd, took: Duration) {
+        let heard = Ending::of(end, took, self.execution.about.timeout);
+        self.execution.note(None, Some(&heard));
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.cut_at
+    }
+
+    fn on_due(&mut self) {
+        self.cut_at = None;
+        if self.failed.is_none() {
+            let cut = self.execution.cut();
+            self.told(cut);
+        }
+    }
+}
+
+/// Hears one that nobody can read of any more.
+pub(super) struct Deaf;
+
+impl Hearer for Deaf {
+    fn go_on(&mut self, _: u64) {}
+
+    fn take(&mut self, _: Channel, _: Bytes) {}
+
+    fn is_kept(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,128 @@
+//! `sandbox_config`: what a command may use, beside what its container may.
+//!
+//! Keys are taken in snake_case and in camelCase. It must never pass over one: what is not known, or cannot be enforced, is
+//! refused.
+
+use paddock_proto::message::RunLimits;
+use serde::Deserialize;
+
+use crate::tools::{Code, Fault};
+
+const MIB: u64 = 1 << 20;
+
+/// As callers write it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SandboxConfig {
+    network: Option<Network>,
+    #[serde(alias = "resourceLimits")]
+    resource_limits: Option<ResourceLimits>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Network {
+    #[serde(default, alias = "allowedDomains")]
+    allowed_domains: Vec<String>,
+    #[expect(dead_code, reason = "nothing can be reached: whatever is denied is")]
+    #[serde(default, alias = "deniedDomains")]
+    denied_domains: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResourceLimits {
+    #[serde(alias = "maxMemoryMb", alias = "maxMemoryMB")]
+    max_memory_mb: Option<u64>,
+    #[serde(alias = "maxCpuSeconds")]
+    max_cpu_seconds: Option<u32>,
+    #[serde(alias = "maxFileSizeMb", alias = "maxFileSizeMB")]
+    max_file_size_mb: Option<u64>,
+    #[serde(alias = "maxProcesses")]
+    max_processes: Option<u32>,
+}
+
+impl SandboxConfig {
+    /// What it means.
+    pub(super) fn check(self) -> Result<RunLimits, Fault> {
+        let network = self.network.unwrap_or_default();
+        if !network.allowed_domains.is_empty() {
+            let message = "`sandbox_config.network.allowed_domains` names domains, and programs have no network here; leave it \
+                           out or empty";
+            return Err(Fault::new(Code::NetworkUnavailable, message));
+        }
+        let limits = self.resource_limits.unwrap_or_default();
+        Ok(RunLimits {
+            cpu_seconds: over_zero("max_cpu_seconds", limits.max_cpu_seconds)?,
+            file_size: mib("max_file_size_mb", limits.max_file_size_mb)?,
+            memory: mib("max_memory_mb", limits.max_memory_mb)?,
+            processes: over_zero("max_processes", limits.max_processes)?,
+        })
+    }
+}
+
+fn over_zero<T: Default + PartialEq>(key: &str, value: Option<T>) -> Result<Option<T>, Fault> {
+    if value.as_ref() == Some(&T::default()) {
+        let message = format!("`sandbox_config.resource_limits.{key}` is 0; it must be at least 1");
+        return Err(Fault::new(Code::InvalidArgument, message));
+    }
+    Ok(value)
+}
+
+fn mib(key: &str, value: Option<u64>) -> Result<Option<u64>, Fault> {
+    let Some(number) = over_zero(key, value)? else { return Ok(None) };
+    let most = u64::MAX / MIB;
+    let bytes = number.checked_mul(MIB).ok_or_else(|| {
+        let message =
+            format!("`sandbox_config.resource_limits.{key}` is {number}; it must be at most {most}");
+        Fault::new(Code::InvalidArgument, message)
+    })?;
+    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: serde_json::Value) -> Result<RunLimits, String> {
+        let config: SandboxConfig = serde_path_to_error::deserialize(value)
+            .map_err(|error| format!("{}: {}", error.path(), error.inner()))?;
+        config.check().map_err(|fault| fault.code.as_str().to_owned())
+    }
+
+    #[test]
+    fn both_spellings_mean_the_same() {
+        let limits = RunLimits {
+            cpu_seconds: Some(30),
+            file_size: Some(100 << 20),
+            memory: Some(512 << 20),
+            processes: Some(10),
+        };
+        let snake = json!({ "network": { "allowed_domains": [], "denied_domains": ["evil.com"] }, "resource_limits": {
+            "max_memory_mb": 512, "max_cpu_seconds": 30, "max_file_size_mb": 100, "max_processes": 10 } });
+        let camel = json!({ "network": { "allowedDomains": [], "deniedDomains": ["evil.com"] }, "resourceLimits": {
+            "maxMemoryMb": 512, "maxCpuSeconds": 30, "maxFileSizeMb": 100, "maxProcesses": 10 } });
+        assert_eq!(read(snake), Ok(limits));
+        assert_eq!(read(camel), Ok(limits));
+        assert_eq!(read(json!({})), Ok(RunLimits::default()));
+    }
+
+    #[test]
+    fn nothing_is_passed_over() {
+        for (value, wanted) in [
+            (json!({ "netwrok": {} }), "netwrok"),
+            (json!({ "network": { "domains": [] } }), "network.domains"),
+            (json!({ "resource_limits": { "max_memory": 5 } }), "resource_limits.max_memory"),
+            (json!({ "resource_limits": { "max_memory_mb": "5" } }), "resource_limits.max_memory_mb"),
+            (json!({ "resource_limits": { "max_processes": -1 } }), "resource_limits.max_processes"),
+            (json!({ "network": { "allowed_domains": ["example.com"] } }), "network_unavailable"),
+            (json!({ "resource_limits": { "max_cpu_seconds": 0 } }), "invalid_argument"),
+            (json!({ "resource_limits": { "max_memory_mb": u64::MAX } }), "invalid_argument"),
+        ] {
+            let error = read(value.clone()).unwrap_err();
+            assert!(error.starts_with(wanted), "{value} gave {error}");
+        }
+    }
+}
