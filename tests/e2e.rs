@@ -24,6 +24,8 @@ mod demo;
 mod ending;
 #[path = "e2e/engine_gone.rs"]
 mod engine_gone;
+#[path = "e2e/exec.rs"]
+mod exec;
 #[path = "e2e/full.rs"]
 mod full;
 #[path = "e2e/guard.rs"]

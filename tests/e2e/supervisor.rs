@@ -76,6 +76,7 @@ async fn until(stream: &Stream, wanted: &str) {
     let mut output = String::new();
     while output != wanted {
         match stream.next().await.expect("output") {
+            Incoming::Event(Event::Begun) => {}
             Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
         }
@@ -87,6 +88,7 @@ async fn ended(stream: &Stream) -> (String, RunEnd) {
     let mut output = String::new();
     loop {
         match stream.next().await.expect("an end") {
+            Incoming::Event(Event::Begun) => {}
             Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
             Incoming::Event(Event::Ended(end)) => {
                 stream.say(&Request::Commit).await.expect("an agent that hears that it was heard");

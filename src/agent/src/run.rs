@@ -52,6 +52,9 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     }
     let outlet = Outlet::new(stream);
     container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
+    if !matches!(spec.input, message::Input::Code { .. }) {
+        outlet.event(&Event::Begun).await;
+    }
     let before = container.counters.read();
     let beside = container.begun.get();
     container.begun.set(beside + 1);

@@ -74,7 +74,8 @@ pub struct ResumePoints {
 /// What a stream is for; the first message on it, daemon → agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Run a program. The daemon sends what `spec.input` says; the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`]. The
+    /// Run a program. The daemon sends what `spec.input` says; the agent answers [`Event::Begun`], `Data(Stdout|Stderr)`…,
+    /// [`Event::Ended`]. The
     /// daemon then says [`Request::Collect`] on the same stream, or [`Request::Commit`] if it wants no files: the run is
     /// over for the agent when either is done, and is told to the next daemon until then.
     Run(RunSpec),
@@ -157,6 +158,8 @@ pub enum Event {
         /// Bytes of output that are not said again.
         heard: u64,
     },
+    /// The agent has the run, and tells it to whichever daemon there is from now on. Said of runs that read no code.
+    Begun,
     /// The run was told to end.
     Ending,
     /// What a probe saw.

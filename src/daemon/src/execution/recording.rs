@@ -406,7 +406,7 @@ mod tests {
         assert_eq!((recording.last(), recording.output()), (2, 6));
         told.extend(recording.put(Record::Bytes(Channel::Stdout, b"o\n".to_vec()), 4).unwrap());
         assert_eq!(
-            told.last().map(|event| (event.seq, output(&[event.clone()]))),
+            told.last().map(|event| (event.seq, output(std::slice::from_ref(event)))),
             Some((3, b"two\n".to_vec()))
         );
         drop(recording);

@@ -40,12 +40,12 @@ pub struct Start {
 pub enum StartError {
     /// As many are under way as may be.
     #[error(
-        "{0} executions are under way, which is the most at one time (executions.max); try again when one has ended"
+        "{0} executions are under way, which is the most at one time (exec.max, SANDBOX_MAX_CONCURRENT); try again when one has ended"
     )]
     TooMany(usize),
     /// As many of this session are.
     #[error(
-        "{0} executions of this session are under way, which is the most at one time (executions.per_session); wait for one \
+        "{0} executions of this session are under way, which is the most at one time (exec.per_session, SANDBOX_MAX_PER_SESSION); wait for one \
          to end, or cancel one"
     )]
     TooManyOfSession(usize),

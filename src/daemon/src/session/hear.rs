@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(8);
 
 /// Who hears a program.
 pub trait Hearer: Send {
-    /// Its container has all that it needs, and it begins now.
+    /// Its container has it, and tells of it to whichever daemon there is: said of commands.
     fn begun(&mut self) {}
 
     /// An earlier daemon heard so many bytes of its output, of both streams together; the rest comes again.
@@ -116,6 +116,7 @@ impl Followed<'_> {
                         self.stream.release();
                         return Ok(end);
                     }
+                    Incoming::Event(Event::Begun) => hearer.begun(),
                     Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
                 },
                 () = cancel.cancelled(), if !cancelled => {

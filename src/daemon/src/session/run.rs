@@ -199,15 +199,12 @@ impl Sessions {
             };
             let Err(error) = sending else { break sending? };
             turn.work().await.drop_resting(&request.language);
-            match error {
-                // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
-                SessionError::Link(_) | SessionError::BringIn(_) if attempts > 0 => {
-                    warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
-                }
-                other => return Err(other),
+            // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
+            if attempts == 0 || !matches!(error, SessionError::Link(_) | SessionError::BringIn(_)) {
+                return Err(error);
             }
+            warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
-        hearer.begun();
         let begun = Instant::now();
         let followed = follow(&sent, request, control, hearer).await;
         let mut report = self.settle(turn, &request.language, &request.id, &sent, begun, followed).await;
