@@ -145,6 +145,43 @@ async fn whoever_watches_hears_each_line_and_only_of_their_own() {
     d.stop().await;
 }
 
+/// Whoever gave a token hears the lines while the call waits, each soon after it was written.
+#[tokio::test]
+async fn a_call_that_waits_tells_what_is_written_meanwhile() {
+    let d = daemon().start().await;
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+    let both = "application/json, text/event-stream";
+    let session = d
+        .request("POST", "/mcp")
+        .set("accept", both)
+        .json(&hello)
+        .send()
+        .await
+        .expect(200)
+        .header("mcp-session-id");
+    // It goes on only when it is seen to be at its first line.
+    let command =
+        "echo first; printf half; until [ -e /data/seen ]; do sleep 0.01; done; echo; echo last >&2";
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "execute_code", "arguments": { "command": command, "session_id": "s" }, "_meta": { "progressToken": 7 } } });
+    let request = d.request("POST", "/mcp").set("accept", both).set("mcp-session-id", &session).json(&call);
+    let mut answer = request.open().await;
+    answer.read_until("what it wrote so far", |text| text.contains("first") && text.contains("half")).await;
+    d.session("s").tool("execute_code").with("command", "touch seen").await;
+    let text = answer.read_until("the answer", |text| text.contains("structuredContent")).await;
+    let told: String = events(&text)
+        .iter()
+        .filter(|event| event["method"] == "notifications/progress")
+        .map(|event| {
+            assert_eq!(event["params"]["progressToken"], 7);
+            event["params"]["message"].as_str().expect("a message")
+        })
+        .collect();
+    assert!(told.starts_with("first\nhalf"), "{told:?}");
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn what_takes_longer_than_a_client_waits_goes_on_by_itself() {
     let d = daemon().start().await;

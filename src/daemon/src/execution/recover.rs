@@ -8,8 +8,9 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::Executions;
+use super::about::{Kept, State};
 use super::ending::Ending;
-use super::execution::{Execution, Kept, State};
+use super::execution::Execution;
 use super::recorder::{Deaf, Recorder};
 use super::recording::Recording;
 use crate::session::{Control, Flying, Session};

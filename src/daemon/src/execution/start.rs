@@ -9,8 +9,9 @@ use std::time::Duration;
 use paddock_proto::message::RunLimits;
 
 use super::Executions;
+use super::about::{About, State, now_ms};
 use super::ending::Ending;
-use super::execution::{About, Execution, State, now_ms};
+use super::execution::Execution;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::session::{Control, Program, RunRequest, Session, SessionError, SessionId};

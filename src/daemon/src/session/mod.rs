@@ -7,6 +7,8 @@
 //!
 //!  run: turn → container → bring in what it lacks → program → collect what changed → store → answer
 //!
+//!  code goes by run, which captures its output; commands by execute, whose hearer keeps it (see `execution`)
+//!
 //!  journal   whose each container is, for the daemon that comes after a kill;  recover: that daemon's first work
 //! ```
 //!
@@ -23,6 +25,8 @@ mod journal;
 mod leases;
 mod output;
 mod recover;
+mod report;
+mod request;
 mod run;
 mod salvage;
 mod turn;
@@ -39,7 +43,8 @@ pub use hear::{Control, Hearer};
 pub use id::{IdError, SessionId};
 pub use output::{Heard, Output};
 pub use recover::{Flying, Recovered};
-pub use run::{Program, RunEnd, RunReport, RunRequest, new_run_id};
+pub use report::{RunEnd, RunReport};
+pub use request::{Program, RunRequest, new_run_id};
 pub use turn::Turn;
 
 use self::journal::Journal;
