@@ -167,9 +167,10 @@ async fn a_call_that_waits_tells_what_is_written_meanwhile() {
         "name": "execute_code", "arguments": { "command": command, "session_id": "s" }, "_meta": { "progressToken": 7 } } });
     let request = d.request("POST", "/mcp").set("accept", both).set("mcp-session-id", &session).json(&call);
     let mut answer = request.open().await;
-    answer.read_until("what it wrote so far", |text| text.contains("first") && text.contains("half")).await;
+    let half = |text: &str| text.contains("first") && text.contains("half");
+    let before = answer.read_until("what it wrote so far", half).await;
     d.session("s").tool("execute_code").with("command", "touch seen").await;
-    let text = answer.read_until("the answer", |text| text.contains("structuredContent")).await;
+    let text = before + &answer.read_until("the answer", |text| text.contains("structuredContent")).await;
     let told: String = events(&text)
         .iter()
         .filter(|event| event["method"] == "notifications/progress")
