@@ -116,6 +116,7 @@ impl Twin {
             limits: RunLimits::default(),
             collect: true,
             warm: argv.is_none(),
+            files: None,
         };
         let begun = Instant::now();
         let stream = self.specimen.armed.link.request(&Request::Run(spec))?;

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::PAGE;
 use crate::path::RelPath;
+use crate::policy::FilePolicy;
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -168,6 +169,11 @@ pub enum Event {
     },
     /// The warm part stands.
     Warm,
+    /// The run's [`RunSpec::files`] cannot be enforced in this container; its program was never started.
+    Unsupported {
+        /// What is missing.
+        what: String,
+    },
 }
 
 /// The warm part of an image; its protocol is a page of its own (runner-images/README.md).
@@ -200,8 +206,10 @@ pub struct RunSpec {
     pub limits: RunLimits,
     /// Whether changed files are to be sent after the end.
     pub collect: bool,
-    /// Whether the warm part may run it in place of `argv`, with the code on its line.
+    /// Whether the warm part may run it in place of `argv`, with the code on its line; it never does with `files`.
     pub warm: bool,
+    /// Which files it may write and read.
+    pub files: Option<FilePolicy>,
 }
 
 /// What a program finds on its standard input.

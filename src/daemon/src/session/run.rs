@@ -262,6 +262,7 @@ impl Sessions {
             limits: RunLimits::default(),
             collect: true,
             warm: !runner.warm.is_empty(),
+            files: None,
         };
         leased.record.begin(run_id, request.timeout);
         // From here on the code may run.

@@ -1,0 +1,363 @@
+//! What a policy says about a path: patterns made ready once, then asked for every file that is opened or changed.
+//!
+//! A path comes in as the kernel resolved it. All names of the session's volume are one here, `/data`. It must never do
+//! input or output: where a pattern's own beginning leads is asked of whoever makes the rules, once.
+
+use std::borrow::Cow;
+
+use paddock_proto::FilePolicy;
+use paddock_proto::glob::Glob;
+use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
+
+/// What programs write without changing any file: a shell needs the first of them for `>/dev/null`.
+const DEVICES: [&[u8]; 7] =
+    [b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/random", b"/dev/urandom", b"/dev/ptmx"];
+
+/// Terminals that programs make.
+const TERMINALS: &[u8] = b"/dev/pts";
+
+/// A policy, ready to be asked.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// The working directory that names are looked for below of.
+    cwd: Vec<u8>,
+    allow: Option<Vec<Place>>,
+    deny_read: List,
+    deny_write: List,
+}
+
+/// A list that denies.
+#[derive(Debug, Default)]
+struct List {
+    names: Vec<Glob>,
+    places: Vec<Place>,
+}
+
+/// A pattern from the root on; it covers what it matches and all below.
+#[derive(Debug, PartialEq, Eq)]
+struct Place(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    One(Glob),
+    /// `**`: any number of directories.
+    Many,
+}
+
+impl Rules {
+    /// Makes a policy ready for a run with this working directory and home. `real` follows the links of a path as far as
+    /// it exists.
+    ///
+    /// # Errors
+    /// As of [`FilePolicy::check`].
+    pub(super) fn new(
+        policy: &FilePolicy,
+        cwd: &str,
+        home: &str,
+        real: &dyn Fn(&str) -> Vec<u8>,
+    ) -> Result<Self, String> {
+        policy.check()?;
+        let places = |pattern: &str| -> Result<Vec<Place>, String> {
+            let absolute = match pattern.strip_prefix('~') {
+                Some(rest) => format!("{home}{rest}"),
+                None if pattern.starts_with('/') => pattern.to_owned(),
+                None => format!("{cwd}/{pattern}"),
+            };
+            Place::parse(&absolute, real)
+        };
+        let list = |patterns: &[String]| -> Result<List, String> {
+            let mut list = List::default();
+            for pattern in patterns {
+                let name = pattern.trim_end_matches('/');
+                if name.is_empty() || name.contains('/') || matches!(name, "." | ".." | "~") {
+                    list.places.extend(places(pattern)?);
+                } else {
+                    list.names.push(Glob::parse(name)?);
+                }
+            }
+            Ok(list)
+        };
+        let allow = policy.allow_write.as_ref().map(|patterns| {
+            let all = patterns.iter().map(|pattern| places(pattern)).collect::<Result<Vec<_>, _>>();
+            all.map(|all| all.into_iter().flatten().collect())
+        });
+        Ok(Self {
+            cwd: one_name(&real(cwd)).into_owned(),
+            allow: allow.transpose()?,
+            deny_read: list(&policy.deny_read)?,
+            deny_write: list(&policy.deny_write)?,
+        })
+    }
+
+    /// Whether what is at this path may be written, made, removed, renamed or changed in any way.
+    pub(super) fn may_write(&self, path: &[u8]) -> bool {
+        let path = &*one_name(path);
+        is_device(path)
+            || (!self.denies(&self.deny_write, path)
+                && self.allow.as_ref().is_none_or(|allow| allow.iter().any(|place| place.covers(path))))
+    }
+
+    /// Whether what is at this path may be read, or listed.
+    pub(super) fn may_read(&self, path: &[u8]) -> bool {
+        let path = &*one_name(path);
+        is_device(path) || !self.denies(&self.deny_read, path)
+    }
+
+    /// Whether a list denies it, whatever the one that allows says: as (reading, writing).
+    pub(super) fn denied(&self, path: &[u8]) -> (bool, bool) {
+        let path = &*one_name(path);
+        (self.denies(&self.deny_read, path), self.denies(&self.deny_write, path))
+    }
+
+    /// Whether something that is denied by its place could be below this path: a link here would lead round the rule.
+    pub(super) fn leads_to_denied(&self, path: &[u8]) -> bool {
+        let path = &*one_name(path);
+        [&self.deny_read, &self.deny_write]
+            .iter()
+            .any(|list| list.places.iter().any(|place| place.is_below(path)))
+    }
+
+    /// Whether a list denies anything at all.
+    pub(super) fn deny_anything(&self) -> bool {
+        !self.deny_read.is_empty() || !self.deny_write.is_empty()
+    }
+
+    /// The directories, without patterns, that writing is allowed below.
+    pub(super) fn allowed_dirs(&self) -> Vec<std::path::PathBuf> {
+        use std::os::unix::ffi::OsStringExt;
+        let names = |place: &Place| place.0.iter().map(Part::literal).collect::<Option<Vec<_>>>();
+        let dirs = self.allow.iter().flatten().filter_map(names);
+        dirs.map(|names| {
+            let path = names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect::<Vec<_>>();
+            std::ffi::OsString::from_vec([path.as_slice(), b"/"].concat()).into()
+        })
+        .collect()
+    }
+
+    /// Whether anything may not be read.
+    pub(super) fn deny_reading(&self) -> bool {
+        !self.deny_read.is_empty()
+    }
+
+    fn denies(&self, list: &List, path: &[u8]) -> bool {
+        let below = path.strip_prefix(self.cwd.strip_suffix(b"/").unwrap_or(&self.cwd));
+        let below = below.filter(|rest| rest.first() == Some(&b'/')).unwrap_or_default();
+        list.places.iter().any(|place| place.covers(path))
+            || components(below).any(|name| list.names.iter().any(|glob| glob.matches(name)))
+    }
+}
+
+impl List {
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.places.is_empty()
+    }
+}
+
+impl Place {
+    /// Where an absolute pattern points: by its own words, and where the links of its beginning lead.
+    fn parse(pattern: &str, real: &dyn Fn(&str) -> Vec<u8>) -> Result<Vec<Self>, String> {
+        let all: Vec<&str> = pattern.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        let mut globs = Vec::new();
+        for name in &all {
+            globs.push(if *name == "**" { Part::Many } else { Part::One(Glob::parse(name)?) });
+        }
+        // A last `**` is everything below, without the directory itself.
+        if let Some(last @ Part::Many) = globs.last_mut() {
+            *last = Part::One(Glob::parse("*")?);
+        }
+        let fixed = globs.iter().map(Part::literal).take_while(Option::is_some).flatten();
+        let fixed: Vec<Vec<u8>> = fixed.collect();
+        let rest = &globs[fixed.len()..];
+        let plain: Vec<_> = fixed.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let mut lexical: Vec<Vec<u8>> = Vec::new();
+        for name in &fixed {
+            if name == b".." {
+                lexical.pop();
+            } else {
+                lexical.push(name.clone());
+            }
+        }
+        let mut places: Vec<Self> = Vec::new();
+        let real = real(&format!("/{}", plain.join("/")));
+        let spoken: Vec<u8> = lexical.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect();
+        for beginning in [one_name(&spoken), one_name(&real)] {
+            let parts = components(&beginning).map(|name| Part::One(Glob::of(name)));
+            let place = Self(parts.chain(rest.iter().cloned()).collect());
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        Ok(places)
+    }
+
+    /// Whether it matches this path or a directory that it is in.
+    fn covers(&self, path: &[u8]) -> bool {
+        let parts = &self.0;
+        // Which parts may come next.
+        let mut next = vec![false; parts.len() + 1];
+        next[0] = true;
+        self.skip(&mut next);
+        for name in components(path) {
+            if next[parts.len()] {
+                return true;
+            }
+            let mut after = vec![false; parts.len() + 1];
+            for (at, part) in parts.iter().enumerate().filter(|(at, _)| next[*at]) {
+                match part {
+                    Part::Many => after[at] = true,
+                    Part::One(glob) => after[at + 1] |= glob.matches(name),
+                }
+            }
+            next = after;
+            self.skip(&mut next);
+        }
+        next[parts.len()]
+    }
+
+    /// `**` also stands for no directory at all.
+    fn skip(&self, next: &mut [bool]) {
+        for (at, part) in self.0.iter().enumerate() {
+            next[at + 1] |= next[at] && *part == Part::Many;
+        }
+    }
+
+    /// Whether this path is a directory that it names, above what it matches.
+    fn is_below(&self, path: &[u8]) -> bool {
+        let mut names = components(path);
+        for part in &self.0 {
+            match (names.next(), part) {
+                (None, _) => return true,
+                (Some(name), Part::One(glob)) if glob.matches(name) => {}
+                (Some(_), Part::One(_) | Part::Many) => return false,
+            }
+        }
+        false
+    }
+}
+
+impl Part {
+    fn literal(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::One(glob) => glob.literal(),
+            Self::Many => None,
+        }
+    }
+}
+
+/// The path under the first name of the volume that it is on.
+pub(super) fn one_name(path: &[u8]) -> Cow<'_, [u8]> {
+    for alias in DATA_ALIASES {
+        if let Some(rest) = path.strip_prefix(alias.as_bytes())
+            && (rest.is_empty() || rest[0] == b'/')
+        {
+            return Cow::Owned([DATA_DIR.as_bytes(), rest].concat());
+        }
+    }
+    Cow::Borrowed(path)
+}
+
+fn is_device(path: &[u8]) -> bool {
+    DEVICES.contains(&path) || path.strip_prefix(TERMINALS).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(allow: Option<&[&str]>, deny_read: &[&str], deny_write: &[&str]) -> Rules {
+        let list = |patterns: &[&str]| patterns.iter().map(|p| (*p).to_owned()).collect();
+        let policy = FilePolicy {
+            allow_write: allow.map(list),
+            deny_read: list(deny_read),
+            deny_write: list(deny_write),
+        };
+        let real = |path: &str| path.replace("/data/link", "/data/target").into_bytes();
+        Rules::new(&policy, "/workspace/project", "/data", &real).expect("good")
+    }
+
+    #[test]
+    fn the_example_of_the_coding_agents_holds() {
+        let rules = rules(Some(&["/tmp", "."]), &["~/.ssh", "~/.aws"], &[".env", "*.key"]);
+        for path in
+            ["/tmp/x", "/data/project", "/workspace/project/a/b", "/mnt/data/project/.envrc", "/dev/null"]
+        {
+            assert!(rules.may_write(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "/data/project/.env",
+            "/mnt/data/project/a/.env",
+            "/workspace/project/a/b.key",
+            "/data/project/x.key/inside",
+            "/data/other",
+            "/data",
+            "/tmpx",
+            "/etc/passwd",
+            "/dev/nullx",
+        ] {
+            assert!(!rules.may_write(path.as_bytes()), "{path}");
+        }
+        assert!(rules.may_write(b"/tmp/.env"), "a name is looked for below the working directory");
+        assert!(!rules.may_read(b"/workspace/.ssh/id_rsa") && !rules.may_read(b"/data/.aws"));
+        assert!(rules.may_read(b"/data/project/.env") && rules.may_read(b"/data/.sshx"));
+        assert!(rules.deny_reading() && rules.deny_anything());
+    }
+
+    #[test]
+    fn places_are_matched_from_the_root_on() {
+        for (pattern, yes, no) in [
+            (
+                "a/*.txt",
+                &["/data/project/a/x.txt", "/data/project/a/x.txt/y"][..],
+                &["/data/project/a/b/x.txt"][..],
+            ),
+            ("./x", &["/data/project/x"], &["/data/project/a/x"]),
+            ("**/x", &["/data/project/x", "/data/project/a/b/x/y"], &["/data/x"]),
+            ("a/**/z", &["/data/project/a/z", "/data/project/a/b/c/z"], &["/data/project/a/b"]),
+            ("a/**", &["/data/project/a/b"], &["/data/project/a"]),
+            ("../up/", &["/data/up", "/data/up/x"], &["/data/project/up"]),
+            ("/", &["/", "/any"], &[]),
+            ("/data/link/x", &["/data/link/x", "/data/target/x"], &["/data/target"]),
+            ("~", &["/data/project", "/data"], &["/tmp"]),
+            ("/workspace/s", &["/data/s", "/mnt/data/s/x"], &["/workspaces"]),
+        ] {
+            let (write, read) = (rules(None, &[], &[pattern]), rules(None, &[pattern], &[]));
+            for path in yes {
+                assert!(
+                    !write.may_write(path.as_bytes()) && !read.may_read(path.as_bytes()),
+                    "{pattern} {path}"
+                );
+                assert_eq!(write.denied(path.as_bytes()), (false, true));
+            }
+            for path in no {
+                assert!(
+                    write.may_write(path.as_bytes()) && read.may_read(path.as_bytes()),
+                    "{pattern} {path}"
+                );
+            }
+            let allow = rules(Some(&[pattern]), &[], &[]);
+            assert!(yes.iter().all(|path| allow.may_write(path.as_bytes())), "{pattern}");
+        }
+        let nothing = rules(Some(&[]), &[], &[]);
+        assert!(
+            !nothing.may_write(b"/tmp/x") && nothing.may_write(b"/dev/pts/0") && !nothing.deny_anything()
+        );
+    }
+
+    #[test]
+    fn a_directory_above_a_denied_place_is_known() {
+        let rules = rules(None, &["~/a/b/c"], &["/tmp/*/x", ".env"]);
+        for (path, above) in [
+            ("/data", true),
+            ("/mnt/data/a/b", true),
+            ("/data/a/b/c", false),
+            ("/tmp/q", true),
+            ("/data/b", false),
+        ] {
+            assert_eq!(rules.leads_to_denied(path.as_bytes()), above, "{path}");
+        }
+    }
+}
