@@ -140,10 +140,8 @@ async fn pipes_with_names_and_many_calls_hold_nobody_up() {
         (sleep 0.3; cat p > got) & echo back > p; wait; is got back
         for i in $(seq 40); do timeout 1 sh -c 'echo x > q' 2>/dev/null & done; sleep 0.2; echo 1 > file; is file 1; wait";
     holds(&container, Some(example()), script).await;
-    let flood = container.run(&under(
-        example(),
-        "for i in 1 2 3 4; do (while :; do : > f$i; done) & done; sleep 4",
-    ));
+    let flood =
+        container.run(&under(example(), "for i in 1 2 3 4; do (while :; do : > f$i; done) & done; sleep 4"));
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let mut slowest = std::time::Duration::ZERO;
     for _ in 0..20 {
@@ -166,5 +164,49 @@ async fn a_malformed_policy_starts_nothing() {
         other => panic!("{other:?}"),
     }
     holds(&container, None, "no cat /data/started").await;
+    container.stop().await;
+}
+
+/// Runs Python, which prints `done` and nothing else.
+async fn python(container: &Container, files: Option<FilePolicy>, code: &str) {
+    let (output, end) = ended(&container.run(&script(files, code))).await;
+    assert_eq!((output.as_str(), end.outcome), ("done\n", Outcome::Exited(0)));
+}
+
+fn script(files: Option<FilePolicy>, code: &str) -> RunSpec {
+    let argv = ["python3", "-c", code].map(str::to_owned).to_vec();
+    let env = ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/data", "MPLCONFIGDIR=/tmp"].map(str::to_owned);
+    RunSpec { argv, files, env: env.to_vec(), wall_ms: 60_000, ..spec("") }
+}
+
+#[tokio::test]
+async fn no_call_leads_round_a_policy() {
+    let container = Container::of("python").await;
+    python(&container, None, &format!("{}\nprint('done')", include_str!("policy/before.py"))).await;
+    let mut files = example();
+    files.deny_write.push("conf/.x".to_owned());
+    python(&container, Some(files), include_str!("policy/tricks.py")).await;
+    container.stop().await;
+}
+
+#[tokio::test]
+async fn programs_work_under_a_policy_as_without() {
+    for files in [None, Some(policy(Some(&["/tmp", "."]), &[], &[".env", "*.key"])), Some(example())] {
+        let container = Container::of("python").await;
+        python(&container, files, include_str!("policy/programs.py")).await;
+        container.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_it_costs() {
+    let container = Container::of("python").await;
+    let reading = policy(None, &["~/.ssh"], &[]);
+    for (name, files) in [("without", None), ("S1's", Some(example())), ("deny_read", Some(reading))] {
+        let (output, _) = ended(&container.run(&script(files, include_str!("policy/cost.py")))).await;
+        let figures: Vec<f64> = output.split_whitespace().filter_map(|f| f.parse().ok()).collect();
+        eprintln!("{name}: µs to open and close, to write and to read: {output}");
+        assert!(figures.len() == 2 && figures.iter().all(|us| *us < 2000.0), "{output}");
+    }
     container.stop().await;
 }

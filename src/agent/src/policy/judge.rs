@@ -6,6 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use paddock_proto::limits::DATA_DIR;
 use rustix::fs::{FileType, Stat, StatVfsMountFlags, fstatvfs, stat};
@@ -18,9 +19,13 @@ use super::walk::{is, is_of, joined, place};
 /// File systems that a run can make second names on.
 const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];
 
-/// Entries looked at for the names of one file, or below one directory; more, and it is refused. A walk of them takes
-/// some milliseconds, in which PID 1 does nothing else.
+/// Entries looked at for the names of one file; more, and it is refused. A walk of them takes some milliseconds, in which
+/// PID 1 does nothing else.
 const MAX_ENTRIES: usize = 10_000;
+
+/// How long a directory that is renamed is looked through. One that is too large for it is as on another file system:
+/// what moves it copies it then, file by file.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What every process may read of another.
 const PUBLIC: [&[u8]; 4] = [b"stat", b"status", b"cmdline", b"comm"];
@@ -123,7 +128,11 @@ pub(super) fn tree(rules: &Rules, from: &[u8], to: &[u8]) -> Result<(), Errno> {
     if !rules.deny_anything() {
         return Ok(());
     }
+    let begun = Instant::now();
     below(from, &mut |name, _, is_link| {
+        if begun.elapsed() > LOOK {
+            return Err(Errno::XDEV);
+        }
         let after = [to, name.get(from.len()..).unwrap_or_default()].concat();
         path(rules, name, BOTH)?;
         path(rules, &after, BOTH)?;

@@ -77,18 +77,22 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     if scope.trim().parse::<u32>().is_ok_and(|scope| scope >= 2) {
         return Some(format!("file policies need kernel.yama.ptrace_scope below 2; it is {}", scope.trim()));
     }
-    let works = || {
-        pair().and_then(|(socket, _other)| {
-            Confinement { filter: filter::program(true), socket, sockets: Sockets::Anywhere }.enter()
-        })
-    };
-    if !notify::is_known() || !spawn::in_a_child(|| works().is_ok()) {
-        return Some(
-            "file policies need seccomp's user notification, which this kernel or runtime does not allow"
-                .to_owned(),
-        );
+    thread_local!(static WORKS: bool = spawn::in_a_child(|| try_it().is_ok()));
+    if !WORKS.with(|works| *works) {
+        let what =
+            "file policies need seccomp's user notification, which this kernel or runtime does not allow";
+        return Some(what.to_owned());
     }
     None
+}
+
+/// Puts this process under a policy, for nothing but to see that it can be done.
+fn try_it() -> io::Result<()> {
+    let (socket, _other) = pair()?;
+    if !notify::is_known() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Confinement { filter: filter::program(true), socket, sockets: Sockets::Anywhere }.enter()
 }
 
 /// A policy made ready for one run.

@@ -16,6 +16,9 @@ const DEVICES: [&[u8]; 7] =
 /// Terminals that programs make.
 const TERMINALS: &[u8] = b"/dev/pts";
 
+/// What `sem_open(3)` makes: memory that a program has in common with itself, as is System V's, and no file to it.
+const SEMAPHORES: &[u8] = b"/dev/shm/sem.";
+
 /// A policy, ready to be asked.
 #[derive(Debug)]
 pub(super) struct Rules {
@@ -94,7 +97,9 @@ impl Rules {
         let path = &*one_name(path);
         is_device(path)
             || (!self.denies(&self.deny_write, path)
-                && self.allow.as_ref().is_none_or(|allow| allow.iter().any(|place| place.covers(path))))
+                && self.allow.as_ref().is_none_or(|allow| {
+                    path.starts_with(SEMAPHORES) || allow.iter().any(|place| place.covers(path))
+                }))
     }
 
     /// Whether what is at this path may be read, or listed.
@@ -342,6 +347,7 @@ mod tests {
             assert!(yes.iter().all(|path| allow.may_write(path.as_bytes())), "{pattern}");
         }
         let nothing = rules(Some(&[]), &[], &[]);
+        assert!(nothing.may_write(b"/dev/shm/sem.x") && !nothing.may_write(b"/dev/shm/x"));
         assert!(
             !nothing.may_write(b"/tmp/x") && nothing.may_write(b"/dev/pts/0") && !nothing.deny_anything()
         );
