@@ -22,12 +22,13 @@
 //!   from each other. By Landlock a process under a policy cannot look into one that is not.
 //!
 //! What it does not do: a file that may not be read may still be executed, by name or as a library's loader would (its
-//! text stays unread, its program runs), and be looked at by `stat`; `mq_open` and System V IPC are not files here; where
-//! `deny_write` denies anything no Unix socket with a name can be made (one without, or in the abstract space, can);
-//! extended attributes cannot be changed, and no terminal becomes a controlling one by being opened. A process that makes
+//! text stays unread, its program runs), and be looked at by `stat`; `mq_open` and System V IPC are not files here; a
+//! Unix socket with a name can be made only in a directory below which nothing is denied (or without a name); extended attributes cannot be changed, and no terminal becomes a controlling one by being opened. A process that makes
 //! itself undumpable can open nothing that is stopped.
 //!
-//! What it costs, measured in `tests/e2e/policy.rs` (`what_it_costs`): see there for how.
+//! What it costs: opening a file for writing and closing it takes 36 to 48 µs in place of 3 to 5; reading as before, or as
+//! much as writing where `deny_read` denies anything. Measured by `what_it_costs` in `tests/e2e/policy.rs`: Python's
+//! `os.open` and `os.close` of `a/b/cost` 2,000 times, the best of seven rounds; two cores, kernel 6.18, in use by others.
 //!
 //! It must never wait for anything inside of a call, nor take more than a turn's time from the runs beside.
 
@@ -112,9 +113,12 @@ pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, Ready)>
     let rules = Rules::new(policy, &spec.cwd, home.unwrap_or(DATA_DIR), &real)
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let sockets = match &policy.allow_write {
-        _ if !policy.deny_write.is_empty() => Sockets::Below(Vec::new()),
-        None => Sockets::Anywhere,
-        Some(_) => Sockets::Below(rules.allowed_dirs()),
+        None if policy.deny_write.is_empty() => Sockets::Anywhere,
+        None | Some(_) => {
+            // One that a link leads to has a name of its own among them.
+            let is_itself = |dir: &PathBuf| std::fs::canonicalize(dir).is_ok_and(|real| real == *dir);
+            Sockets::Below(rules.free_dirs().into_iter().filter(is_itself).collect())
+        }
     };
     let (socket, other) = pair()?;
     let filter = filter::program(rules.deny_reading());

@@ -4,6 +4,9 @@
 //! input or output: where a pattern's own beginning leads is asked of whoever makes the rules, once.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use paddock_proto::FilePolicy;
 use paddock_proto::glob::Glob;
@@ -12,6 +15,12 @@ use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
 /// What programs write without changing any file: a shell needs the first of them for `>/dev/null`.
 const DEVICES: [&[u8]; 7] =
     [b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/random", b"/dev/urandom", b"/dev/ptmx"];
+
+/// Components of the longest name of the volume, `/mnt/data`.
+const DEPTH_OF_NAMES: usize = 2;
+
+/// Directories that a run may write without a policy.
+const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];
 
 /// Terminals that programs make.
 const TERMINALS: &[u8] = b"/dev/pts";
@@ -61,12 +70,11 @@ impl Rules {
     ) -> Result<Self, String> {
         policy.check()?;
         let places = |pattern: &str| -> Result<Vec<Place>, String> {
-            let absolute = match pattern.strip_prefix('~') {
-                Some(rest) => format!("{home}{rest}"),
-                None if pattern.starts_with('/') => pattern.to_owned(),
-                None => format!("{cwd}/{pattern}"),
-            };
-            Place::parse(&absolute, real)
+            match pattern.strip_prefix('~') {
+                Some(rest) => Place::parse(home, rest, real),
+                None if pattern.starts_with('/') => Place::parse("/", pattern, real),
+                None => Place::parse(cwd, pattern, real),
+            }
         };
         let list = |patterns: &[String]| -> Result<List, String> {
             let mut list = List::default();
@@ -98,7 +106,8 @@ impl Rules {
         is_device(path)
             || (!self.denies(&self.deny_write, path)
                 && self.allow.as_ref().is_none_or(|allow| {
-                    path.starts_with(SEMAPHORES) || allow.iter().any(|place| place.covers(path))
+                    path.starts_with(SEMAPHORES)
+                        || allow.iter().any(|place| place.under_any_name(path, Place::covers))
                 }))
     }
 
@@ -119,7 +128,7 @@ impl Rules {
         let path = &*one_name(path);
         [&self.deny_read, &self.deny_write]
             .iter()
-            .any(|list| list.places.iter().any(|place| place.is_below(path)))
+            .any(|list| list.places.iter().any(|place| place.under_any_name(path, Place::is_below)))
     }
 
     /// Whether a list denies anything at all.
@@ -127,16 +136,26 @@ impl Rules {
         !self.deny_read.is_empty() || !self.deny_write.is_empty()
     }
 
-    /// The directories, without patterns, that writing is allowed below.
-    pub(super) fn allowed_dirs(&self) -> Vec<std::path::PathBuf> {
-        use std::os::unix::ffi::OsStringExt;
-        let names = |place: &Place| place.0.iter().map(Part::literal).collect::<Option<Vec<_>>>();
-        let dirs = self.allow.iter().flatten().filter_map(names);
-        dirs.map(|names| {
-            let path = names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect::<Vec<_>>();
-            std::ffi::OsString::from_vec([path.as_slice(), b"/"].concat()).into()
-        })
-        .collect()
+    /// The directories, without patterns, that everything may be written below, whatever its name.
+    pub(super) fn free_dirs(&self) -> Vec<PathBuf> {
+        let path = |place: &Place| {
+            let names = place.0.iter().map(Part::literal).collect::<Option<Vec<_>>>()?;
+            Some(names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect::<Vec<_>>())
+        };
+        let dirs: Vec<Vec<u8>> = match &self.allow {
+            Some(allow) => allow.iter().filter_map(path).collect(),
+            None => WRITABLE.iter().map(|dir| dir.as_bytes().to_vec()).collect(),
+        };
+        let List { names, places } = &self.deny_write;
+        let is_free = |dir: &Vec<u8>| {
+            let mut here = components(&self.cwd).zip(components(dir));
+            (names.is_empty() || here.any(|(name, other)| name != other))
+                && !places.iter().any(|place| place.reaches(dir))
+        };
+        dirs.into_iter()
+            .filter(is_free)
+            .map(|dir| OsString::from_vec([&dir[..], b"/"].concat()).into())
+            .collect()
     }
 
     /// Whether anything may not be read.
@@ -147,7 +166,7 @@ impl Rules {
     fn denies(&self, list: &List, path: &[u8]) -> bool {
         let below = path.strip_prefix(self.cwd.strip_suffix(b"/").unwrap_or(&self.cwd));
         let below = below.filter(|rest| rest.first() == Some(&b'/')).unwrap_or_default();
-        list.places.iter().any(|place| place.covers(path))
+        list.places.iter().any(|place| place.under_any_name(path, Place::covers))
             || components(below).any(|name| list.names.iter().any(|glob| glob.matches(name)))
     }
 }
@@ -159,12 +178,13 @@ impl List {
 }
 
 impl Place {
-    /// Where an absolute pattern points: by its own words, and where the links of its beginning lead.
-    fn parse(pattern: &str, real: &dyn Fn(&str) -> Vec<u8>) -> Result<Vec<Self>, String> {
-        let all: Vec<&str> = pattern.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-        let mut globs = Vec::new();
-        for name in &all {
-            globs.push(if *name == "**" { Part::Many } else { Part::One(Glob::parse(name)?) });
+    /// Where a pattern points from this directory on: by its own words, and where the links of its beginning lead.
+    fn parse(base: &str, pattern: &str, real: &dyn Fn(&str) -> Vec<u8>) -> Result<Vec<Self>, String> {
+        let named = |name: &&str| !name.is_empty() && *name != ".";
+        let literal = |name: &str| Part::One(Glob::of(name.as_bytes()));
+        let mut globs: Vec<Part> = base.split('/').filter(named).map(literal).collect();
+        for name in pattern.split('/').filter(named) {
+            globs.push(if name == "**" { Part::Many } else { Part::One(Glob::parse(name)?) });
         }
         // A last `**` is everything below, without the directory itself.
         if let Some(last @ Part::Many) = globs.last_mut() {
@@ -193,6 +213,24 @@ impl Place {
             }
         }
         Ok(places)
+    }
+
+    /// Asks it about a path under its one name, and where a wildcard could mean one of the others, under those.
+    fn under_any_name(&self, path: &[u8], ask: fn(&Self, &[u8]) -> bool) -> bool {
+        let is_open = || self.0.iter().take(DEPTH_OF_NAMES).any(|part| part.literal().is_none());
+        let rest =
+            || path.strip_prefix(DATA_DIR.as_bytes()).filter(|rest| rest.is_empty() || rest[0] == b'/');
+        ask(self, path)
+            || (is_open()
+                && rest().is_some_and(|rest| {
+                    DATA_ALIASES.iter().any(|alias| ask(self, &[alias.as_bytes(), rest].concat()))
+                }))
+    }
+
+    /// Whether it can match anything in this directory, or below it.
+    fn reaches(&self, dir: &[u8]) -> bool {
+        let fixed = self.0.iter().map_while(Part::literal);
+        fixed.zip(components(dir)).all(|(name, other)| name == other)
     }
 
     /// Whether it matches this path or a directory that it is in.
@@ -327,6 +365,8 @@ mod tests {
             ("/", &["/", "/any"], &[]),
             ("/data/link/x", &["/data/link/x", "/data/target/x"], &["/data/target"]),
             ("~", &["/data/project", "/data"], &["/tmp"]),
+            ("/mnt/**", &["/data/s", "/mnt/data/s/x"], &["/tmp/s"]),
+            ("/work*/s", &["/data/s", "/workspace/s/x"], &["/data/t"]),
             ("/workspace/s", &["/data/s", "/mnt/data/s/x"], &["/workspaces"]),
         ] {
             let (write, read) = (rules(None, &[], &[pattern]), rules(None, &[pattern], &[]));
@@ -351,6 +391,24 @@ mod tests {
         assert!(
             !nothing.may_write(b"/tmp/x") && nothing.may_write(b"/dev/pts/0") && !nothing.deny_anything()
         );
+    }
+
+    #[test]
+    fn a_directory_with_odd_characters_is_no_pattern() {
+        let policy = FilePolicy { allow_write: Some(vec![".".to_owned()]), ..FilePolicy::default() };
+        let rules = Rules::new(&policy, "/data/[x*", "/data", &|path| path.into()).expect("good");
+        assert!(rules.may_write(b"/data/[x*/y") && !rules.may_write(b"/data/[xx/y"));
+    }
+
+    #[test]
+    fn sockets_may_be_made_where_nothing_is_denied() {
+        let dirs =
+            |rules: Rules| rules.free_dirs().into_iter().map(|d| d.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(dirs(rules(Some(&["/tmp", "."]), &["~/.ssh"], &[".env"])), ["/tmp/"]);
+        assert_eq!(dirs(rules(Some(&["/tmp", ".", "*.x"]), &[], &[])), ["/tmp/", "/data/project/"]);
+        assert_eq!(dirs(rules(Some(&["/tmp", "/data/a"]), &[], &["/tmp/*/x"])), ["/data/a/"]);
+        assert_eq!(dirs(rules(None, &[], &["/data/a"])), ["/tmp/", "/dev/shm/"]);
+        assert!(dirs(rules(None, &[], &["/**/x"])).is_empty());
     }
 
     #[test]
