@@ -118,12 +118,12 @@ async fn a_run_under_a_policy_stands_beside_one_without() {
     assert_eq!(ended(&free).await.0, "200\n");
     assert_eq!(ended(&bound).await.0, "200\n");
     // It has no more of the other's than of its own: by /proc a process without a policy is closed to it.
-    let free = container.run(&spec("echo $$ > pid; exec 3<>.env; sleep 3; echo end"));
+    let free = container.run(&spec("echo $$ > pid; exec 3<>.env 4>fine; sleep 3; echo end"));
     holds(
         &container,
         Some(example()),
         "while [ ! -s pid ]; do sleep 0.05; done; sleep 0.1; p=$(cat pid)
-        for f in fd/3 cwd/.env root/data/.env mem environ; do no put /proc/$p/$f 1; done
+        for f in fd/3 fd/4 cwd/.env cwd/fine root/data/fine root/data/.env mem environ; do no put /proc/$p/$f 1; done
         no cat /proc/$p/environ; no cat /proc/1/environ; no cat /proc/1/maps; no ls -l /proc/1/fd/
         yes cat /proc/$p/stat /proc/1/stat /proc/self/maps /proc/meminfo /proc/self/status > /dev/null",
     )
@@ -186,6 +186,32 @@ async fn no_call_leads_round_a_policy() {
     let mut files = example();
     files.deny_write.push("conf/.x".to_owned());
     python(&container, Some(files), include_str!("policy/tricks.py")).await;
+    container.stop().await;
+}
+
+#[tokio::test]
+async fn a_link_that_another_swaps_never_leads_to_a_denied_file() {
+    let container = Container::of("python").await;
+    let swap = "import os, time
+open('.env', 'w').write('secret'); open('good', 'w').close(); os.symlink('good', 'a'); os.symlink('.env', 'b'); os.link('a', 'swap', follow_symlinks=False)
+print('up', flush=True)
+end = time.time() + 4
+while time.time() < end:
+    for n in range(1000):
+        os.rename('swap', 'c'); os.rename('b', 'swap'); os.rename('swap', 'b'); os.rename('c', 'swap')
+print(open('.env').read())";
+    let write = "import os, time
+end, done = time.time() + 2, [0, 0]
+while time.time() < end:
+    try:
+        fd = os.open('swap', os.O_WRONLY | os.O_TRUNC); os.write(fd, b'raced'); os.close(fd); done[0] += 1
+    except PermissionError: done[1] += 1
+    except FileNotFoundError: pass
+print('done' if all(done) else done)";
+    let swapping = container.run(&script(None, swap));
+    while !matches!(swapping.next().await.expect("output"), paddock::link::Incoming::Data(..)) {}
+    python(&container, Some(policy(None, &[], &[".env"])), write).await;
+    assert_eq!(ended(&swapping).await.0, "secret\n");
     container.stop().await;
 }
 

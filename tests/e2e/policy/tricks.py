@@ -92,6 +92,9 @@ os.symlink("later.key", "waylater")
 no("through a link", os.open, "way", W)
 no("through a dangling link", os.open, "waylater", W | C)
 no("a link made denied", os.open, "dir/x.key", W)
+os.symlink("/tmp", "tmp")
+no("a denied name by way of a link", os.open, "tmp/.env", W | C)
+no("a denied name made by way of a link", os.mkdir, "tmp/x.key")
 no("link not followed", os.open, "way", W | os.O_NOFOLLOW, errnos=(errno.ELOOP,))
 no("exclusive", os.open, "way", W | C | os.O_EXCL, errnos=(errno.EEXIST,))
 # A place that does not exist yet, by a directory that changes.
@@ -158,14 +161,16 @@ def swap():
             os.rename("swap%d" % n, "swap")
 
 
-path = ctypes.create_string_buffer(b"good\0xxxxxxx")
-
-
-def rewrite():
+# Another process has the path in its memory too.
+shared = mmap.mmap(-1, 4096)
+shared[0:5] = b"good\0"
+path = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+if os.fork() == 0:
     while time.time() < end:
-        path.value = b"good"
-        path.value = b".env"
-
+        for _ in range(1000):
+            shared[0:5] = b"good\0"
+            shared[0:5] = b".env\0"
+    os._exit(0)
 
 opened = [0, 0]
 
@@ -180,15 +185,16 @@ def write():
         except OSError as error:
             opened[1] += 1
             assert error.errno in (errno.EACCES, errno.ENOENT), error
-        fd = libc.syscall(2, path, W | os.O_TRUNC, 0)
+        fd = libc.syscall(2, ctypes.c_long(path), W | os.O_TRUNC, 0)
         if fd >= 0:
             os.write(fd, b"raced")
             os.close(fd)
 
 
-threads = [threading.Thread(target=t) for t in (swap, rewrite, write, write)]
+threads = [threading.Thread(target=t) for t in (swap, write, write)]
 [t.start() for t in threads]
 [t.join() for t in threads]
+os.wait()
 if not (opened[0] and opened[1]):
     print("bad: no race at all", opened)
 

@@ -28,7 +28,7 @@ const MAX_ENTRIES: usize = 10_000;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What every process may read of another.
-const PUBLIC: [&[u8]; 4] = [b"stat", b"status", b"cmdline", b"comm"];
+const PUBLIC: [&[u8]; 6] = [b"stat", b"statm", b"status", b"cmdline", b"comm", b"cgroup"];
 
 const DELETED: &[u8] = b" (deleted)";
 
@@ -48,7 +48,7 @@ pub(super) fn path(rules: &Rules, path: &[u8], wish: Wish) -> Result<(), Errno> 
     if fine { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
-/// A link on the way, by its own place: it need not be where writing is allowed, but not be denied.
+/// A path by way of a link: it need not be where writing is allowed, but not be denied.
 pub(super) fn link(rules: &Rules, path: &[u8], wish: Wish) -> Result<(), Errno> {
     let (reading, writing) = rules.denied(path);
     if (wish.read && reading) || (wish.write && writing) { Err(Errno::ACCESS) } else { Ok(()) }
@@ -73,13 +73,13 @@ pub(super) fn object(
     if !place.starts_with(b"/") {
         return Ok(()); // a pipe, a socket: nothing that has a name
     }
+    if let Some(rest) = place.strip_prefix(b"/proc/") {
+        return of_proc(caller, &place, rest, wish);
+    }
     if stat.st_nlink == 0 {
         // It has no name any more, or never had one: a memory file. What it was called may still be denied.
         let before = place.strip_suffix(DELETED).unwrap_or(&place);
         return link(rules, before, BOTH);
-    }
-    if let Some(rest) = place.strip_prefix(b"/proc/") {
-        return of_proc(caller, &place, rest, wish);
     }
     path(rules, &place, wish)?;
     if is(stat, FileType::RegularFile) && stat.st_nlink > 1 {

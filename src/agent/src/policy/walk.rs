@@ -34,7 +34,7 @@ pub(super) struct Name {
     pub(super) slash: bool,
 }
 
-/// Called with the place of each link that is followed.
+/// Called for each link that is followed, with the path that is meant by way of it: its own place, and what is left.
 pub(super) type OnLink<'a> = &'a dyn Fn(&[u8]) -> Result<(), Errno>;
 
 /// What a path names; with `follow` the links that it ends in, too.
@@ -50,7 +50,7 @@ pub(super) fn object(
         names.push(b".".to_vec()); // it must be a directory, or lead to one
     }
     names.reverse();
-    Walk { caller, on_link, links: 0, steps: 0 }.go(begin(caller, dir, path)?, names, follow)
+    Walk { caller, on_link, last: b"", links: 0, steps: 0 }.go(begin(caller, dir, path)?, names, follow)
 }
 
 /// The last name of a path, and the directory that it is in.
@@ -58,7 +58,7 @@ pub(super) fn name(caller: &Caller<'_>, dir: i32, path: &[u8], on_link: OnLink<'
     let mut names = split(path);
     let last = names.pop().filter(|last| last != b"." && last != b"..").ok_or(Errno::BUSY)?; // also the root
     names.reverse();
-    let walk = Walk { caller, on_link, links: 0, steps: 0 };
+    let walk = Walk { caller, on_link, last: &last, links: 0, steps: 0 };
     match walk.go(begin(caller, dir, path)?, names, true)? {
         End::Object(dir, stat) if is(&stat, FileType::Directory) => {
             Ok(Name { dir, name: last, slash: path.ends_with(b"/") })
@@ -95,6 +95,8 @@ fn root() -> Result<OwnedFd, Errno> {
 struct Walk<'a> {
     caller: &'a Caller<'a>,
     on_link: OnLink<'a>,
+    /// A name behind those that are walked.
+    last: &'a [u8],
     links: u32,
     steps: u32,
 }
@@ -141,7 +143,7 @@ impl Walk<'_> {
                 }
                 continue;
             }
-            (self.on_link)(&joined(&dir, &name))?;
+            (self.on_link)(&self.spelled(&dir, &name, &names))?;
             let target = readlinkat(&child, "", Vec::with_capacity(256))?.into_bytes();
             if target.starts_with(b"/") {
                 at = root()?;
@@ -150,6 +152,13 @@ impl Walk<'_> {
         }
         let stat = fstat(&at)?;
         Ok(End::Object(at, Box::new(stat)))
+    }
+
+    /// The path by way of a link, as far as it only goes down.
+    fn spelled(&self, dir: &[u8], name: &[u8], left: &[Vec<u8>]) -> Vec<u8> {
+        let down = left.iter().rev().map(Vec::as_slice).chain([self.last]).take_while(|name| *name != b"..");
+        let named = down.filter(|name| !name.is_empty() && *name != b".");
+        named.fold(joined(dir, name), |path, name| joined(&path, name))
     }
 
     /// A link of /proc: the object that it stands for, or nothing when it was as any other.
