@@ -156,6 +156,20 @@ async fn pipes_with_names_and_many_calls_hold_nobody_up() {
 }
 
 #[tokio::test]
+async fn what_pid_1_holds_for_a_run_goes_with_it() {
+    let container = Container::start().await;
+    // More of them than PID 1 may have descriptors.
+    for _ in 0..110 {
+        let runs: Vec<_> = (0..10).map(|_| container.run(&under(example(), "echo x > x"))).collect();
+        for run in &runs {
+            let (output, end) = ended(run).await;
+            assert_eq!((output.as_str(), end.outcome), ("", Outcome::Exited(0)));
+        }
+    }
+    container.stop().await;
+}
+
+#[tokio::test]
 async fn a_malformed_policy_starts_nothing() {
     let container = Container::start().await;
     let stream = container.run(&under(policy(None, &[], &["[a"]), "echo started > /data/started"));

@@ -21,10 +21,18 @@
 //! - A process of the same session without a policy may do what it likes; executions of one session are not protected
 //!   from each other. By Landlock a process under a policy cannot look into one that is not.
 //!
-//! What it does not do: a file that may not be read may still be executed, by name or as a library's loader would (its
-//! text stays unread, its program runs), and be looked at by `stat`; `mq_open` and System V IPC are not files here; a
-//! Unix socket with a name can be made only in a directory below which nothing is denied (or without a name); extended attributes cannot be changed, and no terminal becomes a controlling one by being opened. A process that makes
-//! itself undumpable can open nothing that is stopped.
+//! What it does not do, and what is different:
+//!
+//! - A file that may not be read may still be executed, if it is a program, and be looked at by `stat`; where reading is
+//!   denied at all, of other processes' /proc there is only what `ps` shows.
+//! - `mq_open`, POSIX semaphores and System V IPC are memory here, not files.
+//! - A Unix socket with a name can be made only in a directory below which nothing is denied, for PID 1 cannot do that
+//!   for another; extended attributes cannot be changed; no terminal becomes a controlling one by being opened.
+//! - A file with several names can be opened if all of them are found and may be; their number of entries is bounded, as
+//!   is the time for a directory that is moved: one that is too large is moved as to another file system (`EXDEV`).
+//! - A pipe with a name is open for reading when something is in it; a process that waits for its other end hears no
+//!   signal meanwhile but one that kills it, and a run has at most 32 that wait (`EAGAIN`).
+//! - A process that makes itself undumpable can open nothing that is stopped.
 //!
 //! What it costs: opening a file for writing and closing it takes 36 to 48 µs in place of 3 to 5; reading as before, or as
 //! much as writing where `deny_read` denies anything. Measured by `what_it_costs` in `tests/e2e/policy.rs`: Python's
@@ -39,6 +47,7 @@ mod filter;
 mod judge;
 mod notify;
 mod open;
+mod place;
 mod rules;
 mod serve;
 mod walk;

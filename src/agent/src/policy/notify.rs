@@ -70,7 +70,10 @@ pub(super) fn next(listener: impl AsFd) -> io::Result<News> {
         // SAFETY: one structure, which outlives the call.
         let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
         if ready < 0 {
-            return Err(io::Error::last_os_error());
+            match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => continue,
+                error => return Err(error),
+            }
         }
         if poll.revents & libc::POLLIN == 0 {
             let over = poll.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
@@ -90,21 +93,42 @@ pub(super) fn next(listener: impl AsFd) -> io::Result<News> {
     }
 }
 
+/// Does it with no signal in between: each of these calls can be interrupted. An answer would not be given then, and a
+/// descriptor half: the caller's call would return 0, and its standard input be taken for what it opened.
+fn without_signals<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: plain data, for which all zeroes is a value; every pointer outlives its call.
+    let before = unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let done = act();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    done
+}
+
 impl Call {
     /// Whether it still waits: what was seen in /proc under its thread's number was then its own.
     pub(super) fn is_waiting(&self, listener: BorrowedFd<'_>) -> bool {
-        // SAFETY: the kernel reads the number, which outlives the call.
-        unsafe {
-            libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const self.id) == 0
-        }
+        without_signals(|| {
+            // SAFETY: the kernel reads the number, which outlives the call.
+            unsafe {
+                libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const self.id) == 0
+            }
+        })
     }
 
     /// Answers it without a descriptor. One that waits no more is nobody's loss.
     pub(super) fn answer(&self, listener: BorrowedFd<'_>, result: Result<(), Errno>) {
         let error = result.err().map_or(0, |errno| -errno.raw_os_error());
         let mut answer = libc::seccomp_notif_resp { id: self.id, val: 0, error, flags: 0 };
-        // SAFETY: the kernel reads the structure, which outlives the call.
-        unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+        without_signals(|| {
+            // SAFETY: the kernel reads the structure, which outlives the call.
+            unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) }
+        });
     }
 
     /// Gives whoever made it this descriptor, which is the call's result.
@@ -116,13 +140,17 @@ impl Call {
             newfd: 0,
             newfd_flags: if close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
         };
-        // SAFETY: the kernel reads the structure, which outlives the call.
-        let done =
-            unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const given) };
-        if done < 0 {
+        let given = without_signals(|| {
+            // SAFETY: the kernel reads the structure, which outlives the call.
+            let fd = unsafe {
+                libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const given)
+            };
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        });
+        if let Err(error) = given {
             // It has as many as it may have, or waits no more.
-            let error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EMFILE);
-            self.answer(listener, Err(Errno::from_raw_os_error(error)));
+            let errno = error.raw_os_error().unwrap_or(libc::EMFILE);
+            self.answer(listener, Err(Errno::from_raw_os_error(errno)));
         }
     }
 }

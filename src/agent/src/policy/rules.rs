@@ -3,21 +3,19 @@
 //! A path comes in as the kernel resolved it. All names of the session's volume are one here, `/data`. It must never do
 //! input or output: where a pattern's own beginning leads is asked of whoever makes the rules, once.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use paddock_proto::FilePolicy;
 use paddock_proto::glob::Glob;
-use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
+use paddock_proto::limits::DATA_DIR;
+
+use super::place::{Place, components, one_name};
 
 /// What programs write without changing any file: a shell needs the first of them for `>/dev/null`.
 const DEVICES: [&[u8]; 7] =
     [b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/random", b"/dev/urandom", b"/dev/ptmx"];
-
-/// Components of the longest name of the volume, `/mnt/data`.
-const DEPTH_OF_NAMES: usize = 2;
 
 /// Directories that a run may write without a policy.
 const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];
@@ -43,17 +41,6 @@ pub(super) struct Rules {
 struct List {
     names: Vec<Glob>,
     places: Vec<Place>,
-}
-
-/// A pattern from the root on; it covers what it matches and all below.
-#[derive(Debug, PartialEq, Eq)]
-struct Place(Vec<Part>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    One(Glob),
-    /// `**`: any number of directories.
-    Many,
 }
 
 impl Rules {
@@ -138,12 +125,8 @@ impl Rules {
 
     /// The directories, without patterns, that everything may be written below, whatever its name.
     pub(super) fn free_dirs(&self) -> Vec<PathBuf> {
-        let path = |place: &Place| {
-            let names = place.0.iter().map(Part::literal).collect::<Option<Vec<_>>>()?;
-            Some(names.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect::<Vec<_>>())
-        };
         let dirs: Vec<Vec<u8>> = match &self.allow {
-            Some(allow) => allow.iter().filter_map(path).collect(),
+            Some(allow) => allow.iter().filter_map(Place::path).collect(),
             None => WRITABLE.iter().map(|dir| dir.as_bytes().to_vec()).collect(),
         };
         let List { names, places } = &self.deny_write;
@@ -177,134 +160,8 @@ impl List {
     }
 }
 
-impl Place {
-    /// Where a pattern points from this directory on: by its own words, and where the links of its beginning lead.
-    fn parse(base: &str, pattern: &str, real: &dyn Fn(&str) -> Vec<u8>) -> Result<Vec<Self>, String> {
-        let named = |name: &&str| !name.is_empty() && *name != ".";
-        let literal = |name: &str| Part::One(Glob::of(name.as_bytes()));
-        let mut globs: Vec<Part> = base.split('/').filter(named).map(literal).collect();
-        for name in pattern.split('/').filter(named) {
-            globs.push(if name == "**" { Part::Many } else { Part::One(Glob::parse(name)?) });
-        }
-        // A last `**` is everything below, without the directory itself.
-        if let Some(last @ Part::Many) = globs.last_mut() {
-            *last = Part::One(Glob::parse("*")?);
-        }
-        let fixed = globs.iter().map(Part::literal).take_while(Option::is_some).flatten();
-        let fixed: Vec<Vec<u8>> = fixed.collect();
-        let rest = &globs[fixed.len()..];
-        let plain: Vec<_> = fixed.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        let mut lexical: Vec<Vec<u8>> = Vec::new();
-        for name in &fixed {
-            if name == b".." {
-                lexical.pop();
-            } else {
-                lexical.push(name.clone());
-            }
-        }
-        let mut places: Vec<Self> = Vec::new();
-        let real = real(&format!("/{}", plain.join("/")));
-        let spoken: Vec<u8> = lexical.iter().flat_map(|name| [b"/", name.as_slice()].concat()).collect();
-        for beginning in [one_name(&spoken), one_name(&real)] {
-            let parts = components(&beginning).map(|name| Part::One(Glob::of(name)));
-            let place = Self(parts.chain(rest.iter().cloned()).collect());
-            if !places.contains(&place) {
-                places.push(place);
-            }
-        }
-        Ok(places)
-    }
-
-    /// Asks it about a path under its one name, and where a wildcard could mean one of the others, under those.
-    fn under_any_name(&self, path: &[u8], ask: fn(&Self, &[u8]) -> bool) -> bool {
-        let is_open = || self.0.iter().take(DEPTH_OF_NAMES).any(|part| part.literal().is_none());
-        let rest =
-            || path.strip_prefix(DATA_DIR.as_bytes()).filter(|rest| rest.is_empty() || rest[0] == b'/');
-        ask(self, path)
-            || (is_open()
-                && rest().is_some_and(|rest| {
-                    DATA_ALIASES.iter().any(|alias| ask(self, &[alias.as_bytes(), rest].concat()))
-                }))
-    }
-
-    /// Whether it can match anything in this directory, or below it.
-    fn reaches(&self, dir: &[u8]) -> bool {
-        let fixed = self.0.iter().map_while(Part::literal);
-        fixed.zip(components(dir)).all(|(name, other)| name == other)
-    }
-
-    /// Whether it matches this path or a directory that it is in.
-    fn covers(&self, path: &[u8]) -> bool {
-        let parts = &self.0;
-        // Which parts may come next.
-        let mut next = vec![false; parts.len() + 1];
-        next[0] = true;
-        self.skip(&mut next);
-        for name in components(path) {
-            if next[parts.len()] {
-                return true;
-            }
-            let mut after = vec![false; parts.len() + 1];
-            for (at, part) in parts.iter().enumerate().filter(|(at, _)| next[*at]) {
-                match part {
-                    Part::Many => after[at] = true,
-                    Part::One(glob) => after[at + 1] |= glob.matches(name),
-                }
-            }
-            next = after;
-            self.skip(&mut next);
-        }
-        next[parts.len()]
-    }
-
-    /// `**` also stands for no directory at all.
-    fn skip(&self, next: &mut [bool]) {
-        for (at, part) in self.0.iter().enumerate() {
-            next[at + 1] |= next[at] && *part == Part::Many;
-        }
-    }
-
-    /// Whether this path is a directory that it names, above what it matches.
-    fn is_below(&self, path: &[u8]) -> bool {
-        let mut names = components(path);
-        for part in &self.0 {
-            match (names.next(), part) {
-                (None, _) => return true,
-                (Some(name), Part::One(glob)) if glob.matches(name) => {}
-                (Some(_), Part::One(_) | Part::Many) => return false,
-            }
-        }
-        false
-    }
-}
-
-impl Part {
-    fn literal(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::One(glob) => glob.literal(),
-            Self::Many => None,
-        }
-    }
-}
-
-/// The path under the first name of the volume that it is on.
-pub(super) fn one_name(path: &[u8]) -> Cow<'_, [u8]> {
-    for alias in DATA_ALIASES {
-        if let Some(rest) = path.strip_prefix(alias.as_bytes())
-            && (rest.is_empty() || rest[0] == b'/')
-        {
-            return Cow::Owned([DATA_DIR.as_bytes(), rest].concat());
-        }
-    }
-    Cow::Borrowed(path)
-}
-
 fn is_device(path: &[u8]) -> bool {
     DEVICES.contains(&path) || path.strip_prefix(TERMINALS).is_some_and(|rest| rest.first() == Some(&b'/'))
-}
-
-fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
