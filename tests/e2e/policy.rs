@@ -1,5 +1,6 @@
 //! What a run may do with files, as programs meet it: the agent's enforcement over its link, in real containers.
 
+use paddock::link::Incoming;
 use paddock_proto::message::{Outcome, RunSpec};
 use paddock_proto::{Event, FilePolicy};
 
@@ -174,8 +175,8 @@ async fn a_malformed_policy_starts_nothing() {
     let container = Container::start().await;
     let stream = container.run(&under(policy(None, &[], &["[a"]), "echo started > /data/started"));
     match stream.next().await.expect("an answer") {
-        paddock::link::Incoming::Event(Event::Unsupported { what }) => assert!(what.contains("[a"), "{what}"),
-        other => panic!("{other:?}"),
+        Incoming::Event(Event::Unsupported { what }) => assert!(what.contains("[a"), "{what}"),
+        other @ (Incoming::Event(_) | Incoming::Data(..) | Incoming::End) => panic!("{other:?}"),
     }
     holds(&container, None, "no cat /data/started").await;
     container.stop().await;
@@ -223,7 +224,7 @@ while time.time() < end:
     except FileNotFoundError: pass
 print('done' if all(done) else done)";
     let swapping = container.run(&script(None, swap));
-    while !matches!(swapping.next().await.expect("output"), paddock::link::Incoming::Data(..)) {}
+    while !matches!(swapping.next().await.expect("output"), Incoming::Data(..)) {}
     python(&container, Some(policy(None, &[], &[".env"])), write).await;
     assert_eq!(ended(&swapping).await.0, "secret\n");
     container.stop().await;

@@ -41,6 +41,7 @@ pub(super) fn change(rules: &Rules, caller: &Caller<'_>, longest: Option<u64>) -
     let here = |path: usize| At { dir: libc::AT_FDCWD, path: a[path] };
     let (word, mode) = (|n: usize| a[n] as u32, |n: usize| a[n] as u32);
     let change = Change { rules, caller };
+    #[cfg(target_arch = "x86_64")]
     let nofollow = libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
     match caller.call.number {
         libc::SYS_truncate => {
@@ -80,10 +81,7 @@ pub(super) fn change(rules: &Rules, caller: &Caller<'_>, longest: Option<u64>) -
         libc::SYS_chown => change.owner(&change.object(here(0), 0)?, word(1), word(2)),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_lchown => change.owner(&change.object(here(0), nofollow)?, word(1), word(2)),
-        _ => {
-            let _ = nofollow;
-            Err(Errno::NOSYS)
-        }
+        _ => Err(Errno::NOSYS),
     }
 }
 

@@ -34,11 +34,13 @@
 //!   signal meanwhile but one that kills it, and a run has at most 32 that wait (`EAGAIN`).
 //! - A process that makes itself undumpable can open nothing that is stopped.
 //!
-//! What it costs: opening a file for writing and closing it takes 36 to 48 µs in place of 3 to 5; reading as before, or as
+//! What it costs: opening a file for writing and closing it takes 35 to 50 µs in place of 3 to 5; reading as before, or as
 //! much as writing where `deny_read` denies anything. Measured by `what_it_costs` in `tests/e2e/policy.rs`: Python's
-//! `os.open` and `os.close` of `a/b/cost` 2,000 times, the best of seven rounds; two cores, kernel 6.18, in use by others.
+//! `os.open` and `os.close` of `a/b/cost` 2,000 times, the best of seven rounds; two cores, kernel 6.18, beside other tests.
+//! A descriptor is taken by the caller's own thread, and PID 1 waits for that: a program that gives its threads the lowest
+//! priority and keeps the cores busy slows its own session's container, and nobody else's.
 //!
-//! It must never wait for anything inside of a call, nor take more than a turn's time from the runs beside.
+//! It must never wait for anything else inside of a call, nor take more than a turn's time from the runs beside.
 
 mod caller;
 mod change;
