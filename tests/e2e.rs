@@ -14,6 +14,8 @@ mod archives;
 mod client;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/container.rs"]
+mod container;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/data.rs"]
@@ -36,6 +38,8 @@ mod isolation;
 mod links;
 #[path = "e2e/mcp.rs"]
 mod mcp;
+#[path = "e2e/policy.rs"]
+mod policy;
 #[path = "e2e/pool.rs"]
 mod pool;
 #[path = "e2e/raw.rs"]

@@ -26,6 +26,7 @@ use crate::container::Container;
 use crate::feed::Feed;
 use crate::link::Stream;
 use crate::outlet::Outlet;
+use crate::policy;
 use crate::process::{self, Input, Process, Reads};
 use crate::pump::Pump;
 use crate::spawn::{self, Report};
@@ -47,6 +48,11 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     if container.runs.borrow().contains_key(&spec.id) {
         let what = format!("there is a run {} already", spec.id);
         stream.event(&Event::Failed { what }).await;
+        stream.close().await;
+        return;
+    }
+    if let Some(what) = spec.files.as_ref().and_then(policy::missing) {
+        stream.event(&Event::Unsupported { what }).await;
         stream.close().await;
         return;
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::PAGE;
 use crate::path::RelPath;
+use crate::policy::FilePolicy;
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
@@ -171,6 +172,11 @@ pub enum Event {
     },
     /// The warm part stands.
     Warm,
+    /// The run's [`RunSpec::files`] cannot be enforced in this container; its program was never started.
+    Unsupported {
+        /// What is missing.
+        what: String,
+    },
 }
 
 /// The warm part of an image; its protocol is a page of its own (runner-images/README.md).
@@ -201,8 +207,10 @@ pub struct RunSpec {
     pub input: Input,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
-    /// Whether the warm part may run it in place of `argv`, with the code on its line.
+    /// Whether the warm part may run it in place of `argv`, with the code on its line; it never does with `files`.
     pub warm: bool,
+    /// Which files it may write and read.
+    pub files: Option<FilePolicy>,
 }
 
 /// What a program finds on its standard input.

@@ -233,6 +233,7 @@ impl Sessions {
             input,
             limits: request.limits,
             warm,
+            files: None,
         };
         leased.record.begin(request.flight());
         // From here on the code may run.
