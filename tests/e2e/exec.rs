@@ -6,6 +6,8 @@
 mod ends;
 #[path = "exec/events.rs"]
 mod events;
+#[path = "exec/policy.rs"]
+mod policy;
 #[path = "exec/refused.rs"]
 mod refused;
 #[path = "exec/side_by_side.rs"]

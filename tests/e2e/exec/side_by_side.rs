@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use paddock::engine::ContainerSummary;
 use serde_json::json;
 
 use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, status};
@@ -62,10 +63,25 @@ async fn bounds_are_each_ones_own() {
     d.stop().await;
 }
 
-/// Resident memory in bytes.
-fn memory_of(d: &Daemon) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/statm", d.pid().as_raw_nonzero())).expect("statm");
-    text.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).expect("pages") * 4096
+/// Resident memory of a process in bytes; none of one that has gone.
+fn memory_of(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    text.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// The agents of a daemon's containers, as the host knows them: each the first of its container.
+async fn agents(d: &Daemon) -> Vec<i32> {
+    let containers = d.view().await.containers().await;
+    let of = |container: &ContainerSummary| {
+        let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_in = |pid: &i32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cgroup"))
+                .is_ok_and(|cgroup| cgroup.contains(container.id.as_str()))
+        };
+        pids.filter(is_in).min().expect("a process of the container")
+    };
+    containers.iter().map(of).collect()
 }
 
 #[tokio::test]
@@ -84,7 +100,8 @@ async fn floods_hold_up_nobody_and_are_nowhere_but_on_disk() {
             .with("interactive", true)
             .await,
     );
-    let before = memory_of(&d);
+    let daemon = d.pid().as_raw_nonzero().get();
+    let before = memory_of(daemon);
     let mut floods = Vec::new();
     for n in 0..64 {
         floods.push(begin(&sessions[n % 4], "yes 'some line of a flood'").await);
@@ -98,8 +115,12 @@ async fn floods_hold_up_nobody_and_are_nowhere_but_on_disk() {
             within(Duration::from_secs(10), "an echo", d.tool("get_execution_output", asked)).await.document;
         assert_eq!(page["output"][0]["data"], json!(line), "after {:?}", said.elapsed());
     }
-    let grown = memory_of(&d).saturating_sub(before);
+    let grown = memory_of(daemon).saturating_sub(before);
     assert!(grown < 64 * (3 << 19), "{grown} bytes more for 64 floods: over 1.5 MiB each");
+    for agent in agents(&d).await {
+        let has = memory_of(agent);
+        assert!((1..24 << 20).contains(&has), "the agent of 16 floods has {has} bytes");
+    }
     for id in &floods {
         d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await.expect_success();
     }

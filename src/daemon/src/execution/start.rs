@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
 
 use super::Executions;
@@ -34,6 +35,8 @@ pub struct Start {
     pub timeout: Duration,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
+    /// Which files it may write and read, beside what its user may.
+    pub files: Option<FilePolicy>,
 }
 
 /// Why there is no execution.
@@ -127,6 +130,7 @@ impl Executions {
             environment: start.environment,
             directory: start.directory,
             limits: start.limits,
+            files: start.files,
             ..RunRequest::new(
                 id,
                 start.language,

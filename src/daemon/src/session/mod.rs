@@ -110,6 +110,9 @@ pub enum SessionError {
     /// The session was closed while the call waited.
     #[error("the session was closed while this call waited for its turn; no code ran")]
     Closed,
+    /// A policy cannot be enforced in this container, and nothing ran.
+    #[error("the file policy cannot be enforced here, so nothing was run: {0}")]
+    Unsupported(String),
     /// The container would not take the session's files.
     #[error("the container would not take the session's files: {0}")]
     BringIn(String),

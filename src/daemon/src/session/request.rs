@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use paddock_proto::FilePolicy;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::RunLimits;
 
@@ -24,6 +25,8 @@ pub struct RunRequest {
     pub timeout: Duration,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
+    /// Which files it may write and read, beside what its user may.
+    pub files: Option<FilePolicy>,
 }
 
 /// A program.
@@ -55,6 +58,7 @@ impl RunRequest {
             directory: DATA_DIR.to_owned(),
             timeout,
             limits: RunLimits::default(),
+            files: None,
         }
     }
 

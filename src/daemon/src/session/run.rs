@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::carry::{self, Collected};
-use super::hear::{Control, Followed, Hearer};
+use super::hear::{Control, Followed, Hearer, Last};
 use super::journal::Flight;
 use super::leases::Work;
 use super::output::{Capture, Heard};
@@ -79,7 +79,16 @@ impl Sessions {
             warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
         let begun = Instant::now();
-        let followed = follow(&sent, request, control, hearer).await;
+        let followed = match follow(&sent, request, control, hearer).await {
+            Ok(Last::Ended(end)) => Ok(end),
+            Ok(Last::Unsupported(what)) => {
+                if let Some(leased) = turn.work().await.named(&request.language, &sent.name) {
+                    leased.record.end(&request.id);
+                }
+                return Err(SessionError::Unsupported(what));
+            }
+            Err(error) => Err(error),
+        };
         let mut report = self.settle(turn, &request.language, &request.id, &sent, begun, followed).await;
         report.waited = sent.waited;
         report.duration = report.duration.min(begun.elapsed());
@@ -119,7 +128,10 @@ impl Sessions {
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             }
             let followed = Followed { stream: &sent.stream, link: &sent.link, id: &flight.id };
-            followed.listen(flight.timeout, control, hearer).await
+            match followed.listen(flight.timeout, control, hearer).await? {
+                Last::Ended(end) => Ok(end),
+                Last::Unsupported(_) => Err(LinkError::Refused), // it began long ago
+            }
         };
         let followed = followed.await;
         Ok(self.settle(turn, language, &flight.id, &sent, begun, followed).await)
@@ -233,7 +245,7 @@ impl Sessions {
             input,
             limits: request.limits,
             warm,
-            files: None,
+            files: request.files.clone(),
         };
         leased.record.begin(request.flight());
         // From here on the code may run.
@@ -268,7 +280,7 @@ async fn follow(
     request: &RunRequest,
     control: Control,
     hearer: &mut dyn Hearer,
-) -> Result<paddock_proto::message::RunEnd, LinkError> {
+) -> Result<Last, LinkError> {
     if let Program::Code { code, stdin } = &request.program {
         let stream = &sent.stream;
         // An input can be larger than the window: an agent that takes nothing (a paused container) must not hold us.

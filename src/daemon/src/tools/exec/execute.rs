@@ -193,7 +193,7 @@ fn check(
     let directory = directory(given.working_directory.as_deref())?;
     let environment = values::environment(given.environment.unwrap_or_default(), &tools.limits)?;
     let timeout = values::timeout(given.timeout_seconds, tools.limits.execute_code, &tools.limits)?;
-    let limits = given.sandbox_config.unwrap_or_default().check()?;
+    let (limits, files) = given.sandbox_config.unwrap_or_default().check()?;
     run::runner(tools, &tools.exec_runner)?;
     let start = Start {
         command: given.command,
@@ -203,6 +203,7 @@ fn check(
         environment,
         timeout,
         limits,
+        files,
     };
     Ok((session, start))
 }
