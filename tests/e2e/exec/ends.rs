@@ -72,6 +72,13 @@ async fn nothing_of_it_lives_on_however_it_ends() {
             "exit",
         ),
         (
+            "forks without end",
+            "echo begun; sleep 0.3; bomb() { bomb | bomb & }; bomb; sleep 0.5; exit 2",
+            json!({}),
+            "failed",
+            "exit",
+        ),
+        (
             "takes too much memory",
             "echo begun; sleep 0.3; x=$(yes | head -c 100000000 | tr -d '\\n'); sleep 1000",
             json!({ "max_memory_mb": 32 }),
@@ -181,6 +188,21 @@ async fn closing_the_session_or_the_daemon_ends_it() {
     let d = daemon().store(&store).start().await;
     assert_eq!(status(&d, &id).await["status"], "cancelled");
     assert_eq!(types(&read_all(&d, &id).await), ["ready", "stdout", "cancelled"]);
+    d.stop().await;
+}
+
+/// The next daemon would make its containers otherwise, so it takes none over: what ran is gone with them.
+#[tokio::test]
+async fn nothing_outlives_a_daemon_that_was_killed_and_its_sweep() {
+    let d = daemon().start().await;
+    let id = begun(&d, "s", json!({ "command": STUBBORN })).await;
+    let container = d.view().await.the_container("sh").await;
+    let store = d.crash().await;
+    assert!(on_the_host(&container) > 5, "it goes on");
+    let d = daemon().set("limits.pids", 64).store(&store).start().await;
+    assert_eq!(on_the_host(&container), 0);
+    assert_eq!(ended(&d, &id).await["status"], "lost");
+    assert_eq!(types(&read_all(&d, &id).await), ["ready", "stdout", "error"]);
     d.stop().await;
 }
 

@@ -84,7 +84,9 @@ async fn a_reader_waits_for_what_comes_next_and_a_prompt_is_seen() {
 
 #[tokio::test]
 async fn every_byte_can_be_had_back() {
-    let d = daemon().set("exec.runner", "python").start().await;
+    let d =
+        daemon().set("exec.runner", "python").set("files.max_log", "128MiB").set("limits.output", "16MiB");
+    let d = d.start().await;
     let s = d.session("s");
     let all_bytes = "python3 -c \"import sys; sys.stdout.buffer.write(bytes(range(256))*3 + b'\\n\\xff\\n' + 'h\\u00e9'.encode())\"";
     let ran = s.tool("execute_code").with("command", all_bytes).await;
@@ -93,12 +95,12 @@ async fn every_byte_can_be_had_back() {
     wanted.extend_from_slice(b"\xff\nh\xc3\xa9");
     assert_eq!(bytes_of(ran.document["output"].as_array().expect("events"), "stdout"), wanted);
 
-    // A line of 10 MB, whole, in pieces of text.
-    let id = begin(&s, "python3 -c \"import sys; sys.stdout.write('\\u00e9' * 5_000_000)\"").await;
+    // A line of 100 MB, whole, in pieces of text.
+    let id = begin(&s, "python3 -c \"import sys; sys.stdout.write('\\u00e9' * 50_000_000)\"").await;
     let events = read_all(&d, &id).await;
     expect_numbered(&events);
     assert!(events.iter().all(|event| event.get("encoding").is_none()), "a character was cut");
-    assert_eq!(bytes_of(&events, "stdout"), "\u{e9}".repeat(5_000_000).into_bytes());
+    assert_eq!(bytes_of(&events, "stdout"), "\u{e9}".repeat(50_000_000).into_bytes());
 
     // Streams that are closed do not end it, and neither does a reader that is slow.
     let ran = s.tool("execute_code").with("command", "exec >&- 2>&-; sleep 0.3; exit 7").await;
@@ -109,6 +111,10 @@ async fn every_byte_can_be_had_back() {
 #[tokio::test]
 async fn output_without_end_is_ended_and_named() {
     let d = daemon().set("files.max_log", "1MiB").start().await;
+    // As fast as a pipe goes.
+    let id = begin(&d.session("s"), "cat /dev/zero >&2").await;
+    assert_eq!(ended(&d, &id).await["status"], "failed");
+    assert_eq!(bytes_of(&read_all(&d, &id).await, "stderr"), vec![0; 1 << 20]);
     let begun = Instant::now();
     let ran = d.session("s").tool("execute_code").with("command", "yes 0123456789").timeout(60.0).await;
     assert!(begun.elapsed() < Duration::from_secs(30), "the bound, and not the time, ended it");
