@@ -32,6 +32,12 @@ impl Feed {
         all.entry(owner.to_owned()).or_insert_with(|| broadcast::Sender::new(WAITING)).subscribe()
     }
 
+    /// Whether somebody watches this owner's.
+    pub fn is_watched(&self, owner: &str) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(owner).is_some_and(|sender| sender.receiver_count() > 0)
+    }
+
     /// Tells whoever watches; `params` is asked only if someone does.
     pub fn tell(&self, owner: &str, method: &'static str, params: impl FnOnce() -> Value) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

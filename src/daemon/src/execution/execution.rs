@@ -154,13 +154,10 @@ impl Execution {
             })
             .await?;
         }
-        let missing = match self.inner().recording.as_ref().map(|recording| recording.page(since, room)) {
-            None => return Ok(Page::default()),
-            Some(Ok(page)) => return Ok(page),
-            Some(Err(missing)) => missing,
-        };
+        let wanted = self.inner().recording.as_ref().and_then(|recording| recording.page(since, room));
+        let Some(wanted) = wanted else { return Ok(Page::default()) };
         let what = what();
-        blocking(move || missing.read().map_err(StoreError::io(what))).await
+        blocking(move || wanted.read().map_err(StoreError::io(what))).await
     }
 
     /// Asks it to end (SIGTERM), and has it killed after `grace`; zero: at once. False if it is over.
@@ -212,11 +209,11 @@ impl Execution {
         }
     }
 
-    /// Keeps a record and tells its events.
-    pub(super) fn put(&self, record: Record) -> Result<Vec<Event>, StoreError> {
+    /// Keeps a record; its events, if they are `wanted`.
+    pub(super) fn put(&self, record: Record, wanted: bool) -> Result<Vec<Event>, StoreError> {
         let mut inner = self.inner();
         let Some(recording) = &mut inner.recording else { return Ok(Vec::new()) };
-        let events = recording.put(record, now_ms())?;
+        let events = recording.put(record, now_ms(), wanted)?;
         let last = recording.last();
         drop(inner);
         self.progress.send_if_modified(|now| {
@@ -228,11 +225,11 @@ impl Execution {
     }
 
     /// The rest of an interrupted line, where there is one, is an event of its own.
-    pub(super) fn cut(&self) -> Result<Vec<Event>, StoreError> {
+    pub(super) fn cut(&self, wanted: bool) -> Result<Vec<Event>, StoreError> {
         let waiting = self.inner().recording.as_ref().map(Recording::waiting).unwrap_or_default();
         let mut events = Vec::new();
         for channel in waiting {
-            events.extend(self.put(Record::Cut(channel, false))?);
+            events.extend(self.put(Record::Cut(channel, false), wanted)?);
         }
         Ok(events)
     }
@@ -248,10 +245,10 @@ impl Execution {
     }
 
     /// It is over: its last marks are kept, then its end, and only then it is said.
-    pub(super) fn finish(&self, marks: Vec<Mark>, end: End) -> Vec<Event> {
+    pub(super) fn finish(&self, marks: Vec<Mark>, end: End, wanted: bool) -> Vec<Event> {
         let mut events = Vec::new();
         for mark in marks {
-            match self.put(Record::Mark(mark)) {
+            match self.put(Record::Mark(mark), wanted) {
                 Ok(more) => events.extend(more),
                 Err(error) => {
                     warn!(execution_id = self.id, %error, "the end of an execution could not be kept")

@@ -25,12 +25,38 @@ pub(super) struct Lines {
 impl Lines {
     /// What these bytes complete.
     pub(super) fn take(&mut self, mut bytes: &[u8], mut each: impl FnMut(Line)) {
-        while let Some(at) = bytes.iter().position(|b| *b == b'\n') {
+        while let Some(at) = memchr::memchr(b'\n', bytes) {
             self.fill(&bytes[..at], &mut each);
             each(Line { bytes: std::mem::take(&mut self.rest), eol: true });
             bytes = &bytes[at + 1..];
         }
         self.fill(bytes, &mut each);
+    }
+
+    /// How many [`Lines::take`] would tell of these bytes.
+    pub(super) fn count(&mut self, bytes: &[u8]) -> u64 {
+        let (first, last) = (memchr::memchr(b'\n', bytes), memchr::memrchr(b'\n', bytes));
+        let rest = last.map_or(bytes.len(), |at| bytes.len() - at - 1);
+        // A line in the middle is shorter than a piece that has one.
+        let is_short =
+            self.rest.len() + first.unwrap_or(rest) <= LONGEST && rest <= LONGEST && bytes.len() <= LONGEST;
+        if !is_short {
+            let mut count = 0;
+            self.take(bytes, |_| count += 1);
+            return count;
+        }
+        if let Some(at) = last {
+            self.rest.clear();
+            self.rest.extend_from_slice(&bytes[at + 1..]);
+        } else {
+            self.rest.extend_from_slice(bytes);
+        }
+        memchr::memchr_iter(b'\n', bytes).count() as u64
+    }
+
+    /// Bytes of a line that has not ended.
+    pub(super) fn waits_for(&self) -> usize {
+        self.rest.len()
     }
 
     /// More of the line, which is cut where it is too long.

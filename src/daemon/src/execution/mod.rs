@@ -55,7 +55,20 @@ pub struct ExecutionBounds {
 }
 
 /// Tells whoever watches.
-type Tell = Arc<dyn Fn(&Execution, &[Event]) + Send + Sync>;
+#[derive(Clone)]
+struct Teller(Arc<Feed>);
+
+impl Teller {
+    fn is_wanted(&self, execution: &Execution) -> bool {
+        self.0.is_watched(&execution.owner)
+    }
+
+    fn tell(&self, execution: &Execution, events: &[Event]) {
+        if !events.is_empty() {
+            self.0.tell(&execution.owner, METHOD, || note(execution, events));
+        }
+    }
+}
 
 /// All executions of one daemon.
 pub struct Executions {
@@ -64,20 +77,15 @@ pub struct Executions {
     all: Mutex<HashMap<String, Arc<Execution>>>,
     /// How many are under way, by owner and session.
     running: Arc<Mutex<HashMap<(String, SessionId), usize>>>,
-    tell: Tell,
+    teller: Teller,
     tasks: TaskTracker,
 }
 
 impl Executions {
     /// None yet.
     pub fn new(sessions: Arc<Sessions>, bounds: ExecutionBounds, feed: Arc<Feed>) -> Arc<Self> {
-        let tell: Tell = Arc::new(move |execution, events| {
-            if !events.is_empty() {
-                feed.tell(&execution.owner, METHOD, || note(execution, events));
-            }
-        });
-        let (all, running) = (Mutex::default(), Arc::default());
-        Arc::new(Self { sessions, bounds, all, running, tell, tasks: TaskTracker::new() })
+        let (all, running, teller) = (Mutex::default(), Arc::default(), Teller(feed));
+        Arc::new(Self { sessions, bounds, all, running, teller, tasks: TaskTracker::new() })
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Execution>>> {

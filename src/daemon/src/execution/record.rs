@@ -99,6 +99,24 @@ impl Reader {
         channels.zip(&self.streams).filter(|(_, lines)| lines.is_waiting()).map(|(channel, _)| channel)
     }
 
+    /// Bytes of lines that wait for their ends.
+    pub(super) fn waits_for(&self) -> usize {
+        self.streams.iter().map(Lines::waits_for).sum()
+    }
+
+    /// As [`Reader::read`], for nobody.
+    pub(super) fn count(&mut self, record: &Record) {
+        let Self { streams, next } = self;
+        match record {
+            Record::Bytes(channel, bytes) => *next += streams[index(*channel)].count(bytes),
+            Record::Cut(channel, all) => *next += u64::from(streams[index(*channel)].cut(*all).is_some()),
+            Record::Mark(_) => {
+                let cuts = streams.iter_mut().filter_map(|lines| lines.cut(true)).count();
+                *next += cuts as u64 + 1;
+            }
+        }
+    }
+
     /// What this record says.
     pub(super) fn read(&mut self, record: Record, at_ms: u64, mut each: impl FnMut(Event)) {
         let Self { streams, next } = self;
@@ -135,6 +153,8 @@ fn index(channel: Channel) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn events(mut bytes: &[u8]) -> Vec<Event> {
@@ -174,6 +194,26 @@ mod tests {
         for end in 0..file.len() {
             let before = events(&file[..end]);
             assert_eq!(before, wanted[..before.len()], "of {end} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn counting_is_reading_for_nobody(
+            pieces in proptest::collection::vec((any::<bool>(), any::<bool>(), 0_usize..70_000, 1_usize..70_000), 0..8),
+        ) {
+            let (mut counting, mut reading, mut told) = (Reader::from(1), Reader::from(1), 0);
+            for (err, cut, length, line) in pieces {
+                let channel = if err { Channel::Stderr } else { Channel::Stdout };
+                let bytes = (0..length).map(|at| if at % line == line - 1 { b'\n' } else { 0xE2 }).collect();
+                let record = if cut { Record::Cut(channel, length % 2 == 0) } else { Record::Bytes(channel, bytes) };
+                counting.count(&record);
+                reading.read(record, 1, |_| told += 1);
+                prop_assert_eq!((counting.next(), counting.waits_for()), (reading.next(), reading.waits_for()));
+            }
+            counting.count(&Record::Mark(Mark::Cancelled));
+            reading.read(Record::Mark(Mark::Cancelled), 1, |_| told += 1);
+            prop_assert_eq!((counting.next(), reading.next()), (told + 1, told + 1));
         }
     }
 

@@ -13,7 +13,7 @@ use super::about::State;
 use super::ending::Ending;
 use super::event::{Event, Mark};
 use super::record::Record;
-use super::{Execution, Tell};
+use super::{Execution, Teller};
 use crate::session::{Hearer, RunEnd, RunReport};
 use crate::store::StoreError;
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Hears one execution.
 pub(super) struct Recorder {
     execution: Arc<Execution>,
-    tell: Tell,
+    teller: Teller,
     /// Bytes that come again, and are in the record.
     again: u64,
     cut_at: Option<Instant>,
@@ -32,8 +32,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(execution: Arc<Execution>, tell: Tell) -> Self {
-        Self { execution, tell, again: 0, cut_at: None, failed: None }
+    pub(super) fn new(execution: Arc<Execution>, teller: Teller) -> Self {
+        Self { execution, teller, again: 0, cut_at: None, failed: None }
     }
 
     /// What its end is to those who hear of it.
@@ -51,9 +51,13 @@ impl Recorder {
         ending
     }
 
+    fn is_wanted(&self) -> bool {
+        self.teller.is_wanted(&self.execution)
+    }
+
     fn told(&mut self, events: Result<Vec<Event>, StoreError>) {
         match events {
-            Ok(events) => (self.tell)(&self.execution, &events),
+            Ok(events) => self.teller.tell(&self.execution, &events),
             Err(error) => {
                 // Output that is nowhere would be lost without a word: it ends here, and says why.
                 warn!(execution_id = self.execution.id, %error, "the output of an execution cannot be kept; it is ended");
@@ -66,7 +70,7 @@ impl Recorder {
 
 impl Hearer for Recorder {
     fn begun(&mut self) {
-        let ready = self.execution.put(Record::Mark(Mark::Ready));
+        let ready = self.execution.put(Record::Mark(Mark::Ready), self.is_wanted());
         self.told(ready);
     }
 
@@ -74,7 +78,7 @@ impl Hearer for Recorder {
         let has = self.execution.output();
         self.again = has.saturating_sub(heard);
         if heard > has {
-            let gap = self.execution.put(Record::Mark(Mark::Gap { bytes: heard - has }));
+            let gap = self.execution.put(Record::Mark(Mark::Gap { bytes: heard - has }), self.is_wanted());
             self.told(gap);
         }
         // One that was killed between the two words of a beginning.
@@ -89,7 +93,7 @@ impl Hearer for Recorder {
         if known == bytes.len() || self.failed.is_some() {
             return;
         }
-        let events = self.execution.put(Record::Bytes(channel, bytes[known..].to_vec()));
+        let events = self.execution.put(Record::Bytes(channel, bytes[known..].to_vec()), self.is_wanted());
         self.told(events);
         self.cut_at = self.execution.has_waiting().then(|| Instant::now() + PATIENCE);
     }
@@ -110,7 +114,7 @@ impl Hearer for Recorder {
     fn on_due(&mut self) {
         self.cut_at = None;
         if self.failed.is_none() {
-            let cut = self.execution.cut();
+            let cut = self.execution.cut(self.is_wanted());
             self.told(cut);
         }
     }

@@ -1,13 +1,14 @@
 //! One execution's record while it grows and afterwards: written before it is told, read from any number on.
 //!
 //! ```text
-//!  put ─► appended to the file ─► numbered events ─► the last of them in memory (TAIL)
-//!  page ─► in memory? ─ no ─► the file, from the last place in the index before it
+//!  put  ─► appended to the file ─► counted, line by line ─► a place in the index now and then
+//!  page ─► the file, from the last place in the index before it ─► numbered events
 //! ```
 //!
-//! It must never tell an event that is not in the file, nor hold more than [`TAIL`] bytes of them.
+//! Nothing is held in memory but the line that is not ended yet and the index; what was written a moment ago is in the
+//! system's cache. Events are made for whoever reads them, so that a flood that nobody reads costs next to nothing. It must
+//! never tell an event that is not in the file.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,18 +16,18 @@ use std::sync::Arc;
 
 use paddock_proto::Channel;
 
-use super::event::{Event, What};
+use super::event::Event;
 use super::record::{HEADER, LONGEST, Reader, Record};
 use crate::store::{LogFile, Space, StoreError};
 
-/// Bytes of events that are kept in memory while an execution runs, about.
-const TAIL: usize = 256 * 1024;
+/// From one place in the index to the next, in bytes of the file, where lines are short.
+const STRIDE: u64 = 64 * 1024;
 
-/// The same once it is over.
-const REST: usize = 16 * 1024;
+/// Lines that are longer than this, and not ended, are not remembered at a place in the index...
+const LONG: usize = 4 * 1024;
 
-/// From one place in the index to the next, in bytes of the file.
-const STRIDE: u64 = 1 << 20;
+/// ...unless there was none for so long; also from one place to the next once nothing more comes.
+const LONG_STRIDE: u64 = 1 << 20;
 
 /// The record of one execution.
 pub(super) struct Recording {
@@ -39,10 +40,10 @@ pub(super) struct Recording {
     /// Bytes of output in it.
     output: u64,
     reader: Reader,
-    /// What to read from where: after a place nothing waits but half a character of each stream.
+    /// What to read from where.
     index: Vec<(u64, Reader)>,
-    tail: VecDeque<Event>,
-    tail_bytes: usize,
+    /// Whether its last event is the last for good.
+    ended: bool,
 }
 
 /// Some events in a row.
@@ -59,7 +60,6 @@ struct Stretch {
     file: File,
     from: u64,
     to: u64,
-    reader: Reader,
 }
 
 impl Recording {
@@ -79,8 +79,7 @@ impl Recording {
             output: 0,
             index: vec![(0, reader.clone())],
             reader,
-            tail: VecDeque::new(),
-            tail_bytes: 0,
+            ended: false,
         }
     }
 
@@ -91,9 +90,9 @@ impl Recording {
         let mut this = Self::at_its_beginning(space, id, file);
         let source = space.read_recording(id).map_err(StoreError::io(what()))?;
         let to = source.metadata().map_err(StoreError::io(what()))?.len();
-        let stretch = Stretch { file: source, from: 0, to, reader: Reader::from(1) };
-        let read = stretch.each(|record, at_ms, _| {
-            this.number(record, at_ms);
+        let stretch = Stretch { file: source, from: 0, to };
+        let read = stretch.each(|record, _| {
+            this.count(&record);
             true
         });
         read.map_err(StoreError::io(what()))?;
@@ -115,10 +114,7 @@ impl Recording {
 
     /// Whether its last event is the last for good.
     pub(super) fn has_ended(&self) -> bool {
-        self.tail.back().is_some_and(|event| match &event.what {
-            What::Mark(mark) => mark.is_last(),
-            What::Output { .. } => false,
-        })
+        self.ended
     }
 
     /// Which streams have a part of a line that waits.
@@ -126,94 +122,66 @@ impl Recording {
         self.reader.waiting().collect()
     }
 
-    /// Keeps a record; the events that it makes.
+    /// Keeps a record; the events that it makes, if they are `wanted`.
     ///
     /// # Errors
     /// The store's: nothing of it is kept, and nothing told.
-    pub(super) fn put(&mut self, record: Record, now_ms: u64) -> Result<Vec<Event>, StoreError> {
+    pub(super) fn put(
+        &mut self,
+        record: Record,
+        now_ms: u64,
+        wanted: bool,
+    ) -> Result<Vec<Event>, StoreError> {
         let Some(file) = &mut self.file else { return Ok(Vec::new()) };
         let mut bytes = Vec::new();
-        let stride = self.index.last().is_some_and(|(at, _)| self.bytes - at >= STRIDE);
-        let cuts = if stride { self.reader.waiting().collect() } else { Vec::new() };
-        let cuts: Vec<Record> = cuts.into_iter().map(|channel| Record::Cut(channel, false)).collect();
-        cuts.iter().chain([&record]).for_each(|record| record.encode(now_ms, &mut bytes));
+        record.encode(now_ms, &mut bytes);
         if let Err(error) = file.append(&bytes) {
             let _ = file.truncate(self.bytes); // a part of it can be there
             return Err(error);
         }
-        let first = self.reader.next();
         let mut events = Vec::new();
-        for record in cuts.into_iter().chain([record]) {
-            events.extend(self.number(record, now_ms));
+        if wanted {
+            self.reader.clone().read(record.clone(), now_ms, |event| events.push(event));
         }
-        debug_assert!(events.first().is_none_or(|event| event.seq == first), "numbers without a gap");
+        self.count(&record);
         Ok(events)
     }
 
-    /// Counts and remembers a record that is in the file.
-    fn number(&mut self, record: Record, at_ms: u64) -> Vec<Event> {
-        if self.index.last().is_some_and(|(at, _)| self.bytes - at >= STRIDE)
-            && self.reader.waiting().next().is_none()
-        {
+    /// Counts a record that is in the file.
+    fn count(&mut self, record: &Record) {
+        let behind = self.index.last().map_or(u64::MAX, |(at, _)| self.bytes - at);
+        if behind >= LONG_STRIDE || (behind >= STRIDE && self.reader.waits_for() <= LONG) {
             self.index.push((self.bytes, self.reader.clone()));
         }
         self.bytes += record.length() as u64;
-        if let Record::Bytes(_, bytes) = &record {
+        if let Record::Bytes(_, bytes) = record {
             self.output += bytes.len() as u64;
         }
-        let mut events = Vec::new();
-        self.reader.read(record, at_ms, |event| events.push(event));
-        // What would not fit is not copied first.
-        let mut room = TAIL;
-        let fitting = events.iter().rev().take_while(|event| {
-            room = room.saturating_sub(event.size());
-            room > 0
-        });
-        let from = events.len() - fitting.count();
-        if from > 0 {
-            self.tail.clear();
-            self.tail_bytes = 0;
-        }
-        for event in &events[from..] {
-            self.tail_bytes += event.size();
-            self.tail.push_back(event.clone());
-        }
-        self.shrink(TAIL);
-        events
-    }
-
-    fn shrink(&mut self, to: usize) {
-        while self.tail_bytes > to
-            && let Some(event) = self.tail.pop_front()
-        {
-            self.tail_bytes -= event.size();
-        }
+        self.ended = matches!(record, Record::Mark(mark) if mark.is_last());
+        self.reader.count(record);
     }
 
     /// Nothing more comes.
     pub(super) fn close(&mut self) {
         self.file = None;
-        self.shrink(REST);
-        self.tail.shrink_to_fit();
+        let mut next = 0;
+        self.index.retain(|(at, _)| {
+            let keep = *at >= next;
+            next = if keep { at + LONG_STRIDE } else { next };
+            keep
+        });
+        self.index.shrink_to_fit();
     }
 
-    /// The events after `since`, as long as they have no more than `room` bytes together (but one at least); or what has to be
-    /// read for them.
-    pub(super) fn page(&self, since: u64, room: usize) -> Result<Page, Missing> {
-        let last = self.last();
-        if since >= last {
-            return Ok(Page::default());
-        }
-        let first = self.tail.front().map_or(u64::MAX, |event| event.seq);
-        if since.saturating_add(1) >= first {
-            let skipped = usize::try_from(since.saturating_add(1) - first).unwrap_or(usize::MAX);
-            let mut page = Filling::new(since, room);
-            let _ = self.tail.iter().skip(skipped).all(|event| page.take(event.clone()));
-            return Ok(page.done());
+    /// The events after `since`, as long as they have no more than `room` bytes together, but one at least: what has to be
+    /// read for them; `None` if there are none.
+    pub(super) fn page(&self, since: u64, room: usize) -> Option<Wanted> {
+        if since >= self.last() {
+            return None;
         }
         let at = self.index.partition_point(|(_, reader)| reader.next() <= since.saturating_add(1));
         let (from, reader) = self.index[at.saturating_sub(1)].clone();
-        Err(Missing {
+        Some(Wanted {
             space: self.space.clone(),
             id: self.id.clone(),
             from,
@@ -225,8 +193,8 @@ impl Recording {
     }
 }
 
-/// What is not in memory any more.
-pub(super) struct Missing {
+/// Events that are to be read.
+pub(super) struct Wanted {
     space: Arc<Space>,
     id: String,
     from: u64,
@@ -236,7 +204,7 @@ pub(super) struct Missing {
     room: usize,
 }
 
-impl Missing {
+impl Wanted {
     /// Reads it.
     ///
     /// # Errors
@@ -244,8 +212,8 @@ impl Missing {
     pub(super) fn read(self) -> io::Result<Page> {
         let file = self.space.read_recording(&self.id)?;
         let mut page = Filling::new(self.since, self.room);
-        let mut reader = self.reader.clone();
-        Stretch { file, from: self.from, to: self.to, reader: self.reader }.each(|record, at_ms, _| {
+        let mut reader = self.reader;
+        Stretch { file, from: self.from, to: self.to }.each(|record, at_ms| {
             let mut goes_on = true;
             reader.read(record, at_ms, |event| goes_on = goes_on && page.take(event));
             goes_on
@@ -256,13 +224,13 @@ impl Missing {
 
 impl Stretch {
     /// Every whole record in it, until `each` says no.
-    fn each(mut self, mut each: impl FnMut(Record, u64, &mut Reader) -> bool) -> io::Result<()> {
+    fn each(mut self, mut each: impl FnMut(Record, u64) -> bool) -> io::Result<()> {
         let mut buffer = Vec::new();
         loop {
             let mut used = 0;
             while let Some((record, at_ms, length)) = Record::decode(&buffer[used..]) {
                 used += length;
-                if !each(record, at_ms, &mut self.reader) {
+                if !each(record, at_ms) {
                     return Ok(());
                 }
             }

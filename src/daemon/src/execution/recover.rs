@@ -86,7 +86,7 @@ impl Executions {
                 let place = self.place_of(whose);
                 let session = session.clone();
                 self.tasks.spawn(async move {
-                    let mut recorder = Recorder::new(execution.clone(), this.tell.clone());
+                    let mut recorder = Recorder::new(execution.clone(), this.teller.clone());
                     let hearing = this.sessions.hear_on(flying, control, &mut recorder);
                     let (heard, _) = session.unless_closed(&execution.cancel, hearing).await;
                     let ending = match heard {

@@ -151,7 +151,7 @@ impl Executions {
         control: Control,
         place: Place,
     ) {
-        let mut recorder = Recorder::new(execution.clone(), self.tell.clone());
+        let mut recorder = Recorder::new(execution.clone(), self.teller.clone());
         let work = async {
             let turn = tokio::select! {
                 biased;
@@ -176,8 +176,9 @@ impl Executions {
 
     /// It is over.
     pub(super) fn finish(&self, execution: &Execution, ending: Ending) {
-        let events = execution.finish(ending.marks, ending.end);
-        (self.tell)(execution, &events);
+        let wanted = self.teller.is_wanted(execution);
+        let events = execution.finish(ending.marks, ending.end, wanted);
+        self.teller.tell(execution, &events);
         self.tidy();
     }
 }
