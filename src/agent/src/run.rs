@@ -44,7 +44,6 @@ const AWAKE: Duration = Duration::from_millis(250);
 
 /// Answers a [`Request::Run`] on `stream`.
 pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
-    let Some((reads, writes)) = receive(&stream, spec.input).await else { return };
     if container.runs.borrow().contains_key(&spec.id) {
         let what = format!("there is a run {} already", spec.id);
         stream.event(&Event::Failed { what }).await;
@@ -56,8 +55,13 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
         stream.close().await;
         return;
     }
+    // Known from here on: whoever wants its end need not wait until it has its code.
     let outlet = Outlet::new(stream);
     container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
+    let Some((reads, writes)) = receive(&outlet.stream(), spec.input).await else {
+        container.runs.borrow_mut().remove(&spec.id);
+        return;
+    };
     if !matches!(spec.input, message::Input::Code { .. }) {
         outlet.event(&Event::Begun).await;
     }

@@ -134,6 +134,25 @@ async fn nothing_of_it_lives_on_however_it_ends() {
     d.stop().await;
 }
 
+/// Whoever has less patience than before is heard.
+#[tokio::test]
+async fn one_that_was_asked_to_end_can_be_killed_meanwhile() {
+    let d = daemon().start().await;
+    let id = begun(&d, "s", json!({ "command": STUBBORN })).await;
+    let begun = Instant::now();
+    let ask = |force| d.tool("cancel_execution", json!({ "execution_id": id, "force": force }));
+    let (asked, killed) = tokio::join!(ask(false), async {
+        tokio::time::sleep(Duration::from_millis(200)).await; // behind the other
+        ask(true).await
+    });
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(
+        (&asked.document["status"], &killed.document["status"]),
+        (&json!("cancelled"), &json!("cancelled"))
+    );
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn a_bound_is_named_and_so_is_its_exit_code() {
     let d = daemon().start().await;

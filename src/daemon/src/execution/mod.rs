@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::about::{About, End, State};
@@ -79,13 +80,23 @@ pub struct Executions {
     running: Arc<Mutex<HashMap<(String, SessionId), usize>>>,
     teller: Teller,
     tasks: TaskTracker,
+    /// Ends what is heard for nobody.
+    ending: CancellationToken,
 }
 
 impl Executions {
     /// None yet.
     pub fn new(sessions: Arc<Sessions>, bounds: ExecutionBounds, feed: Arc<Feed>) -> Arc<Self> {
         let (all, running, teller) = (Mutex::default(), Arc::default(), Teller(feed));
-        Arc::new(Self { sessions, bounds, all, running, teller, tasks: TaskTracker::new() })
+        Arc::new(Self {
+            sessions,
+            bounds,
+            all,
+            running,
+            teller,
+            tasks: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        })
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Execution>>> {
@@ -109,6 +120,7 @@ impl Executions {
 
     /// Ends all that are under way, and resolves when their ends are kept.
     pub async fn close(&self) {
+        self.ending.cancel();
         self.all().values().for_each(|execution| execution.cancel.cancel());
         self.tasks.close();
         self.tasks.wait().await;

@@ -119,7 +119,7 @@ impl Executions {
         let this = self.clone();
         self.tasks.spawn(async move {
             let (id, session) = (flying.id().to_owned(), flying.session().clone());
-            let cancel = tokio_util::sync::CancellationToken::new();
+            let cancel = this.ending.child_token();
             let mut deaf = Deaf;
             let hearing = this.sessions.hear_on(flying, Control::end_only(&cancel), &mut deaf);
             if let (Err(error), _) = session.unless_closed(&cancel, hearing).await {
