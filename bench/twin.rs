@@ -135,6 +135,7 @@ impl Twin {
             input: Input::Code { stdin: false },
             limits: RunLimits::default(),
             warm: argv.is_none(),
+            files: None,
         };
         let begun = Instant::now();
         let stream = self.specimen.armed.link.request(&Request::Run(spec))?;

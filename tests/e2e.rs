@@ -14,6 +14,8 @@ mod archives;
 mod client;
 #[path = "e2e/clients.rs"]
 mod clients;
+#[path = "e2e/container.rs"]
+mod container;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/data.rs"]
@@ -24,6 +26,8 @@ mod demo;
 mod ending;
 #[path = "e2e/engine_gone.rs"]
 mod engine_gone;
+#[path = "e2e/exec.rs"]
+mod exec;
 #[path = "e2e/full.rs"]
 mod full;
 #[path = "e2e/guard.rs"]
@@ -34,6 +38,8 @@ mod isolation;
 mod links;
 #[path = "e2e/mcp.rs"]
 mod mcp;
+#[path = "e2e/policy.rs"]
+mod policy;
 #[path = "e2e/pool.rs"]
 mod pool;
 #[path = "e2e/raw.rs"]

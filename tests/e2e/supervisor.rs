@@ -1,98 +1,26 @@
 //! The agent's runs over its link, without a daemon around it: what they read while they run, bounds of their own, and
 //! being told to end; several of them side by side.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use paddock::app;
-use paddock::config::{Config, Overrides};
-use paddock::engine::{Engine, EngineLimits};
-use paddock::link::{Incoming, Link, Stream};
-use paddock::pool::Specimen;
-use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
-use paddock_proto::{Channel, Event, Request};
+use paddock::link::{Incoming, Stream};
+use paddock_proto::message::{Input, Limit, Outcome, RunLimits, RunSpec};
+use paddock_proto::{Channel, Event};
 use tokio::join;
 
-use crate::support::{Cleared, engine_host};
+use crate::container::{Container, ended, spec};
 
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
-
-/// An armed container of the plain example, and its link; what carries its owner's label goes with it, if a test fails too.
-struct Container(Specimen, #[expect(dead_code, reason = "it clears when it is dropped")] Cleared);
-
-impl Container {
-    async fn start() -> Self {
-        let config =
-            Config::load(None, &BTreeMap::new(), &Overrides::default()).expect("the defaults").config;
-        let engine = Engine::connect(&engine_host(), EngineLimits::default()).await.expect("an engine");
-        let mut pool = app::pool(&config, paddock::id::random_hex::<16>(), paddock::id::random_bytes());
-        let cleared = Cleared::of(&pool.owner);
-        pool.warm_parts = false;
-        let uid = 40_000 + u32::from(u16::from_le_bytes(paddock::id::random_bytes())) % 10_000;
-        Self(Specimen::start(&engine, &pool, "sh", uid).await.expect("a container"), cleared)
-    }
-
-    fn link(&self) -> &Link {
-        &self.0.armed.link
-    }
-
-    fn run(&self, spec: &RunSpec) -> Stream {
-        self.link().request(&Request::Run(spec.clone())).expect("a stream")
-    }
-
-    /// Tells a run to end, on a stream of its own.
-    async fn end(&self, id: &str, grace_ms: u64) -> Event {
-        let stream = self.link().request(&Request::End { id: id.to_owned(), grace_ms }).expect("a stream");
-        match stream.next().await.expect("an answer") {
-            Incoming::Event(event) => event,
-            other @ (Incoming::Data(..) | Incoming::End) => panic!("{other:?}"),
-        }
-    }
-
-    async fn stop(self) {
-        self.0.remove().await.expect("its removal");
-    }
-}
-
-fn spec(command: &str) -> RunSpec {
-    RunSpec {
-        id: paddock::id::random_hex::<8>(),
-        argv: ["/bin/sh", "-c", command].map(str::to_owned).to_vec(),
-        env: vec!["PATH=/usr/bin:/bin".to_owned()],
-        cwd: DATA_DIR.to_owned(),
-        wall_ms: 30_000,
-        output_cap: 1 << 20,
-        input: Input::Nothing,
-        limits: RunLimits::default(),
-        warm: false,
-    }
-}
 
 /// Reads on until the output is this.
 async fn until(stream: &Stream, wanted: &str) {
     let mut output = String::new();
     while output != wanted {
         match stream.next().await.expect("output") {
+            Incoming::Event(Event::Begun) => {}
             Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
-            other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
-        }
-    }
-}
-
-/// All that is left of its output, and its end.
-async fn ended(stream: &Stream) -> (String, RunEnd) {
-    let mut output = String::new();
-    loop {
-        match stream.next().await.expect("an end") {
-            Incoming::Data(_, bytes) => output.push_str(&String::from_utf8_lossy(&bytes)),
-            Incoming::Event(Event::Ended(end)) => {
-                stream.say(&Request::Commit).await.expect("an agent that hears that it was heard");
-                assert_eq!(stream.next().await.expect("its last word"), Incoming::End);
-                return (output, end);
-            }
             other @ (Incoming::Event(_) | Incoming::End) => panic!("{other:?} after {output:?}"),
         }
     }

@@ -14,8 +14,9 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// A page of memory, in bytes, on every machine that this runs on.
 const PAGE: u64 = paddock_proto::limits::PAGE;
 
-/// What part of its CPU time a program has used at least when it ends for it: rlimits count ticks.
-const NEARLY: u64 = 95;
+/// What part of its CPU time, in percent, a program has used at least when it ends for it: rlimits count ticks, which can be
+/// far from what was used where many want the processor.
+const MUCH: u64 = 50;
 
 /// Whether all of a run's processes together are to be looked at.
 pub(crate) fn are_looked_at(limits: &RunLimits) -> bool {
@@ -45,7 +46,7 @@ fn own_memory(pid: i32) -> u64 {
 pub(crate) fn behind(limits: &RunLimits, status: i32, cpu_us: u64) -> Option<Limit> {
     let signal =
         if libc::WIFSIGNALED(status) { libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) - 128 };
-    let spent = limits.cpu_seconds.is_some_and(|seconds| cpu_us >= u64::from(seconds) * 10_000 * NEARLY);
+    let spent = limits.cpu_seconds.is_some_and(|seconds| cpu_us >= u64::from(seconds) * 10_000 * MUCH);
     match signal {
         libc::SIGXCPU | libc::SIGKILL if spent => Some(Limit::Cpu),
         libc::SIGXFSZ if libc::WIFSIGNALED(status) || limits.file_size.is_some() => Some(Limit::FileSize),

@@ -30,6 +30,7 @@ mod init;
 mod link;
 mod outlet;
 mod pause;
+mod policy;
 mod probe;
 mod process;
 mod pump;

@@ -72,8 +72,10 @@ impl Outlet {
     }
 
     pub(crate) async fn data(&self, channel: Channel, bytes: Bytes) {
-        self.output.set(self.output.get() + bytes.len() as u64);
+        let more = bytes.len() as u64;
         self.send(Kind::Data(channel), bytes).await;
+        // Only now: what waits for a daemon is not among what the one before had not heard.
+        self.output.set(self.output.get() + more);
     }
 
     pub(crate) async fn event(&self, event: &Event) {

@@ -90,7 +90,8 @@ fn refused() -> Vec<(String, i32)> {
     seen
 }
 
-fn landlock() -> u32 {
+/// The version of Landlock; 0 where there is none.
+pub(crate) fn landlock() -> u32 {
     // SAFETY: asks for the version only (LANDLOCK_CREATE_RULESET_VERSION), nothing is made.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
     u32::try_from(version).unwrap_or(0)

@@ -17,6 +17,7 @@ use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::container::Container;
+use crate::policy;
 use crate::pump::Reports;
 use crate::reap::Death;
 use crate::spawn::{self, EXTRA_FD, Program};
@@ -73,7 +74,7 @@ pub(crate) async fn begin(container: &Container, spec: &RunSpec, reads: Reads) -
     let mut env = spec.env.clone();
     let (stdin, extra) = match reads {
         Reads::Code(input) => {
-            let input = if spec.warm {
+            let input = if spec.warm && spec.files.is_none() {
                 match container.warm.run(spec, input).await {
                     Ok(process) => return Ok(process),
                     Err(input) => input,
@@ -91,7 +92,12 @@ pub(crate) async fn begin(container: &Container, spec: &RunSpec, reads: Reads) -
     };
     let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
     program.limits = spec.limits;
+    let (confinement, policy) = policy::prepare(spec)?.unzip();
+    program.confinement = confinement;
     let (job, reports) = spawn::start(&program)?;
+    if let Some(policy) = policy {
+        policy.serve();
+    }
     Ok(Process {
         job,
         reports: Reports::of_job(reports),
@@ -142,6 +148,7 @@ pub(crate) fn prepare(
         stderr,
         extra,
         limits: RunLimits::default(),
+        confinement: None,
     };
     Ok((program, [out, err]))
 }

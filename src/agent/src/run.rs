@@ -26,6 +26,7 @@ use crate::container::Container;
 use crate::feed::Feed;
 use crate::link::Stream;
 use crate::outlet::Outlet;
+use crate::policy;
 use crate::process::{self, Input, Process, Reads};
 use crate::pump::Pump;
 use crate::spawn::{self, Report};
@@ -50,8 +51,16 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
         stream.close().await;
         return;
     }
+    if let Some(what) = spec.files.as_ref().and_then(policy::missing) {
+        stream.event(&Event::Unsupported { what }).await;
+        stream.close().await;
+        return;
+    }
     let outlet = Outlet::new(stream);
     container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
+    if !matches!(spec.input, message::Input::Code { .. }) {
+        outlet.event(&Event::Begun).await;
+    }
     let before = container.counters.read();
     let beside = container.begun.get();
     container.begun.set(beside + 1);

@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use paddock_proto::message::RunLimits;
 
+use crate::policy::Confinement;
 use crate::tree;
 
 /// A program ready to be started; all of its descriptors are close-on-exec.
@@ -31,6 +32,8 @@ pub(crate) struct Program {
     pub(crate) extra: Option<OwnedFd>,
     /// What the kernel keeps of them is each process's.
     pub(crate) limits: RunLimits,
+    /// Which files it may write and read.
+    pub(crate) confinement: Option<Confinement>,
 }
 
 /// Where the program finds its own standard input, the code being on 0.
@@ -107,8 +110,9 @@ fn job(program: &Program, status: RawFd) -> ! {
         unsafe { libc::write(status, bytes.as_ptr().cast(), REPORT) };
     };
     let extra = program.extra.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-    let keep =
-        [status, program.stdin.as_raw_fd(), program.stdout.as_raw_fd(), program.stderr.as_raw_fd(), extra];
+    let socket = program.confinement.as_ref().map_or(-1, |confinement| confinement.socket().as_raw_fd());
+    let (stdin, stdout) = (program.stdin.as_raw_fd(), program.stdout.as_raw_fd());
+    let keep = [status, stdin, stdout, program.stderr.as_raw_fd(), extra, socket];
     // SAFETY: plain system calls on this process' own state; descriptors are closed that nobody here uses.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -211,6 +215,12 @@ fn execute(program: &Program, say: &dyn Fn(Report)) -> ! {
         }
         if !limit(&program.limits) {
             say(Report::Failed(errno()));
+            exit(127);
+        }
+        if let Some(confinement) = &program.confinement
+            && let Err(error) = confinement.enter()
+        {
+            say(Report::Failed(error.raw_os_error().unwrap_or(libc::EPERM)));
             exit(127);
         }
         let mut last = libc::ENOENT;

@@ -4,11 +4,11 @@
 //! # The picture
 //!
 //! ```text
-//!  client ── HTTP ── api ── tools ── session ── pool ── engine ── /var/run/docker.sock
-//!                               │        │        │        └─ create, start, exec, archive, events
-//!                               │        │        └─ idle, armed containers of each runner; leases
-//!                               │      store (files on disk: the truth)     sign (links)
-//!                               │
+//!  client ── HTTP ── api ── tools ── execution ── session ── pool ── engine ── /var/run/docker.sock
+//!                               │        │           │         │        └─ create, start, exec, archive, events
+//!                               │        │           │         └─ idle, armed containers of each runner; leases
+//!                               │        │         store (files on disk: the truth)     sign (links)
+//!                               │        └─ commands that go on by themselves; feed (who watches)
 //!                             link ══ one hijacked exec stream ══ agent bridge ── agent (PID 1) ── job ── code
 //!                               ╚════ or one end of its socket pair ═════════════════╝
 //! ```
@@ -28,19 +28,22 @@
 //! | [`session`] | turns, leases, files in and out of containers, runs, eviction and expiry |
 //! | [`store`] | files on disk: one journal, synced, then put in place, then acknowledged |
 //! | [`sign`] | signed links |
+//! | [`execution`] | commands that go on while nobody waits: their records, numbered events, and lives over restarts |
+//! | [`feed`] | notes of what becomes of runs and executions, for whoever watches |
 //! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
 //! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
 //! | [`config`], [`id`], [`log`] | leaves: settings, names and randomness, log lines |
 //!
-//! Direction of `use`: `main → app → api → tools → session → pool → {engine, link} → proto`; `config`, `id`,
-//! `sign`, `store` and `log` are used by those and use none of them.
+//! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`; `config`, `id`,
+//! `sign`, `store`, `feed` and `log` are used by those and use none of them.
 //!
 //! # How a run goes
 //!
 //! 1. `api` admits the request (host, origin, token), `tools` checks every argument. Nothing was touched yet.
-//! 2. `session` takes the turn of this conversation. One thing at a time happens in it; a bounded number waits.
+//! 2. `session` takes the turn of this conversation: one call after the other, commands beside them as long as they are of
+//!    the same language; a bounded number waits.
 //! 3. If the session has no container of this language, `pool` leases one: armed already, or the next to be. Whose it
 //!    is from now on is noted in the store and told to PID 1 (`Claim`) before it gets anything of the session.
 //! 4. What the container lacks of the session's files is sent over the link (`Apply`); all of a large `/data` into an
@@ -51,8 +54,12 @@
 //!    it in a log if it is longer than an answer.
 //! 6. The program ends, or a bound ends it. The job kills whatever else it started, PID 1 whatever a killed job
 //!    left. Only then `Ended` is said.
-//! 7. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` makes
+//! 7. The daemon asks for the files, one program of a session after the other. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` makes
 //!    it durable, all or nothing, and puts it in place; the agent is told to `Commit`; the answer leaves.
+//!
+//! A command of `execution` goes the same way, with its shell in place of the entrypoint, a recorder in place of what
+//! captures an answer, and its input open. What it writes is appended to its record before the agent may forget it; the
+//! record gives the same numbered events to whoever reads, also the next daemon.
 //!
 //! The Engine's API is in steps 3 and 4 only, and not even there if a container stands ready and the files are few.
 //!
@@ -71,7 +78,8 @@
 //! A daemon that starts looks at what its owner has on the engine. A container that is what it would make now is armed
 //! again: idle if PID 1 says that nothing ever ran in it, its session's if PID 1 and the journal name the same. A run
 //! in flight is heard to its end, with the output that no daemon had in a log before, its files are saved, and the
-//! next answer of that session tells of it (`earlier_runs`). If its container is gone it is told as `lost`. All else is
+//! next answer of that session tells of it (`earlier_runs`); an execution is read, told and ended as before. If its
+//! container is gone it is told as `lost`. All else is
 //! removed, and a sweep goes on looking for what nobody knows. A PID 1 that hears no daemon for `agent.orphan_after`
 //! ends itself.
 //!
@@ -113,6 +121,7 @@
 //! * A file that an answer names is on disk, synced. A batch of changes is all or nothing, through any crash.
 //! * What is removed stays removed: neither a crash nor a container of before brings it back.
 //! * When a run's end is said, every process that it started is dead.
+//! * Two events of an execution never have one number, and what was read once is read the same again.
 //! * A run is never tried again once its code may have started: what is not known is said to be `lost`.
 //! * Every queue, buffer, body, frame and wait has a named bound; every Engine call has a deadline.
 //! * What comes out of a container is not trusted: names, sizes, order, exit codes.

@@ -18,16 +18,19 @@
 //! breaks a rule gets a [`ProtocolError`], never a panic and never more memory than a window per stream.
 
 pub mod frame;
+pub mod glob;
 pub mod limits;
 pub mod message;
 pub mod mux;
 pub mod path;
+pub mod policy;
 pub mod target;
 
 pub use frame::{Channel, Frame, Kind, StreamId};
 pub use message::{Event, Hello, HelloReply, Request};
 pub use mux::{Inbound, Mux};
 pub use path::{PathError, RelPath};
+pub use policy::FilePolicy;
 pub use target::{LinkTarget, TargetError};
 
 /// A rule of the protocol that the peer broke. The link is not usable afterwards.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::PAGE;
 use crate::path::RelPath;
+use crate::policy::FilePolicy;
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
@@ -74,7 +75,8 @@ pub struct ResumePoints {
 /// What a stream is for; the first message on it, daemon → agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Run a program. The daemon sends what `spec.input` says; the agent answers `Data(Stdout|Stderr)`…, [`Event::Ended`]. The
+    /// Run a program. The daemon sends what `spec.input` says; the agent answers [`Event::Begun`], `Data(Stdout|Stderr)`…,
+    /// [`Event::Ended`]. The
     /// daemon then says [`Request::Collect`] on the same stream, or [`Request::Commit`] if it wants no files: the run is
     /// over for the agent when either is done, and is told to the next daemon until then.
     Run(RunSpec),
@@ -157,6 +159,8 @@ pub enum Event {
         /// Bytes of output that are not said again.
         heard: u64,
     },
+    /// The agent has the run, and tells it to whichever daemon there is from now on. Said of runs that read no code.
+    Begun,
     /// The run was told to end.
     Ending,
     /// What a probe saw.
@@ -168,6 +172,11 @@ pub enum Event {
     },
     /// The warm part stands.
     Warm,
+    /// The run's [`RunSpec::files`] cannot be enforced in this container; its program was never started.
+    Unsupported {
+        /// What is missing.
+        what: String,
+    },
 }
 
 /// The warm part of an image; its protocol is a page of its own (runner-images/README.md).
@@ -198,8 +207,10 @@ pub struct RunSpec {
     pub input: Input,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
-    /// Whether the warm part may run it in place of `argv`, with the code on its line.
+    /// Whether the warm part may run it in place of `argv`, with the code on its line; it never does with `files`.
     pub warm: bool,
+    /// Which files it may write and read.
+    pub files: Option<FilePolicy>,
 }
 
 /// What a program finds on its standard input.

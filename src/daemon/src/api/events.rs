@@ -55,14 +55,14 @@ async fn next(notes: &mut tokio::sync::broadcast::Receiver<Note>) -> Option<Stri
     let heartbeat = tokio::time::sleep(HEARTBEAT);
     tokio::pin!(heartbeat);
     tokio::select! {
-        () = &mut heartbeat => return Some(": heartbeat\n\n".to_owned()),
+        () = &mut heartbeat => Some(": heartbeat\n\n".to_owned()),
         note = notes.recv() => match note {
             Ok(note) => {
                 let message = json!({ "jsonrpc": "2.0", "method": note.method, "params": &*note.params });
-                return Some(format!("data: {message}\n\n"));
+                Some(format!("data: {message}\n\n"))
             }
-            Err(RecvError::Lagged(missed)) => return Some(format!(": {missed} notes were missed\n\n")),
-            Err(RecvError::Closed) => return None,
+            Err(RecvError::Lagged(missed)) => Some(format!(": {missed} notes were missed\n\n")),
+            Err(RecvError::Closed) => None,
         },
     }
 }

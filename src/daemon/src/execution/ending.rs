@@ -7,8 +7,8 @@ use std::time::Duration;
 use paddock_proto::message::{Limit, Outcome};
 use serde::{Deserialize, Serialize};
 
+use super::about::{End, State, now_ms};
 use super::event::Mark;
-use super::execution::{End, State, now_ms};
 use crate::session::RunEnd;
 
 /// The last events, and what is known from then on.

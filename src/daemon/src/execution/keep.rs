@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Executions;
-use super::execution::{Execution, now_ms};
+use super::about::now_ms;
+use super::execution::Execution;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@
 //! hear to its end the next one does. It must never hold more of an execution's output in memory than a bounded tail, give
 //! two events one number, nor tell one owner of another's.
 
+mod about;
 mod ending;
 mod event;
 #[expect(clippy::module_inception, reason = "it is the one thing that all others are about")]
@@ -29,8 +30,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
+pub use self::about::{About, End, State};
 pub use self::event::{Event, Mark, What};
-pub use self::execution::{About, End, Execution, Progress, State, TellError};
+pub use self::execution::{Execution, Progress, TellError};
 pub use self::recording::Page;
 pub use self::start::{Start, StartError};
 use crate::feed::Feed;

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use paddock_proto::Channel;
 use tracing::warn;
 
+use super::about::State;
 use super::ending::Ending;
 use super::event::{Event, Mark};
-use super::execution::State;
 use super::record::Record;
 use super::{Execution, Tell};
 use crate::session::{Hearer, RunEnd, RunReport};

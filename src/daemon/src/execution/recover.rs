@@ -8,14 +8,18 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::Executions;
+use super::about::{Kept, State};
 use super::ending::Ending;
-use super::execution::{Execution, Kept, State};
+use super::execution::Execution;
 use super::recorder::{Deaf, Recorder};
 use super::recording::Recording;
 use crate::session::{Control, Flying, Session};
 use crate::store::{Store, StoreError, blocking};
 
 const LOST: &str = "the daemon was restarted, and the container is gone: what the program did is unknown";
+
+const NOT_BEGUN: &str =
+    "the daemon was restarted before the command began, and nothing of it ran; start it again";
 
 impl Executions {
     /// Takes over what an earlier daemon kept, and `flying`, which it had begun. To be called once, before anything is served.
@@ -96,7 +100,11 @@ impl Executions {
             }
             (flying, heard) => {
                 flying.into_iter().for_each(|flying| self.hear_deaf(flying));
-                let mut ending = heard.unwrap_or_else(|| Ending::error(State::Lost, LOST.to_owned(), 0));
+                let begun = execution.progress().borrow().last > 0;
+                let mut ending = heard.unwrap_or_else(|| match begun {
+                    true => Ending::error(State::Lost, LOST.to_owned(), 0),
+                    false => Ending::error(State::Failed, NOT_BEGUN.to_owned(), 0),
+                });
                 if is_told {
                     ending.marks.clear();
                 }

@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
 
 use super::Executions;
+use super::about::{About, State, now_ms};
 use super::ending::Ending;
-use super::execution::{About, Execution, State, now_ms};
+use super::execution::Execution;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::session::{Control, Program, RunRequest, Session, SessionError, SessionId};
@@ -33,6 +35,8 @@ pub struct Start {
     pub timeout: Duration,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
+    /// Which files it may write and read, beside what its user may.
+    pub files: Option<FilePolicy>,
 }
 
 /// Why there is no execution.
@@ -40,12 +44,12 @@ pub struct Start {
 pub enum StartError {
     /// As many are under way as may be.
     #[error(
-        "{0} executions are under way, which is the most at one time (executions.max); try again when one has ended"
+        "{0} executions are under way, which is the most at one time (exec.max, SANDBOX_MAX_CONCURRENT); try again when one has ended"
     )]
     TooMany(usize),
     /// As many of this session are.
     #[error(
-        "{0} executions of this session are under way, which is the most at one time (executions.per_session); wait for one \
+        "{0} executions of this session are under way, which is the most at one time (exec.per_session, SANDBOX_MAX_PER_SESSION); wait for one \
          to end, or cancel one"
     )]
     TooManyOfSession(usize),
@@ -126,6 +130,7 @@ impl Executions {
             environment: start.environment,
             directory: start.directory,
             limits: start.limits,
+            files: start.files,
             ..RunRequest::new(
                 id,
                 start.language,

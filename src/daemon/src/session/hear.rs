@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(8);
 
 /// Who hears a program.
 pub trait Hearer: Send {
-    /// Its container has all that it needs, and it begins now.
+    /// Its container has it, and tells of it to whichever daemon there is: said of commands.
     fn begun(&mut self) {}
 
     /// An earlier daemon heard so many bytes of its output, of both streams together; the rest comes again.
@@ -73,6 +73,14 @@ impl Control {
     }
 }
 
+/// The last that is said of a program.
+pub(super) enum Last {
+    /// It ended.
+    Ended(RunEnd),
+    /// Its policy cannot be enforced, and it did not begin.
+    Unsupported(String),
+}
+
 /// A program's stream, and what it is called on its link.
 pub(super) struct Followed<'a> {
     pub(super) stream: &'a Stream,
@@ -87,7 +95,7 @@ impl Followed<'_> {
         timeout: Duration,
         control: Control,
         hearer: &mut dyn Hearer,
-    ) -> Result<RunEnd, LinkError> {
+    ) -> Result<Last, LinkError> {
         let begun = Instant::now();
         let Control { cancel, mut ask, stdin } = control;
         // What is kept nowhere yet stays with the agent: a daemon that comes after this one hears it again.
@@ -114,8 +122,10 @@ impl Followed<'_> {
                         let said = super::RunEnd::Ended { outcome: end.outcome, limit: end.limit };
                         hearer.ended(&said, Duration::from_micros(end.wall_us));
                         self.stream.release();
-                        return Ok(end);
+                        return Ok(Last::Ended(end));
                     }
+                    Incoming::Event(Event::Begun) => hearer.begun(),
+                    Incoming::Event(Event::Unsupported { what }) => return Ok(Last::Unsupported(what)),
                     Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
                 },
                 () = cancel.cancelled(), if !cancelled => {

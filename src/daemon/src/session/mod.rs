@@ -7,6 +7,8 @@
 //!
 //!  run: turn → container → bring in what it lacks → program → collect what changed → store → answer
 //!
+//!  code goes by run, which captures its output; commands by execute, whose hearer keeps it (see `execution`)
+//!
 //!  journal   whose each container is, for the daemon that comes after a kill;  recover: that daemon's first work
 //! ```
 //!
@@ -23,6 +25,8 @@ mod journal;
 mod leases;
 mod output;
 mod recover;
+mod report;
+mod request;
 mod run;
 mod salvage;
 mod turn;
@@ -39,7 +43,8 @@ pub use hear::{Control, Hearer};
 pub use id::{IdError, SessionId};
 pub use output::{Heard, Output};
 pub use recover::{Flying, Recovered};
-pub use run::{Program, RunEnd, RunReport, RunRequest, new_run_id};
+pub use report::{RunEnd, RunReport};
+pub use request::{Program, RunRequest, new_run_id};
 pub use turn::Turn;
 
 use self::journal::Journal;
@@ -105,6 +110,9 @@ pub enum SessionError {
     /// The session was closed while the call waited.
     #[error("the session was closed while this call waited for its turn; no code ran")]
     Closed,
+    /// A policy cannot be enforced in this container, and nothing ran.
+    #[error("the file policy cannot be enforced here, so nothing was run: {0}")]
+    Unsupported(String),
     /// The container would not take the session's files.
     #[error("the container would not take the session's files: {0}")]
     BringIn(String),

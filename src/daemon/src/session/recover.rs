@@ -19,7 +19,7 @@ use super::hear::{Control, Hearer};
 use super::journal::{Flight, Note};
 use super::leases::{Known, Leased};
 use super::output::Capture;
-use super::run::{RunEnd, RunReport};
+use super::report::{RunEnd, RunReport};
 use super::{Session, SessionError, Sessions, Turn, carry};
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Adopted;

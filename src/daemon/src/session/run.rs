@@ -3,156 +3,29 @@
 //! Until the program is sent a lost container is replaced, once; from then on nothing is ever tried again, because
 //! nobody knows what it did. It must never report before every changed file is saved.
 
-use std::io::Write as _;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Entry, Input, Limit, Outcome, RunLimits, RunSpec};
+use paddock_proto::message::{Input, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::carry::{self, Collected};
-use super::hear::{Control, Followed, Hearer};
+use super::hear::{Control, Followed, Hearer, Last};
 use super::journal::Flight;
 use super::leases::Work;
 use super::output::{Capture, Heard};
+use super::report::{RunEnd, RunReport};
+use super::request::{Program, RunRequest};
 use super::{SessionError, Sessions, Turn, bulk, salvage};
 use crate::engine::VolumeName;
 use crate::link::{Incoming, Link, LinkError, Stream};
-use crate::store::StoreError;
 
 /// What runs the commands of callers, in every image.
 const SHELL: &str = "/bin/sh";
 
-/// What to run.
-pub struct RunRequest {
-    /// Names the run: not used before.
-    pub id: String,
-    /// Which runner.
-    pub language: String,
-    /// The program.
-    pub program: Program,
-    /// Added to the image's environment, over it.
-    pub environment: Vec<(String, String)>,
-    /// Where it starts: an absolute path in the container.
-    pub directory: String,
-    /// Wall time.
-    pub timeout: Duration,
-    /// What it may use, beside what its container may.
-    pub limits: RunLimits,
-}
-
-/// A program.
-pub enum Program {
-    /// Source code, which the image's entrypoint runs.
-    Code {
-        /// The code.
-        code: Bytes,
-        /// The program's standard input.
-        stdin: Option<Bytes>,
-    },
-    /// A command, for the shell of the image.
-    Command {
-        /// The command.
-        command: String,
-        /// Whether it reads what comes while it runs; else nothing.
-        interactive: bool,
-    },
-}
-
-impl RunRequest {
-    /// A program with nothing special about it.
-    pub fn new(id: String, language: String, program: Program, timeout: Duration) -> Self {
-        Self {
-            id,
-            language,
-            program,
-            environment: Vec::new(),
-            directory: DATA_DIR.to_owned(),
-            timeout,
-            limits: RunLimits::default(),
-        }
-    }
-
-    fn flight(&self) -> Flight {
-        let is_command = matches!(self.program, Program::Command { .. });
-        Flight { id: self.id.clone(), timeout: self.timeout, is_command }
-    }
-}
-
-/// How a run came out.
-#[derive(Debug)]
-pub struct RunReport {
-    /// Names the run.
-    pub run_id: String,
-    /// How it ended.
-    pub end: RunEnd,
-    /// Files that it made or changed, all saved.
-    pub changed: Vec<Entry>,
-    /// What it made that is not saved, and why.
-    pub not_saved: Vec<(Vec<u8>, &'static str)>,
-    /// Why nothing of it is saved: the store failed.
-    pub unsaved: Option<StoreError>,
-    /// From the sending of the code to the death of its last process.
-    pub duration: Duration,
-    /// How long it waited for a container; zero where one stood ready.
-    pub waited: Duration,
-    /// Whether the image's warm part ran it.
-    pub warm: bool,
-}
-
-/// The end of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunEnd {
-    /// The program ended, by itself or by a bound.
-    Ended {
-        /// What its last word was.
-        outcome: Outcome,
-        /// The bound that ended it.
-        limit: Option<Limit>,
-    },
-    /// The container or its agent was lost in mid-run: what the program did is unknown. Its files since the last
-    /// save are gone with the container.
-    Lost(String),
-}
-
 /// What is said of a lost run whose files could be had all the same.
 const SALVAGED: &str = "; the files that it had made until then were saved";
-
-/// The exit code of a program that was ended for its time, by its caller, or is lost.
-const NO_EXIT_CODE: i32 = -1;
-
-impl RunReport {
-    fn took(&mut self, collected: Collected) {
-        self.changed = collected.changed;
-        self.not_saved = collected.not_saved;
-    }
-}
-
-impl RunEnd {
-    /// The bound that ended it.
-    pub fn limit(&self) -> Option<Limit> {
-        match self {
-            Self::Ended { limit, .. } => *limit,
-            Self::Lost(_) => None,
-        }
-    }
-
-    /// As shells say it: 128 + the signal that killed it, 127 if it could not be started; -1 where the program
-    /// had no word in it.
-    pub fn exit_code(&self) -> i32 {
-        match self {
-            Self::Lost(_) | Self::Ended { limit: Some(Limit::Wall | Limit::Cancelled), .. } => NO_EXIT_CODE,
-            Self::Ended { outcome, .. } => match outcome {
-                Outcome::Exited(code) => *code,
-                Outcome::Signaled(signal) => 128 + signal,
-                Outcome::NotStarted(_) => 127,
-            },
-        }
-    }
-}
 
 /// A program on its way, and where.
 struct Sent {
@@ -199,17 +72,23 @@ impl Sessions {
             };
             let Err(error) = sending else { break sending? };
             turn.work().await.drop_resting(&request.language);
-            match error {
-                // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
-                SessionError::Link(_) | SessionError::BringIn(_) if attempts > 0 => {
-                    warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
-                }
-                other => return Err(other),
+            // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
+            if attempts == 0 || !matches!(error, SessionError::Link(_) | SessionError::BringIn(_)) {
+                return Err(error);
             }
+            warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
-        hearer.begun();
         let begun = Instant::now();
-        let followed = follow(&sent, request, control, hearer).await;
+        let followed = match follow(&sent, request, control, hearer).await {
+            Ok(Last::Ended(end)) => Ok(end),
+            Ok(Last::Unsupported(what)) => {
+                if let Some(leased) = turn.work().await.named(&request.language, &sent.name) {
+                    leased.record.end(&request.id);
+                }
+                return Err(SessionError::Unsupported(what));
+            }
+            Err(error) => Err(error),
+        };
         let mut report = self.settle(turn, &request.language, &request.id, &sent, begun, followed).await;
         report.waited = sent.waited;
         report.duration = report.duration.min(begun.elapsed());
@@ -249,7 +128,10 @@ impl Sessions {
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             }
             let followed = Followed { stream: &sent.stream, link: &sent.link, id: &flight.id };
-            followed.listen(flight.timeout, control, hearer).await
+            match followed.listen(flight.timeout, control, hearer).await? {
+                Last::Ended(end) => Ok(end),
+                Last::Unsupported(_) => Err(LinkError::Refused), // it began long ago
+            }
         };
         let followed = followed.await;
         Ok(self.settle(turn, language, &flight.id, &sent, begun, followed).await)
@@ -363,6 +245,7 @@ impl Sessions {
             input,
             limits: request.limits,
             warm,
+            files: request.files.clone(),
         };
         leased.record.begin(request.flight());
         // From here on the code may run.
@@ -397,7 +280,7 @@ async fn follow(
     request: &RunRequest,
     control: Control,
     hearer: &mut dyn Hearer,
-) -> Result<paddock_proto::message::RunEnd, LinkError> {
+) -> Result<Last, LinkError> {
     if let Program::Code { code, stdin } = &request.program {
         let stream = &sent.stream;
         // An input can be larger than the window: an agent that takes nothing (a paused container) must not hold us.
@@ -414,22 +297,4 @@ async fn follow(
     }
     let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id };
     followed.listen(request.timeout, control, hearer).await
-}
-
-/// A name for a run: `run_20260206T123456Z_a1b2`.
-pub fn new_run_id() -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, seconds) = (now / 86_400, now % 86_400);
-    // Days to a date, after Howard Hinnant's civil_from_days, for dates from 1970 on.
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let mut id = Vec::new();
-    let _ = write!(id, "run_{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z_");
-    format!("{}{}", String::from_utf8_lossy(&id), crate::id::random_hex::<2>())
 }

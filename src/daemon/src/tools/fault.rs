@@ -194,6 +194,7 @@ impl From<SessionError> for Failure {
             },
             SessionError::BringIn(_) => Code::QuotaExceeded,
             SessionError::Closed => Code::SessionNotFound,
+            SessionError::Unsupported(_) => Code::UnsupportedPolicy,
             SessionError::Link(_) | SessionError::Cancelled => Code::EngineUnavailable,
         };
         Fault::new(code, error.to_string()).into()

@@ -163,6 +163,16 @@ fn begin(limits: &ToolLimits, waits: bool) -> Value {
                             "denied_domains": patterns("Nothing can be reached anyway."),
                         },
                     },
+                    "filesystem": {
+                        "type": "object", "additionalProperties": false,
+                        "description": "Paths, absolute, below ~ or relative to the working directory; * ? [] and ** match. A \
+                            name without a / in a deny list matches at any depth below the working directory.",
+                        "properties": {
+                            "allow_write": patterns("Only this may be written. Left out: all that usually may."),
+                            "deny_write": patterns("This may not be written, for example .env or *.key."),
+                            "deny_read": patterns("This may not be read."),
+                        },
+                    },
                     "resource_limits": {
                         "type": "object", "additionalProperties": false,
                         "properties": {

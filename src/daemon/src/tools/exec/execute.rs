@@ -22,9 +22,6 @@ use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, run, values};
 const WAITED: &str = "execute_code";
 const BEGUN: &str = "execute_code_async";
 
-/// How long a call that does not wait for the end waits for what cannot begin: that is mostly known at once.
-const BEGINNING: Duration = Duration::from_secs(1);
-
 /// How much of what a program writes is told at a time while a call waits.
 const LIVE: usize = 4 * 1024;
 
@@ -108,9 +105,9 @@ pub(in crate::tools) async fn begin(
     begun(&tools.executions.start(&caller.owner, &session, start).await?).await
 }
 
-/// The answer of a call that does not wait.
+/// The answer of a call that does not wait for the end, once its container has it: what was answered survives the daemon.
 async fn begun(execution: &Arc<Execution>) -> Result<Outcome, Failure> {
-    let _ = tokio::time::timeout(BEGINNING, execution.news(0)).await;
+    let _ = tokio::time::timeout(WAIT, execution.news(0)).await;
     refused(execution)?;
     let mut document = Map::new();
     document.insert("execution_id".into(), json!(execution.id));
@@ -196,7 +193,7 @@ fn check(
     let directory = directory(given.working_directory.as_deref())?;
     let environment = values::environment(given.environment.unwrap_or_default(), &tools.limits)?;
     let timeout = values::timeout(given.timeout_seconds, tools.limits.execute_code, &tools.limits)?;
-    let limits = given.sandbox_config.unwrap_or_default().check()?;
+    let (limits, files) = given.sandbox_config.unwrap_or_default().check()?;
     run::runner(tools, &tools.exec_runner)?;
     let start = Start {
         command: given.command,
@@ -206,6 +203,7 @@ fn check(
         environment,
         timeout,
         limits,
+        files,
     };
     Ok((session, start))
 }

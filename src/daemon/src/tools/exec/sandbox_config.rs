@@ -3,6 +3,7 @@
 //! Keys are taken in snake_case and in camelCase. It must never pass over one: what is not known, or cannot be enforced, is
 //! refused.
 
+use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
 use serde::Deserialize;
 
@@ -15,6 +16,7 @@ const MIB: u64 = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub(super) struct SandboxConfig {
     network: Option<Network>,
+    filesystem: Option<Filesystem>,
     #[serde(alias = "resourceLimits")]
     resource_limits: Option<ResourceLimits>,
 }
@@ -27,6 +29,17 @@ struct Network {
     #[expect(dead_code, reason = "nothing can be reached: whatever is denied is")]
     #[serde(default, alias = "deniedDomains")]
     denied_domains: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Filesystem {
+    #[serde(alias = "allowWrite")]
+    allow_write: Option<Vec<String>>,
+    #[serde(default, alias = "denyRead")]
+    deny_read: Vec<String>,
+    #[serde(default, alias = "denyWrite")]
+    deny_write: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -44,20 +57,26 @@ struct ResourceLimits {
 
 impl SandboxConfig {
     /// What it means.
-    pub(super) fn check(self) -> Result<RunLimits, Fault> {
+    pub(super) fn check(self) -> Result<(RunLimits, Option<FilePolicy>), Fault> {
         let network = self.network.unwrap_or_default();
         if !network.allowed_domains.is_empty() {
             let message = "`sandbox_config.network.allowed_domains` names domains, and programs have no network here; leave it \
                            out or empty";
             return Err(Fault::new(Code::NetworkUnavailable, message));
         }
+        let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
+        let files = FilePolicy { allow_write, deny_read, deny_write };
+        files.check().map_err(|problem| {
+            Fault::new(Code::InvalidArgument, format!("`sandbox_config.filesystem.{problem}`"))
+        })?;
         let limits = self.resource_limits.unwrap_or_default();
-        Ok(RunLimits {
+        let limits = RunLimits {
             cpu_seconds: over_zero("max_cpu_seconds", limits.max_cpu_seconds)?,
             file_size: mib("max_file_size_mb", limits.max_file_size_mb)?,
             memory: mib("max_memory_mb", limits.max_memory_mb)?,
             processes: over_zero("max_processes", limits.max_processes)?,
-        })
+        };
+        Ok((limits, Some(files).filter(|files| !files.is_empty())))
     }
 }
 
@@ -86,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    fn read(value: serde_json::Value) -> Result<RunLimits, String> {
+    fn read(value: serde_json::Value) -> Result<(RunLimits, Option<FilePolicy>), String> {
         let config: SandboxConfig = serde_path_to_error::deserialize(value)
             .map_err(|error| format!("{}: {}", error.path(), error.inner()))?;
         config.check().map_err(|fault| fault.code.as_str().to_owned())
@@ -104,9 +123,26 @@ mod tests {
             "max_memory_mb": 512, "max_cpu_seconds": 30, "max_file_size_mb": 100, "max_processes": 10 } });
         let camel = json!({ "network": { "allowedDomains": [], "deniedDomains": ["evil.com"] }, "resourceLimits": {
             "maxMemoryMb": 512, "maxCpuSeconds": 30, "maxFileSizeMb": 100, "maxProcesses": 10 } });
-        assert_eq!(read(snake), Ok(limits));
-        assert_eq!(read(camel), Ok(limits));
-        assert_eq!(read(json!({})), Ok(RunLimits::default()));
+        assert_eq!(read(snake), Ok((limits, None)));
+        assert_eq!(read(camel), Ok((limits, None)));
+        assert_eq!(read(json!({ "filesystem": {} })), Ok((RunLimits::default(), None)));
+        let files = FilePolicy {
+            allow_write: Some(vec!["/tmp".into()]),
+            deny_read: vec!["~/.ssh".into()],
+            deny_write: vec!["*.key".into()],
+        };
+        for filesystem in [
+            json!({ "allow_write": ["/tmp"], "deny_read": ["~/.ssh"], "deny_write": ["*.key"] }),
+            json!({ "allowWrite": ["/tmp"], "denyRead": ["~/.ssh"], "denyWrite": ["*.key"] }),
+        ] {
+            let read = read(json!({ "filesystem": filesystem }));
+            assert_eq!(read, Ok((RunLimits::default(), Some(files.clone()))));
+        }
+        let nothing = FilePolicy { allow_write: Some(Vec::new()), ..FilePolicy::default() };
+        assert_eq!(
+            read(json!({ "filesystem": { "allow_write": [] } })).map(|(_, files)| files),
+            Ok(Some(nothing))
+        );
     }
 
     #[test]
@@ -114,6 +150,9 @@ mod tests {
         for (value, wanted) in [
             (json!({ "netwrok": {} }), "netwrok"),
             (json!({ "network": { "domains": [] } }), "network.domains"),
+            (json!({ "filesystem": { "allow_read": [] } }), "filesystem.allow_read"),
+            (json!({ "filesystem": { "deny_write": [""] } }), "invalid_argument"),
+            (json!({ "filesystem": { "allow_write": "/tmp" } }), "filesystem.allow_write"),
             (json!({ "resource_limits": { "max_memory": 5 } }), "resource_limits.max_memory"),
             (json!({ "resource_limits": { "max_memory_mb": "5" } }), "resource_limits.max_memory_mb"),
             (json!({ "resource_limits": { "max_processes": -1 } }), "resource_limits.max_processes"),

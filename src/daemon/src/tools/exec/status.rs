@@ -16,7 +16,7 @@ const LIST: &str = "list_executions";
 /// Executions of one answer; the newest are in it.
 const LISTED: usize = 100;
 
-/// Bytes of a command that a list shows.
+/// Characters of a command that a list shows.
 const SHOWN: usize = 200;
 
 #[derive(Deserialize)]
@@ -74,8 +74,8 @@ fn status(execution: &Execution, shown: usize) -> Map<String, Value> {
     put_standing(&mut document, execution);
     let about = &execution.about;
     let command = &about.command;
-    let cut = command.floor_char_boundary(shown.min(command.len()));
-    let shown = if cut < command.len() { format!("{}…", &command[..cut]) } else { command.clone() };
+    let head: String = command.chars().take(shown).collect();
+    let shown = if head.len() < command.len() { head + "…" } else { head };
     document.insert("command".into(), json!(shown));
     document.insert("interactive".into(), json!(about.interactive));
     document.insert("timeout_seconds".into(), json!(about.timeout.as_secs_f64()));

@@ -1,0 +1,114 @@
+//! Who made a stopped call, as /proc shows it: what its pointers point to, where its relative paths begin.
+//!
+//! Everything here is read once. Another thread may change it meanwhile, and what was read is then still one thing that
+//! was there; whether it was this caller's at all is known by [`Caller::is_waiting`], asked after the last look and before
+//! anything is done. A caller that may not be looked into (one that made itself undumpable) is refused, never waved
+//! through.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::notify::Call;
+
+/// The longest path that the kernel takes, its NUL included.
+const PATH_MAX: usize = 4096;
+const PAGE: u64 = paddock_proto::limits::PAGE;
+
+pub(super) struct Caller<'a> {
+    pub(super) call: &'a Call,
+    listener: BorrowedFd<'a>,
+    memory: OnceCell<File>,
+    leader: OnceCell<u32>,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn new(call: &'a Call, listener: BorrowedFd<'a>) -> Self {
+        Self { call, listener, memory: OnceCell::new(), leader: OnceCell::new() }
+    }
+
+    /// Fails if the caller is no more: its number may be another's by now.
+    pub(super) fn is_waiting(&self) -> Result<(), Errno> {
+        if self.call.is_waiting(self.listener) { Ok(()) } else { Err(Errno::SRCH) }
+    }
+
+    /// The path at this address.
+    pub(super) fn path(&self, address: u64) -> Result<Vec<u8>, Errno> {
+        let mut text = Vec::new();
+        loop {
+            // No further than its page: the next one may not be there, and need not be.
+            let at = address.checked_add(text.len() as u64).ok_or(Errno::FAULT)?;
+            let room = usize::try_from(PAGE - at % PAGE).unwrap_or(PATH_MAX).min(PATH_MAX - text.len());
+            let piece = self.bytes(at, room.min(256))?;
+            match piece.iter().position(|byte| *byte == 0) {
+                Some(end) => {
+                    text.extend_from_slice(&piece[..end]);
+                    return if text.is_empty() { Err(Errno::NOENT) } else { Ok(text) };
+                }
+                None => text.extend_from_slice(&piece),
+            }
+            if text.len() >= PATH_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+        }
+    }
+
+    /// So many bytes at this address.
+    pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let memory = match self.memory.get() {
+            Some(memory) => memory,
+            None => {
+                let file = File::open(format!("/proc/{}/mem", self.call.tid)).map_err(|_| Errno::ACCESS)?;
+                self.memory.get_or_init(|| file)
+            }
+        };
+        let mut bytes = vec![0; length];
+        memory.read_exact_at(&mut bytes, address).map_err(|_| Errno::FAULT)?;
+        Ok(bytes)
+    }
+
+    /// Where a relative path begins: the directory of this descriptor, or the working directory.
+    pub(super) fn start(&self, dir: i32) -> Result<OwnedFd, Errno> {
+        if dir == libc::AT_FDCWD {
+            let cwd = format!("/proc/{}/cwd", self.call.tid);
+            return rustix::fs::openat(CWD, cwd, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|_| Errno::ACCESS);
+        }
+        self.descriptor(dir)
+    }
+
+    /// What is open under this number.
+    pub(super) fn descriptor(&self, fd: i32) -> Result<OwnedFd, Errno> {
+        if fd < 0 {
+            return Err(Errno::BADF);
+        }
+        let name = format!("/proc/{}/fd/{fd}", self.call.tid);
+        rustix::fs::openat(CWD, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| if errno == Errno::NOENT { Errno::BADF } else { Errno::ACCESS })
+    }
+
+    /// The process that its thread is of.
+    pub(super) fn leader(&self) -> Result<u32, Errno> {
+        if let Some(leader) = self.leader.get() {
+            return Ok(*leader);
+        }
+        let leader = self.status("Tgid:", 10)?;
+        Ok(*self.leader.get_or_init(|| leader))
+    }
+
+    /// What it takes from the mode of what it makes.
+    pub(super) fn umask(&self) -> Result<Mode, Errno> {
+        Ok(Mode::from_raw_mode(self.status("Umask:", 8)? & 0o777))
+    }
+
+    fn status(&self, field: &str, radix: u32) -> Result<u32, Errno> {
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/status", self.call.tid)).map_err(|_| Errno::SRCH)?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
+        value.and_then(|value| u32::from_str_radix(value, radix).ok()).ok_or(Errno::SRCH)
+    }
+}

@@ -1,0 +1,235 @@
+//! The system calls that the kernel stops for PID 1, as a classic BPF program.
+//!
+//! Only numbers are looked at here, and the flags of `open`, which are in a register: no filter may follow a pointer. What
+//! is not named runs as it would without a policy, so a call that changes a file by its path and is missing here would be
+//! a hole; Landlock stands behind it for all that it knows (see [`super::confine`]).
+
+/// The calls that change something by a path or, without writing to it, by a descriptor.
+const STOPPED: &[libc::c_long] = &[
+    libc::SYS_truncate,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_linkat,
+    libc::SYS_symlinkat,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_creat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_link,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+];
+
+pub(super) const FCHMODAT2: libc::c_long = 452;
+const SETXATTRAT: libc::c_long = 463;
+const REMOVEXATTRAT: libc::c_long = 466;
+const FILE_SETATTR: libc::c_long = 469;
+
+/// Answered as by a kernel that does not have them: a C library then asks in another way, which is looked at.
+const UNKNOWN: &[libc::c_long] = &[
+    libc::SYS_openat2,
+    FILE_SETATTR,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
+/// Answered as by a file system that has none: extended attributes can be read and not changed.
+const UNSUPPORTED: &[libc::c_long] = &[
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+];
+
+/// `ioctl`s that change a file through a descriptor that may only read it: its flags and its version (`FS_IOC_SETFLAGS`,
+/// `FS_IOC32_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION`, `FS_IOC32_SETVERSION`).
+const CHANGING: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x401C_5820, 0x4008_7602, 0x4004_7602];
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xC000_00B7;
+
+/// Numbers of the calls of x32, which share the architecture's name.
+const X32: u32 = 0x4000_0000;
+
+/// Where `struct seccomp_data` has these.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index // the lower half: both architectures are little-endian
+}
+
+/// The program; with `reads` every opening is stopped, else those that can change something.
+#[expect(
+    clippy::cast_sign_loss,
+    clippy::cast_possible_truncation,
+    reason = "numbers of calls are small; bits"
+)]
+pub(super) fn program(reads: bool) -> Vec<libc::sock_filter> {
+    let refuse = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
+    let mut code = vec![load(ARCH), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), answer(refuse(libc::EPERM))];
+    code.extend([load(NUMBER), jump(libc::BPF_JGE, X32, 0, 1), answer(refuse(libc::EPERM))]);
+    for (calls, verdict) in [
+        (STOPPED, libc::SECCOMP_RET_USER_NOTIF),
+        (UNKNOWN, refuse(libc::ENOSYS)),
+        (UNSUPPORTED, refuse(libc::EOPNOTSUPP)),
+    ] {
+        for call in calls {
+            code.extend([jump(libc::BPF_JEQ, *call as u32, 0, 1), answer(verdict)]);
+        }
+    }
+    let mut when = |call: libc::c_long, block: Vec<libc::sock_filter>| {
+        code.push(jump(libc::BPF_JEQ, call as u32, 0, block.len() as u8));
+        code.extend(block);
+    };
+    #[cfg(target_arch = "x86_64")]
+    when(libc::SYS_open, opening(1, reads));
+    when(libc::SYS_openat, opening(2, reads));
+    let mut ioctl = vec![load(argument(1))];
+    for request in CHANGING {
+        ioctl.extend([jump(libc::BPF_JEQ, request, 0, 1), answer(refuse(libc::EPERM))]);
+    }
+    ioctl.push(answer(libc::SECCOMP_RET_ALLOW));
+    when(libc::SYS_ioctl, ioctl);
+    code.push(answer(libc::SECCOMP_RET_ALLOW));
+    code
+}
+
+/// `O_PATH` opens nothing but a name; of the others those are stopped that write, make or cut.
+fn opening(flags: u32, reads: bool) -> Vec<libc::sock_filter> {
+    let changing =
+        (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
+    let mut code = vec![
+        load(argument(flags)),
+        jump(libc::BPF_JSET, libc::O_PATH as u32, 0, 1),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    if !reads {
+        code.extend([jump(libc::BPF_JSET, changing, 1, 0), answer(libc::SECCOMP_RET_ALLOW)]);
+    }
+    code.push(answer(libc::SECCOMP_RET_USER_NOTIF));
+    code
+}
+
+fn load(at: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0)
+}
+
+fn jump(how: u32, value: u32, yes: u8, no: u8) -> libc::sock_filter {
+    statement(libc::BPF_JMP | how | libc::BPF_K, value, yes, no)
+}
+
+fn answer(verdict: u32) -> libc::sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, verdict, 0, 0)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the constants are of 16 bits")]
+fn statement(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a program as the kernel would.
+    fn verdict(code: &[libc::sock_filter], call: libc::c_long, args: [u64; 3]) -> u32 {
+        let word = |at: u32| match at {
+            NUMBER => u32::try_from(call).expect("small"),
+            ARCH => ARCHITECTURE,
+            at => u32::try_from(args[(at as usize - 16) / 8] & 0xFFFF_FFFF).expect("half"),
+        };
+        let (mut at, mut a) = (0, 0);
+        loop {
+            let step = code[at];
+            at += 1;
+            let code = u32::from(step.code);
+            let holds = match code & 0xF0 {
+                _ if code & 7 == libc::BPF_LD => {
+                    a = word(step.k);
+                    continue;
+                }
+                _ if code & 7 == libc::BPF_RET => return step.k,
+                libc::BPF_JEQ => a == step.k,
+                libc::BPF_JGE => a >= step.k,
+                libc::BPF_JSET => a & step.k != 0,
+                other => panic!("{other}"),
+            };
+            at += usize::from(if holds { step.jt } else { step.jf });
+        }
+    }
+
+    #[test]
+    fn what_changes_a_file_is_stopped_and_reading_is_only_where_it_is_denied() {
+        let (plain, reads) = (program(false), program(true));
+        assert!(reads.len() < 4096, "what the kernel takes");
+        let open = |code: &[libc::sock_filter], flags: i32| {
+            let flags = u64::from(flags.cast_unsigned()) | 7 << 32;
+            verdict(code, libc::SYS_openat, [0, 0, flags])
+        };
+        for flags in [
+            libc::O_WRONLY,
+            libc::O_RDWR,
+            libc::O_CREAT,
+            libc::O_TRUNC,
+            libc::O_ACCMODE,
+            libc::O_TMPFILE | libc::O_RDWR,
+            libc::O_WRONLY | libc::O_CLOEXEC,
+        ] {
+            assert_eq!(open(&plain, flags), libc::SECCOMP_RET_USER_NOTIF, "{flags:o}");
+            assert_eq!(open(&reads, flags), libc::SECCOMP_RET_USER_NOTIF, "{flags:o}");
+            assert_eq!(open(&plain, flags | libc::O_PATH), libc::SECCOMP_RET_ALLOW);
+        }
+        for flags in [libc::O_RDONLY, libc::O_DIRECTORY | libc::O_CLOEXEC, libc::O_NOFOLLOW] {
+            assert_eq!(open(&plain, flags), libc::SECCOMP_RET_ALLOW);
+            assert_eq!(open(&reads, flags), libc::SECCOMP_RET_USER_NOTIF);
+        }
+        for call in STOPPED {
+            assert_eq!(verdict(&plain, *call, [0; 3]), libc::SECCOMP_RET_USER_NOTIF, "{call}");
+        }
+        let errno = |code: u32| code & 0xFFFF;
+        assert_eq!(errno(verdict(&plain, libc::SYS_openat2, [0; 3])), libc::ENOSYS.cast_unsigned());
+        assert_eq!(errno(verdict(&plain, libc::SYS_fsetxattr, [0; 3])), libc::EOPNOTSUPP.cast_unsigned());
+        assert_eq!(verdict(&plain, libc::SYS_ioctl, [0, 0x5401, 0]), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(errno(verdict(&plain, libc::SYS_ioctl, [0, 0x4008_6602, 0])), libc::EPERM.cast_unsigned());
+        for call in
+            [libc::SYS_read, libc::SYS_write, libc::SYS_execve, libc::SYS_newfstatat, libc::SYS_ftruncate]
+        {
+            assert_eq!(verdict(&reads, call, [0; 3]), libc::SECCOMP_RET_ALLOW);
+        }
+        assert_ne!(verdict(&plain, libc::SYS_read + 0x4000_0000, [0; 3]), libc::SECCOMP_RET_ALLOW);
+    }
+}

@@ -1,0 +1,189 @@
+//! Opening for a caller: the object is found, judged, and opened again as itself, not by its path.
+//!
+//! ```text
+//!  path ─► O_PATH descriptor ─► judged by where it is ─► opened through /proc/self/fd ─► given to the caller
+//!     └──► a name that nothing has ─► judged by its directory ─► made with O_EXCL there ─┘
+//! ```
+//!
+//! PID 1 must never wait in an open: every one is made with `O_NONBLOCK`, and what would have waited (a pipe with a name
+//! and nobody at its other end, a lease that another holds) is tried again later. Nor may it get a terminal that way.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, openat};
+use rustix::io::Errno;
+
+use super::caller::Caller;
+use super::judge::{self, WRITE, Wish};
+use super::rules::Rules;
+use super::walk::{self, End, is};
+
+/// How often a name is looked for again that another took or gave up meanwhile.
+const TRIES: u32 = 8;
+
+/// As the caller asks for it.
+pub(super) struct Asked {
+    pub(super) dir: i32,
+    pub(super) path: u64,
+    pub(super) flags: OFlags,
+    pub(super) mode: Mode,
+}
+
+/// What comes of it.
+pub(super) enum Opened {
+    Now(OwnedFd),
+    /// It is to be had, but not yet.
+    Later(Later),
+}
+
+/// An opening that would have waited.
+pub(super) struct Later {
+    object: OwnedFd,
+    flags: OFlags,
+    /// Open already; what is waited for is somebody at the other end.
+    reading: Option<OwnedFd>,
+    is_fifo: bool,
+}
+
+/// Opens what a caller asks for, if it may.
+pub(super) fn open(rules: &Rules, caller: &Caller<'_>, asked: &Asked) -> Result<Opened, Errno> {
+    let path = caller.path(asked.path)?;
+    let flags = asked.flags;
+    let (makes, only) = (flags.contains(OFlags::CREATE), flags.contains(OFlags::EXCL));
+    if makes && flags.contains(OFlags::DIRECTORY) && !flags.contains(OFlags::TMPFILE) {
+        return Err(Errno::INVAL);
+    }
+    let wish = wish(flags);
+    let follow = !(flags.contains(OFlags::NOFOLLOW) || makes && only);
+    let on_link = |place: &[u8]| judge::link(rules, place, Wish { write: wish.write || makes, ..wish });
+    for _ in 0..TRIES {
+        match walk::object(caller, asked.dir, &path, follow, &on_link)? {
+            End::Object(..) if makes && only && !flags.contains(OFlags::TMPFILE) => return Err(Errno::EXIST),
+            End::Object(_, stat) if is(&stat, FileType::Symlink) => return Err(Errno::LOOP),
+            End::Object(dir, _) if flags.contains(OFlags::TMPFILE) => {
+                return nameless(rules, caller, &dir, asked);
+            }
+            End::Object(_, stat) if makes && is(&stat, FileType::Directory) => return Err(Errno::ISDIR),
+            End::Object(object, stat) => {
+                judge::object(rules, caller, &object, &stat, wish)?;
+                caller.is_waiting()?;
+                return existing(object, &stat, flags);
+            }
+            End::Missing(..) if !makes => return Err(Errno::NOENT),
+            End::Missing(dir, name) => {
+                judge::name(rules, &dir, &name, WRITE)?;
+                let umask = caller.umask()?;
+                caller.is_waiting()?;
+                let flags = flags | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+                match masked(umask, || openat(&dir, name.as_slice(), flags | OFlags::NONBLOCK, asked.mode)) {
+                    // Another was first: that is what it names now.
+                    Err(Errno::EXIST) if !only => {}
+                    made => return ready(made?, asked.flags),
+                }
+            }
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn wish(flags: OFlags) -> Wish {
+    let access = flags & OFlags::RWMODE;
+    let write = access != OFlags::RDONLY || flags.contains(OFlags::TRUNC);
+    Wish { read: access != OFlags::WRONLY, write }
+}
+
+/// A file without a name, in this directory.
+fn nameless(rules: &Rules, caller: &Caller<'_>, dir: &OwnedFd, asked: &Asked) -> Result<Opened, Errno> {
+    judge::path(rules, &walk::place(dir)?, WRITE)?;
+    let umask = caller.umask()?;
+    caller.is_waiting()?;
+    let flags = (asked.flags | OFlags::CLOEXEC) - OFlags::NOFOLLOW;
+    ready(masked(umask, || openat(CWD, itself(dir), flags, asked.mode))?, asked.flags)
+}
+
+/// What is there, as itself.
+fn existing(object: OwnedFd, stat: &Stat, flags: OFlags) -> Result<Opened, Errno> {
+    // A pipe without a name always has, or had, somebody at its other end.
+    let is_fifo = is(stat, FileType::Fifo) && walk::place(&object)?.starts_with(b"/");
+    let waits = !flags.contains(OFlags::NONBLOCK);
+    match again(&object, flags) {
+        Ok(fd) if is_fifo && waits && flags & OFlags::RWMODE == OFlags::RDONLY => {
+            if has_news(&fd) {
+                ready(fd, flags)
+            } else {
+                later(object, flags, Some(fd), is_fifo)
+            }
+        }
+        Err(Errno::NXIO) if is_fifo && waits => later(object, flags, None, is_fifo),
+        Err(Errno::AGAIN) if waits => later(object, flags, None, is_fifo),
+        fd => ready(fd?, flags),
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "one arm of several that can fail")]
+fn later(object: OwnedFd, flags: OFlags, reading: Option<OwnedFd>, is_fifo: bool) -> Result<Opened, Errno> {
+    Ok(Opened::Later(Later { object, flags, reading, is_fifo }))
+}
+
+impl Later {
+    /// Tries again; nothing as long as it would still wait.
+    pub(super) fn look(&mut self) -> Option<Result<OwnedFd, Errno>> {
+        let fd = match self.reading.take() {
+            Some(fd) if has_news(&fd) => Ok(fd),
+            Some(fd) => {
+                self.reading = Some(fd);
+                return None;
+            }
+            None => match again(&self.object, self.flags) {
+                Err(Errno::NXIO) if self.is_fifo => return None,
+                Err(Errno::AGAIN) => return None,
+                fd => fd,
+            },
+        };
+        Some(fd.and_then(|fd| settled(fd, self.flags)))
+    }
+
+    pub(super) fn close_on_exec(&self) -> bool {
+        self.flags.contains(OFlags::CLOEXEC)
+    }
+}
+
+/// Opens an object again, by itself.
+pub(super) fn again(object: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    openat(CWD, itself(object), flags, Mode::empty())
+}
+
+/// Whether somebody wrote to a pipe, or did and went.
+fn has_news(fd: &OwnedFd) -> bool {
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+fn ready(fd: OwnedFd, asked: OFlags) -> Result<Opened, Errno> {
+    settled(fd, asked).map(Opened::Now)
+}
+
+/// With the flags that were asked for.
+fn settled(fd: OwnedFd, asked: OFlags) -> Result<OwnedFd, Errno> {
+    if !asked.contains(OFlags::NONBLOCK) {
+        let flags = fcntl_getfl(&fd)?;
+        fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
+    }
+    Ok(fd)
+}
+
+/// The name by which the kernel gives the very object of a descriptor.
+pub(super) fn itself(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Makes something with the caller's own umask in place of PID 1's.
+pub(super) fn masked<T>(umask: Mode, make: impl FnOnce() -> T) -> T {
+    let own = rustix::process::umask(umask);
+    let made = make();
+    rustix::process::umask(own);
+    made
+}

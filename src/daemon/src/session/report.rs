@@ -1,0 +1,77 @@
+//! How a run came out.
+
+use std::time::Duration;
+
+use paddock_proto::message::{Entry, Limit, Outcome};
+
+use super::carry::Collected;
+use crate::store::StoreError;
+
+/// How a run came out.
+#[derive(Debug)]
+pub struct RunReport {
+    /// Names the run.
+    pub run_id: String,
+    /// How it ended.
+    pub end: RunEnd,
+    /// Files that it made or changed, all saved.
+    pub changed: Vec<Entry>,
+    /// What it made that is not saved, and why.
+    pub not_saved: Vec<(Vec<u8>, &'static str)>,
+    /// Why nothing of it is saved: the store failed.
+    pub unsaved: Option<StoreError>,
+    /// From the sending of the code to the death of its last process.
+    pub duration: Duration,
+    /// How long it waited for a container; zero where one stood ready.
+    pub waited: Duration,
+    /// Whether the image's warm part ran it.
+    pub warm: bool,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The program ended, by itself or by a bound.
+    Ended {
+        /// What its last word was.
+        outcome: Outcome,
+        /// The bound that ended it.
+        limit: Option<Limit>,
+    },
+    /// The container or its agent was lost in mid-run: what the program did is unknown. Its files since the last
+    /// save are gone with the container.
+    Lost(String),
+}
+
+/// The exit code of a program that was ended for its time, by its caller, or is lost.
+const NO_EXIT_CODE: i32 = -1;
+
+impl RunReport {
+    pub(super) fn took(&mut self, collected: Collected) {
+        self.changed = collected.changed;
+        self.not_saved = collected.not_saved;
+    }
+}
+
+impl RunEnd {
+    /// The bound that ended it.
+    pub fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::Ended { limit, .. } => *limit,
+            Self::Lost(_) => None,
+        }
+    }
+
+    /// As shells say it: 128 + the signal that killed it, 127 if it could not be started; -1 where the program
+    /// had no word in it.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Lost(_) | Self::Ended { limit: Some(Limit::Wall | Limit::Cancelled), .. } => NO_EXIT_CODE,
+            Self::Ended { outcome, .. } => match outcome {
+                Outcome::Exited(code) => *code,
+                Outcome::Signaled(signal) => 128 + signal,
+                Outcome::NotStarted(_) => 127,
+            },
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What is heard of a command: line by line, from anywhere, every byte.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, status, types};
+use crate::support::{Daemon, events};
+
+#[tokio::test]
+async fn a_command_is_waited_for_or_not_and_read_from_anywhere() {
+    let d = daemon().start().await;
+    let s = d.session("s");
+    let ran = s.tool("execute_code").with("command", "echo hello; echo wrong >&2; exit 3").await;
+    assert_eq!(ran.document["status"], "completed");
+    assert_eq!((ran.exit_code(), &ran.document["more"]), (3, &json!(false)));
+    let output = ran.document["output"].as_array().expect("events").clone();
+    expect_numbered(&output);
+    assert_eq!(
+        (output[0]["type"].as_str(), output.last().map(|e| &e["code"])),
+        (Some("ready"), Some(&json!(3)))
+    );
+    assert_eq!(
+        (bytes_of(&output, "stdout"), bytes_of(&output, "stderr")),
+        (b"hello\n".into(), b"wrong\n".into())
+    );
+    // Nothing is used up by reading.
+    let id = id_of(&ran);
+    for _ in 0..2 {
+        assert_eq!(ended(&d, &id).await["output"], json!(output));
+    }
+    let since = json!({ "execution_id": id, "since": 2 });
+    assert_eq!(d.tool("get_execution_output", since).await.document["output"], json!(output[2..]));
+    let beyond = json!({ "execution_id": id, "since": 99, "wait": true });
+    assert_eq!(d.tool("get_execution_output", beyond).await.document["output"], json!([]));
+
+    let not_waited =
+        s.tool("execute_code").with("command", "sleep 30").with("wait_for_completion", false).await;
+    assert_eq!(not_waited.document["status"], "running");
+    let other = begin(&s, "cat /data/f 2>/dev/null; echo x > f; sleep 30").await;
+    let all = s.tool("list_executions").await.document["executions"].clone();
+    let listed: Vec<_> = all.as_array().expect("a list").iter().map(|one| &one["id"]).collect();
+    assert_eq!(listed, [&json!(id), &not_waited.document["execution_id"], &json!(other)]);
+    assert_eq!(d.session("t").tool("list_executions").await.document["executions"], json!([]));
+    let standing = status(&d, &other).await;
+    assert_eq!((&standing["status"], &standing["exit_code"]), (&json!("running"), &Value::Null));
+    assert!(standing["started_at"].is_f64() && standing["completed_at"].is_null(), "{standing}");
+    d.tool("cancel_execution", json!({ "execution_id": other, "force": true })).await;
+    assert!(status(&d, &other).await["completed_at"].is_f64());
+    // What it made is saved before its end is told.
+    d.request("GET", "/sessions/s/files/f").send().await.expect(200);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_waits_for_what_comes_next_and_a_prompt_is_seen() {
+    let d = daemon().start().await;
+    let s = d.session("s");
+    let command = "printf 'name: '; read name; echo \"hello $name\"; while read -r line; do echo \"<$line>\"; done; echo end";
+    let id = id_of(&s.tool("execute_code_async").with("command", command).with("interactive", true).await);
+    let mut since = 1;
+    for (say, hear, eol) in
+        [(None, "name: ", Some(&json!(false))), (Some("bob"), "hello bob", None), (Some("a\nb"), "<a>", None)]
+    {
+        if let Some(say) = say {
+            d.tool("send_stdin", json!({ "execution_id": id, "input_data": say })).await.expect_success();
+        }
+        let asked = json!({ "execution_id": id, "wait": true, "since": since });
+        let page = d.tool("get_execution_output", asked).await.document;
+        let event = &page["output"][0];
+        assert_eq!((&event["data"], event.get("eol")), (&json!(hear), eol), "{page}");
+        since = event["seq"].as_u64().expect("a number");
+    }
+    d.tool("send_stdin", json!({ "execution_id": id, "input_data": "last", "eof": true }))
+        .await
+        .expect_success();
+    let all = read_all(&d, &id).await;
+    assert_eq!(bytes_of(&all, "stdout"), b"name: hello bob\n<a>\n<b>\n<last>\nend\n");
+    d.tool("send_stdin", json!({ "execution_id": id, "input_data": "x" }))
+        .await
+        .expect_error("execution_finished");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn every_byte_can_be_had_back() {
+    let d = daemon().set("exec.runner", "python").start().await;
+    let s = d.session("s");
+    let all_bytes = "python3 -c \"import sys; sys.stdout.buffer.write(bytes(range(256))*3 + b'\\n\\xff\\n' + 'h\\u00e9'.encode())\"";
+    let ran = s.tool("execute_code").with("command", all_bytes).await;
+    let mut wanted: Vec<u8> = (0..=255).collect::<Vec<u8>>().repeat(3);
+    wanted.extend_from_slice("\n".as_bytes());
+    wanted.extend_from_slice(b"\xff\nh\xc3\xa9");
+    assert_eq!(bytes_of(ran.document["output"].as_array().expect("events"), "stdout"), wanted);
+
+    // A line of 10 MB, whole, in pieces of text.
+    let id = begin(&s, "python3 -c \"import sys; sys.stdout.write('\\u00e9' * 5_000_000)\"").await;
+    let events = read_all(&d, &id).await;
+    expect_numbered(&events);
+    assert!(events.iter().all(|event| event.get("encoding").is_none()), "a character was cut");
+    assert_eq!(bytes_of(&events, "stdout"), "\u{e9}".repeat(5_000_000).into_bytes());
+
+    // Streams that are closed do not end it, and neither does a reader that is slow.
+    let ran = s.tool("execute_code").with("command", "exec >&- 2>&-; sleep 0.3; exit 7").await;
+    assert_eq!(ran.exit_code(), 7);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn output_without_end_is_ended_and_named() {
+    let d = daemon().set("files.max_log", "1MiB").start().await;
+    let begun = Instant::now();
+    let ran = d.session("s").tool("execute_code").with("command", "yes 0123456789").timeout(60.0).await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "the bound, and not the time, ended it");
+    assert_eq!((&ran.document["status"], &ran.document["more"]), (&json!("failed"), &json!(true)));
+    let events = read_all(&d, &id_of(&ran)).await;
+    expect_numbered(&events);
+    let written = bytes_of(&events, "stdout");
+    assert!(
+        written.len() >= 1 << 20
+            && "0123456789\n".repeat(100_000).into_bytes().starts_with(&written[..1 << 20])
+    );
+    assert_eq!(types(&events[events.len() - 2..]), ["resource_limit", "exit"]);
+    assert_eq!(events[events.len() - 2]["reason"], "Output limit exceeded");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_watches_hears_each_line_and_only_of_their_own() {
+    let d = daemon().start().await;
+    let mut watching = d.request("GET", "/mcp/events").open().await;
+    watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+    let id = begin(&d.session("s"), "echo one; echo two >&2; exit 4").await;
+    let text = watching.read_until("the end", |text| text.contains("\"exit\"")).await;
+    let mut told = Vec::new();
+    for note in events(&text) {
+        assert_eq!(note["method"], "notifications/execution");
+        assert_eq!(
+            (&note["params"]["execution_id"], &note["params"]["session_id"]),
+            (&json!(id), &json!("s"))
+        );
+        told.extend(note["params"]["events"].as_array().expect("events").clone());
+    }
+    assert_eq!(told, read_all(&d, &id).await);
+    d.stop().await;
+}
+
+/// Whoever gave a token hears the lines while the call waits, each soon after it was written.
+#[tokio::test]
+async fn a_call_that_waits_tells_what_is_written_meanwhile() {
+    let d = daemon().start().await;
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+    let both = "application/json, text/event-stream";
+    let session = d
+        .request("POST", "/mcp")
+        .set("accept", both)
+        .json(&hello)
+        .send()
+        .await
+        .expect(200)
+        .header("mcp-session-id");
+    // It goes on only when it is seen to be at its first line.
+    let command =
+        "echo first; printf half; until [ -e /data/seen ]; do sleep 0.01; done; echo; echo last >&2";
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "execute_code", "arguments": { "command": command, "session_id": "s" }, "_meta": { "progressToken": 7 } } });
+    let request = d.request("POST", "/mcp").set("accept", both).set("mcp-session-id", &session).json(&call);
+    let mut answer = request.open().await;
+    let half = |text: &str| text.contains("first") && text.contains("half");
+    let before = answer.read_until("what it wrote so far", half).await;
+    d.session("s").tool("execute_code").with("command", "touch seen").await;
+    let text = before + &answer.read_until("the answer", |text| text.contains("structuredContent")).await;
+    let told: String = events(&text)
+        .iter()
+        .filter(|event| event["method"] == "notifications/progress")
+        .map(|event| {
+            assert_eq!(event["params"]["progressToken"], 7);
+            event["params"]["message"].as_str().expect("a message")
+        })
+        .collect();
+    assert!(told.starts_with("first\nhalf"), "{told:?}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_a_client_waits_goes_on_by_itself() {
+    let d = daemon().start().await;
+    let begun = Instant::now();
+    let ran = d.session("s").tool("execute_code").with("command", "echo begun; sleep 46; echo done").await;
+    assert!((45..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert_eq!(ran.document["status"], "running");
+    assert!(ran.text("message").contains("get_execution_output"), "{}", ran.document);
+    let events = read_all(&d, &id_of(&ran)).await;
+    assert_eq!(bytes_of(&events, "stdout"), b"begun\ndone\n");
+    d.stop().await;
+}
+
+/// A client that goes away ends what it waits for, and not what it does not.
+#[tokio::test]
+async fn whoever_goes_away_ends_what_it_waits_for() {
+    let d = Daemon::with().set("exec.runner", "sh").start().await;
+    let s = d.session("s");
+    let asynchronous = begin(&s, "sleep 50").await;
+    let mut watching = d.request("GET", "/mcp/events").open().await;
+    watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "execute_code", "arguments": { "command": "echo here; sleep 50", "session_id": "s" } } });
+    let waiting = d.request("POST", "/mcp").set("accept", "application/json").json(&call);
+    let waiting = tokio::spawn(async move { waiting.try_send().await });
+    let text = watching.read_until("its output", |text| text.contains("\"here\"")).await;
+    let id = events(&text)[0]["params"]["execution_id"].as_str().expect("an id").to_owned();
+    waiting.abort();
+    assert_eq!(ended(&d, &id).await["status"], "cancelled");
+    assert_eq!(status(&d, &asynchronous).await["status"], "running");
+    d.stop().await;
+}
