@@ -135,8 +135,20 @@ async def tools():
         limits_camel = {"maxMemoryMb": 256, "maxCpuSeconds": 30, "maxFileSizeMb": 100, "maxProcesses": 10}
         denied = ["evil.example"]
         configs = [
-            {"sandbox_config": {"network": {"denied_domains": denied}, "resource_limits": limits}},
-            {"sandboxConfig": {"network": {"deniedDomains": denied}, "resourceLimits": limits_camel}},
+            {
+                "sandbox_config": {
+                    "network": {"denied_domains": denied},
+                    "filesystem": {"allow_write": ["/tmp"]},
+                    "resource_limits": limits,
+                }
+            },
+            {
+                "sandboxConfig": {
+                    "network": {"deniedDomains": denied},
+                    "filesystem": {"allowWrite": ["/tmp"]},
+                    "resourceLimits": limits_camel,
+                }
+            },
         ]
         for given in (snake | configs[0], camel | configs[1]):
             ran = await client.good("execute_code", command=command, interactive=False, environment={"FOO": "bar"}, **given)
@@ -254,18 +266,22 @@ async def limits():
 
 
 async def files():
-    """What a command may read and write."""
+    """What a command may read and write, by patterns as the document has them."""
     async with connected() as client:
-        await client.good("execute_code", command="echo secret > /data/secret; mkdir /data/open; echo mine > /data/open/.env")
-        rules = {"deny_read": ["/data/secret"], "allow_write": ["/tmp", "/data/open"], "deny_write": ["/data/open/.env"]}
+        before = "mkdir -p ~/.ssh /data/open/deep; echo secret > ~/.ssh/id; echo mine > /data/open/.env"
+        await client.good("execute_code", command=before)
+        rules = {"deny_read": ["~/.ssh"], "allow_write": ["/tmp", "."], "deny_write": [".env", "*.key"]}
         camel = {"denyRead": rules["deny_read"], "allowWrite": rules["allow_write"], "denyWrite": rules["deny_write"]}
         command = """
-            cat /data/secret && echo read
-            echo x > /data/x && echo wrote
-            echo x > /data/open/.env && echo wrote over
-            echo x > /tmp/x && cat /tmp/x && echo y > /data/open/y && cat /data/open/y /data/open/.env"""
+            cat ~/.ssh/id && echo read
+            echo x > /data/beyond && echo written beyond
+            echo x > .env && echo written over
+            echo x > deep/a.key && echo written deep
+            echo x > /tmp/x && cat /tmp/x
+            echo y > y && cat y .env"""
         for filesystem in (rules, camel):
-            ran = await client.good("execute_code", command=command, sandbox_config={"filesystem": filesystem})
+            config = {"filesystem": filesystem}
+            ran = await client.good("execute_code", command=command, working_directory="open", sandbox_config=config)
             assert data(ran) == ["x", "y", "mine"], ran
 
 
