@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -19,6 +20,7 @@ use crate::rows::Program;
 
 const JSON: &str = "application/json";
 const TAR: &str = "application/x-tar";
+const STREAM: &str = "text/event-stream";
 
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
@@ -48,6 +50,19 @@ impl Client {
     pub(crate) async fn another(&self) -> Result<Self> {
         let sender = connection(self.addr).await?;
         Ok(Self { sender, addr: self.addr, token: self.token.clone() })
+    }
+
+    /// What becomes of this caller's runs and executions from now on, over a connection of its own.
+    pub(crate) async fn watch(&self) -> Result<Feed> {
+        let mut sender = connection(self.addr).await?;
+        let answer = sender
+            .send_request(self.request(Method::GET, "/mcp/events", JSON, STREAM, Bytes::new())?)
+            .await?;
+        if answer.status().is_success() {
+            Ok(Feed { body: answer.into_body(), read: Vec::new() })
+        } else {
+            Err(format!("/mcp/events: {}", answer.status()).into())
+        }
     }
 
     /// Runs code that must print just this.
@@ -96,14 +111,7 @@ impl Client {
         body: Bytes,
     ) -> Result<(Bytes, Duration)> {
         let accept = if method == Method::PUT { JSON } else { kind };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("Host", self.addr.to_string())
-            .header("Authorization", format!("Bearer {}", self.token))
-            .header("Content-Type", kind)
-            .header("Accept", accept)
-            .body(Full::new(body))?;
+        let request = self.request(method, path, kind, accept, body)?;
         // The daemon closes connections that are idle for long, as during the rows that are not its own.
         if self.sender.ready().await.is_err() {
             self.sender = connection(self.addr).await?;
@@ -117,6 +125,47 @@ impl Client {
             Ok((body, taken))
         } else {
             Err(format!("{path}: {status} {}", String::from_utf8_lossy(&body)).into())
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        accept: &str,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Host", self.addr.to_string())
+            .header("Authorization", format!("Bearer {}", self.token))
+            .header("Content-Type", kind)
+            .header("Accept", accept);
+        Ok(request.body(Full::new(body))?)
+    }
+}
+
+/// An event stream.
+pub(crate) struct Feed {
+    body: Incoming,
+    read: Vec<u8>,
+}
+
+impl Feed {
+    /// The next message; comments are passed over.
+    pub(crate) async fn next(&mut self) -> Result<Value> {
+        loop {
+            if let Some(end) = self.read.windows(2).position(|pair| pair == b"\n\n") {
+                let event: Vec<u8> = self.read.drain(..end + 2).collect();
+                if let Some(data) = event.strip_prefix(b"data: ") {
+                    return Ok(serde_json::from_slice(data)?);
+                }
+                continue;
+            }
+            let frame = self.body.frame().await.ok_or("the event stream ended")??;
+            self.read.extend_from_slice(&frame.into_data().unwrap_or_default());
         }
     }
 }

@@ -8,7 +8,8 @@
 //!   │        ├ twin ──── docker    engine exec, archives, the agent's link, a shell loop; docker run
 //!   │        └ peers               llm-sandbox's pool, sandbox-runtime's server
 //!   ├────► resources    CPU and memory of daemon and agent, before anything else is on them
-//!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; data: what goes in and comes out
+//!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; data: what goes in and comes out;
+//!   │                   commands: shell commands and their output
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where that was
@@ -24,6 +25,7 @@ mod bare;
 mod chart;
 mod churn;
 mod client;
+mod commands;
 mod concurrency;
 mod daemon;
 mod data;
@@ -45,7 +47,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use report::Report;
-use rows::Row;
+use rows::{Need, Row};
 use stand::Stand;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -53,7 +55,7 @@ use tokio::signal::unix::{SignalKind, signal};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const SECONDS: &str = "PADDOCK_BENCH_SECONDS";
-const DEFAULT_SECONDS: u64 = 75;
+const DEFAULT_SECONDS: u64 = 90;
 const RUNS: &str = "PADDOCK_BENCH_RUNS";
 const DEFAULT_RUNS: u32 = 1000;
 
@@ -128,10 +130,16 @@ impl Plan {
         (self.wanted.is_empty() || named(&self.wanted)) && !named(&self.unwanted)
     }
 
+    /// A peer's row in a block of ours goes with the peers.
+    fn wants(&self, row: &Row) -> bool {
+        let peer = matches!(row.need(), Some(Need::Peer(_)));
+        self.has(row.title) && !(peer && self.unwanted.iter().any(|word| word == "peers"))
+    }
+
     /// All blocks; those that leave many containers behind come last.
     async fn measure(&self, stand: &mut Stand, report: &mut Report) -> Result<()> {
         let mut rows = rows::all();
-        rows.retain(|row| self.has(row.title));
+        rows.retain(|row| self.wants(row));
         let begun = Instant::now();
         let at = |step: &str| table::say(&format!("{:>4} s  {step}", begun.elapsed().as_secs()));
         at("set-up");
@@ -147,6 +155,7 @@ impl Plan {
         for row in rows {
             report.block(row.title).line(row.name, row.times, None);
         }
+        commands::rates(report);
         if self.has(concurrency::OPEN_TITLE) {
             at(concurrency::OPEN_TITLE);
             concurrency::open(stand, report).await?;

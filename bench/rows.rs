@@ -9,7 +9,7 @@ use crate::data::{Files, Shape};
 use crate::peers::Kind;
 use crate::stand::Stand;
 use crate::times::Times;
-use crate::{Result, data, docker};
+use crate::{Result, commands, data, docker};
 
 /// Samples that are not counted: caches, lazy set-up, the first fork of everything.
 const WARM_UP: u32 = 3;
@@ -83,7 +83,23 @@ enum Work {
     /// A fork of a warm interpreter behind an open exec stream.
     Floor(Program),
     /// By another program, used so.
-    Peer(Kind, &'static str),
+    Peer(Kind, &'static str, Program),
+    /// `execute_code`; what stands in the block's title.
+    Wait,
+    /// `execute_code_async`, and its end.
+    Begin,
+    /// A line of one, by a long poll.
+    Poll,
+    /// A line of one, by the event stream.
+    Watch,
+    /// The line of an engine exec.
+    ExecLine,
+    /// A lot of output, page by page.
+    Pages,
+    /// A lot of output of an engine exec.
+    ExecOutput,
+    /// A shell command as an engine exec.
+    ExecCommand(Program),
     /// The engine's exec of the entrypoint.
     Exec(Program),
     /// `docker run`.
@@ -134,9 +150,13 @@ pub(crate) fn all() -> Vec<Row> {
     block(
         PEERS_TITLE,
         vec![
-            (LLM_SANDBOX, Turn::OnceIn(HEAVY), Work::Peer(Kind::LlmSandbox, "pooled")),
-            ("llm-sandbox, a session held", Turn::OnceIn(HEAVY), Work::Peer(Kind::LlmSandbox, "held")),
-            (SANDBOX_RUNTIME, Turn::OnceIn(HEAVY), Work::Peer(Kind::SandboxRuntime, "")),
+            (LLM_SANDBOX, Turn::OnceIn(HEAVY), Work::Peer(Kind::LlmSandbox, "pooled", PYTHON)),
+            (
+                "llm-sandbox, a session held",
+                Turn::OnceIn(HEAVY),
+                Work::Peer(Kind::LlmSandbox, "held", PYTHON),
+            ),
+            (SANDBOX_RUNTIME, Turn::OnceIn(HEAVY), Work::Peer(Kind::SandboxRuntime, "python", PYTHON)),
         ],
     );
     block(TYPESCRIPT_TITLE, {
@@ -177,6 +197,31 @@ pub(crate) fn all() -> Vec<Row> {
         ],
     );
     block(
+        commands::ECHO_TITLE,
+        vec![
+            (commands::WAITED, once, Work::Wait),
+            (EXEC, once, Work::ExecCommand(commands::ECHO)),
+            (commands::BEGUN, once, Work::Begin),
+            (
+                SANDBOX_RUNTIME,
+                Turn::OnceIn(HEAVY),
+                Work::Peer(Kind::SandboxRuntime, "command", commands::ECHO),
+            ),
+        ],
+    );
+    block(
+        commands::LINE_TITLE,
+        vec![
+            (commands::POLLED, Turn::OnceIn(2), Work::Poll),
+            (commands::WATCHED, Turn::OnceIn(2), Work::Watch),
+            (EXEC, Turn::OnceIn(2), Work::ExecLine),
+        ],
+    );
+    block(
+        commands::OUTPUT_TITLE,
+        vec![(commands::PAGED, Turn::OnceIn(4), Work::Pages), (EXEC, Turn::OnceIn(4), Work::ExecOutput)],
+    );
+    block(
         "What the layers cost",
         vec![
             ("agent: /bin/true", once, Work::Nothing),
@@ -205,7 +250,7 @@ fn of_a_language(
 
 impl Row {
     pub(crate) fn need(&self) -> Option<Need> {
-        if let Work::Peer(kind, _) = self.work {
+        if let Work::Peer(kind, ..) = self.work {
             Some(Need::Peer(kind))
         } else {
             matches!(self.work, Work::EmptyPool(_)).then_some(Need::EmptyPool)
@@ -274,7 +319,26 @@ impl Work {
                 Ok(stand.empty()?.run(p.language, &session, p.code, p.prints).await?.1)
             }
             Self::Floor(p) => stand.floors[0].run(p.code, p.prints).await,
-            Self::Peer(kind, way) => stand.peer(*kind)?.run(way, PYTHON).await,
+            Self::Peer(kind, way, p) => stand.peer(*kind)?.run(way, *p).await,
+            Self::Wait => commands::wait(stand.client()?).await,
+            Self::Begin => commands::begin_and_wait(stand.client()?).await,
+            Self::Poll => commands::poll(stand.client()?).await,
+            Self::Watch => commands::watch(stand.client()?).await,
+            Self::ExecLine => stand.twin(PYTHON.language)?.line().await,
+            Self::Pages => commands::pages(stand.client()?).await,
+            Self::ExecOutput => {
+                let (output, taken) = stand.twin(PYTHON.language)?.command(commands::OUTPUT).await?;
+                commands::expect_output(&output)?;
+                Ok(taken)
+            }
+            Self::ExecCommand(p) => {
+                let (output, taken) = stand.twin(PYTHON.language)?.command(p.code).await?;
+                if output == p.prints.as_bytes() {
+                    Ok(taken)
+                } else {
+                    Err("it printed something else".into())
+                }
+            }
             Self::Exec(p) => stand.twin(p.language)?.exec(p.code, p.prints).await,
             Self::DockerRun(p) => {
                 let (engine, dir) = (stand.engine.clone(), stand.dir.path().to_owned());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use paddock::engine::{Engine, ExecSpec, Hijacked, Stdio};
+use paddock::engine::{Engine, Exec, ExecSpec, Hijacked, Stdio};
 use paddock::link::Incoming;
 use paddock::pool::{PoolConfig, Specimen};
 use paddock_proto::limits::DATA_DIR;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
 use crate::data::Shape;
-use crate::{Result, data};
+use crate::{Result, commands, data};
 
 /// Reads a command a line, does it, and says so.
 const SHELL: &str = "while read -r command; do eval \"$command\"; echo '#'; done";
@@ -51,27 +51,47 @@ impl Twin {
     /// The image's entrypoint with this code on standard input, as an engine exec: create, start, all output,
     /// status.
     pub(crate) async fn exec(&self, code: &str, prints: &str) -> Result<Duration> {
-        let (cmd, env) = (self.specimen.armed.runner.argv.clone(), environment(&self.specimen));
-        let spec = ExecSpec { cmd, env, stdin: true, ..ExecSpec::default() };
         let begun = Instant::now();
-        let exec = self.engine.exec_create(&self.specimen.armed.id, &spec).await?;
-        let mut stream = self.engine.exec_start(&exec).await?;
-        stream.write_all(code.as_bytes()).await?;
-        stream.shutdown().await?;
-        let mut output = Vec::new();
-        while let Some(chunk) = stream.chunk().await? {
-            output.extend_from_slice(&chunk.bytes);
-        }
-        let status = loop {
-            let status = self.engine.exec_inspect(&exec.id).await?;
-            if !status.running {
-                break status.exit_code;
-            }
-            tokio::time::sleep(PAUSE).await;
-        };
+        let mut exec = self.begin(self.specimen.armed.runner.argv.clone(), Some(code)).await?;
+        let output = exec.end(&self.engine).await?;
         let taken = begun.elapsed();
         expect("engine exec", &output, prints)?;
-        if status == Some(0) { Ok(taken) } else { Err(format!("engine exec: exit code {status:?}").into()) }
+        Ok(taken)
+    }
+
+    /// A shell command, as an engine exec without input: create, start, all output, status.
+    pub(crate) async fn command(&self, command: &str) -> Result<(Vec<u8>, Duration)> {
+        let begun = Instant::now();
+        let mut exec = self.begin(shell(command), None).await?;
+        let output = exec.end(&self.engine).await?;
+        Ok((output, begun.elapsed()))
+    }
+
+    /// A line of such an exec, from written to read.
+    pub(crate) async fn line(&self) -> Result<Duration> {
+        let mut exec = self.begin(shell(commands::LINE), None).await?;
+        let mut said = String::new();
+        let taken = loop {
+            let chunk = exec.stream.chunk().await?.ok_or("the exec ended before its line")?;
+            said.push_str(std::str::from_utf8(&chunk.bytes)?);
+            if let Some(line) = said.strip_prefix("up\n").and_then(|rest| rest.strip_suffix('\n')) {
+                break commands::since_written(line)?;
+            }
+        };
+        expect("engine exec", &exec.end(&self.engine).await?, "")?;
+        Ok(taken)
+    }
+
+    async fn begin(&self, cmd: Vec<String>, input: Option<&str>) -> Result<Begun> {
+        let spec =
+            ExecSpec { cmd, env: environment(&self.specimen), stdin: input.is_some(), ..ExecSpec::default() };
+        let exec = self.engine.exec_create(&self.specimen.armed.id, &spec).await?;
+        let mut stream = self.engine.exec_start(&exec).await?;
+        if let Some(input) = input {
+            stream.write_all(input.as_bytes()).await?;
+            stream.shutdown().await?;
+        }
+        Ok(Begun { exec, stream })
     }
 
     /// One command of the shell that stands in the container.
@@ -165,6 +185,34 @@ impl Twin {
         drop(self.shell);
         Ok(self.specimen.remove().await?)
     }
+}
+
+/// An engine exec under way.
+struct Begun {
+    exec: Exec,
+    stream: Hijacked,
+}
+
+impl Begun {
+    /// The rest of its output; its exit code is 0.
+    async fn end(&mut self, engine: &Engine) -> Result<Vec<u8>> {
+        let mut output = Vec::new();
+        while let Some(chunk) = self.stream.chunk().await? {
+            output.extend_from_slice(&chunk.bytes);
+        }
+        let status = loop {
+            let status = engine.exec_inspect(&self.exec.id).await?;
+            if !status.running {
+                break status.exit_code;
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
+        if status == Some(0) { Ok(output) } else { Err(format!("engine exec: exit code {status:?}").into()) }
+    }
+}
+
+fn shell(command: &str) -> Vec<String> {
+    ["/bin/sh", "-c", command].map(str::to_owned).to_vec()
 }
 
 /// What the daemon adds to the image's own.

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::report::Report;
 use crate::rows::{
     BACK_TO_BACK, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
-    TYPESCRIPT_TITLE, WARM,
+    SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
-use crate::{churn, concurrency, resources};
+use crate::{churn, commands, concurrency, resources};
 
 /// Memory that comes and goes with what the allocator holds back.
 const NO_GROWTH: f64 = 1024.0;
@@ -77,6 +77,35 @@ pub(crate) fn all(report: &Report) -> Vec<Verdict> {
     );
     verdict("16 sessions / 16 of the floor, runs a second", percent(sixteen), "%", AtLeast(80.0));
     verdict("new sessions / the engine's ceiling", percent(churn), "%", AtLeast(90.0));
+    let echo = |name| median(commands::ECHO_TITLE, name);
+    verdict("engine exec / execute_code", ratio(echo(EXEC), echo(commands::WAITED)), "×", AtLeast(5.0));
+    verdict(
+        "async, then its output / execute_code",
+        ratio(echo(commands::BEGUN), echo(commands::WAITED)),
+        "×",
+        AtMost(1.5),
+    );
+    verdict(
+        "sandbox-runtime's server / execute_code",
+        ratio(echo(SANDBOX_RUNTIME), echo(commands::WAITED)),
+        "×",
+        AtLeast(40.0),
+    );
+    let line = |name| median(commands::LINE_TITLE, name);
+    verdict("a line, long poll / engine exec", ratio(line(commands::POLLED), line(EXEC)), "×", AtMost(5.0));
+    verdict(
+        "a line, event stream / engine exec",
+        ratio(line(commands::WATCHED), line(EXEC)),
+        "×",
+        AtMost(5.0),
+    );
+    let output = |name| commands::rate(report, name);
+    verdict(
+        "output, MB/s / engine exec",
+        percent(ratio(output(commands::PAGED), output(EXEC))),
+        "%",
+        AtLeast(25.0),
+    );
     verdict("daemon, CPU of a run", fact(resources::CPU).map(|micros| micros / 1e3), "ms", AtMost(0.5));
     verdict("daemon, resident with 10 sessions", fact(resources::RESIDENT), "MiB", AtMost(40.0));
     let runs = fact(resources::RUNS).unwrap_or(0.0);

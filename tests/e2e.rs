@@ -48,6 +48,8 @@ mod raw;
 mod restart;
 #[path = "e2e/run.rs"]
 mod run;
+#[path = "e2e/s1.rs"]
+mod s1;
 #[path = "e2e/salvage.rs"]
 mod salvage;
 #[path = "e2e/sessions.rs"]

@@ -79,7 +79,7 @@ def main(command: str, folder: str) -> None:
         print(json.dumps({"ready": True}), flush=True)
         for line in sys.stdin:
             asked = json.loads(line)
-            code = f"python3 -c {shlex.quote(asked['code'])}"
+            code = asked["code"] if asked["way"] == "command" else f"python3 -c {shlex.quote(asked['code'])}"
             client.connect()
             begun = time.perf_counter_ns()
             result = client.run(code)

@@ -17,11 +17,16 @@ use tokio::process::{Child, Command};
 
 use crate::support::{Daemon, PATIENCE, TOKEN};
 
+/// The virtual environment with the newest of Python's packages; Node is in it too.
+pub(crate) const NEWEST: &str = "venv";
+
 /// How a daemon ends between two calls.
 #[derive(Clone, Copy)]
-enum End {
+pub(crate) enum End {
     /// As in a crash.
     Killed,
+    /// As in a crash, and its containers go too.
+    Bereft,
     /// As a service manager does it.
     Stopped,
 }
@@ -61,7 +66,7 @@ clients! {
 }
 
 /// A script at work. One that fails may leave processes of its own, which are ended with it.
-struct Script {
+pub(crate) struct Script {
     child: Child,
     group: Pid,
     /// The home and working directory, and what it says on standard error.
@@ -71,18 +76,20 @@ struct Script {
 }
 
 impl Script {
-    fn start(client: &[&str], d: &Daemon, restarts: usize) -> Script {
+    /// `python`: the virtual environment whose Python runs it, if it is one of Python's.
+    pub(crate) fn start(python: &str, client: &[&str], d: &Daemon, restarts: usize) -> Script {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
         let here = here.canonicalize().expect("tests/clients");
-        let bins = [here.join("venv/bin"), here.join("node_modules/.bin")];
+        let bins = [here.join(NEWEST).join("bin"), here.join("node_modules/.bin")];
+        let python = here.join(python).join("bin/python");
         assert!(
-            bins.iter().all(|bin| bin.is_dir()),
+            python.exists() && bins.iter().all(|bin| bin.is_dir()),
             "the clients are not there: tests/clients/install installs them"
         );
         let (script, args) = client.split_first().expect("a script");
         let interpreter = match Path::new(script).extension().and_then(|extension| extension.to_str()) {
             Some("mjs") => bins[0].join("node"),
-            Some("py") => bins[0].join("python"),
+            Some("py") => python,
             _ => PathBuf::from("bash"),
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -115,7 +122,7 @@ impl Script {
     }
 
     /// Follows it to its end, restarting the daemon as it asks for it.
-    async fn follow(&mut self, mut d: Daemon, ends: &[End]) -> Daemon {
+    pub(crate) async fn follow(&mut self, mut d: Daemon, ends: &[End]) -> Daemon {
         let mut lines = BufReader::new(self.child.stdout.take().expect("it is piped")).lines();
         let mut stdin = self.child.stdin.take().expect("it is piped");
         let mut ends = ends.iter();
@@ -150,6 +157,11 @@ async fn restarted(d: Daemon, end: End) -> Daemon {
     let (addr, store) = (d.addr.to_string(), d.store.clone());
     match end {
         End::Killed => drop(d.crash().await),
+        End::Bereft => {
+            let view = d.view().await;
+            drop(d.crash().await);
+            view.remove_all().await;
+        }
         End::Stopped => drop(d.stop().await),
     }
     Daemon::with().args(["--addr", &addr]).store(&store).start().await
@@ -157,7 +169,7 @@ async fn restarted(d: Daemon, end: End) -> Daemon {
 
 async fn drive(client: &[&str], ends: &[End]) {
     let d = Daemon::start().await;
-    let mut script = Script::start(client, &d, ends.len());
+    let mut script = Script::start(NEWEST, client, &d, ends.len());
     let d = tokio::time::timeout(PATIENCE * 2, script.follow(d, ends))
         .await
         .expect("the client comes to its end");
