@@ -32,12 +32,15 @@ async fn a_command_is_waited_for_or_not_and_read_from_anywhere() {
     let since = json!({ "execution_id": id, "since": 2 });
     assert_eq!(d.tool("get_execution_output", since).await.document["output"], json!(output[2..]));
     let beyond = json!({ "execution_id": id, "since": 99, "wait": true });
-    assert_eq!(d.tool("get_execution_output", beyond).await.document["output"], json!([]));
+    let beyond = d.tool("get_execution_output", beyond).await.document;
+    assert_eq!((&beyond["output"], &beyond["next_since"]), (&json!([]), &json!(output.len())));
 
     let not_waited =
         s.tool("execute_code").with("command", "sleep 30").with("wait_for_completion", false).await;
     assert_eq!(not_waited.document["status"], "running");
-    let other = begin(&s, "cat /data/f 2>/dev/null; echo x > f; sleep 30").await;
+    let other = begin(&s, "echo x > f; echo made; sleep 30").await;
+    let made = json!({ "execution_id": other, "wait": true, "since": 1 });
+    assert_eq!(d.tool("get_execution_output", made).await.document["output"][0]["data"], "made");
     let all = s.tool("list_executions").await.document["executions"].clone();
     let listed: Vec<_> = all.as_array().expect("a list").iter().map(|one| &one["id"]).collect();
     assert_eq!(listed, [&json!(id), &not_waited.document["execution_id"], &json!(other)]);

@@ -89,6 +89,8 @@ async fn it_is_read_told_and_ended_by_the_next_daemon_as_by_the_first() {
     d.tool("get_execution_output", json!({ "execution_id": id, "wait": true, "since": 1 })).await;
     let d = again(daemon, d).await;
     assert_eq!(types(&read_all(&d, &over).await), ["ready", "stdout", "exit"]);
+    let all = d.tool("get_execution_output", json!({ "execution_id": over, "since": 2 })).await.document;
+    assert_eq!(all["next_since"], 3);
     let listed = d.session("s").tool("list_executions").await.document["executions"].as_array().map(Vec::len);
     assert_eq!(listed, Some(3));
     d.tool("send_stdin", json!({ "execution_id": id, "input_data": "two", "eof": true }))

@@ -149,7 +149,11 @@ impl Execution {
             blocking(move || {
                 let loaded = Recording::load(&this.space, &this.id, false)?;
                 let mut inner = this.inner();
-                inner.recording.get_or_insert(loaded).close();
+                let recording = inner.recording.get_or_insert(loaded);
+                recording.close();
+                let last = recording.last();
+                drop(inner);
+                this.progress.send_modify(|now| now.last = now.last.max(last));
                 Ok(())
             })
             .await?;
