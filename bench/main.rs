@@ -30,6 +30,7 @@ mod concurrency;
 mod daemon;
 mod data;
 mod docker;
+mod flood;
 mod floor;
 mod load;
 mod machine;
@@ -113,6 +114,7 @@ impl Plan {
         let others = [
             resources::TITLE,
             concurrency::OPEN_TITLE,
+            flood::TITLE,
             churn::TITLE,
             concurrency::TITLE,
             concurrency::MANY_TITLE,
@@ -159,6 +161,10 @@ impl Plan {
         if self.has(concurrency::OPEN_TITLE) {
             at(concurrency::OPEN_TITLE);
             concurrency::open(stand, report).await?;
+        }
+        if self.has(flood::TITLE) {
+            at(flood::TITLE);
+            flood::measure(stand, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);

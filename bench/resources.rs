@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use paddock::engine::Engine;
+
 use crate::Result;
 use crate::client::Caller;
 use crate::load::Target;
@@ -48,7 +50,7 @@ pub(crate) async fn measure(stand: &mut Stand, runs: u32, report: &mut Report) -
         "KiB",
     );
 
-    let agents = agents(stand, &label).await?;
+    let agents = agents(&stand.engine, &label).await?;
     let block = report.block(TITLE);
     block.fact("agent, proportional set (PSS), median", median(&agents, |agent| agent.pss), "KiB");
     block.fact("agent, resident set, median", median(&agents, |agent| agent.rss), "KiB");
@@ -77,17 +79,17 @@ pub(crate) async fn measure(stand: &mut Stand, runs: u32, report: &mut Report) -
     one.close().await
 }
 
-struct Agent {
+pub(crate) struct Agent {
     pid: u32,
     pss: f64,
-    rss: f64,
+    pub(crate) rss: f64,
 }
 
 /// PID 1 of each of the daemon's containers, as the host sees it.
-async fn agents(stand: &Stand, label: &str) -> Result<Vec<Agent>> {
+pub(crate) async fn agents(engine: &Engine, label: &str) -> Result<Vec<Agent>> {
     let mut all = Vec::new();
-    for container in stand.engine.container_list(&[label.to_owned()]).await? {
-        let pid = u32::try_from(stand.engine.container_inspect(&container.id).await?.state.pid)?;
+    for container in engine.container_list(&[label.to_owned()]).await? {
+        let pid = u32::try_from(engine.container_inspect(&container.id).await?.state.pid)?;
         let field = |name| field(&format!("/proc/{pid}/smaps_rollup"), name);
         all.push(Agent { pid, pss: field("Pss")?, rss: field("Rss")? });
     }
@@ -101,7 +103,7 @@ fn median(agents: &[Agent], of: impl Fn(&Agent) -> f64) -> f64 {
 }
 
 /// In KiB.
-fn status(pid: u32, name: &str) -> Result<f64> {
+pub(crate) fn status(pid: u32, name: &str) -> Result<f64> {
     field(&format!("/proc/{pid}/status"), name)
 }
 

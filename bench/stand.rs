@@ -11,13 +11,13 @@ use paddock::engine::{Engine, EngineLimits};
 use paddock::pool::PoolConfig;
 use tempfile::TempDir;
 
-use crate::Result;
 use crate::client::Client;
 use crate::daemon::{self, Daemon};
 use crate::floor::Floor;
 use crate::peers::{Kind, Peer};
 use crate::rows::{Need, PYTHON};
 use crate::twin::Twin;
+use crate::{Result, flood};
 
 const LANGUAGES: [&str; 3] = ["python", "typescript", "sh"];
 
@@ -35,6 +35,8 @@ pub(crate) struct Stand {
     pool: PoolConfig,
     ours: Option<(Daemon, Client)>,
     empty: Option<(Daemon, Client)>,
+    /// Where commands flood.
+    flooded: Option<(Daemon, Client)>,
     twins: BTreeMap<&'static str, Twin>,
     peers: BTreeMap<Kind, Peer>,
     sessions: u32,
@@ -62,6 +64,7 @@ impl Stand {
             pool,
             ours: None,
             empty: None,
+            flooded: None,
             twins: BTreeMap::new(),
             peers: BTreeMap::new(),
             sessions: 0,
@@ -95,6 +98,12 @@ impl Stand {
         let daemon = Daemon::start(&self.dir.path().join(name), config, &log).await?;
         let client = Client::connect(&daemon).await?;
         Ok((daemon, client))
+    }
+
+    /// One that lets many commands run.
+    pub(crate) async fn flooded(&mut self) -> Result<&mut (Daemon, Client)> {
+        let flooded = self.daemon(flood::NAME, flood::CONFIG).await?;
+        Ok(self.flooded.insert(flooded))
     }
 
     pub(crate) fn ours(&mut self) -> Result<&mut (Daemon, Client)> {
@@ -151,13 +160,15 @@ impl Stand {
             let some = self.floors.split_off(self.floors.len().saturating_sub(TOGETHER));
             join_all(some.into_iter().map(Floor::remove)).await.into_iter().for_each(&mut took);
         }
-        for (daemon, client) in [self.ours.take(), self.empty.take()].into_iter().flatten() {
+        for (daemon, client) in
+            [self.ours.take(), self.empty.take(), self.flooded.take()].into_iter().flatten()
+        {
             drop(client);
             took(daemon.stop().await);
         }
         // What was on its way when this was broken off has nobody else.
         self.sweep(&self.pool.owner, false).await?;
-        for name in ["daemon", "empty"] {
+        for name in ["daemon", "empty", flood::NAME] {
             if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
                 took(self.sweep(owner.trim(), true).await);
             }

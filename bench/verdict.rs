@@ -9,7 +9,7 @@ use crate::rows::{
     BACK_TO_BACK, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
-use crate::{churn, commands, concurrency, resources};
+use crate::{churn, commands, concurrency, flood, resources};
 
 /// Memory that comes and goes with what the allocator holds back.
 const NO_GROWTH: f64 = 1024.0;
@@ -106,6 +106,14 @@ pub(crate) fn all(report: &Report) -> Vec<Verdict> {
         "%",
         AtLeast(25.0),
     );
+    let worst = |name| report.figures(flood::TITLE, name).and_then(|figures| figures.p99).map(exact);
+    verdict(
+        "a line in and out beside 64 floods / alone, p99",
+        ratio(worst(flood::BESIDE), worst(flood::ALONE)),
+        "×",
+        AtMost(3.0),
+    );
+    verdict("daemon, grown by 64 floods", report.fact(flood::TITLE, flood::GROWN), "MiB", AtMost(64.0));
     verdict("daemon, CPU of a run", fact(resources::CPU).map(|micros| micros / 1e3), "ms", AtMost(0.5));
     verdict("daemon, resident with 10 sessions", fact(resources::RESIDENT), "MiB", AtMost(40.0));
     let runs = fact(resources::RUNS).unwrap_or(0.0);
