@@ -25,7 +25,7 @@ pub(crate) const NAME: &str = "flood";
 /// More may run, and each may write so much that none ends before the measurement does.
 pub(crate) const CONFIG: &str = r#"
 http.addr = "127.0.0.1:0"
-files.max_log = "256MiB"
+files.max_log = "4GiB"
 exec = { runner = "sh", max = 100, per_session = 20 }
 pool = { idle = 0, max_containers = 20, uids = "32000-32999" }
 runners = { sh = "paddock-example-sh" }
@@ -37,7 +37,7 @@ const QUIET_SESSION: &str = "bench-quiet";
 const ECHO: &str = "while read -r line; do echo \"$line\"; done";
 const FLOOD: &str =
     "exec yes 'a line of a flood, of some length, as a build or a test run writes them by the thousand'";
-const SAMPLES: u32 = 300;
+const SAMPLES: u32 = 200;
 /// Between two lines: nobody types faster.
 const REST: Duration = Duration::from_millis(10);
 

@@ -11,9 +11,6 @@ use paddock_proto::message::{Limit, RunLimits};
 /// How often the processes of a run are looked at, where something bounds them all together.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
-/// A page of memory, in bytes, on every machine that this runs on.
-const PAGE: u64 = paddock_proto::limits::PAGE;
-
 /// What part of its CPU time, in percent, a program has used at least when it ends for it: rlimits count ticks, which can be
 /// far from what was used where many want the processor.
 const MUCH: u64 = 50;
@@ -29,16 +26,25 @@ pub(crate) fn broken(limits: &RunLimits, processes: &[i32]) -> Option<Limit> {
     if limits.processes.is_some_and(|bound| count > bound) {
         return Some(Limit::Pids);
     }
-    let used = || processes.iter().map(|pid| own_memory(*pid)).sum::<u64>();
-    limits.memory.is_some_and(|bound| used() > bound).then_some(Limit::Memory)
+    limits.memory.is_some_and(|bound| memory_of(processes) > bound).then_some(Limit::Memory)
 }
 
-/// Bytes that a process shares with no file: the second field of /proc/PID/statm without the third (proc_pid_statm(5)).
-fn own_memory(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let mut fields = text.split_ascii_whitespace().skip(1).map_while(|field| field.parse::<u64>().ok());
-    let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
-    resident.saturating_sub(shared) * PAGE
+/// Bytes that processes have of their own, and of what they share the most that one has: who shares what with whom is not
+/// told. By `RssAnon` and `RssShmem` of /proc/PID/status (proc_pid_status(5)); what a process has mapped of /data, which is
+/// memory, is among the latter.
+fn memory_of(processes: &[i32]) -> u64 {
+    let (mut own, mut shared) = (0, 0);
+    for pid in processes {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+                * 1024
+        };
+        own += field("RssAnon:");
+        shared = shared.max(field("RssShmem:"));
+    }
+    own + shared
 }
 
 /// The bound that ended a program with this status, as wait(2) has it, after so much CPU time of all its processes. A shell

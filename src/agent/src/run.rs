@@ -167,9 +167,12 @@ async fn receive(stream: &Stream, input: message::Input) -> Option<(Reads, Optio
 
 /// Whether a bound of the container that was hit while several runs were under way can have ended this one.
 fn is_its_own(limit: Limit, end: &RunEnd) -> bool {
+    if limit == Limit::Pids {
+        return end.leftovers > 0;
+    }
     match end.outcome {
         Outcome::Signaled(signal) => signal == libc::SIGKILL,
-        Outcome::Exited(code) => code == 128 + libc::SIGKILL || limit != Limit::Memory,
+        Outcome::Exited(code) => code == 128 + libc::SIGKILL,
         Outcome::NotStarted(_) => true,
     }
 }

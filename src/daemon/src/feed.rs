@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 /// Notes that wait for a slow watcher; it is told that it missed some.
-const WAITING: usize = 256;
+const WAITING: usize = 128;
 
 /// One note: the method and the parameters of a notification.
 #[derive(Debug, Clone)]
@@ -41,7 +41,9 @@ impl Feed {
     /// Tells whoever watches; `params` is asked only if someone does.
     pub fn tell(&self, owner: &str, method: &'static str, params: impl FnOnce() -> Value) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(sender) = all.get(owner).filter(|sender| sender.receiver_count() > 0) else { return };
+        let sender = all.get(owner).filter(|sender| sender.receiver_count() > 0).cloned();
+        drop(all);
+        let Some(sender) = sender else { return };
         let _ = sender.send(Note { method, params: Arc::new(params()) }); // the last watcher may just have gone
     }
 }

@@ -85,6 +85,56 @@ async fn a_reader_waits_for_what_comes_next_and_a_prompt_is_seen() {
     d.stop().await;
 }
 
+/// However much is written beside it, and however often the line goes on.
+#[tokio::test]
+async fn what_has_no_newline_yet_is_seen_soon() {
+    let d = daemon().start().await;
+    let s = d.session("s");
+    let dots = begin(&s, "while :; do printf .; sleep 0.02; done").await;
+    let beside =
+        begin(&s, "(while :; do echo chatty; sleep 0.02; done) & printf 'Password: ' >&2; wait").await;
+    for (id, stream, data) in [(&dots, "stdout", "."), (&beside, "stderr", "Password: ")] {
+        let mut since = 0;
+        let seen = loop {
+            let asked = json!({ "execution_id": id, "wait": true, "since": since });
+            let page = d.tool("get_execution_output", asked).await.document;
+            let event = page["output"]
+                .as_array()
+                .expect("events")
+                .iter()
+                .find(|event| event["type"] == stream)
+                .cloned();
+            if let Some(event) = event {
+                break event;
+            }
+            since = page["next_since"].as_u64().expect("a number");
+            assert!(since < 100, "not within two seconds");
+        };
+        assert!(seen["data"].as_str().expect("data").starts_with(data) && seen["eol"] == false, "{seen}");
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_watches_a_flood_is_told_where_it_is() {
+    let d = daemon().start().await;
+    let mut watching = d.request("GET", "/mcp/events").open().await;
+    watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+    let id = begin(&d.session("s"), "yes | head -c 1000000").await;
+    let text = watching.read_until("the end", |text| text.contains("\"exit\"")).await;
+    assert!(text.len() < 500_000, "{} bytes", text.len());
+    let mut next = 1;
+    for note in events(&text) {
+        assert_eq!(note["params"]["first_seq"], next, "none is passed over");
+        next = note["params"]["last_seq"].as_u64().expect("a number") + 1;
+        let told = note["params"]["events"].as_array().expect("events");
+        assert!(told.is_empty() || told[0]["seq"] == note["params"]["first_seq"], "{note}");
+    }
+    assert_eq!(status(&d, &id).await["status"], "completed");
+    assert_eq!(next, 1 + 1 + 500_000 + 1);
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn every_byte_can_be_had_back() {
     let d =

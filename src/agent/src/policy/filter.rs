@@ -118,6 +118,10 @@ pub(super) fn program(reads: bool) -> Vec<libc::sock_filter> {
     #[cfg(target_arch = "x86_64")]
     when(libc::SYS_open, opening(1, reads));
     when(libc::SYS_openat, opening(2, reads));
+    if reads {
+        // It would tell the names in a directory that may not be listed.
+        when(libc::SYS_inotify_add_watch, vec![answer(refuse(libc::EACCES))]);
+    }
     let mut ioctl = vec![load(argument(1))];
     for request in CHANGING {
         ioctl.extend([jump(libc::BPF_JEQ, request, 0, 1), answer(refuse(libc::EPERM))]);
@@ -225,6 +229,9 @@ mod tests {
         assert_eq!(errno(verdict(&plain, libc::SYS_fsetxattr, [0; 3])), libc::EOPNOTSUPP.cast_unsigned());
         assert_eq!(verdict(&plain, libc::SYS_ioctl, [0, 0x5401, 0]), libc::SECCOMP_RET_ALLOW);
         assert_eq!(errno(verdict(&plain, libc::SYS_ioctl, [0, 0x4008_6602, 0])), libc::EPERM.cast_unsigned());
+        let watch = libc::SYS_inotify_add_watch;
+        assert_eq!(verdict(&plain, watch, [0; 3]), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(errno(verdict(&reads, watch, [0; 3])), libc::EACCES.cast_unsigned());
         for call in
             [libc::SYS_read, libc::SYS_write, libc::SYS_execve, libc::SYS_newfstatat, libc::SYS_ftruncate]
         {

@@ -25,6 +25,7 @@
 //!
 //! - A file that may not be read may still be executed, if it is a program, and be looked at by `stat`; where reading is
 //!   denied at all, of other processes' /proc there is only what `ps` shows.
+//! - Where reading is denied at all, no directory can be watched (`inotify_add_watch`).
 //! - `mq_open`, POSIX semaphores and System V IPC are memory here, not files.
 //! - A Unix socket with a name can be made only in a directory below which nothing is denied, for PID 1 cannot do that
 //!   for another; extended attributes cannot be changed; no terminal becomes a controlling one by being opened.

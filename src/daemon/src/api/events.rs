@@ -21,6 +21,9 @@ use crate::tools::Tools;
 /// Between two words, if there is nothing to tell.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// The notification that says that others were missed, by a client that reads too slowly.
+const MISSED: &str = "notifications/missed";
+
 /// Streams until the client goes, or `stop`.
 pub(super) fn events(tools: &Tools, owner: &str, stop: &CancellationToken) -> Answer {
     let (notes, stop) = (tools.feed.watch(owner), stop.clone());
@@ -61,7 +64,10 @@ async fn next(notes: &mut tokio::sync::broadcast::Receiver<Note>) -> Option<Stri
                 let message = json!({ "jsonrpc": "2.0", "method": note.method, "params": &*note.params });
                 Some(format!("data: {message}\n\n"))
             }
-            Err(RecvError::Lagged(missed)) => Some(format!(": {missed} notes were missed\n\n")),
+            Err(RecvError::Lagged(missed)) => {
+                let message = json!({ "jsonrpc": "2.0", "method": MISSED, "params": { "count": missed } });
+                Some(format!("data: {message}\n\n"))
+            }
             Err(RecvError::Closed) => None,
         },
     }

@@ -259,7 +259,7 @@ pub struct Exec {
     pub per_session: u32,
     /// For how long what has ended can be read.
     pub keep: Duration,
-    /// How many that have ended can be read.
+    /// How many of an owner's that have ended can be read.
     pub kept: u32,
 }
 

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use paddock_proto::Channel;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::about::{About, End, Kept, State, now_ms};
 use super::ending::Ending;
-use super::event::{Event, Mark};
+use super::event::Mark;
 use super::record::Record;
-use super::recording::{Page, Recording};
+use super::recording::{Page, Recording, Told};
 use crate::session::{Control, SessionError, SessionId};
 use crate::store::{Space, StoreError, blocking};
 
@@ -214,10 +215,10 @@ impl Execution {
     }
 
     /// Keeps a record; its events, if they are `wanted`.
-    pub(super) fn put(&self, record: Record, wanted: bool) -> Result<Vec<Event>, StoreError> {
+    pub(super) fn put(&self, record: Record, wanted: bool) -> Result<Told, StoreError> {
         let mut inner = self.inner();
-        let Some(recording) = &mut inner.recording else { return Ok(Vec::new()) };
-        let events = recording.put(record, now_ms(), wanted)?;
+        let Some(recording) = &mut inner.recording else { return Ok(Told::default()) };
+        let told = recording.put(record, now_ms(), wanted)?;
         let last = recording.last();
         drop(inner);
         self.progress.send_if_modified(|now| {
@@ -225,22 +226,12 @@ impl Execution {
             now.last = now.last.max(last);
             more
         });
-        Ok(events)
+        Ok(told)
     }
 
-    /// The rest of an interrupted line, where there is one, is an event of its own.
-    pub(super) fn cut(&self, wanted: bool) -> Result<Vec<Event>, StoreError> {
-        let waiting = self.inner().recording.as_ref().map(Recording::waiting).unwrap_or_default();
-        let mut events = Vec::new();
-        for channel in waiting {
-            events.extend(self.put(Record::Cut(channel, false), wanted)?);
-        }
-        Ok(events)
-    }
-
-    /// Whether a part of a line waits for its end.
-    pub(super) fn has_waiting(&self) -> bool {
-        self.inner().recording.as_ref().is_some_and(|recording| !recording.waiting().is_empty())
+    /// Whether a part of a line of this stream waits for its end.
+    pub(super) fn is_waiting(&self, channel: Channel) -> bool {
+        self.inner().recording.as_ref().is_some_and(|recording| recording.is_waiting(channel))
     }
 
     /// Bytes of output that are kept.
@@ -249,11 +240,11 @@ impl Execution {
     }
 
     /// It is over: its last marks are kept, then its end, and only then it is said.
-    pub(super) fn finish(&self, marks: Vec<Mark>, end: End, wanted: bool) -> Vec<Event> {
-        let mut events = Vec::new();
+    pub(super) fn finish(&self, marks: Vec<Mark>, end: End, wanted: bool) -> Told {
+        let mut told = Told::default();
         for mark in marks {
             match self.put(Record::Mark(mark), wanted) {
-                Ok(more) => events.extend(more),
+                Ok(more) => told.add(more),
                 Err(error) => {
                     warn!(execution_id = self.id, %error, "the end of an execution could not be kept")
                 }
@@ -268,7 +259,7 @@ impl Execution {
         drop(inner);
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.progress.send_modify(|now| now.over = true);
-        events
+        told
     }
 
     /// Notes on disk what it is, for a daemon that comes after this one.

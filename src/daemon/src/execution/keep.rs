@@ -2,6 +2,7 @@
 //!
 //! It must never let go of one that is under way.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,11 +34,16 @@ impl Executions {
             .filter_map(|execution| Some((execution.end()?.completed_ms, execution.clone())))
             .collect();
         over.sort_by_key(|(completed, _)| *completed);
-        let surplus = over.len().saturating_sub(self.bounds.kept);
-        let gone = over.into_iter().enumerate().filter(|(at, (completed, execution))| {
-            *at < surplus || now.saturating_sub(*completed) > keep_ms || execution.space.is_gone()
+        // From the newest on, so many of each owner: nobody's go for another's.
+        let mut kept: HashMap<&str, usize> = HashMap::new();
+        let gone = over.iter().rev().filter(|(completed, execution)| {
+            let of_owner = kept.entry(&execution.owner).or_default();
+            *of_owner += 1;
+            *of_owner > self.bounds.kept
+                || now.saturating_sub(*completed) > keep_ms
+                || execution.space.is_gone()
         });
-        let gone: Vec<_> = gone.map(|(_, (_, execution))| execution).collect();
+        let gone: Vec<_> = gone.map(|(_, execution)| execution.clone()).collect();
         for execution in &gone {
             all.remove(&execution.id);
         }

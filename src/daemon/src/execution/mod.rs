@@ -35,6 +35,7 @@ pub use self::about::{About, End, State};
 pub use self::event::{Event, Mark, What};
 pub use self::execution::{Execution, Progress, TellError};
 pub use self::recording::Page;
+use self::recording::Told;
 pub use self::start::{Start, StartError};
 use crate::feed::Feed;
 use crate::session::{SessionId, Sessions};
@@ -51,7 +52,7 @@ pub struct ExecutionBounds {
     pub per_session: usize,
     /// For how long one that is over can be read.
     pub keep: Duration,
-    /// How many that are over can be read; the oldest goes when there are more.
+    /// How many of an owner's that are over can be read; the oldest goes when there are more.
     pub kept: usize,
 }
 
@@ -64,9 +65,9 @@ impl Teller {
         self.0.is_watched(&execution.owner)
     }
 
-    fn tell(&self, execution: &Execution, events: &[Event]) {
-        if !events.is_empty() {
-            self.0.tell(&execution.owner, METHOD, || note(execution, events));
+    fn tell(&self, execution: &Execution, told: &Told) {
+        if !told.is_empty() {
+            self.0.tell(&execution.owner, METHOD, || note(execution, told));
         }
     }
 }
@@ -127,11 +128,13 @@ impl Executions {
     }
 }
 
-/// What is told of events.
-fn note(execution: &Execution, events: &[Event]) -> Value {
+/// What is told of events: those of a flood are not in it, and can be read.
+fn note(execution: &Execution, told: &Told) -> Value {
     json!({
         "execution_id": execution.id,
         "session_id": execution.session.as_str(),
-        "events": events.iter().map(Event::json).collect::<Vec<_>>(),
+        "first_seq": told.first,
+        "last_seq": told.last,
+        "events": told.events.iter().map(Event::json).collect::<Vec<_>>(),
     })
 }

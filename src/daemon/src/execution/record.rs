@@ -93,10 +93,9 @@ impl Reader {
         self.next
     }
 
-    /// Which streams have a part of a line that waits.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = Channel> + use<'_> {
-        let channels = [Channel::Stdout, Channel::Stderr].into_iter();
-        channels.zip(&self.streams).filter(|(_, lines)| lines.is_waiting()).map(|(channel, _)| channel)
+    /// Whether a stream has a part of a line that waits.
+    pub(super) fn is_waiting(&self, channel: Channel) -> bool {
+        self.streams[index(channel)].is_waiting()
     }
 
     /// Bytes of lines that wait for their ends.

@@ -11,8 +11,9 @@ use tracing::warn;
 
 use super::about::State;
 use super::ending::Ending;
-use super::event::{Event, Mark};
+use super::event::Mark;
 use super::record::Record;
+use super::recording::Told;
 use super::{Execution, Teller};
 use crate::session::{Hearer, RunEnd, RunReport};
 use crate::store::StoreError;
@@ -26,14 +27,15 @@ pub(super) struct Recorder {
     teller: Teller,
     /// Bytes that come again, and are in the record.
     again: u64,
-    cut_at: Option<Instant>,
+    /// Since when what each stream has of a line waits for its end.
+    waits: [Option<Instant>; 2],
     /// Why its record could not be gone on with.
     failed: Option<StoreError>,
 }
 
 impl Recorder {
     pub(super) fn new(execution: Arc<Execution>, teller: Teller) -> Self {
-        Self { execution, teller, again: 0, cut_at: None, failed: None }
+        Self { execution, teller, again: 0, waits: [None; 2], failed: None }
     }
 
     /// What its end is to those who hear of it.
@@ -55,9 +57,9 @@ impl Recorder {
         self.teller.is_wanted(&self.execution)
     }
 
-    fn told(&mut self, events: Result<Vec<Event>, StoreError>) {
-        match events {
-            Ok(events) => self.teller.tell(&self.execution, &events),
+    fn told(&mut self, told: Result<Told, StoreError>) {
+        match told {
+            Ok(told) => self.teller.tell(&self.execution, &told),
             Err(error) => {
                 // Output that is nowhere would be lost without a word: it ends here, and says why.
                 warn!(execution_id = self.execution.id, %error, "the output of an execution cannot be kept; it is ended");
@@ -95,7 +97,12 @@ impl Hearer for Recorder {
         }
         let events = self.execution.put(Record::Bytes(channel, bytes[known..].to_vec()), self.is_wanted());
         self.told(events);
-        self.cut_at = self.execution.has_waiting().then(|| Instant::now() + PATIENCE);
+        let since = &mut self.waits[usize::from(channel == Channel::Stderr)];
+        if !self.execution.is_waiting(channel) {
+            *since = None;
+        } else if since.is_none() || memchr::memchr(b'\n', &bytes).is_some() {
+            *since = Some(Instant::now());
+        }
     }
 
     fn is_kept(&self) -> bool {
@@ -108,14 +115,19 @@ impl Hearer for Recorder {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.cut_at
+        self.waits.iter().flatten().min().map(|since| *since + PATIENCE)
     }
 
     fn on_due(&mut self) {
-        self.cut_at = None;
-        if self.failed.is_none() {
-            let cut = self.execution.cut(self.is_wanted());
-            self.told(cut);
+        for (at, channel) in [Channel::Stdout, Channel::Stderr].into_iter().enumerate() {
+            let is_due = self.waits[at].is_some_and(|since| since.elapsed() >= PATIENCE);
+            if is_due {
+                self.waits[at] = None;
+            }
+            if is_due && self.failed.is_none() && self.execution.is_waiting(channel) {
+                let cut = self.execution.put(Record::Cut(channel, false), self.is_wanted());
+                self.told(cut);
+            }
         }
     }
 }

@@ -46,6 +46,37 @@ pub(super) struct Recording {
     ended: bool,
 }
 
+/// Events of one piece of output that whoever watches is told of, and their bytes; of more it is told that they are there.
+const TOLD: u64 = 200;
+const TOLD_BYTES: usize = 32 * 1024;
+
+/// What whoever watches is told: from one number to another, and the events if they are few.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The number of the first.
+    pub(super) first: u64,
+    /// The number of the last; before the first where there is none.
+    pub(super) last: u64,
+    /// All of them, or none.
+    pub(super) events: Vec<Event>,
+}
+
+impl Told {
+    pub(super) fn is_empty(&self) -> bool {
+        self.last < self.first || self.last == 0
+    }
+
+    /// With what follows.
+    pub(super) fn add(&mut self, more: Self) {
+        if self.is_empty() {
+            *self = more;
+        } else if !more.is_empty() {
+            self.last = more.last;
+            self.events.extend(more.events);
+        }
+    }
+}
+
 /// Some events in a row.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -117,34 +148,34 @@ impl Recording {
         self.ended
     }
 
-    /// Which streams have a part of a line that waits.
-    pub(super) fn waiting(&self) -> Vec<Channel> {
-        self.reader.waiting().collect()
+    /// Whether a part of a line of this stream waits.
+    pub(super) fn is_waiting(&self, channel: Channel) -> bool {
+        self.reader.is_waiting(channel)
     }
 
-    /// Keeps a record; the events that it makes, if they are `wanted`.
+    /// Keeps a record; the events that it makes, if they are `wanted` and few.
     ///
     /// # Errors
     /// The store's: nothing of it is kept, and nothing told.
-    pub(super) fn put(
-        &mut self,
-        record: Record,
-        now_ms: u64,
-        wanted: bool,
-    ) -> Result<Vec<Event>, StoreError> {
-        let Some(file) = &mut self.file else { return Ok(Vec::new()) };
+    pub(super) fn put(&mut self, record: Record, now_ms: u64, wanted: bool) -> Result<Told, StoreError> {
+        let Some(file) = &mut self.file else { return Ok(Told::default()) };
         let mut bytes = Vec::new();
         record.encode(now_ms, &mut bytes);
-        if let Err(error) = file.append(&bytes) {
-            let _ = file.truncate(self.bytes); // a part of it can be there
-            return Err(error);
+        match record {
+            Record::Mark(_) => file.append_last(&bytes)?,
+            Record::Bytes(..) | Record::Cut(..) => file.append(&bytes)?,
         }
-        let mut events = Vec::new();
-        if wanted {
-            self.reader.clone().read(record.clone(), now_ms, |event| events.push(event));
-        }
+        let before = wanted.then(|| self.reader.clone());
+        let first = self.reader.next();
         self.count(&record);
-        Ok(events)
+        let mut told = Told { first, last: self.last(), events: Vec::new() };
+        if let Some(mut reader) = before.filter(|_| told.last + 1 - first <= TOLD) {
+            reader.read(record, now_ms, |event| told.events.push(event));
+            if told.events.iter().map(Event::size).sum::<usize>() > TOLD_BYTES {
+                told.events = Vec::new();
+            }
+        }
+        Ok(told)
     }
 
     /// Counts a record that is in the file.

@@ -81,16 +81,16 @@ impl Drop for Place {
 impl Executions {
     fn take_place(&self, owner: &str, session: &SessionId) -> Result<Place, StartError> {
         let whose = (owner.to_owned(), session.clone());
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, of_session) = (running.values().sum::<usize>(), running.get(&whose).copied().unwrap_or(0));
-        drop(running);
         if of_session >= self.bounds.per_session {
             return Err(StartError::TooManyOfSession(of_session));
         }
         if all >= self.bounds.max {
             return Err(StartError::TooMany(all));
         }
-        Ok(self.place_of(whose))
+        running.insert(whose.clone(), of_session + 1);
+        Ok(Place { running: self.running.clone(), whose })
     }
 
     /// A place for one that runs already, however many there are.
@@ -177,8 +177,8 @@ impl Executions {
     /// It is over.
     pub(super) fn finish(&self, execution: &Execution, ending: Ending) {
         let wanted = self.teller.is_wanted(execution);
-        let events = execution.finish(ending.marks, ending.end, wanted);
-        self.teller.tell(execution, &events);
+        let told = execution.finish(ending.marks, ending.end, wanted);
+        self.teller.tell(execution, &told);
         self.tidy();
     }
 }

@@ -104,7 +104,7 @@ impl Followed<'_> {
         tokio::pin!(late);
         let feeding = self.feed(stdin);
         tokio::pin!(feeding);
-        let (mut cancelled, mut asked, mut fed) = (false, false, false);
+        let (mut cancelled, mut asked, mut fed, mut overdue) = (false, false, false, false);
         // Kept until the end: a stream that is dropped before its request was read can take it along.
         let mut told = Vec::new();
         loop {
@@ -145,7 +145,15 @@ impl Followed<'_> {
                 },
                 () = &mut feeding, if !fed => fed = true,
                 () = sleep_until(due), if due.is_some() => hearer.on_due(),
-                () = &mut late => return Err(LinkError::Silent(begun.elapsed())),
+                () = &mut late => {
+                    // This process may have stood still, and what was said meanwhile is on its way: the agent is asked
+                    // once more, and has the time that it is due.
+                    if std::mem::replace(&mut overdue, true) {
+                        return Err(LinkError::Silent(begun.elapsed()));
+                    }
+                    late.as_mut().reset((Instant::now() + GRACE).into());
+                    told.push(self.end(Duration::ZERO)?);
+                }
             }
         }
     }

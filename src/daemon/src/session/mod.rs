@@ -27,6 +27,7 @@ mod output;
 mod recover;
 mod report;
 mod request;
+mod room;
 mod run;
 mod salvage;
 mod turn;

@@ -12,24 +12,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
 use super::leases::Work;
+use super::room::{Room, Shared, Whole};
 use super::{Session, SessionError, Sessions};
 
 /// Who may be in a session now.
 #[derive(Default)]
 pub(super) struct Places {
     order: Arc<Mutex<()>>,
-    room: Arc<RwLock<Room>>,
+    room: Arc<Room>,
     work: Mutex<Work>,
     waiting: AtomicUsize,
-}
-
-/// Of what language whoever is in runs.
-#[derive(Default)]
-pub(super) struct Room {
-    language: Option<String>,
 }
 
 /// A call's place in its session, until it is dropped.
@@ -41,8 +36,8 @@ pub struct Turn {
 }
 
 enum Place {
-    Whole { room: OwnedRwLockWriteGuard<Room> },
-    Shared { _room: OwnedRwLockReadGuard<Room> },
+    Whole(Whole),
+    Shared { _place: Shared },
 }
 
 /// What a turn is for.
@@ -60,19 +55,14 @@ impl Places {
         self.work.lock().await
     }
 
-    /// Nobody is in, nobody is let in until this is dropped; `None` if someone is.
-    pub(super) fn alone(&self) -> Option<OwnedRwLockWriteGuard<Room>> {
-        self.room.clone().try_write_owned().ok()
-    }
-
-    /// Waits until nobody is in.
-    pub(super) async fn emptied(&self) -> OwnedRwLockWriteGuard<Room> {
-        self.room.clone().write_owned().await
+    /// Waits until nobody is in; nobody is let in until this is dropped.
+    pub(super) async fn emptied(&self) -> Whole {
+        self.room.whole().await
     }
 
     /// The containers of a session that nobody is in.
-    pub(super) fn resting(&self) -> Option<(OwnedRwLockWriteGuard<Room>, MutexGuard<'_, Work>)> {
-        Some((self.alone()?, self.work.try_lock().ok()?))
+    pub(super) fn resting(&self) -> Option<(Whole, MutexGuard<'_, Work>)> {
+        Some((self.room.try_whole()?, self.work.try_lock().ok()?))
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -80,32 +70,14 @@ impl Places {
     }
 
     async fn enter(&self, what: For<'_>) -> Place {
-        let For::Program(language) = what else { return Place::Whole { room: self.emptied().await } };
-        let room = self.room.clone().read_owned().await;
-        if room.is_of(language) {
-            return Place::Shared { _room: room };
+        match what {
+            For::All => Place::Whole(self.room.whole().await),
+            For::Program(language) => Place::Shared { _place: self.room.shared(language).await },
         }
-        drop(room);
-        let mut room = self.emptied().await;
-        room.language = Some(language.to_owned());
-        Place::Shared { _room: room.downgrade() }
     }
 
     fn try_enter(&self, language: &str) -> Option<Place> {
-        let room = self.room.clone().try_read_owned().ok()?;
-        if room.is_of(language) {
-            return Some(Place::Shared { _room: room });
-        }
-        drop(room);
-        let mut room = self.alone()?;
-        room.language = Some(language.to_owned());
-        Some(Place::Shared { _room: room.downgrade() })
-    }
-}
-
-impl Room {
-    fn is_of(&self, language: &str) -> bool {
-        self.language.as_deref() == Some(language)
+        self.room.try_shared(language).map(|place| Place::Shared { _place: place })
     }
 }
 
@@ -138,10 +110,7 @@ impl Turn {
     #[must_use]
     pub fn for_program(mut self, language: &str) -> Self {
         self.place = match self.place.take() {
-            Some(Place::Whole { mut room }) => {
-                room.language = Some(language.to_owned());
-                Some(Place::Shared { _room: room.downgrade() })
-            }
+            Some(Place::Whole(whole)) => Some(Place::Shared { _place: whole.share(language) }),
             shared => shared,
         };
         self
@@ -237,10 +206,7 @@ impl Sessions {
     }
 
     /// Waits until `session` is nobody's, after the calls that came before.
-    pub(super) async fn whole(
-        &self,
-        session: &Session,
-    ) -> (OwnedMutexGuard<()>, OwnedRwLockWriteGuard<Room>) {
+    pub(super) async fn whole(&self, session: &Session) -> (OwnedMutexGuard<()>, Whole) {
         let order = session.places.order.clone().lock_owned().await;
         (order, session.places.emptied().await)
     }

@@ -90,6 +90,18 @@ impl LogFile {
     /// [`StoreError::Quota`] at the store's bound, [`StoreError::Gone`], and what the file system says. Nothing of
     /// these bytes counts then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(bytes, false)
+    }
+
+    /// Appends the few bytes that end it, also where the store's bound is reached.
+    ///
+    /// # Errors
+    /// As [`LogFile::append`].
+    pub fn append_last(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(bytes, true)
+    }
+
+    fn write(&mut self, bytes: &[u8], last: bool) -> Result<(), StoreError> {
         let mut logs = self.space.logs();
         if self.space.is_gone() {
             return Err(StoreError::Gone);
@@ -97,8 +109,14 @@ impl LogFile {
         let more = bytes.len() as u64;
         let usage = &self.space.shared.usage;
         let mut claim = Claim::new(usage.clone());
-        claim.grow(more)?;
-        self.file.write_all(bytes).map_err(StoreError::io("cannot write a log"))?;
+        if !last {
+            claim.grow(more)?;
+        }
+        let before = self.size()?;
+        if let Err(error) = self.file.write_all(bytes) {
+            let _ = self.file.set_len(before); // a part of it can be there
+            return Err(StoreError::io("cannot write a log")(error));
+        }
         usage.changed(0, more);
         *logs += more;
         Ok(())

@@ -10,6 +10,22 @@ async fn space(root: &std::path::Path) -> Arc<Space> {
     Arc::new(store).space("o", "s").await.unwrap()
 }
 
+/// Keeps a record; the events that it makes.
+fn put(recording: &mut Recording, reader: &mut Reader, record: Record, at_ms: u64) -> Vec<Event> {
+    let mut wanted = Vec::new();
+    reader.read(record.clone(), at_ms, |event| wanted.push(event));
+    let told = recording.put(record, at_ms, true).unwrap();
+    assert!(told.events.is_empty() || told.events == wanted);
+    assert_eq!(
+        told.events.is_empty(),
+        wanted.is_empty() || wanted.len() > 200 || wanted.iter().map(Event::size).sum::<usize>() > TOLD_BYTES
+    );
+    if let [first, .., last] = &wanted[..] {
+        assert_eq!((told.first, told.last), (first.seq, last.seq));
+    }
+    wanted
+}
+
 fn read(recording: &Recording, since: u64, room: usize) -> Page {
     recording.page(since, room).map(Wanted::read).transpose().unwrap().unwrap_or_default()
 }
@@ -44,20 +60,20 @@ fn output(events: &[Event]) -> Vec<u8> {
 async fn all_of_it_is_had_from_anywhere_while_it_grows_afterwards_and_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let space = space(root.path()).await;
-    let mut recording = Recording::begin(&space, "aa").unwrap();
-    let mut told = recording.put(Record::Mark(Mark::Ready), 1, true).unwrap();
+    let (mut recording, mut reader) = (Recording::begin(&space, "aa").unwrap(), Reader::from(1));
+    let mut told = put(&mut recording, &mut reader, Record::Mark(Mark::Ready), 1);
     let mut wrote = Vec::new();
     for n in 0..100_u32 {
         // Lines that end anywhere, some of them very long, in pieces that end in the middle of characters.
         let piece = format!("{n} é{}", if n % 3 == 0 { "x".repeat(50_000) } else { "ü\n".repeat(500) });
         wrote.extend_from_slice(piece.as_bytes());
         for part in piece.as_bytes().chunks(33_333) {
-            told.extend(recording.put(Record::Bytes(Channel::Stdout, part.to_vec()), 2, true).unwrap());
+            told.extend(put(&mut recording, &mut reader, Record::Bytes(Channel::Stdout, part.to_vec()), 2));
         }
     }
     assert!(recording.index.len() > 3);
     assert_eq!(all(&recording, 100_000), told);
-    told.extend(recording.put(Record::Mark(Mark::Exit { code: 0, duration_ms: 1 }), 3, true).unwrap());
+    told.extend(put(&mut recording, &mut reader, Record::Mark(Mark::Exit { code: 0, duration_ms: 1 }), 3));
     recording.close();
     assert_eq!(all(&recording, 150_000), told);
     assert_eq!(output(&told), wrote);
@@ -80,16 +96,16 @@ async fn all_of_it_is_had_from_anywhere_while_it_grows_afterwards_and_after_a_re
 async fn a_part_of_a_record_is_taken_back_and_the_numbers_go_on() {
     let root = tempfile::tempdir().unwrap();
     let space = space(root.path()).await;
-    let mut recording = Recording::begin(&space, "bb").unwrap();
-    let mut told = recording.put(Record::Mark(Mark::Ready), 1, true).unwrap();
-    told.extend(recording.put(Record::Bytes(Channel::Stdout, b"one\ntw".to_vec()), 2, true).unwrap());
+    let (mut recording, mut reader) = (Recording::begin(&space, "bb").unwrap(), Reader::from(1));
+    let mut told = put(&mut recording, &mut reader, Record::Mark(Mark::Ready), 1);
+    told.extend(put(&mut recording, &mut reader, Record::Bytes(Channel::Stdout, b"one\ntw".to_vec()), 2));
     drop(recording);
     let mut torn = Vec::new();
     Record::Bytes(Channel::Stdout, b"o\nthree".to_vec()).encode(3, &mut torn);
     space.recording("bb").unwrap().append(&torn[..torn.len() - 1]).unwrap();
     let mut recording = Recording::load(&space, "bb", true).unwrap();
     assert_eq!((recording.last(), recording.output()), (2, 6));
-    told.extend(recording.put(Record::Bytes(Channel::Stdout, b"o\n".to_vec()), 4, true).unwrap());
+    told.extend(put(&mut recording, &mut reader, Record::Bytes(Channel::Stdout, b"o\n".to_vec()), 4));
     assert_eq!(
         told.last().map(|event| (event.seq, output(std::slice::from_ref(event)))),
         Some((3, b"two\n".to_vec()))

@@ -46,8 +46,8 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
         tool(
             "get_execution_output",
             "Read a command's output",
-            "Read the events of an execution: ready, stdout and stderr (a line each), and at its end exit, timeout, cancelled or \
-             error. Each has a seq. Nothing is used up by reading. With wait true it waits up to 45 seconds: for something \
+            "Read the events of an execution: ready, stdout and stderr (a line each), resource_limit with the bound that \
+             ended it, and last exit, timeout, cancelled or error. Each has a seq. Nothing is used up by reading. With wait true it waits up to 45 seconds: for something \
              after since if that is given, else for the end. When more is true, call again with since = next_since."
                 .to_owned(),
             true,
@@ -80,7 +80,8 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
         tool(
             "send_stdin",
             "Send a command input",
-            "Send a line to an execution that was started with interactive true. A newline is put behind it if it has none."
+            "Send a line to an execution that was started with interactive true. A newline is put behind it if it has none. What \
+             the program has not read when the daemon is restarted can be lost."
                 .to_owned(),
             false,
             false,

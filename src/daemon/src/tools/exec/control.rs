@@ -27,8 +27,7 @@ struct Send {
     execution_id: String,
     #[serde(alias = "inputData")]
     input_data: Option<String>,
-    #[serde(default)]
-    eof: bool,
+    eof: Option<bool>,
     session_id: Option<String>,
     #[serde(rename = "conversationId")]
     conversation_id: Option<String>,
@@ -39,8 +38,7 @@ struct Send {
 struct Cancel {
     #[serde(alias = "executionId")]
     execution_id: String,
-    #[serde(default)]
-    force: bool,
+    force: Option<bool>,
     session_id: Option<String>,
     #[serde(rename = "conversationId")]
     conversation_id: Option<String>,
@@ -54,18 +52,20 @@ pub(in crate::tools) async fn send_stdin(
     let given: Send = arguments::read(SEND, given)?;
     let ids = (given.execution_id.as_str(), given.conversation_id.as_deref(), given.session_id.as_deref());
     let execution = named(tools, caller, SEND, ids)?;
-    if given.input_data.is_none() && !given.eof {
+    let eof = given.eof == Some(true);
+    if given.input_data.is_none() && !eof {
         let problem = "missing field `input_data` (a line for the program), or `eof` true to end its input";
         return Err(arguments::ArgumentError::new(SEND, problem).into());
     }
-    if let Some(mut input) = given.input_data {
+    // Nothing, and then the end of it, is no empty line.
+    if let Some(mut input) = given.input_data.filter(|input| !(input.is_empty() && eof)) {
         run::bounded("input_data", input.len(), tools.limits.stdin)?;
         if !input.ends_with('\n') {
             input.push('\n');
         }
         execution.send(Some(Bytes::from(input))).await.map_err(crate::tools::Fault::from)?;
     }
-    if given.eof {
+    if eof {
         execution.send(None).await.map_err(crate::tools::Fault::from)?;
     }
     let mut document = Map::new();
@@ -82,7 +82,7 @@ pub(in crate::tools) async fn cancel(
     let given: Cancel = arguments::read(CANCEL, given)?;
     let ids = (given.execution_id.as_str(), given.conversation_id.as_deref(), given.session_id.as_deref());
     let execution = named(tools, caller, CANCEL, ids)?;
-    let was_running = execution.end_within(if given.force { Duration::ZERO } else { GRACE });
+    let was_running = execution.end_within(if given.force == Some(true) { Duration::ZERO } else { GRACE });
     let _ = tokio::time::timeout(ENDED_WITHIN, execution.over()).await;
     let mut document = Map::new();
     document.insert("success".into(), json!(true));

@@ -37,8 +37,7 @@ struct Arguments {
     command: String,
     #[serde(alias = "timeoutSeconds")]
     timeout_seconds: Option<f64>,
-    #[serde(default)]
-    interactive: bool,
+    interactive: Option<bool>,
     #[serde(alias = "workingDirectory")]
     working_directory: Option<String>,
     environment: Option<BTreeMap<String, String>>,
@@ -110,13 +109,11 @@ async fn begun(execution: &Arc<Execution>) -> Result<Outcome, Failure> {
     let _ = tokio::time::timeout(WAIT, execution.news(0)).await;
     refused(execution)?;
     let mut document = Map::new();
-    document.insert("execution_id".into(), json!(execution.id));
-    document.insert("status".into(), json!("running"));
-    document.insert("session_id".into(), json!(execution.session.as_str()));
-    document.insert("conversationId".into(), json!(execution.session.as_str()));
+    put_standing(&mut document, execution);
     let message = "Read its output with get_execution_output, end it with cancel_execution.";
     document.insert("message".into(), json!(message));
-    Ok(Outcome { document, ..Outcome::default() })
+    let failed = !came_out(execution);
+    Ok(Outcome { document, failed, ..Outcome::default() })
 }
 
 /// What could not begin is told as what it is.
@@ -198,7 +195,7 @@ fn check(
     let start = Start {
         command: given.command,
         language: tools.exec_runner.clone(),
-        interactive: given.interactive,
+        interactive: given.interactive.unwrap_or(false),
         directory,
         environment,
         timeout,

@@ -17,8 +17,7 @@ const TOOL: &str = "get_execution_output";
 struct Arguments {
     #[serde(alias = "executionId")]
     execution_id: String,
-    #[serde(default)]
-    wait: bool,
+    wait: Option<bool>,
     since: Option<u64>,
     session_id: Option<String>,
     #[serde(rename = "conversationId")]
@@ -34,7 +33,7 @@ pub(in crate::tools) async fn call(
     let ids = (given.execution_id.as_str(), given.conversation_id.as_deref(), given.session_id.as_deref());
     let execution = named(tools, caller, TOOL, ids)?;
     let since = given.since.unwrap_or(0);
-    if given.wait {
+    if given.wait == Some(true) {
         // Whoever says how far it has read wants what comes next; whoever does not wants all of it.
         let news = async {
             match given.since {

@@ -24,11 +24,11 @@ pub(super) struct SandboxConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Network {
-    #[serde(default, alias = "allowedDomains")]
-    allowed_domains: Vec<String>,
+    #[serde(alias = "allowedDomains")]
+    allowed_domains: Option<Vec<String>>,
     #[expect(dead_code, reason = "nothing can be reached: whatever is denied is")]
-    #[serde(default, alias = "deniedDomains")]
-    denied_domains: Vec<String>,
+    #[serde(alias = "deniedDomains")]
+    denied_domains: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,10 +36,10 @@ struct Network {
 struct Filesystem {
     #[serde(alias = "allowWrite")]
     allow_write: Option<Vec<String>>,
-    #[serde(default, alias = "denyRead")]
-    deny_read: Vec<String>,
-    #[serde(default, alias = "denyWrite")]
-    deny_write: Vec<String>,
+    #[serde(alias = "denyRead")]
+    deny_read: Option<Vec<String>>,
+    #[serde(alias = "denyWrite")]
+    deny_write: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -59,12 +59,13 @@ impl SandboxConfig {
     /// What it means.
     pub(super) fn check(self) -> Result<(RunLimits, Option<FilePolicy>), Fault> {
         let network = self.network.unwrap_or_default();
-        if !network.allowed_domains.is_empty() {
+        if network.allowed_domains.is_some_and(|domains| !domains.is_empty()) {
             let message = "`sandbox_config.network.allowed_domains` names domains, and programs have no network here; leave it \
                            out or empty";
             return Err(Fault::new(Code::NetworkUnavailable, message));
         }
         let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
+        let (deny_read, deny_write) = (deny_read.unwrap_or_default(), deny_write.unwrap_or_default());
         let files = FilePolicy { allow_write, deny_read, deny_write };
         files.check().map_err(|problem| {
             Fault::new(Code::InvalidArgument, format!("`sandbox_config.filesystem.{problem}`"))
@@ -125,7 +126,11 @@ mod tests {
             "maxMemoryMb": 512, "maxCpuSeconds": 30, "maxFileSizeMb": 100, "maxProcesses": 10 } });
         assert_eq!(read(snake), Ok((limits, None)));
         assert_eq!(read(camel), Ok((limits, None)));
-        assert_eq!(read(json!({ "filesystem": {} })), Ok((RunLimits::default(), None)));
+        for nothing in
+            [json!({ "filesystem": {} }), json!({ "network": null, "filesystem": { "deny_read": null } })]
+        {
+            assert_eq!(read(nothing), Ok((RunLimits::default(), None)));
+        }
         let files = FilePolicy {
             allow_write: Some(vec!["/tmp".into()]),
             deny_read: vec!["~/.ssh".into()],
