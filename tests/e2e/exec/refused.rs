@@ -1,8 +1,8 @@
 //! What cannot be asked for: refused with what is wrong, and nothing is begun.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{begin, daemon, id_of};
+use super::{begin, daemon, ended, id_of};
 use crate::support::TOKEN;
 
 #[tokio::test]
@@ -137,6 +137,14 @@ async fn what_cannot_begin_says_why() {
     assert_eq!(ran.document["status"], "failed");
     assert!(ran.text("error_message").contains("working directory"), "{}", ran.document);
     assert_eq!(ran.document["output"][1]["type"], "error");
+    let begun =
+        s.tool("execute_code_async").with("command", "pwd").with("working_directory", "/nowhere").await;
+    assert_eq!(ended(&d, &id_of(&begun)).await["status"], "failed");
+    let mut call = s.tool("execute_code").with("command", "exit 0");
+    for name in ["timeout_seconds", "interactive", "environment", "sandbox_config", "working_directory"] {
+        call = call.with(name, Value::Null);
+    }
+    assert_eq!(call.await.document["status"], "completed");
     let ran =
         s.tool("execute_code").with("command", "mkdir -p d; cd d; pwd").with("working_directory", ".").await;
     assert_eq!(ran.document["output"][1]["data"], "/data/d");

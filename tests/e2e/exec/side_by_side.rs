@@ -41,6 +41,26 @@ async fn commands_and_code_of_one_session_run_beside_each_other() {
     d.stop().await;
 }
 
+/// An upload that waits for a command of five minutes holds up no other.
+#[tokio::test]
+async fn who_fits_does_not_wait_behind_who_does_not() {
+    let d = daemon().start().await;
+    let s = d.session("s");
+    let server = begin(&s, "sleep 300").await;
+    let upload = s.upload("late", b"late");
+    let beside = async {
+        for _ in 0..4 {
+            let quick = s.tool("execute_code").with("command", "exit 0").await;
+            assert_eq!(quick.document["status"], "completed");
+        }
+        d.tool("cancel_execution", json!({ "execution_id": server, "force": true })).await
+    };
+    let within = within(Duration::from_secs(20), "commands beside", beside);
+    let (uploaded, _) = tokio::join!(async { upload.await }, within);
+    uploaded.expect_success();
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn bounds_are_each_ones_own() {
     let d = daemon().start().await;
@@ -55,7 +75,9 @@ async fn bounds_are_each_ones_own() {
     let busy = id_of(&bounded("while :; do :; done", json!({ "max_cpu_seconds": 1 })).await);
     let big =
         id_of(&bounded("head -c 5000000 /dev/zero > big; sleep 50", json!({ "max_file_size_mb": 1 })).await);
-    for (id, state) in [(&bomb, "failed"), (&busy, "failed"), (&quiet, "completed")] {
+    let failing = begin(&s, "sleep 0.5; exit 1").await;
+    for (id, state) in [(&bomb, "failed"), (&failing, "completed"), (&busy, "failed"), (&quiet, "completed")]
+    {
         assert_eq!(ended(&d, id).await["status"], state);
     }
     d.tool("cancel_execution", json!({ "execution_id": big, "force": true })).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, status, types};
@@ -126,6 +127,23 @@ async fn one_whose_container_went_along_is_lost_and_says_so() {
     assert_eq!(waiting.document["output"][0]["data"], "begun");
     view.kill(&d.view().await.the_container("sh").await).await;
     assert_eq!(ended(&d, &id).await["status"], "lost");
+    d.stop().await;
+}
+
+/// A daemon that stood still, as a machine does that sleeps, hears what was said meanwhile.
+#[tokio::test]
+async fn what_ended_while_the_daemon_stood_still_is_heard() {
+    let d = daemon().start().await;
+    let s = d.session("s");
+    let short = s.tool("execute_code_async").with("command", "echo a; sleep 0.5; echo b").timeout(1.0).await;
+    let long = begin(&s, "sleep 300").await;
+    kill_process(d.pid(), Signal::STOP).expect("a signal");
+    tokio::time::sleep(Duration::from_secs(11)).await; // more than its time and the grace that it has
+    kill_process(d.pid(), Signal::CONT).expect("a signal");
+    let events = read_all(&d, &id_of(&short)).await;
+    assert_eq!(bytes_of(&events, "stdout"), b"a\nb\n");
+    assert_eq!(types(&events).last(), Some(&"exit"));
+    assert_eq!(status(&d, &long).await["status"], "running");
     d.stop().await;
 }
 
