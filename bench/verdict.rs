@@ -99,6 +99,12 @@ pub(crate) fn all(report: &Report) -> Vec<Verdict> {
         "×",
         AtMost(5.0),
     );
+    for (what, name) in
+        [("a line, long poll, p99", commands::POLLED), ("a line, event stream, p99", commands::WATCHED)]
+    {
+        let p99 = report.figures(commands::LINE_TITLE, name).and_then(|figures| figures.p99).map(exact);
+        verdict(what, p99.map(|micros| micros / 1e3), "ms", AtMost(10.0));
+    }
     let output = |name| commands::rate(report, name);
     verdict(
         "output, MB/s / engine exec",

@@ -30,7 +30,14 @@ async fn a_real_client_lists_uploads_and_runs() {
             "read_artifact",
             "list_artifacts",
             "close_session",
-            "list_runners"
+            "list_runners",
+            "execute_code",
+            "execute_code_async",
+            "get_execution_output",
+            "get_execution_status",
+            "list_executions",
+            "send_stdin",
+            "cancel_execution"
         ]
     );
 

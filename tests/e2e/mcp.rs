@@ -53,7 +53,14 @@ async fn a_bare_call_needs_no_session() {
             "read_artifact",
             "list_artifacts",
             "close_session",
-            "list_runners"
+            "list_runners",
+            "execute_code",
+            "execute_code_async",
+            "get_execution_output",
+            "get_execution_status",
+            "list_executions",
+            "send_stdin",
+            "cancel_execution"
         ]
     );
     for tool in &tools {

@@ -249,11 +249,33 @@ async fn tool_sets_are_asked_for_by_the_url() {
     let d = Daemon::start().await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let asked = |query: &str| d.request("POST", &format!("/mcp?{query}")).json(&list).send();
-    let all = asked("toolsets=code").await.expect(200).json();
-    assert_eq!(all["result"]["tools"].as_array().map(Vec::len), Some(7), "{all}");
+    let names = |answer: &Value| {
+        let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("no tools in {answer}"));
+        tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let code = names(&asked("toolsets=code").await.expect(200).json());
+    let exec = names(&asked("toolsets=exec").await.expect(200).json());
+    assert_eq!((code.len(), exec.len()), (7, 7), "{code:?} {exec:?}");
+    assert_eq!(
+        names(&asked("toolsets=code,exec").await.expect(200).json()),
+        [code.clone(), exec.clone()].concat()
+    );
+    // What is not asked for cannot be called either.
+    let call =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "list_runners" } });
+    let called = d.request("POST", "/mcp?toolsets=exec").json(&call).send().await.json();
+    assert_eq!(called["error"]["code"], -32602, "{called}");
     let refused = asked("toolsets=code%2Cmagic").await.expect(400).json();
     let message = refused["message"].as_str().or_else(|| refused["error"]["message"].as_str());
     assert!(message.is_some_and(|text| text.contains("\"magic\"") && text.contains("code")), "{refused}");
+    d.stop().await;
+
+    // The operator's choice bounds the client's.
+    let d = Daemon::with().set("mcp.toolsets", vec![toml::Value::from("exec")]).start().await;
+    let listed = d.request("POST", "/mcp").json(&list).send().await.expect(200).json();
+    assert_eq!(names(&listed), exec);
+    d.request("POST", "/mcp?toolsets=code").json(&list).send().await.expect(400);
+    assert_eq!(d.rpc("tools/call", json!({ "name": "list_runners" })).await["error"]["code"], -32602);
     d.stop().await;
 }
 
