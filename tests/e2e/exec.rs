@@ -26,6 +26,17 @@ fn daemon() -> Setup {
     Daemon::with().set("exec.runner", "sh")
 }
 
+/// What a client with a session reads.
+const BOTH: &str = "application/json, text/event-stream";
+
+/// An MCP session's id.
+async fn connected(d: &Daemon) -> String {
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+    let answer = d.request("POST", "/mcp").set("accept", BOTH).json(&hello).send().await;
+    answer.expect(200).header("mcp-session-id")
+}
+
 /// Begins a command; its id.
 async fn begin(session: &Session<'_>, command: &str) -> String {
     let begun = session.tool("execute_code_async").with("command", command).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use paddock::engine::ContainerId;
 use serde_json::{Value, json};
 
-use super::{begin, bytes_of, daemon, ended, id_of, read_all, status, types};
+use super::{BOTH, begin, bytes_of, connected, daemon, ended, id_of, read_all, status, types};
 use crate::support::{Daemon, PATIENCE, View};
 
 /// A program that is hard to end: orphans, sessions of their own, ignored signals.
@@ -228,21 +228,11 @@ async fn nothing_outlives_a_daemon_that_was_killed_and_its_sweep() {
 #[tokio::test]
 async fn an_mcp_session_that_ends_takes_its_commands_along() {
     let d = daemon().start().await;
-    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
-    let both = "application/json, text/event-stream";
-    let session = d
-        .request("POST", "/mcp")
-        .set("accept", both)
-        .json(&hello)
-        .send()
-        .await
-        .expect(200)
-        .header("mcp-session-id");
+    let session = connected(&d).await;
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "execute_code_async", "arguments": { "command": "sleep 50" } } });
     let in_session =
-        |method: &str| d.request(method, "/mcp").set("accept", both).set("mcp-session-id", &session);
+        |method: &str| d.request(method, "/mcp").set("accept", BOTH).set("mcp-session-id", &session);
     let answer = in_session("POST").json(&call).send().await.expect(200);
     let answer = crate::support::events(&answer.text()).pop().expect("an answer");
     let id = answer["result"]["structuredContent"]["execution_id"].as_str().expect("an id").to_owned();

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, status, types};
+use super::{
+    BOTH, begin, bytes_of, connected, daemon, ended, expect_numbered, id_of, read_all, status, types,
+};
 use crate::support::{Daemon, events};
 
 #[tokio::test]
@@ -208,23 +210,13 @@ async fn whoever_watches_hears_each_line_and_only_of_their_own() {
 #[tokio::test]
 async fn a_call_that_waits_tells_what_is_written_meanwhile() {
     let d = daemon().start().await;
-    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
-    let both = "application/json, text/event-stream";
-    let session = d
-        .request("POST", "/mcp")
-        .set("accept", both)
-        .json(&hello)
-        .send()
-        .await
-        .expect(200)
-        .header("mcp-session-id");
+    let session = connected(&d).await;
     // It goes on only when it is seen to be at its first line.
     let command =
         "echo first; printf half; until [ -e /data/seen ]; do sleep 0.01; done; echo; echo last >&2";
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "execute_code", "arguments": { "command": command, "session_id": "s" }, "_meta": { "progressToken": 7 } } });
-    let request = d.request("POST", "/mcp").set("accept", both).set("mcp-session-id", &session).json(&call);
+    let request = d.request("POST", "/mcp").set("accept", BOTH).set("mcp-session-id", &session).json(&call);
     let mut answer = request.open().await;
     let half = |text: &str| text.contains("first") && text.contains("half");
     let before = answer.read_until("what it wrote so far", half).await;
