@@ -10,6 +10,7 @@ use paddock_proto::{Channel, Event, Request};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::crowd::Crowd;
 use crate::link::{Incoming, Link, LinkError, Stream};
 
 /// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
@@ -86,6 +87,7 @@ pub(super) struct Followed<'a> {
     pub(super) stream: &'a Stream,
     pub(super) link: &'a Link,
     pub(super) id: &'a str,
+    pub(super) crowd: &'a Crowd,
 }
 
 impl Followed<'_> {
@@ -112,7 +114,9 @@ impl Followed<'_> {
             tokio::select! {
                 incoming = self.stream.next() => match incoming? {
                     Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
+                        let turn = self.crowd.turn(bytes.len()).await;
                         hearer.take(channel, bytes);
+                        drop(turn);
                         if hearer.is_kept() {
                             self.stream.release();
                             self.stream.hold();

@@ -19,6 +19,7 @@
 mod bulk;
 mod carry;
 mod close;
+mod crowd;
 mod hear;
 mod id;
 mod journal;
@@ -48,6 +49,7 @@ pub use report::{RunEnd, RunReport};
 pub use request::{Program, RunRequest, new_run_id};
 pub use turn::Turn;
 
+use self::crowd::Crowd;
 use self::journal::Journal;
 use self::leases::Work;
 use self::turn::Places;
@@ -130,6 +132,8 @@ pub struct Sessions {
     live: Arc<Semaphore>,
     /// Ends what is followed without a caller.
     ending: CancellationToken,
+    /// Those that write as fast as they can.
+    crowd: Crowd,
 }
 
 /// One conversation.
@@ -161,7 +165,16 @@ impl Sessions {
         let live = Arc::new(Semaphore::new(bounds.max));
         let journal = Journal::new(store.folder("leases")?);
         let ending = CancellationToken::new();
-        Ok(Arc::new(Self { store, pool, journal, bounds, all: Mutex::default(), live, ending }))
+        Ok(Arc::new(Self {
+            store,
+            pool,
+            journal,
+            bounds,
+            all: Mutex::default(),
+            live,
+            ending,
+            crowd: Crowd::default(),
+        }))
     }
 
     /// The session of this owner and id, new or not.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::carry::{self, Collected};
+use super::crowd::Crowd;
 use super::hear::{Control, Followed, Hearer, Last};
 use super::journal::Flight;
 use super::leases::Work;
@@ -79,7 +80,7 @@ impl Sessions {
             warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
         let begun = Instant::now();
-        let followed = match follow(&sent, request, control, hearer).await {
+        let followed = match follow(&sent, request, &self.crowd, control, hearer).await {
             Ok(Last::Ended(end)) => Ok(end),
             Ok(Last::Unsupported(what)) => {
                 if let Some(leased) = turn.work().await.named(&request.language, &sent.name) {
@@ -127,7 +128,8 @@ impl Sessions {
                 Incoming::Event(Event::Attached { heard }) => hearer.go_on(heard),
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             }
-            let followed = Followed { stream: &sent.stream, link: &sent.link, id: &flight.id };
+            let followed =
+                Followed { stream: &sent.stream, link: &sent.link, id: &flight.id, crowd: &self.crowd };
             match followed.listen(flight.timeout, control, hearer).await? {
                 Last::Ended(end) => Ok(end),
                 Last::Unsupported(_) => Err(LinkError::Refused), // it began long ago
@@ -278,6 +280,7 @@ impl Sessions {
 async fn follow(
     sent: &Sent,
     request: &RunRequest,
+    crowd: &Crowd,
     control: Control,
     hearer: &mut dyn Hearer,
 ) -> Result<Last, LinkError> {
@@ -295,6 +298,6 @@ async fn follow(
         })
         .await?;
     }
-    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id };
+    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id, crowd };
     followed.listen(request.timeout, control, hearer).await
 }
