@@ -106,6 +106,12 @@
 //!   it stands yet or not. What a child was forked with takes the kernel longer to free than most programs run, so another
 //!   process on the same memory frees it after the answer: one that the agent saw standing stopped with nobody left to wake
 //!   it, and kills (4 of 9 ms of a run were waiting for this before).
+//! * **Output is recorded as it comes, and made into events for whoever reads it.** A flood costs its bytes and a count of its
+//!   lines; of many floods one large piece is taken at a time, with a rest behind it, and flow control lets the programs wait.
+//!   A line to a quiet command and back took 18.9 ms (p99) beside 64 floods before, 1.8 after, and 1.8 alone (`make bench`).
+//! * **File policies are enforced by PID 1**: Landlock forbids the program every change by a path, and PID 1, told by seccomp's
+//!   user notification, opens what may be opened and hands the descriptor over. Landlock alone cannot deny `*.key` in a directory
+//!   that may be written (`src/agent/src/policy`).
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
 //!   program's mode (0111) keeps its memory closed.
