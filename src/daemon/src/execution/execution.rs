@@ -173,7 +173,8 @@ impl Execution {
         if grace.is_zero() {
             self.cancel.cancel();
         } else {
-            self.ask.send_replace(Some(grace));
+            // Asked once is asked: each word to the agent takes a stream until the end.
+            self.ask.send_if_modified(|asked| asked.is_none() && asked.replace(grace).is_none());
         }
         true
     }
