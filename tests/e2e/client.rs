@@ -8,7 +8,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, PATIENCE, TOKEN, within};
+use crate::support::{Daemon, PATIENCE, TOKEN, TOOLS, within};
 
 #[tokio::test]
 async fn a_real_client_lists_uploads_and_runs() {
@@ -21,25 +21,7 @@ async fn a_real_client_lists_uploads_and_runs() {
         Some("paddock")
     );
     let tools = client.list_all_tools().await.expect("tools");
-    assert_eq!(
-        tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(),
-        [
-            "run_code",
-            "run_python",
-            "upload_file",
-            "read_artifact",
-            "list_artifacts",
-            "close_session",
-            "list_runners",
-            "execute_code",
-            "execute_code_async",
-            "get_execution_output",
-            "get_execution_status",
-            "list_executions",
-            "send_stdin",
-            "cancel_execution"
-        ]
-    );
+    assert_eq!(tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), TOOLS);
 
     let call = async |name: &'static str, arguments: Value| {
         let Value::Object(arguments) = arguments else { panic!("no object") };

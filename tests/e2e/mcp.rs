@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Daemon, Ran, Request, events};
+use crate::support::{Answer, Daemon, Ran, Request, TOOLS, events};
 
 /// What n8n's HTTP Request node sends with every request.
 const WORKFLOW_ACCEPT: &str =
@@ -44,25 +44,7 @@ async fn a_bare_call_needs_no_session() {
     assert_eq!(answer["id"], "a");
     let tools = answer["result"]["tools"].as_array().expect("tools").clone();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
-    assert_eq!(
-        names,
-        [
-            "run_code",
-            "run_python",
-            "upload_file",
-            "read_artifact",
-            "list_artifacts",
-            "close_session",
-            "list_runners",
-            "execute_code",
-            "execute_code_async",
-            "get_execution_output",
-            "get_execution_status",
-            "list_executions",
-            "send_stdin",
-            "cancel_execution"
-        ]
-    );
+    assert_eq!(names, TOOLS);
     for tool in &tools {
         let name = tool["name"].as_str().expect("a name");
         assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");

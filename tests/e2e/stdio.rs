@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::support::{Daemon, Ran, Store, View, within};
+use crate::support::{Daemon, Ran, Store, TOOLS, View, within};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -106,7 +106,7 @@ async fn alone_it_is_the_daemon_and_leaves_nothing() {
     let store = Store::new();
     let mut server = Server::start(&store).await;
     let tools = server.ask("tools/list", json!({})).await;
-    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(14), "{tools}");
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(TOOLS.len()), "{tools}");
     let own = server.sh("echo kept > f").await.expect_success().text("session_id").to_owned();
     assert_eq!(server.sh("cat f").await.expect_stdout("kept\n").text("session_id"), own);
     // What was asked before the end is answered.

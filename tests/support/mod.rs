@@ -27,6 +27,24 @@ pub(crate) use log::{Log, field};
 pub(crate) use private::PrivateEngine;
 pub(crate) use store::{Cleared, Store};
 
+/// Every tool, in the order in which they are listed.
+pub(crate) const TOOLS: [&str; 14] = [
+    "run_code",
+    "run_python",
+    "upload_file",
+    "read_artifact",
+    "list_artifacts",
+    "close_session",
+    "list_runners",
+    "execute_code",
+    "execute_code_async",
+    "get_execution_output",
+    "get_execution_status",
+    "list_executions",
+    "send_stdin",
+    "cancel_execution",
+];
+
 /// How long anything may take that has no bound of its own: far more than it ever does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
