@@ -36,6 +36,8 @@ mod guard;
 mod isolation;
 #[path = "e2e/links.rs"]
 mod links;
+#[path = "e2e/live.rs"]
+mod live;
 #[path = "e2e/mcp.rs"]
 mod mcp;
 #[path = "e2e/policy.rs"]

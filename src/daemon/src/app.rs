@@ -20,6 +20,7 @@ use crate::execution::{ExecutionBounds, Executions};
 use crate::feed::Feed;
 use crate::link::Terms;
 use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
+use crate::recent::Recent;
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
 use crate::store::{self, Quota, Store, StoreError};
@@ -192,6 +193,7 @@ async fn make(
         sets: ToolSets::configured(&config.mcp.toolsets),
         reading: Room::default(),
         feed,
+        recent: Recent::default(),
         executions: executions.clone(),
         exec_runner: config.exec.runner.clone(),
     });

@@ -29,7 +29,7 @@
 //! | [`store`] | files on disk: one journal, synced, then put in place, then acknowledged |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that go on while nobody waits: their records, numbered events, and lives over restarts |
-//! | [`feed`] | notes of what becomes of runs and executions, for whoever watches |
+//! | [`feed`], [`recent`] | notes of what becomes of runs and executions, for whoever watches; the last runs, for whoever looks on |
 //! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
 //! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
@@ -154,6 +154,7 @@ pub mod id;
 pub mod link;
 pub mod log;
 pub mod pool;
+pub mod recent;
 pub mod session;
 pub mod sign;
 pub mod stdio;

@@ -30,6 +30,7 @@ mod page;
 mod range;
 mod raw;
 mod server;
+mod status;
 
 pub(crate) use envelope::Refusal;
 pub use local::CLIENT;

@@ -24,7 +24,7 @@ use super::fixtures;
 use super::guard::Guard;
 use super::mcp::{Mcp, McpConfig};
 use super::raw::{Raw, RawLimits};
-use super::{health, page};
+use super::{health, page, status};
 use crate::config::Token;
 use crate::store::Store;
 use crate::tools::Tools;
@@ -77,6 +77,7 @@ pub struct Server {
     mcp: Mcp,
     raw: Raw,
     room: body::Room,
+    begun: Instant,
     /// Ends streams that only listen.
     stop_streams: CancellationToken,
     /// Ends calls.
@@ -110,7 +111,8 @@ impl Server {
             patience: config.body_timeout,
         };
         let raw = Raw::new(tools.clone(), store.clone(), limits);
-        Arc::new(Self { config, guard, tools, store, mcp, raw, room, stop_streams, stop_calls, cut })
+        let begun = Instant::now();
+        Arc::new(Self { config, guard, tools, store, mcp, raw, room, begun, stop_streams, stop_calls, cut })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -228,6 +230,12 @@ impl Server {
                 return files::serve(&self.store, signer, kind, rest, &parts.uri, &parts.method, headers)
                     .await;
             }
+        }
+        if path == "/status" {
+            return match self.guard.owner(&parts.headers) {
+                Ok(owner) => status::status(&self.tools, owner, &parts.uri, self.begun).await,
+                Err(refused) => *refused,
+            };
         }
         if path == "/mcp/events" {
             return match self.guard.owner(&parts.headers) {

@@ -119,6 +119,21 @@ impl Executions {
         found
     }
 
+    /// The executions of an owner that can be read, the newest first.
+    pub fn newest(&self, owner: &str, most: usize) -> Vec<Arc<Execution>> {
+        let is_of = |one: &&Arc<Execution>| one.owner == owner && !one.space.is_gone();
+        let mut found: Vec<_> = self.all().values().filter(is_of).cloned().collect();
+        found.sort_by_key(|one| std::cmp::Reverse(one.about.started_ms));
+        found.truncate(most);
+        found
+    }
+
+    /// How many are under way, and how many may be.
+    pub fn under_way(&self) -> (usize, usize) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        (running.values().sum(), self.bounds.max)
+    }
+
     /// Ends all that are under way, and resolves when their ends are kept.
     pub async fn close(&self) {
         self.ending.cancel();

@@ -145,7 +145,7 @@ impl Driver {
         let leased = greeting.claim.is_some();
         self.tell(Event::Adopted { member, runner, uid: armed.uid, leased });
         let claim = greeting.claim?;
-        let lease = Lease::new(armed, member, Duration::ZERO, self.sender.clone());
+        let lease = Lease::new(armed, member, self.sender.clone());
         Some(Adopted { lease, claim, runs: greeting.runs })
     }
 
@@ -263,9 +263,9 @@ impl Driver {
                     let _ = sender.send(Message::Event(event));
                 });
             }
-            Action::Grant { waiter, member, waited } => {
+            Action::Grant { waiter, member, waited: _ } => {
                 let armed = self.members.get(&member).and_then(|held| held.armed.clone());
-                let lease = armed.map(|armed| Lease::new(armed, member, waited, self.sender.clone()));
+                let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone()));
                 match (self.waiters.remove(&waiter), lease) {
                     // A waiter that went away drops the lease, and the drop releases it.
                     (Some(reply), Some(lease)) => drop(reply.send(Ok(lease))),

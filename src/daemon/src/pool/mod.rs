@@ -32,7 +32,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use paddock_proto::message::Claim;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
@@ -93,6 +92,7 @@ pub struct Pool {
     done: latest::Receiver<bool>,
     fatal: latest::Receiver<Option<Arc<PoolError>>>,
     engine_up: latest::Receiver<bool>,
+    settings: PoolSettings,
 }
 
 impl Pool {
@@ -110,6 +110,7 @@ impl Pool {
         let fatal = watch.fatal();
         let (blueprint, found, survivors) = watch.first_look().await?;
         let warming = warm::Places::of(&engine).await;
+        let settings = config.settings.clone();
         let mut driver = Driver {
             engine,
             blueprint,
@@ -134,7 +135,15 @@ impl Pool {
             watching.abort();
             finished.send_replace(true);
         });
-        let pool = Self { sender, runners: runners_now, next_waiter: Arc::default(), done, fatal, engine_up };
+        let pool = Self {
+            sender,
+            runners: runners_now,
+            next_waiter: Arc::default(),
+            done,
+            fatal,
+            engine_up,
+            settings,
+        };
         Ok((pool, adopted))
     }
 
@@ -166,6 +175,11 @@ impl Pool {
     /// The runners that there are now.
     pub fn runners(&self) -> Arc<Runners> {
         self.runners.borrow().clone()
+    }
+
+    /// How many, how long, how patient.
+    pub fn settings(&self) -> &PoolSettings {
+        &self.settings
     }
 
     /// False while the engine does not answer.
@@ -227,19 +241,12 @@ pub struct Adopted {
 pub struct Lease {
     armed: Arc<Armed>,
     member: MemberId,
-    /// How long its holder waited for it.
-    pub waited: Duration,
     sender: mpsc::UnboundedSender<Message>,
 }
 
 impl Lease {
-    fn new(
-        armed: Arc<Armed>,
-        member: MemberId,
-        waited: Duration,
-        sender: mpsc::UnboundedSender<Message>,
-    ) -> Self {
-        Self { armed, member, waited, sender }
+    fn new(armed: Arc<Armed>, member: MemberId, sender: mpsc::UnboundedSender<Message>) -> Self {
+        Self { armed, member, sender }
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use paddock_proto::message::Claim;
 use paddock_proto::{Event, RelPath, Request};
@@ -114,13 +113,13 @@ impl Session {
 }
 
 impl Sessions {
-    /// Gets the container of this language for the session, if it has none; how long that took to come by.
+    /// Gets the container of this language for the session, if it has none.
     pub(super) async fn take(
         &self,
         session: &Arc<Session>,
         work: &mut Work,
         language: &str,
-    ) -> Result<Duration, SessionError> {
+    ) -> Result<(), SessionError> {
         let leases = &mut work.leases;
         if let Some(leased) = leases.get(language)
             && let Some(fault) = leased.lease.link.fault()
@@ -130,7 +129,7 @@ impl Sessions {
             leases.remove(language);
         }
         if leases.contains_key(language) {
-            return Ok(Duration::ZERO);
+            return Ok(());
         }
         let lease = self.pool.lease(language).await?;
         let note = Note {
@@ -142,12 +141,11 @@ impl Sessions {
         let record = self.journal.write(lease.name.as_str(), note);
         claim(&lease.link, session.claim()).await?;
         session.watch(&lease.link);
-        let waited = lease.waited;
         leases.insert(
             language.to_owned(),
             Leased { lease, known: Known { fresh: true, ..Known::default() }, record },
         );
-        Ok(waited)
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ mod hear;
 mod id;
 mod journal;
 mod leases;
+mod live;
 mod output;
 mod recover;
 mod report;
@@ -43,9 +44,10 @@ use tracing::info;
 
 pub use hear::{Control, Hearer};
 pub use id::{IdError, SessionId};
+pub use live::{Live, Piece};
 pub use output::{Heard, Output};
 pub use recover::{Flying, Recovered};
-pub use report::{RunEnd, RunReport};
+pub use report::{Phases, RunEnd, RunReport};
 pub use request::{Program, RunRequest, new_run_id};
 pub use turn::Turn;
 
@@ -217,6 +219,11 @@ impl Sessions {
     /// The bounds.
     pub fn bounds(&self) -> &SessionBounds {
         &self.bounds
+    }
+
+    /// Sessions that have a container, or are about to.
+    pub fn live(&self) -> usize {
+        self.bounds.max.saturating_sub(self.live.available_permits())
     }
 
     /// Makes sure that a session may have a container.

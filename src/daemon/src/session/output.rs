@@ -3,6 +3,7 @@
 //! It must never hold more in memory than twice the shown bytes, and never cut without saying so.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use paddock_proto::Channel;
@@ -10,6 +11,7 @@ use paddock_proto::frame::HEADER;
 use paddock_proto::limits::WINDOW;
 
 use super::hear::Hearer;
+use super::live::Live;
 use crate::store::{LogFile, Space, StoreError};
 
 /// Output that the agent keeps until it is in a log, as its window counts it, frame by frame: half of that, since
@@ -54,6 +56,7 @@ pub(super) struct Capture {
     held: u64,
     space: Arc<Space>,
     run_id: String,
+    live: Option<Live>,
 }
 
 #[derive(Default)]
@@ -63,7 +66,7 @@ struct Stream {
 }
 
 impl Capture {
-    pub(super) fn new(space: Arc<Space>, run_id: &str, shown: usize) -> Self {
+    pub(super) fn new(space: Arc<Space>, run_id: &str, shown: usize, live: Option<Live>) -> Self {
         Self {
             shown,
             streams: Default::default(),
@@ -74,6 +77,7 @@ impl Capture {
             held: 0,
             space,
             run_id: run_id.to_owned(),
+            live,
         }
     }
 
@@ -130,7 +134,20 @@ impl Hearer for Capture {
         self.log.is_some() || self.log_failed.is_some()
     }
 
+    fn due(&self) -> Option<Instant> {
+        self.live.as_ref().and_then(Live::due)
+    }
+
+    fn on_due(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.tell();
+        }
+    }
+
     fn take(&mut self, channel: Channel, bytes: Bytes) {
+        if let Some(live) = &mut self.live {
+            live.take(channel, &bytes);
+        }
         let stream = &mut self.streams[usize::from(channel == Channel::Stderr)];
         let room = self.shown - stream.head.len().min(self.shown);
         stream.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -203,7 +220,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let quota = Quota { bytes: 1 << 20, entries: 100, file: 1 << 20 };
         let store = Arc::new(Store::open(dir.path(), Options { quota, total: 1 << 30 }).unwrap());
-        let mut capture = Capture::new(store.space("o", "s").await.unwrap(), "run_1", 100_000);
+        let mut capture = Capture::new(store.space("o", "s").await.unwrap(), "run_1", 100_000, None);
         let mut window = 0;
         while !capture.is_kept() {
             capture.take(Channel::Stdout, Bytes::from_static(b"."));

@@ -22,10 +22,21 @@ pub struct RunReport {
     pub unsaved: Option<StoreError>,
     /// From the sending of the code to the death of its last process.
     pub duration: Duration,
-    /// How long it waited for a container; zero where one stood ready.
-    pub waited: Duration,
+    /// Where the rest of its time went.
+    pub phases: Phases,
     /// Whether the image's warm part ran it.
     pub warm: bool,
+}
+
+/// What a run took beside its program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Until it had a container whose agent answers; next to nothing where the session has one.
+    pub container: Duration,
+    /// To bring in what the container lacked of the session's files, and to send the code.
+    pub files_in: Duration,
+    /// To find and to save what the program changed.
+    pub files_out: Duration,
 }
 
 /// The end of a run.

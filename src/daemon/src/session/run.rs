@@ -15,8 +15,9 @@ use super::crowd::Crowd;
 use super::hear::{Control, Followed, Hearer, Last};
 use super::journal::Flight;
 use super::leases::Work;
+use super::live::Live;
 use super::output::{Capture, Heard};
-use super::report::{RunEnd, RunReport};
+use super::report::{Phases, RunEnd, RunReport};
 use super::request::{Program, RunRequest};
 use super::{SessionError, Sessions, Turn, bulk, salvage};
 use crate::engine::VolumeName;
@@ -33,11 +34,12 @@ struct Sent {
     stream: Stream,
     link: Link,
     name: VolumeName,
-    waited: Duration,
+    phases: Phases,
 }
 
 impl Sessions {
-    /// Runs source code in a session. `cancel` ends the program; what it did is then still saved and reported.
+    /// Runs source code in a session, and tells `live` what it writes meanwhile. `cancel` ends the program; what it did is
+    /// then still saved and reported.
     ///
     /// # Errors
     /// A [`SessionError`] means that no code ran.
@@ -46,8 +48,9 @@ impl Sessions {
         turn: &Turn,
         request: &RunRequest,
         cancel: &CancellationToken,
+        live: Option<Live>,
     ) -> Result<(RunReport, Heard), SessionError> {
-        let mut capture = Capture::new(turn.session.space.clone(), &request.id, self.bounds.output);
+        let mut capture = Capture::new(turn.session.space.clone(), &request.id, self.bounds.output, live);
         let report = self.execute(turn, request, Control::end_only(cancel), &mut capture).await?;
         Ok((report, capture.finish()))
     }
@@ -91,7 +94,6 @@ impl Sessions {
             Err(error) => Err(error),
         };
         let mut report = self.settle(turn, &request.language, &request.id, &sent, begun, followed).await;
-        report.waited = sent.waited;
         report.duration = report.duration.min(begun.elapsed());
         info!(
             session_id = %turn.session.id,
@@ -121,7 +123,7 @@ impl Sessions {
             let work = turn.work().await;
             let lease = &work.leases.get(language).ok_or(LinkError::Closed)?.lease;
             let stream = lease.link.request(&Request::Attach(flight.id.clone()))?;
-            Sent { stream, link: lease.link.clone(), name: lease.name.clone(), waited: Duration::ZERO }
+            Sent { stream, link: lease.link.clone(), name: lease.name.clone(), phases: Phases::default() }
         };
         let followed = async {
             match carry::next(&sent.stream).await? {
@@ -157,10 +159,11 @@ impl Sessions {
             not_saved: Vec::new(),
             unsaved: None,
             duration: begun.elapsed(),
-            waited: Duration::ZERO,
+            phases: sent.phases,
             warm: false,
         };
         let mut keep = false;
+        let ended = Instant::now();
         let work = &mut *turn.work().await;
         match followed {
             Ok(end) => {
@@ -190,6 +193,7 @@ impl Sessions {
         if !keep {
             work.drop_lease(language, &sent.name);
         }
+        report.phases.files_out = ended.elapsed();
         report
     }
 
@@ -219,12 +223,13 @@ impl Sessions {
 
     /// Makes a container ready that has everything, and sends the program's beginning.
     async fn send(&self, turn: &Turn, request: &RunRequest) -> Result<Sent, SessionError> {
-        let space = &turn.session.space;
+        let (space, begun) = (&turn.session.space, Instant::now());
         let work = &mut *turn.work().await;
         self.admit(work).await?;
-        let waited = self.take(&turn.session, work, &request.language).await?;
+        self.take(&turn.session, work, &request.language).await?;
         let leased = work.leases.get_mut(&request.language).ok_or(LinkError::Closed)?;
         leased.lease.link.ready().await?;
+        let container = begun.elapsed();
         bulk::bring_all(space, &leased.lease, &mut leased.known).await?;
         carry::bring_in(space, &leased.lease.link, &mut leased.known).await?;
         let runner = &leased.lease.runner;
@@ -254,7 +259,9 @@ impl Sessions {
         match leased.lease.link.request(&Request::Run(spec)) {
             Ok(stream) => {
                 let (link, name) = (leased.lease.link.clone(), leased.lease.name.clone());
-                Ok(Sent { stream, link, name, waited })
+                let files_in = begun.elapsed().saturating_sub(container);
+                let phases = Phases { container, files_in, ..Phases::default() };
+                Ok(Sent { stream, link, name, phases })
             }
             Err(error) => {
                 leased.record.end(&request.id);

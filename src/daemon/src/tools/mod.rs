@@ -48,7 +48,8 @@ use crate::config::ToolSet;
 use crate::execution::Executions;
 use crate::feed::Feed;
 use crate::pool::Pool;
-use crate::session::{SessionId, Sessions};
+use crate::recent::Recent;
+use crate::session::{Piece, SessionId, Sessions};
 use crate::sign::Signer;
 
 /// What a caller may send, in bytes, and how long a run may take.
@@ -96,6 +97,8 @@ pub struct Tools {
     pub reading: Room,
     /// What becomes of runs and executions, for whoever watches.
     pub feed: Arc<Feed>,
+    /// The last runs, for people who look on.
+    pub recent: Recent,
     /// What goes on while nobody waits for it.
     pub executions: Arc<Executions>,
     /// The language whose runner commands run in.
@@ -109,7 +112,7 @@ pub struct Caller {
     /// The session for calls that name none: made up once, the same from then on.
     pub own_session: Arc<OnceLock<SessionId>>,
     /// Hears what a program writes while the call waits for it, if somebody listens.
-    pub live: Option<mpsc::Sender<String>>,
+    pub live: Option<mpsc::Sender<Piece>>,
 }
 
 /// What a tool answers.
@@ -121,8 +124,25 @@ pub struct Outcome {
     pub failed: bool,
     /// Pictures that go with it.
     pub images: Vec<Image>,
+    /// Where the time of a run went.
+    pub timing: Option<Timing>,
     /// To be kept until the answer is sent.
     pub place: Option<OwnedSemaphorePermit>,
+}
+
+/// Where the time of a run went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Until the session's turn, and a container.
+    pub queued: Duration,
+    /// To bring in files and code.
+    pub files_in: Duration,
+    /// The program, from the sending of its code to the death of its last process.
+    pub program: Duration,
+    /// To find and save what it changed.
+    pub files_out: Duration,
+    /// From the checked call to its answer. What is in none of the others is the daemon's own.
+    pub total: Duration,
 }
 
 /// A picture for the model to look at.

@@ -1,6 +1,7 @@
 //! What all tools that run a program share: the checks of code, the turn, the run itself, and the answer.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use paddock_proto::RelPath;
@@ -11,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::artifacts::{LISTED, put_if};
 use super::fault::Failure;
 use super::upload_file::now_ns;
-use super::{CallError, Caller, Code, Fault, Outcome, Tools, news};
+use super::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, news};
 use crate::pool::Runner;
-use crate::session::{Heard, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
+use crate::session::{Heard, Live, Phases, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
 use crate::sign::Target;
 use crate::store::{Batch, StoreError};
 
@@ -40,8 +41,8 @@ pub(super) async fn perform(
     let session = tools.sessions.get(&caller.owner, &job.id).await?;
     let cancel = cancel.child_token();
     let _gone = cancel.clone().drop_guard();
-    let tools = tools.clone();
-    let run = tokio::spawn(async move { run(&tools, &session, job, &cancel).await });
+    let (tools, live) = (tools.clone(), caller.live.clone().map(Live::new));
+    let run = tokio::spawn(async move { run(&tools, &session, job, &cancel, live).await });
     run.await.unwrap_or_else(|error| {
         tracing::error!(%error, "a task of the daemon failed");
         Err(Failure::Call(CallError::Internal("the daemon failed in mid-run; its log says why".to_owned())))
@@ -84,7 +85,9 @@ async fn run(
     session: &Arc<Session>,
     job: Job,
     cancel: &CancellationToken,
+    live: Option<Live>,
 ) -> Result<Outcome, Failure> {
+    let begun = Instant::now();
     let language = &job.run.language;
     let turn = if job.waits {
         let turn = async {
@@ -116,13 +119,14 @@ async fn run(
         batch.commit().await?;
     }
     let turn = turn.for_program(&job.run.language);
-    news::begun(&tools.feed, &session.owner, &session.id, &job.run);
-    let running = tools.sessions.run(&turn, &job.run, cancel);
+    let turned = begun.elapsed();
+    news::begun(tools, session, &job.run);
+    let running = tools.sessions.run(&turn, &job.run, cancel, live);
     let ran = match session.unless_closed(cancel, running).await {
         (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
         (ran, _) => ran,
     };
-    news::ended(&tools.feed, &session.owner, &session.id, &job.run, ran.as_ref().map(|(report, _)| report));
+    news::ended(tools, session, &job.run, ran.as_ref().map(|(report, _)| report));
     let (mut report, heard) = ran?;
     let (images, more) = tools.images(session, &report.changed).await;
     let mut document = document(tools, session, &job.run, &report, &heard);
@@ -135,7 +139,15 @@ async fn run(
     }
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
-    Ok(Outcome { document, failed, images, place: None })
+    let Phases { container, files_in, files_out } = report.phases;
+    let timing = Timing {
+        queued: turned + container,
+        files_in,
+        program: report.duration,
+        files_out,
+        total: begun.elapsed(),
+    };
+    Ok(Outcome { document, failed, images, timing: Some(timing), place: None })
 }
 
 /// A run's state after its end, in one word.

@@ -6,29 +6,37 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::request;
+use paddock_proto::Channel;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
     ContentBlock, ErrorData, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
-    ProtocolVersion, Resource, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    ListResourcesResult, ListToolsResult, NotificationMetaObject, PaginatedRequestParams,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, Resource, ServerCapabilities, ServerConfig,
+    Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use super::Asked;
-use crate::session::SessionId;
-use crate::tools::{CallError, Caller, Outcome, ToolSets, Tools};
+use crate::session::{Piece, SessionId};
+use crate::tools::{CallError, Caller, Outcome, Timing, ToolSets, Tools};
 
 /// Between two words of a call that goes on; clients give up after a minute of silence.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Pieces of output that wait for a client that reads slowly.
 const LIVE: usize = 4;
+
+/// In a progress notification's `_meta`: which stream its message is a piece of, `stdout` or `stderr`.
+const STREAM: &str = "paddock/stream";
+
+/// In a result's `_meta`: where the time of a run went, see [`Timing`].
+const TIMING: &str = "paddock/timing";
 
 /// Files of one answer that are linked as resources too; all are in the document.
 const LINKS: usize = 20;
@@ -67,7 +75,7 @@ impl Handler {
         Self::asked(context).map_or_else(ToolSets::default, |asked| asked.sets)
     }
 
-    fn caller(&self, asked: Option<&Asked>, live: Option<mpsc::Sender<String>>) -> Caller {
+    fn caller(&self, asked: Option<&Asked>, live: Option<mpsc::Sender<Piece>>) -> Caller {
         let own_session = match asked.and_then(|asked| asked.own_session.clone()) {
             Some(id) => Arc::new(OnceLock::from(id)),
             None => self.own_session.clone(),
@@ -113,7 +121,7 @@ impl ServerHandler for Handler {
         let asked = Self::asked(&context);
         let token = context.meta.get_progress_token();
         let token = token.filter(|_| asked.is_none_or(|asked| !asked.quiet));
-        let (live, lines) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
+        let (live, pieces) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
         let caller = self.caller(asked, live);
         let cancel = context.ct.clone();
         let call = self.tools.call(&caller, Self::sets(&context), &request.name, arguments, cancel.clone());
@@ -126,7 +134,7 @@ impl ServerHandler for Handler {
         tokio::pin!(call);
         let done = tokio::select! {
             done = &mut call => done,
-            never = progress(&context, token, lines) => match never {},
+            never = progress(&context, token, pieces) => match never {},
             () = async { tokio::select! { () = gone => {}, () = self.stop.cancelled() => {} } } => {
                 // What it did until now is still saved.
                 cancel.cancel();
@@ -189,23 +197,44 @@ impl ServerHandler for Handler {
 async fn progress(
     context: &RequestContext<RoleServer>,
     token: Option<ProgressToken>,
-    lines: Option<mpsc::Receiver<String>>,
+    pieces: Option<mpsc::Receiver<Piece>>,
 ) -> std::convert::Infallible {
-    let (Some(token), Some(mut lines)) = (token, lines) else { return std::future::pending().await };
+    let (Some(token), Some(mut pieces)) = (token, pieces) else { return std::future::pending().await };
     let begun = Instant::now();
     let mut open = true;
     loop {
-        let message = tokio::select! {
-            line = lines.recv(), if open => match line {
-                Some(line) => line,
+        let (message, stream) = tokio::select! {
+            piece = pieces.recv(), if open => match piece {
+                Some(Piece { channel, text }) => (text, channel.map(stream)),
                 None => { open = false; continue; }
             },
-            () = tokio::time::sleep(PROGRESS) => format!("at work for {} s", begun.elapsed().as_secs()),
+            () = tokio::time::sleep(PROGRESS) => (format!("at work for {} s", begun.elapsed().as_secs()), None),
         };
-        let word = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64())
+        let mut word = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64())
             .with_message(message);
+        if let Some(stream) = stream {
+            let meta = Map::from_iter([(STREAM.to_owned(), Value::from(stream))]);
+            word.meta = Some(NotificationMetaObject::from(meta));
+        }
         let _ = context.peer.notify_progress(word).await; // a client that is gone is noticed elsewhere
     }
+}
+
+/// As a piece of output names where it is from.
+fn stream(channel: Channel) -> &'static str {
+    if channel == Channel::Stderr { "stderr" } else { "stdout" }
+}
+
+/// Milliseconds, with their parts.
+fn timing(timing: &Timing) -> Value {
+    let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    json!({
+        "queued_ms": ms(timing.queued),
+        "files_in_ms": ms(timing.files_in),
+        "program_ms": ms(timing.program),
+        "files_out_ms": ms(timing.files_out),
+        "total_ms": ms(timing.total),
+    })
 }
 
 /// One document, as text and as data, and what else goes with it.
@@ -218,6 +247,7 @@ fn result(outcome: Outcome, linked: bool) -> CallToolResult {
     let mut result =
         if outcome.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = Some(document);
+    result.meta = outcome.timing.map(|spent| Map::from_iter([(TIMING.to_owned(), timing(&spent))]).into());
     result
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::sandbox_config::SandboxConfig;
 use super::{WAIT, came_out, output, put_standing};
 use crate::execution::{Execution, Start, What};
-use crate::session::SessionId;
+use crate::session::{Piece, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, run, values};
 
@@ -143,27 +143,37 @@ impl Drop for EndOnDrop {
 }
 
 /// Tells what it writes, as fast as whoever listens takes it. Never ends by itself.
-async fn tell_live(execution: &Arc<Execution>, live: Option<&mpsc::Sender<String>>) {
+async fn tell_live(execution: &Arc<Execution>, live: Option<&mpsc::Sender<Piece>>) {
     let Some(live) = live else { return std::future::pending().await };
     let mut since = 0;
     loop {
         execution.news(since).await;
         let last = execution.progress().borrow().last;
-        let mut text = String::new();
+        let mut pieces: Vec<Piece> = Vec::new();
         if last - since > BEHIND {
-            text = format!("[{} lines are not shown]\n", last - BEHIND / 10 - since);
+            let text = format!("[{} lines are not shown here]\n", last - BEHIND / 10 - since);
+            pieces.push(Piece { channel: None, text });
             since = last - BEHIND / 10;
         }
         let Ok(page) = execution.page(since, LIVE).await else { return std::future::pending().await };
         for event in &page.events {
             since = event.seq;
-            if let What::Output { bytes, eol, .. } = &event.what {
-                text.push_str(&String::from_utf8_lossy(bytes));
+            if let What::Output { channel, bytes, eol } = &event.what {
+                let mut text = String::from_utf8_lossy(bytes).into_owned();
                 text.extend(eol.then_some('\n'));
+                match pieces.last_mut() {
+                    Some(piece) if piece.channel == Some(*channel) => piece.text.push_str(&text),
+                    Some(_) | None => pieces.push(Piece { channel: Some(*channel), text }),
+                }
             }
         }
-        if !text.is_empty() && live.send(text).await.is_err() || page.events.is_empty() {
-            return std::future::pending().await; // nobody listens, or nothing more comes
+        for piece in pieces {
+            if live.send(piece).await.is_err() {
+                return std::future::pending().await; // nobody listens
+            }
+        }
+        if page.events.is_empty() {
+            return std::future::pending().await; // nothing more comes
         }
     }
 }
