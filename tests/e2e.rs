@@ -40,6 +40,8 @@ mod links;
 mod live;
 #[path = "e2e/mcp.rs"]
 mod mcp;
+#[path = "e2e/metrics.rs"]
+mod metrics;
 #[path = "e2e/policy.rs"]
 mod policy;
 #[path = "e2e/pool.rs"]

@@ -19,6 +19,7 @@ use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::execution::{ExecutionBounds, Executions};
 use crate::feed::Feed;
 use crate::link::Terms;
+use crate::metrics::Metrics;
 use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
 use crate::recent::Recent;
 use crate::session::{SessionBounds, Sessions};
@@ -48,8 +49,8 @@ fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
 ///
 /// # Errors
 /// [`AppError`], with everything that it had made removed again where the engine lets it.
-pub async fn serve(config: Config) -> Result<(), AppError> {
-    run(config, Port::AsConfigured, ended_by_signal()).await
+pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
+    run(config, metrics, Port::AsConfigured, ended_by_signal()).await
 }
 
 /// What to do when `http.addr` is taken.
@@ -67,6 +68,7 @@ pub(crate) enum Port {
 /// As [`serve`].
 pub(crate) async fn run(
     config: Config,
+    metrics: Metrics,
     port: Port,
     until: impl Future<Output = &'static str>,
 ) -> Result<(), AppError> {
@@ -80,6 +82,7 @@ pub(crate) async fn run(
         if matches!(error, StoreError::InUse(_)) { AppError::InUse(text) } else { AppError::Failed(text) }
     })?;
     let store = Arc::new(store);
+    store.count(metrics.clone());
     // Bound first: a port in use is the commonest fault, and nothing was made yet.
     let mut listener = TcpListener::bind(config.http.addr).await;
     if port == Port::OrAny && listener.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
@@ -88,6 +91,14 @@ pub(crate) async fn run(
     }
     let listener = listener
         .map_err(|e| AppError::Failed(format!("cannot listen on {} (http.addr): {e}", config.http.addr)))?;
+    let scraped =
+        match config.metrics.addr {
+            None => None,
+            Some(addr) => Some(TcpListener::bind(addr).await.map_err(|error| {
+                AppError::Failed(format!("cannot listen on {addr} (metrics.addr): {error}"))
+            })?),
+        };
+    let metrics_addr = scraped.as_ref().and_then(|listener| listener.local_addr().ok());
     let bound = listener.local_addr().map_err(|e| AppError::Failed(e.to_string()))?;
     let base = config.http.base_url(bound);
 
@@ -96,7 +107,8 @@ pub(crate) async fn run(
         .host
         .parse()
         .map_err(|e: crate::engine::HostError| AppError::Failed(format!("engine.host: {e}")))?;
-    let engine = Engine::connect(&host, EngineLimits::default()).await.map_err(|error| {
+    let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
+    let engine = connecting.await.map_err(|error| {
         let hint = if error.is_unreachable() {
             "; is Docker running? (DOCKER_HOST or engine.host names it)"
         } else {
@@ -105,11 +117,11 @@ pub(crate) async fn run(
         AppError::Failed(format!("{error}{hint}"))
     })?;
     let agent_secret = store.secret("agent.secret").map_err(|e| AppError::Failed(e.to_string()))?;
-    let pool = pool(&config, store.owner.clone(), agent_secret);
+    let pool = PoolConfig { metrics: metrics.clone(), ..pool(&config, store.owner.clone(), agent_secret) };
     let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
 
     let Made { sessions, executions, server, local } =
-        match make(&config, &store, &pool, adopted, &base).await {
+        match make(&config, &metrics, &store, &pool, adopted, &base).await {
             Ok(made) => made,
             Err(error) => {
                 let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
@@ -120,8 +132,12 @@ pub(crate) async fn run(
     let local = tokio::spawn(local.serve(stop.clone(), config.shutdown.drain));
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let tidying = tokio::spawn(executions.clone().sweep());
+    let scraping = scraped.map(|listener| tokio::spawn(server.clone().serve_metrics(listener, stop.clone())));
     let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
     info!(addr = %bound, url = base, "serving");
+    if let Some(addr) = metrics_addr {
+        info!(%addr, "serving the metrics, to whoever can reach this address");
+    }
 
     let fatal = tokio::select! {
         why = until => {
@@ -133,6 +149,9 @@ pub(crate) async fn run(
     stop.cancel();
     let _ = serving.await;
     let _ = local.await;
+    if let Some(scraping) = scraping {
+        let _ = scraping.await;
+    }
     sweeping.abort();
     tidying.abort();
     let removal = async {
@@ -159,6 +178,7 @@ struct Made {
 /// Puts together what serves clients of a pool. When it fails the pool has containers already.
 async fn make(
     config: &Config,
+    metrics: &Metrics,
     store: &Arc<Store>,
     pool: &Pool,
     adopted: Vec<Adopted>,
@@ -179,7 +199,7 @@ async fn make(
             signer.learn(&stored.owner, &stored.session);
         }
     }
-    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(config))
+    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(config), metrics.clone())
         .map_err(|e| AppError::Failed(e.to_string()))?;
     let feed = Arc::new(Feed::default());
     let executions = Executions::new(sessions.clone(), execution_bounds(config), feed.clone());
@@ -193,6 +213,7 @@ async fn make(
         sets: ToolSets::configured(&config.mcp.toolsets),
         reading: Room::default(),
         feed,
+        metrics: metrics.clone(),
         recent: Recent::default(),
         executions: executions.clone(),
         exec_runner: config.exec.runner.clone(),
@@ -202,6 +223,7 @@ async fn make(
         hosts: config.http.allowed_hosts.clone(),
         origins: config.http.allowed_origins.clone(),
         tokens: config.auth.tokens.clone(),
+        metrics_token: config.metrics.token,
         max_body: config.http.max_body,
         header_timeout: config.http.header_timeout,
         body_timeout: config.http.body_timeout,
@@ -245,6 +267,7 @@ pub fn pool(config: &Config, owner: String, secret: [u8; 32]) -> PoolConfig {
         terms: Terms { secret, orphan_after: config.agent.orphan_after },
         images: config.runners.clone(),
         warm_parts: config.agent.warm_parts,
+        metrics: Metrics::default(),
     }
 }
 

@@ -38,6 +38,12 @@ impl Feed {
         all.get(owner).is_some_and(|sender| sender.receiver_count() > 0)
     }
 
+    /// How many watch, of all owners.
+    pub fn watchers(&self) -> usize {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(broadcast::Sender::receiver_count).sum()
+    }
+
     /// Tells whoever watches; `params` is asked only if someone does.
     pub fn tell(&self, owner: &str, method: &'static str, params: impl FnOnce() -> Value) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,10 +34,11 @@
 //! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
+//! | [`metrics`] | what is counted and measured: one facade, whose methods name what happened |
 //! | [`config`], [`id`], [`log`] | leaves: settings, names and randomness, log lines |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`; `config`, `id`,
-//! `sign`, `store`, `feed` and `log` are used by those and use none of them.
+//! `sign`, `store`, `feed`, `metrics` and `log` are used by those and use none of them.
 //!
 //! # How a run goes
 //!
@@ -146,6 +147,7 @@
 
 pub mod api;
 pub mod app;
+pub mod build;
 pub mod config;
 pub mod engine;
 pub mod execution;
@@ -153,6 +155,7 @@ pub mod feed;
 pub mod id;
 pub mod link;
 pub mod log;
+pub mod metrics;
 pub mod pool;
 pub mod recent;
 pub mod session;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use paddock::config::{Config, Overrides};
+use paddock::metrics::Metrics;
 use paddock::{app, stdio};
 
 /// Runs code nobody has read yet in locked-down containers that stand warm before the code comes.
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
+    let metrics = Metrics::of_process();
     if let Err(error) = paddock::log::init(&loaded.config.log) {
         return complain(&format!("log.file: {error}"), UNUSABLE);
     }
@@ -61,8 +63,8 @@ fn main() -> ExitCode {
         Err(error) => return complain(&error, 1),
     };
     let ended = match what {
-        What::Serve { .. } => runtime.block_on(app::serve(loaded.config)),
-        What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config)),
+        What::Serve { .. } => runtime.block_on(app::serve(loaded.config, metrics)),
+        What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config, metrics)),
     };
     // A read of standard input can be under way for ever.
     runtime.shutdown_background();

@@ -26,6 +26,7 @@ use self::messages::{Inbound, Pending};
 use crate::api::{CLIENT, Refusal, connect};
 use crate::app::{self, AppError, Port, ended_by_signal};
 use crate::config::Config;
+use crate::metrics::Metrics;
 
 /// How long it may take until a daemon can be talked to: one that starts proves its containers first.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,11 +42,12 @@ const AHEAD: usize = 64;
 ///
 /// # Errors
 /// No daemon could be reached, and none could be started here.
-pub async fn serve(config: Config) -> Result<(), AppError> {
+pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
     let max = usize::try_from(config.http.max_body).unwrap_or(usize::MAX);
     let mut front = Front {
         name: crate::id::random_hex::<{ CLIENT / 2 }>(),
         config,
+        metrics,
         max,
         own: None,
         begun: VecDeque::new(),
@@ -115,6 +117,7 @@ struct Front {
     /// What this client is called, to every daemon.
     name: String,
     config: Config,
+    metrics: Metrics,
     /// Bytes of the longest message.
     max: usize,
     /// The daemon in this process, and what ends it.
@@ -282,7 +285,7 @@ impl Front {
                 "the client is gone"
             }
         };
-        let running = app::run(self.config.clone(), Port::OrAny, until);
+        let running = app::run(self.config.clone(), self.metrics.clone(), Port::OrAny, until);
         self.own = Some((tokio::spawn(running), stop));
     }
 

@@ -14,6 +14,11 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::count::Counted;
+
+/// Every request's body, counted.
+pub(super) type Given = Counted<Incoming>;
+
 /// Every answer's body.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
@@ -101,14 +106,14 @@ impl BodyError {
 
 /// A body that must keep its pace: it may take its patience, and longer only while it keeps [`PACE`].
 pub(super) struct Paced {
-    body: Incoming,
+    body: Given,
     begun: Instant,
     patience: Duration,
     got: u64,
 }
 
 impl Paced {
-    pub(super) fn new(body: Incoming, patience: Duration) -> Self {
+    pub(super) fn new(body: Given, patience: Duration) -> Self {
         Self { body, begun: Instant::now(), patience, got: 0 }
     }
 
@@ -129,7 +134,7 @@ impl Paced {
 /// Reads a whole body of at most `limit` bytes, with `patience` as [`Paced`] has it.
 /// The [`Place`] is to live as long as the call.
 pub(super) async fn read(
-    body: Incoming,
+    body: Given,
     limit: u64,
     patience: Duration,
     room: &Room,

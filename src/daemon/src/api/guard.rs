@@ -19,11 +19,18 @@ pub(super) struct Guard {
     /// `scheme://host[:port]`, lower case.
     origins: Vec<String>,
     tokens: Vec<Token>,
+    metrics: Option<[u8; 32]>,
 }
 
 impl Guard {
     /// `public` is the public URL, whose host and origin are ours.
-    pub(super) fn new(public: &str, hosts: &[String], origins: &[String], tokens: Vec<Token>) -> Self {
+    pub(super) fn new(
+        public: &str,
+        hosts: &[String],
+        origins: &[String],
+        tokens: Vec<Token>,
+        metrics: Option<[u8; 32]>,
+    ) -> Self {
         let lower = |list: &[String]| list.iter().map(|item| item.to_ascii_lowercase()).collect::<Vec<_>>();
         let (mut hosts, mut origins) = (lower(hosts), lower(origins));
         if let Ok(uri) = public.parse::<Uri>()
@@ -32,7 +39,7 @@ impl Guard {
             hosts.push(authority.host().to_ascii_lowercase());
             origins.push(format!("{scheme}://{authority}").to_ascii_lowercase());
         }
-        Self { hosts, origins, tokens }
+        Self { hosts, origins, tokens, metrics }
     }
 
     /// Checks what every route demands.
@@ -66,27 +73,42 @@ impl Guard {
         if self.tokens.is_empty() {
             return Ok(DEFAULT_OWNER);
         }
-        let mut given = headers.get_all(AUTHORIZATION).iter();
-        let token = given.next().and_then(|value| value.to_str().ok()).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-        });
         let mut owner = None;
-        if let Some(token) = token.filter(|_| given.next().is_none()) {
-            let digest = Sha256::digest(token.as_bytes());
+        if let Some(digest) = given(headers) {
             for known in &self.tokens {
                 if bool::from(known.sha256[..].ct_eq(&digest[..])) {
                     owner = Some(known.name.as_str());
                 }
             }
         }
-        owner.ok_or_else(|| {
-            let message = "a valid token is needed: Authorization: Bearer <token>";
-            let mut answer = error(StatusCode::UNAUTHORIZED, "unauthorized", message);
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            Box::new(answer)
-        })
+        owner.ok_or_else(unauthorized)
     }
+
+    /// Whether a request may see the metrics: with any token, or with the one that is for them alone; anyone may where none
+    /// is configured.
+    pub(super) fn reads_metrics(&self, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+        let Some(own) = &self.metrics else { return self.owner(headers).map(drop) };
+        let is_own = given(headers).is_some_and(|digest| bool::from(own[..].ct_eq(&digest[..])));
+        if is_own || (!self.tokens.is_empty() && self.owner(headers).is_ok()) {
+            return Ok(());
+        }
+        Err(unauthorized())
+    }
+}
+
+/// The SHA-256 of the one token that a request carries.
+fn given(headers: &HeaderMap) -> Option<[u8; 32]> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let (scheme, token) = given.next()?.to_str().ok()?.split_once(' ')?;
+    let is_one = scheme.eq_ignore_ascii_case("bearer") && given.next().is_none();
+    is_one.then(|| Sha256::digest(token.trim().as_bytes()).into())
+}
+
+fn unauthorized() -> Box<Answer> {
+    let message = "a valid token is needed: Authorization: Bearer <token>";
+    let mut answer = error(StatusCode::UNAUTHORIZED, "unauthorized", message);
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Box::new(answer)
 }
 
 /// The name in `name`, `name:port`, `[v6]` or `[v6]:port`.
@@ -123,7 +145,7 @@ mod tests {
             })
             .collect();
         let listed = ["LAN.example:8080".to_owned(), "any.example".to_owned()];
-        Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], tokens)
+        Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], tokens, None)
     }
 
     #[test]

@@ -18,6 +18,7 @@
 
 mod accept;
 mod body;
+mod count;
 mod envelope;
 mod events;
 mod files;
@@ -26,9 +27,11 @@ mod guard;
 mod health;
 mod local;
 mod mcp;
+mod metrics;
 mod page;
 mod range;
 mod raw;
+mod route;
 mod server;
 mod status;
 

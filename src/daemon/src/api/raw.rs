@@ -23,7 +23,7 @@ use http::header::{
     HeaderValue, IF_NONE_MATCH,
 };
 use http::{Method, StatusCode, request};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 use serde_json::Value;
@@ -32,7 +32,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use self::place::Place;
 use self::refusal::Refusal;
 use self::staging::Staging;
-use super::body::{Answer, BodyError, Paced, error, full, json as answer};
+use super::body::{Answer, BodyError, Given, Paced, error, full, json as answer};
 use super::files::Download;
 use crate::session::{Session, SessionId};
 use crate::store::{Batch, Manifest, Store, StoreError};
@@ -67,13 +67,7 @@ impl Raw {
     }
 
     /// Answers what is below `/sessions/`; `rest` is the path behind that.
-    pub(super) async fn serve(
-        &self,
-        owner: &str,
-        rest: &str,
-        parts: &request::Parts,
-        body: Incoming,
-    ) -> Answer {
+    pub(super) async fn serve(&self, owner: &str, rest: &str, parts: &request::Parts, body: Given) -> Answer {
         let method = &parts.method;
         let writes = method == Method::PUT;
         let served = match Place::parse(rest) {
@@ -139,7 +133,7 @@ impl Raw {
         id: &SessionId,
         path: RelPath,
         parts: &request::Parts,
-        body: Incoming,
+        body: Given,
     ) -> Result<Answer, Refusal> {
         self.is_plain(&parts.headers)?;
         let must_be_new = must_be_new(&parts.headers)?;

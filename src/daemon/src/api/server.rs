@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, request};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -17,20 +18,24 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::accept;
-use super::body::{self, Answer, error};
+use super::body::{self, Answer, Given, error};
+use super::count::Counted;
 use super::events;
 use super::files::{self, Kind};
 use super::fixtures;
 use super::guard::Guard;
 use super::mcp::{Mcp, McpConfig};
 use super::raw::{Raw, RawLimits};
-use super::{health, page, status};
+use super::route::Route;
+use super::{health, metrics, page, status};
 use crate::config::Token;
 use crate::store::Store;
 use crate::tools::Tools;
 
 /// Connections at one time; more wait in the kernel's queue.
 const CONNECTIONS: usize = 1024;
+/// Connections at one time to the listener of the metrics.
+const SCRAPERS: usize = 16;
 /// How long calls that were ended may take to save what they did and to be answered.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Lines of a request's head.
@@ -48,6 +53,8 @@ pub struct ApiConfig {
     pub origins: Vec<String>,
     /// Who may ask; none: everyone.
     pub tokens: Vec<Token>,
+    /// The SHA-256 of a token that opens the metrics and nothing else.
+    pub metrics_token: Option<[u8; 32]>,
     /// Bytes of a request body.
     pub max_body: u64,
     /// How long the head of a request may take.
@@ -88,7 +95,13 @@ pub struct Server {
 impl Server {
     /// A server over these tools and files.
     pub fn new(config: ApiConfig, tools: Arc<Tools>, store: Arc<Store>) -> Arc<Self> {
-        let guard = Guard::new(&config.public_url, &config.hosts, &config.origins, config.tokens.clone());
+        let guard = Guard::new(
+            &config.public_url,
+            &config.hosts,
+            &config.origins,
+            config.tokens.clone(),
+            config.metrics_token,
+        );
         let mut owners: Vec<String> = config.tokens.iter().map(|token| token.name.clone()).collect();
         owners.push(crate::sign::DEFAULT_OWNER.to_owned());
         owners.sort();
@@ -111,6 +124,8 @@ impl Server {
             patience: config.body_timeout,
         };
         let raw = Raw::new(tools.clone(), store.clone(), limits);
+        tools.introduce();
+        Route::ALL.iter().for_each(|route| tools.metrics.know_route(route.as_str()));
         let begun = Instant::now();
         Arc::new(Self { config, guard, tools, store, mcp, raw, room, begun, stop_streams, stop_calls, cut })
     }
@@ -136,6 +151,40 @@ impl Server {
         connections.wait().await;
     }
 
+    /// Serves nothing but the metrics, and that to whoever comes, until `stop`.
+    pub async fn serve_metrics(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let connection = |(stream, _)| {
+            let (server, stop) = (self.clone(), stop.clone());
+            async move {
+                let service = service_fn(|request: Request<Incoming>| {
+                    let server = server.clone();
+                    async move {
+                        let (tools, store) = (&server.tools, &server.store);
+                        let answer = metrics::alone(tools, store, request.method(), request.uri().path());
+                        Ok::<_, Infallible>(answer.await)
+                    }
+                });
+                let serving = server.http().serve_connection(TokioIo::new(stream), service);
+                tokio::select! {
+                    _ = serving => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+        };
+        accept::each(SCRAPERS, &stop, || listener.accept(), connection).await.wait().await;
+    }
+
+    /// How any connection is spoken to.
+    fn http(&self) -> http1::Builder {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.config.header_timeout)
+            .max_headers(HEADERS)
+            .max_buf_size(HEAD)
+            .half_close(false);
+        http
+    }
+
     async fn connection(
         self: Arc<Self>,
         stream: TcpStream,
@@ -148,13 +197,8 @@ impl Server {
             let server = self.clone();
             async move { Ok::<_, Infallible>(server.answer(request).await) }
         });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.config.header_timeout)
-            .max_headers(HEADERS)
-            .max_buf_size(HEAD)
-            .half_close(false)
-            .serve_connection(TokioIo::new(stream), service);
+        let _counted = self.tools.metrics.connection();
+        let connection = self.http().serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -174,81 +218,70 @@ impl Server {
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let begun = Instant::now();
+        let metrics = &self.tools.metrics;
+        let _in_flight = metrics.request();
         let method = request.method().clone();
+        let route = Route::of(request.uri().path()).as_str();
         // The path may hold a session id and a file name, never a signature; that is in the query.
         let path: String = request.uri().path().chars().take(200).collect();
         info!(%method, path, "request");
-        let answer = self.route(request).await;
-        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        let routed = self.route(request.map(|body| Counted::new(body, metrics.received(route)))).await;
+        let answer = routed.unwrap_or_else(|refused| *refused);
+        let took = begun.elapsed();
+        metrics.answered(route, &method, answer.status(), took);
+        let ms = took.as_secs_f64() * 1e3;
         info!(%method, path, status = answer.status().as_u16(), ms = format_args!("{ms:.1}"), "answer");
-        answer
+        answer.map(|body| Counted::new(body, metrics.sent(route)).boxed_unsync())
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Answer {
-        if let Err(refused) = self.guard.admit(request.headers()) {
-            return *refused;
+    async fn route(&self, request: Request<Given>) -> Result<Answer, Box<Answer>> {
+        self.guard.admit(request.headers())?;
+        let (parts, incoming) = request.into_parts();
+        let route = Route::of(parts.uri.path());
+        let takes_others = matches!(route, Route::Mcp | Route::Sessions(_));
+        if !takes_others && !matches!(parts.method, Method::GET | Method::HEAD) {
+            let message = "this path takes GET and HEAD";
+            return Ok(error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
         }
-        let (mut parts, incoming) = request.into_parts();
-        let path = parts.uri.path();
-        if path == "/mcp" {
-            let owner = match self.guard.owner(&parts.headers) {
-                Ok(owner) => owner,
-                Err(refused) => return *refused,
-            };
-            let body = if parts.method == Method::POST {
-                let (max, patience) = (self.config.max_body, self.config.body_timeout);
-                match body::read(incoming, max, patience, &self.room).await {
-                    // The SDK keeps the parts of a request with its call, whether that is answered at once or not.
-                    Ok((body, place)) => {
-                        parts.extensions.insert(place);
-                        body
-                    }
-                    Err(error) => return error.answer(),
-                }
-            } else {
-                Bytes::new()
-            };
-            return self.mcp.serve(owner, parts, body).await;
-        }
-        if let Some(rest) = path.strip_prefix("/sessions/") {
-            return match self.guard.owner(&parts.headers) {
-                Ok(owner) => self.raw.serve(owner, rest, &parts, incoming).await,
-                Err(refused) => *refused,
-            };
-        }
-        if !matches!(parts.method, Method::GET | Method::HEAD) {
-            return error(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                "this path takes GET and HEAD",
-            );
-        }
-        let signed = [("/files/", Kind::File), ("/logs/", Kind::Log)];
-        for (prefix, kind) in signed {
-            if let Some(rest) = path.strip_prefix(prefix) {
-                let (signer, headers) = (&self.tools.signer, &parts.headers);
-                return files::serve(&self.store, signer, kind, rest, &parts.uri, &parts.method, headers)
-                    .await;
+        let owner = || self.guard.owner(&parts.headers);
+        Ok(match route {
+            Route::Mcp => self.mcp(owner()?, parts, incoming).await,
+            Route::Sessions(rest) => self.raw.serve(owner()?, rest, &parts, incoming).await,
+            Route::Events => events::events(&self.tools, owner()?, &self.stop_streams),
+            Route::Status => status::status(&self.tools, owner()?, &parts.uri, self.begun).await,
+            Route::Metrics => {
+                self.guard.reads_metrics(&parts.headers)?;
+                metrics::metrics(&self.tools, &self.store).await
             }
-        }
-        if path == "/status" {
-            return match self.guard.owner(&parts.headers) {
-                Ok(owner) => status::status(&self.tools, owner, &parts.uri, self.begun).await,
-                Err(refused) => *refused,
-            };
-        }
-        if path == "/mcp/events" {
-            return match self.guard.owner(&parts.headers) {
-                Ok(owner) => events::events(&self.tools, owner, &self.stop_streams),
-                Err(refused) => *refused,
-            };
-        }
-        match path {
-            "/health" => health::health(&self.tools.pool),
-            "/ready" => health::ready(&self.tools.pool),
-            other => page::part(other).unwrap_or_else(|| {
+            Route::Files(rest) => self.signed(Kind::File, rest, &parts).await,
+            Route::Logs(rest) => self.signed(Kind::Log, rest, &parts).await,
+            Route::Health => health::health(&self.tools.pool),
+            Route::Ready => health::ready(&self.tools.pool),
+            Route::Page(path) => page::part(path).unwrap_or_else(|| {
                 error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
             }),
-        }
+        })
+    }
+
+    async fn mcp(&self, owner: &str, mut parts: request::Parts, incoming: Given) -> Answer {
+        let body = if parts.method == Method::POST {
+            let (max, patience) = (self.config.max_body, self.config.body_timeout);
+            match body::read(incoming, max, patience, &self.room).await {
+                // The SDK keeps the parts of a request with its call, whether that is answered at once or not.
+                Ok((body, place)) => {
+                    parts.extensions.insert(place);
+                    body
+                }
+                Err(error) => return error.answer(),
+            }
+        } else {
+            Bytes::new()
+        };
+        self.mcp.serve(owner, parts, body).await
+    }
+
+    async fn signed(&self, kind: Kind, rest: &str, parts: &request::Parts) -> Answer {
+        let (signer, headers) = (&self.tools.signer, &parts.headers);
+        files::serve(&self.store, signer, kind, rest, &parts.uri, &parts.method, headers).await
     }
 }

@@ -71,6 +71,7 @@ impl<'a> Check<'a> {
             pool,
             runners,
             agent,
+            metrics,
             log,
             shutdown,
         } = raw;
@@ -92,6 +93,7 @@ impl<'a> Check<'a> {
             pool: self.pool(pool)?,
             runners: self.runners(runners)?,
             agent: self.agent(agent)?,
+            metrics: self.metrics(metrics, &auth)?,
             log: self.log(log)?,
             shutdown: self.shutdown(shutdown)?,
             conformance_fixtures: env::fixtures(self.env, self.warnings)?,

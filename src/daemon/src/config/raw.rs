@@ -24,6 +24,7 @@ pub(super) struct Raw {
     pub(super) pool: RawPool,
     pub(super) runners: BTreeMap<String, String>,
     pub(super) agent: RawAgent,
+    pub(super) metrics: RawMetrics,
     pub(super) log: RawLog,
     pub(super) shutdown: RawShutdown,
 }
@@ -155,6 +156,13 @@ pub(super) struct RawPool {
 pub(super) struct RawAgent {
     pub(super) orphan_after: Time,
     pub(super) warm_parts: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct RawMetrics {
+    pub(super) addr: String,
+    pub(super) token: Secret,
 }
 
 #[derive(Deserialize)]

@@ -43,6 +43,8 @@ pub struct Config {
     pub runners: BTreeMap<String, String>,
     /// The program in the container.
     pub agent: Agent,
+    /// Who may read the metrics.
+    pub metrics: Metrics,
     /// Where logs go.
     pub log: Log,
     /// How the daemon ends.
@@ -297,6 +299,15 @@ pub struct Agent {
     pub orphan_after: Duration,
     /// Whether the warm parts of runner images are kept standing.
     pub warm_parts: bool,
+}
+
+/// Who may read the metrics, beside whoever has a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metrics {
+    /// A listener that serves nothing else, without a token.
+    pub addr: Option<SocketAddr>,
+    /// The SHA-256 of a token that opens nothing else.
+    pub token: Option<[u8; 32]>,
 }
 
 /// Where logs go.

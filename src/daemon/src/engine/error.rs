@@ -134,6 +134,21 @@ impl EngineError {
         }
     }
 
+    /// What became of the call, in a word: a label of metrics.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Api { .. } if self.is_not_found() => "not_found",
+            Self::Api { .. } if self.is_conflict() => "conflict",
+            Self::Api { .. } => "refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Deadline { .. } => "deadline",
+            Self::Lost { .. } => "lost",
+            Self::TooLarge { .. } | Self::Protocol { .. } | Self::Version { .. } | Self::Upload { .. } => {
+                "protocol"
+            }
+        }
+    }
+
     /// The HTTP status, when the engine answered with one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {

@@ -84,6 +84,8 @@ pub use volumes::{Volume, VolumeSpec};
 
 use transport::Transport;
 
+use crate::metrics::Metrics;
+
 /// A handle on one engine, cheap to clone; clones share the connections.
 #[derive(Clone)]
 pub struct Engine {
@@ -97,7 +99,16 @@ impl Engine {
     /// Errors: [`EngineError::Unreachable`] when nobody listens there, [`EngineError::Version`] when the engine is
     /// older than [`ApiVersion::OLDEST`] or no longer speaks [`ApiVersion::NEWEST`], and those of any call.
     pub async fn connect(host: &EngineHost, limits: EngineLimits) -> Result<Engine, EngineError> {
-        let mut transport = Transport::new(host, limits)?;
+        Self::connect_counted(host, limits, Metrics::default()).await
+    }
+
+    /// The same, with every call counted. Errors: as [`Engine::connect`].
+    pub async fn connect_counted(
+        host: &EngineHost,
+        limits: EngineLimits,
+        metrics: Metrics,
+    ) -> Result<Engine, EngineError> {
+        let mut transport = Transport::new(host, limits, metrics)?;
         let api_version = version::negotiate(&transport).await?;
         transport.version = Some(api_version);
         Ok(Engine { transport: Arc::new(transport), api_version })

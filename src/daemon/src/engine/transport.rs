@@ -28,6 +28,7 @@ use super::host::{Address, EngineHost};
 use super::limits::{ERROR_BYTES, EngineLimits, HEAD_BYTES, IDLE_CONNECTION};
 use super::op::Op;
 use super::version::ApiVersion;
+use crate::metrics::Metrics;
 
 /// What stands in a request's target before origin form removes it; the connector ignores it.
 const STAND_IN: &str = "http://engine";
@@ -37,13 +38,18 @@ pub(super) struct Transport {
     pub(super) limits: EngineLimits,
     /// Unknown until negotiated; requests then have no version in their path.
     pub(super) version: Option<ApiVersion>,
+    metrics: Metrics,
     connector: Connector,
     client: Client<Connector, SendBody>,
     host_header: HeaderValue,
 }
 
 impl Transport {
-    pub(super) fn new(host: &EngineHost, limits: EngineLimits) -> Result<Transport, EngineError> {
+    pub(super) fn new(
+        host: &EngineHost,
+        limits: EngineLimits,
+        metrics: Metrics,
+    ) -> Result<Transport, EngineError> {
         let unreachable = |source: BoxError| EngineError::Unreachable { host: host.clone(), source };
         let connector = Connector::new(host, limits.connect).map_err(|source| unreachable(source.into()))?;
         let client = Client::builder(TokioExecutor::new())
@@ -59,12 +65,29 @@ impl Transport {
             Address::Tcp { .. } => HeaderValue::from_str(host.to_string().trim_start_matches("tcp://"))
                 .map_err(|source| unreachable(source.into()))?,
         };
-        Ok(Transport { host: host.clone(), limits, version: None, connector, client, host_header })
+        Ok(Transport { host: host.clone(), limits, version: None, metrics, connector, client, host_header })
     }
 
     /// Sends `call` and gives its successful answer with the body still to be read; the call's deadline goes on
     /// running over that body.
     pub(super) async fn ask(&self, call: Call) -> Result<Answer, EngineError> {
+        self.counted(call.op, self.ask_uncounted(call)).await
+    }
+
+    /// Counts a call, and how it went.
+    async fn counted<T>(
+        &self,
+        op: Op,
+        call: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        let begun = Instant::now();
+        let done = call.await;
+        let outcome = done.as_ref().map_or_else(EngineError::outcome, |_| "ok");
+        self.metrics.engine_called(op.as_str(), outcome, begun.elapsed());
+        done
+    }
+
+    async fn ask_uncounted(&self, call: Call) -> Result<Answer, EngineError> {
         let (op, after, cap) = (call.op, call.within, call.cap);
         let until = Instant::now() + after;
         let again = (call.method == Method::GET || call.method == Method::HEAD)
@@ -101,9 +124,11 @@ impl Transport {
         call: Call,
     ) -> Result<(Option<String>, EngineStream, Bytes), EngineError> {
         let (op, after) = (call.op, call.within);
-        timeout_at(Instant::now() + after, self.hijack_unbounded(call))
-            .await
-            .map_err(|_| EngineError::Deadline { op, after })?
+        let bounded = async {
+            let hijack = timeout_at(Instant::now() + after, self.hijack_unbounded(call));
+            hijack.await.map_err(|_| EngineError::Deadline { op, after })?
+        };
+        self.counted(op, bounded).await
     }
 
     async fn hijack_unbounded(

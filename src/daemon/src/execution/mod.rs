@@ -128,6 +128,11 @@ impl Executions {
         found
     }
 
+    /// How many can be read of, those under way included.
+    pub fn kept(&self) -> usize {
+        self.all().len()
+    }
+
     /// How many are under way, and how many may be.
     pub fn under_way(&self) -> (usize, usize) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,6 +18,7 @@ use super::spec::Blueprint;
 use super::{Adopted, Lease, Runners, warm};
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::link::Terms;
+use crate::metrics::Metrics;
 
 /// Everything that reaches the driver.
 ///
@@ -44,6 +45,7 @@ pub(super) struct Driver {
     pub(super) engine: Engine,
     pub(super) blueprint: Arc<Blueprint>,
     pub(super) terms: Terms,
+    pub(super) metrics: Metrics,
     pub(super) core: Core,
     pub(super) messages: mpsc::UnboundedReceiver<Message>,
     pub(super) sender: mpsc::UnboundedSender<Message>,
@@ -219,13 +221,14 @@ impl Driver {
                 };
                 self.members.insert(member, Held { name: plan.name.clone(), armed: None });
                 let (engine, terms, sender) = (self.engine.clone(), self.terms.clone(), self.sender.clone());
-                let warming = self.warming.clone();
+                let (warming, metrics) = (self.warming.clone(), self.metrics.clone());
                 tokio::spawn(async move {
                     let begun = Instant::now();
                     let language = runner.language.clone();
                     let message = match container::start(&engine, plan, uid, runner, &terms).await {
                         Ok(armed) => {
                             let ms = millis(begun.elapsed());
+                            metrics.armed(&language, begun.elapsed());
                             info!(language, container = short(&armed.id), uid = uid.0, ms, "armed");
                             warm::ask(&armed, &warming);
                             Message::Started { member, armed: Box::new(armed) }
@@ -233,6 +236,7 @@ impl Driver {
                         Err(error) => {
                             warn!(language, %error, "a container did not come up");
                             let failure = error.failure();
+                            metrics.start_failed(&language, failure.as_str());
                             Message::Event(Event::StartFailed { member, failure })
                         }
                     };
@@ -246,13 +250,14 @@ impl Driver {
                 };
                 let (name, armed) = (held.name.clone(), held.armed.clone());
                 let (engine, sender) = (self.engine.clone(), self.sender.clone());
-                let places = self.removals.clone();
+                let (places, metrics) = (self.removals.clone(), self.metrics.clone());
                 tokio::spawn(async move {
                     let _place = places.acquire().await;
                     let id = armed.map(|armed| armed.id.clone());
                     let event = match container::destroy(&engine, &name, id.as_ref()).await {
                         Ok(()) => {
                             info!(container = id.as_ref().map(short), name = %name, "removed");
+                            metrics.removed();
                             Event::Destroyed { member }
                         }
                         Err(error) => {
@@ -263,8 +268,11 @@ impl Driver {
                     let _ = sender.send(Message::Event(event));
                 });
             }
-            Action::Grant { waiter, member, waited: _ } => {
+            Action::Grant { waiter, member, waited } => {
                 let armed = self.members.get(&member).and_then(|held| held.armed.clone());
+                if let Some(armed) = &armed {
+                    self.metrics.granted(&armed.runner.language, waited);
+                }
                 let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone()));
                 match (self.waiters.remove(&waiter), lease) {
                     // A waiter that went away drops the lease, and the drop releases it.
@@ -274,6 +282,7 @@ impl Driver {
                 }
             }
             Action::Refuse { waiter, refusal } => {
+                self.metrics.refused(refusal.as_str());
                 if let Some(reply) = self.waiters.remove(&waiter) {
                     let _ = reply.send(Err(refusal));
                 }

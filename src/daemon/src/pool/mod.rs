@@ -46,6 +46,7 @@ pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 use crate::engine::{Engine, EngineError};
 use crate::link::Terms;
+use crate::metrics::Metrics;
 
 /// Containers that are removed at one time.
 const REMOVALS: usize = 4;
@@ -81,6 +82,8 @@ pub struct PoolConfig {
     pub images: BTreeMap<String, String>,
     /// Whether the warm parts of images are kept standing.
     pub warm_parts: bool,
+    /// Told of leases and starts.
+    pub metrics: Metrics,
 }
 
 /// A handle on the pool of one engine.
@@ -115,6 +118,7 @@ impl Pool {
             engine,
             blueprint,
             terms: config.terms,
+            metrics: config.metrics,
             core: Core::new(config.settings),
             messages,
             sender: sender.clone(),

@@ -14,7 +14,7 @@ use paddock_proto::message::Entry;
 use tracing::{debug, warn};
 
 use super::leases::Known;
-use super::{SessionError, recover};
+use super::{SessionError, carry, recover};
 use crate::pool::Armed;
 use crate::store::{Space, tar};
 
@@ -22,7 +22,8 @@ use crate::store::{Space, tar};
 const FROM_BYTES: u64 = 8 << 20;
 
 /// Brings everything in, if the container is empty and it is worth it; else nothing happens. What is then known of it
-/// is what it says it has: whatever did not arrive is brought in by the usual way.
+/// is what it says it has: whatever did not arrive is brought in by the usual way. The files that were sent, and their
+/// bytes.
 ///
 /// # Errors
 /// The link's.
@@ -30,22 +31,22 @@ pub(super) async fn bring_all(
     space: &Arc<Space>,
     armed: &Armed,
     known: &mut Known,
-) -> Result<(), SessionError> {
+) -> Result<(u64, u64), SessionError> {
     // Only that, and not that nothing is known of it: one that was taken over can be empty of what both agree on, and
     // full of what code made and nobody saved yet.
     if !std::mem::take(&mut known.fresh) || armed.link.is_direct() {
-        return Ok(());
+        return Ok((0, 0));
     }
     let entries: Vec<Entry> = {
         let manifest = space.manifest();
         let bytes: u64 = manifest.files().map(|(_, size)| size).sum();
         if bytes < FROM_BYTES {
-            return Ok(());
+            return Ok((0, 0));
         }
         manifest.lacking(&BTreeMap::new()).put.into_iter().map(|held| held.entry).collect()
     };
     let begun = Instant::now();
-    let count = entries.len();
+    let (count, brought) = (entries.len(), carry::sum(&entries));
     let archive = tar::pack(space.clone(), entries, tar::For::Container(armed.uid.0));
     if let Err(error) = armed.engine.archive_put_stream(&armed.id, DATA_DIR, archive).await {
         // What it left half done is told by the container itself.
@@ -53,5 +54,5 @@ pub(super) async fn bring_all(
     }
     *known = recover::told(space, &armed.link, &Request::Settle).await?;
     debug!(entries = count, ms = begun.elapsed().as_millis(), "brought in by an archive");
-    Ok(())
+    Ok(brought)
 }

@@ -41,30 +41,43 @@ pub(super) async fn taken(sending: impl Future<Output = Result<(), LinkError>>) 
     tokio::time::timeout(SILENCE, sending).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
 }
 
-/// Makes a container as the store is; `known` says what it has, before and after.
-pub(super) async fn bring_in(space: &Arc<Space>, link: &Link, known: &mut Known) -> Result<(), SessionError> {
+/// How many files there are, and their bytes.
+pub(super) fn sum<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> (u64, u64) {
+    entries.into_iter().fold((0, 0), |(files, bytes), entry| match entry.kind {
+        EntryKind::File(size) => (files + 1, bytes + size),
+        EntryKind::Dir | EntryKind::Link(_) => (files, bytes),
+    })
+}
+
+/// Makes a container as the store is; `known` says what it has, before and after. The files that went, and their bytes.
+pub(super) async fn bring_in(
+    space: &Arc<Space>,
+    link: &Link,
+    known: &mut Known,
+) -> Result<(u64, u64), SessionError> {
     let (difference, after) = {
         let manifest = space.manifest();
         let generation = manifest.generation();
         if known.generation == generation {
-            return Ok(());
+            return Ok((0, 0));
         }
         (manifest.lacking(&known.paths), Known { paths: manifest.known(), generation, fresh: false })
     };
     if difference.remove.is_empty() && difference.put.is_empty() {
         *known = after;
-        return Ok(());
+        return Ok((0, 0));
     }
     let stream = link.request(&Request::Apply)?;
     for path in difference.remove {
         taken(stream.say(&Request::Remove(path))).await?;
     }
+    let brought = sum(difference.put.iter().map(|held| &held.entry));
     send(space, &stream, difference.put).await?;
     taken(stream.close()).await?;
     match next(&stream).await? {
         Incoming::Event(Event::Applied) => {
             *known = after;
-            Ok(())
+            Ok(brought)
         }
         Incoming::Event(Event::Failed { what }) => Err(SessionError::BringIn(what)),
         Incoming::Event(_) | Incoming::Data(..) | Incoming::End => Err(LinkError::Refused.into()),

@@ -121,6 +121,9 @@ impl Sessions {
             return Ok(false); // someone else has just deleted it
         }
         let was_closed = work.permit.is_none() && session.space.is_closed();
+        if work.permit.is_some() {
+            self.metrics.released("closed");
+        }
         *work = Work::default();
         drop(work);
         if delete {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::crowd::Crowd;
 use crate::link::{Incoming, Link, LinkError, Stream};
+use crate::metrics::Metrics;
 
 /// How long after its wall time a run may take to be ended by the agent, before the container is killed. The
 /// agent gives a stopped job 1.5 s and its leftovers 5 s.
@@ -88,6 +89,7 @@ pub(super) struct Followed<'a> {
     pub(super) link: &'a Link,
     pub(super) id: &'a str,
     pub(super) crowd: &'a Crowd,
+    pub(super) metrics: &'a Metrics,
 }
 
 impl Followed<'_> {
@@ -114,6 +116,8 @@ impl Followed<'_> {
             tokio::select! {
                 incoming = self.stream.next() => match incoming? {
                     Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
+                        let stream = if channel == Channel::Stderr { "stderr" } else { "stdout" };
+                        self.metrics.wrote(stream, bytes.len() as u64);
                         let turn = self.crowd.turn(bytes.len()).await;
                         hearer.take(channel, bytes);
                         drop(turn);

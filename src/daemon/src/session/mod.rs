@@ -47,7 +47,7 @@ pub use id::{IdError, SessionId};
 pub use live::{Live, Piece};
 pub use output::{Heard, Output};
 pub use recover::{Flying, Recovered};
-pub use report::{Phases, RunEnd, RunReport};
+pub use report::{Phases, RunEnd, RunReport, limit_name};
 pub use request::{Program, RunRequest, new_run_id};
 pub use turn::Turn;
 
@@ -57,6 +57,7 @@ use self::leases::Work;
 use self::turn::Places;
 use crate::config::WhenFull;
 use crate::link::LinkError;
+use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::pool::core::Refusal;
 use crate::store::{Space, Store, StoreError};
@@ -136,6 +137,7 @@ pub struct Sessions {
     ending: CancellationToken,
     /// Those that write as fast as they can.
     crowd: Crowd,
+    pub(crate) metrics: Metrics,
 }
 
 /// One conversation.
@@ -163,7 +165,12 @@ impl Sessions {
     ///
     /// # Errors
     /// The store's.
-    pub fn new(store: Arc<Store>, pool: Pool, bounds: SessionBounds) -> Result<Arc<Self>, StoreError> {
+    pub fn new(
+        store: Arc<Store>,
+        pool: Pool,
+        bounds: SessionBounds,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, StoreError> {
         let live = Arc::new(Semaphore::new(bounds.max));
         let journal = Journal::new(store.folder("leases")?);
         let ending = CancellationToken::new();
@@ -176,6 +183,7 @@ impl Sessions {
             live,
             ending,
             crowd: Crowd::default(),
+            metrics,
         }))
     }
 
@@ -226,6 +234,12 @@ impl Sessions {
         self.bounds.max.saturating_sub(self.live.available_permits())
     }
 
+    /// Sessions in memory, and calls that wait for their turn in one.
+    pub fn known(&self) -> (usize, usize) {
+        let all = self.all();
+        (all.len(), all.values().map(|session| session.places.waiting()).sum())
+    }
+
     /// Makes sure that a session may have a container.
     async fn admit(&self, work: &mut Work) -> Result<(), SessionError> {
         while work.permit.is_none() {
@@ -247,7 +261,11 @@ impl Sessions {
     fn evict_longest_idle(&self) -> bool {
         let mut idle: Vec<_> = self.all().values().cloned().collect();
         idle.sort_by_key(|session| session.last_used());
-        idle.iter().any(|session| session.release("evicted for another"))
+        let evicted = idle.iter().any(|session| session.release("evicted for another"));
+        if evicted {
+            self.metrics.released("evicted");
+        }
+        evicted
     }
 
     /// Removes the containers of sessions idle for longer than the TTL, and forgets sessions that have none.
@@ -260,8 +278,8 @@ impl Sessions {
             ticks.tick().await;
             let sessions: Vec<_> = self.all().values().cloned().collect();
             for session in sessions {
-                if session.last_used().elapsed() >= self.bounds.ttl {
-                    session.release("idle");
+                if session.last_used().elapsed() >= self.bounds.ttl && session.release("idle") {
+                    self.metrics.released("idle");
                 }
             }
             self.all().retain(|_, session| {

@@ -26,6 +26,8 @@ pub struct RunReport {
     pub phases: Phases,
     /// Whether the image's warm part ran it.
     pub warm: bool,
+    /// Whether the image has one, that did not.
+    pub is_cold: bool,
 }
 
 /// What a run took beside its program.
@@ -54,6 +56,19 @@ pub enum RunEnd {
     Lost(String),
 }
 
+/// A bound as answers and metrics name it; a caller's own word is none.
+pub fn limit_name(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::Wall => Some("wall_time"),
+        Limit::Output => Some("output"),
+        Limit::Memory => Some("memory"),
+        Limit::Pids => Some("pids"),
+        Limit::Cpu => Some("cpu_time"),
+        Limit::FileSize => Some("file_size"),
+        Limit::Cancelled => None,
+    }
+}
+
 /// The exit code of a program that was ended for its time, by its caller, or is lost.
 const NO_EXIT_CODE: i32 = -1;
 
@@ -70,6 +85,18 @@ impl RunEnd {
         match self {
             Self::Ended { limit, .. } => *limit,
             Self::Lost(_) => None,
+        }
+    }
+
+    /// How it came out, in a word: a label of metrics.
+    pub(super) fn outcome(&self) -> &'static str {
+        match (self, self.limit()) {
+            (Self::Lost(_), _) => "lost",
+            (_, Some(Limit::Wall)) => "timeout",
+            (_, Some(Limit::Cancelled)) => "cancelled",
+            (_, Some(_)) => "limited",
+            (_, None) if self.exit_code() == 0 => "completed",
+            (_, None) => "failed",
         }
     }
 

@@ -8,6 +8,7 @@ use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::RunLimits;
 
 use super::journal::Flight;
+use crate::metrics::Kind;
 
 /// What to run.
 pub struct RunRequest {
@@ -59,6 +60,14 @@ impl RunRequest {
             timeout,
             limits: RunLimits::default(),
             files: None,
+        }
+    }
+
+    /// What kind of program it is.
+    pub(super) fn kind(&self) -> Kind {
+        match self.program {
+            Program::Code { .. } => Kind::Code,
+            Program::Command { .. } => Kind::Command,
         }
     }
 

@@ -10,18 +10,18 @@ use paddock_proto::{Channel, Event, Request};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::carry::{self, Collected};
-use super::crowd::Crowd;
+use super::carry::{self, Collected, sum};
 use super::hear::{Control, Followed, Hearer, Last};
 use super::journal::Flight;
-use super::leases::Work;
+use super::leases::{Leased, Work};
 use super::live::Live;
 use super::output::{Capture, Heard};
-use super::report::{Phases, RunEnd, RunReport};
+use super::report::{Phases, RunEnd, RunReport, limit_name};
 use super::request::{Program, RunRequest};
 use super::{SessionError, Sessions, Turn, bulk, salvage};
 use crate::engine::VolumeName;
 use crate::link::{Incoming, Link, LinkError, Stream};
+use crate::metrics::Kind;
 
 /// What runs the commands of callers, in every image.
 const SHELL: &str = "/bin/sh";
@@ -66,6 +66,8 @@ impl Sessions {
         mut control: Control,
         hearer: &mut dyn Hearer,
     ) -> Result<RunReport, SessionError> {
+        let kind = request.kind();
+        let _running = self.metrics.running(kind);
         let mut attempts = 2;
         let sent = loop {
             attempts -= 1;
@@ -78,23 +80,26 @@ impl Sessions {
             turn.work().await.drop_resting(&request.language);
             // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
             if attempts == 0 || !matches!(error, SessionError::Link(_) | SessionError::BringIn(_)) {
+                self.metrics.not_started(kind, &request.language);
                 return Err(error);
             }
             warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
         let begun = Instant::now();
-        let followed = match follow(&sent, request, &self.crowd, control, hearer).await {
+        let followed = match follow(&sent, request, self, control, hearer).await {
             Ok(Last::Ended(end)) => Ok(end),
             Ok(Last::Unsupported(what)) => {
                 if let Some(leased) = turn.work().await.named(&request.language, &sent.name) {
                     leased.record.end(&request.id);
                 }
+                self.metrics.not_started(kind, &request.language);
                 return Err(SessionError::Unsupported(what));
             }
             Err(error) => Err(error),
         };
         let mut report = self.settle(turn, &request.language, &request.id, &sent, begun, followed).await;
         report.duration = report.duration.min(begun.elapsed());
+        self.count(request, &report);
         info!(
             session_id = %turn.session.id,
             run_id = report.run_id,
@@ -107,6 +112,20 @@ impl Sessions {
             "ended"
         );
         Ok(report)
+    }
+
+    /// Counts how a program came out and where its time went.
+    fn count(&self, request: &RunRequest, report: &RunReport) {
+        let (metrics, kind, language) = (&self.metrics, request.kind(), &request.language);
+        metrics.ran(kind, language, report.end.outcome(), report.duration);
+        if let Some(limit) = report.end.limit().and_then(limit_name) {
+            metrics.limit_hit(limit);
+        }
+        if kind == Kind::Code && report.is_cold {
+            metrics.ran_cold(language);
+        }
+        let Phases { container, files_in, files_out } = report.phases;
+        metrics.carried(container, files_in, files_out);
     }
 
     /// Takes over a program that an earlier daemon started in this session's container of `language`.
@@ -130,8 +149,13 @@ impl Sessions {
                 Incoming::Event(Event::Attached { heard }) => hearer.go_on(heard),
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             }
-            let followed =
-                Followed { stream: &sent.stream, link: &sent.link, id: &flight.id, crowd: &self.crowd };
+            let followed = Followed {
+                stream: &sent.stream,
+                link: &sent.link,
+                id: &flight.id,
+                crowd: &self.crowd,
+                metrics: &self.metrics,
+            };
             match followed.listen(flight.timeout, control, hearer).await? {
                 Last::Ended(end) => Ok(end),
                 Last::Unsupported(_) => Err(LinkError::Refused), // it began long ago
@@ -161,6 +185,7 @@ impl Sessions {
             duration: begun.elapsed(),
             phases: sent.phases,
             warm: false,
+            is_cold: false,
         };
         let mut keep = false;
         let ended = Instant::now();
@@ -170,8 +195,12 @@ impl Sessions {
                 report.duration = Duration::from_micros(end.wall_us);
                 report.end = RunEnd::Ended { outcome: end.outcome, limit: end.limit };
                 report.warm = end.warm;
+                let has_warm = |leased: &mut Leased| !leased.lease.runner.warm.is_empty();
+                report.is_cold = !end.warm && work.named(language, &sent.name).is_some_and(has_warm);
                 match self.save(turn, work, language, sent).await {
                     Ok(collected) => {
+                        let (files, bytes) = sum(&collected.changed);
+                        self.metrics.files_out(files, bytes);
                         keep = end.survivors == 0;
                         report.took(collected);
                     }
@@ -230,8 +259,9 @@ impl Sessions {
         let leased = work.leases.get_mut(&request.language).ok_or(LinkError::Closed)?;
         leased.lease.link.ready().await?;
         let container = begun.elapsed();
-        bulk::bring_all(space, &leased.lease, &mut leased.known).await?;
-        carry::bring_in(space, &leased.lease.link, &mut leased.known).await?;
+        let all = bulk::bring_all(space, &leased.lease, &mut leased.known).await?;
+        let some = carry::bring_in(space, &leased.lease.link, &mut leased.known).await?;
+        self.metrics.files_in(all.0 + some.0, all.1 + some.1);
         let runner = &leased.lease.runner;
         let (argv, input, warm) = match &request.program {
             Program::Code { stdin, .. } => {
@@ -287,7 +317,7 @@ impl Sessions {
 async fn follow(
     sent: &Sent,
     request: &RunRequest,
-    crowd: &Crowd,
+    sessions: &Sessions,
     control: Control,
     hearer: &mut dyn Hearer,
 ) -> Result<Last, LinkError> {
@@ -305,6 +335,7 @@ async fn follow(
         })
         .await?;
     }
-    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id, crowd };
+    let (crowd, metrics) = (&sessions.crowd, &sessions.metrics);
+    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id, crowd, metrics };
     followed.listen(request.timeout, control, hearer).await
 }

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
@@ -160,13 +161,16 @@ impl Sessions {
         what: For<'_>,
         in_order: bool,
     ) -> Result<Turn, SessionError> {
-        let mut session = session.clone();
+        let (mut session, begun) = (session.clone(), Instant::now());
         loop {
             let waiting = Waiting::enter(&session.places, self.bounds.queue)?;
             let order = if in_order { Some(session.places.order.clone().lock_owned().await) } else { None };
             let place = session.places.enter(what).await;
             drop(waiting);
             if !session.closing.is_gone() {
+                if matches!(what, For::Program(_)) {
+                    self.metrics.queued(begun.elapsed());
+                }
                 let turn = Turn { session, place: Some(place), _order: order };
                 turn.session.begin_turn().await;
                 return Ok(turn);

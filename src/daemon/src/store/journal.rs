@@ -14,12 +14,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::StoreError;
 use super::record::Record;
 use super::staged::Staged;
+use crate::metrics::Metrics;
 
 mod file;
 mod write;
@@ -47,6 +48,8 @@ pub(super) struct Journal {
     turned: Condvar,
     /// Syncs, and the records that they covered.
     pub(super) counts: Counts,
+    /// Told of syncs.
+    pub(super) metrics: OnceLock<Metrics>,
     #[cfg(test)]
     pub(super) hooks: Hooks,
 }
@@ -104,6 +107,7 @@ impl Journal {
             state: Mutex::new(state),
             turned: Condvar::new(),
             counts: Counts::default(),
+            metrics: OnceLock::new(),
             #[cfg(test)]
             hooks: Hooks::default(),
         }

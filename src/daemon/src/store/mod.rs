@@ -247,6 +247,16 @@ impl Store {
         blocking(move || shared.stored()).await
     }
 
+    /// Tells `metrics` of every sync from now on.
+    pub fn count(&self, metrics: crate::metrics::Metrics) {
+        let _ = self.shared.journal.metrics.set(metrics); // the first that was set is told
+    }
+
+    /// Bytes of all sessions together, as far as they were counted since the start, and how many there may be.
+    pub fn used(&self) -> (u64, u64) {
+        (self.shared.usage.used().0, self.shared.options.total)
+    }
+
     /// Takes no more commits, and frees the journal: the next start has nothing to redo.
     pub async fn close(&self) {
         self.shared.journal.close();

@@ -67,8 +67,7 @@ impl Usage {
         }
     }
 
-    /// What is stored, as far as it was counted.
-    #[cfg(test)]
+    /// What is stored, as far as it was counted, and what is being written.
     pub(super) fn used(&self) -> (u64, u64) {
         let sums = self.sums();
         (sums.used, sums.claimed)

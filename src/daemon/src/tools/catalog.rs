@@ -30,20 +30,27 @@ pub struct ToolInfo {
     pub destructive: bool,
 }
 
-/// Which set a tool is of; `None` for a name that no tool has.
-pub(super) fn set_of(name: &str) -> Option<ToolSet> {
-    match name {
-        "run_code" | "run_python" | "upload_file" | "read_artifact" | "list_artifacts" | "close_session"
-        | "list_runners" => Some(ToolSet::Code),
-        "execute_code"
-        | "execute_code_async"
-        | "get_execution_output"
-        | "get_execution_status"
-        | "list_executions"
-        | "send_stdin"
-        | "cancel_execution" => Some(ToolSet::Exec),
-        _ => None,
-    }
+/// Every tool, and the set that it is of.
+pub(super) const TOOLS: [(&str, ToolSet); 14] = [
+    ("run_code", ToolSet::Code),
+    ("run_python", ToolSet::Code),
+    ("upload_file", ToolSet::Code),
+    ("read_artifact", ToolSet::Code),
+    ("list_artifacts", ToolSet::Code),
+    ("close_session", ToolSet::Code),
+    ("list_runners", ToolSet::Code),
+    ("execute_code", ToolSet::Exec),
+    ("execute_code_async", ToolSet::Exec),
+    ("get_execution_output", ToolSet::Exec),
+    ("get_execution_status", ToolSet::Exec),
+    ("list_executions", ToolSet::Exec),
+    ("send_stdin", ToolSet::Exec),
+    ("cancel_execution", ToolSet::Exec),
+];
+
+/// The tool of this name, and its set.
+pub(super) fn find(name: &str) -> Option<(&'static str, ToolSet)> {
+    TOOLS.into_iter().find(|(known, _)| *known == name)
 }
 
 /// The tools, with the runners of now.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::artifacts::LISTED;
 use super::{Code, Tools, run};
-use crate::session::{Recovered, RunEnd, Session};
+use crate::session::{Recovered, RunEnd, Session, limit_name};
 use crate::sign::Target;
 
 impl Tools {
@@ -52,7 +52,7 @@ impl Tools {
         }
         if let Some(limit) = earlier.end.limit() {
             told["timed_out"] = json!(limit == Limit::Wall);
-            if let Some(name) = run::limit_name(limit) {
+            if let Some(name) = limit_name(limit) {
                 told["limit"] = json!(name);
             }
         }

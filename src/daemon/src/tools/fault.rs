@@ -71,6 +71,26 @@ codes! {
     Lost = "lost",
 }
 
+impl Code {
+    /// The code that stands in an answer.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+
+    /// Whether a bound of the daemon's says no, rather than the call being wrong.
+    pub(super) fn is_a_limit(self) -> bool {
+        const LIMITS: [Code; 6] = [
+            Code::TooLarge,
+            Code::ArtifactTooLarge,
+            Code::SessionBusy,
+            Code::MaxSessions,
+            Code::QueueFull,
+            Code::QuotaExceeded,
+        ];
+        LIMITS.contains(&self)
+    }
+}
+
 /// A code and its sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {

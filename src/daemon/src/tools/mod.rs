@@ -29,7 +29,7 @@ mod upload_file;
 mod values;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -47,6 +47,7 @@ pub(crate) use upload_file::{now_ns, room_for};
 use crate::config::ToolSet;
 use crate::execution::Executions;
 use crate::feed::Feed;
+use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::recent::Recent;
 use crate::session::{Piece, SessionId, Sessions};
@@ -97,6 +98,8 @@ pub struct Tools {
     pub reading: Room,
     /// What becomes of runs and executions, for whoever watches.
     pub feed: Arc<Feed>,
+    /// Told of calls.
+    pub metrics: Metrics,
     /// The last runs, for people who look on.
     pub recent: Recent,
     /// What goes on while nobody waits for it.
@@ -128,6 +131,13 @@ pub struct Outcome {
     pub timing: Option<Timing>,
     /// To be kept until the answer is sent.
     pub place: Option<OwnedSemaphorePermit>,
+}
+
+impl Outcome {
+    /// Why it did not come out, if there is a code for that.
+    fn code(&self) -> Option<Code> {
+        Code::of(self.document.get("error")?.as_str()?)
+    }
 }
 
 /// Where the time of a run went.
@@ -180,6 +190,11 @@ impl Tools {
         all
     }
 
+    /// Tells the metrics which tools there are.
+    pub fn introduce(&self) {
+        catalog::TOOLS.iter().for_each(|(tool, _)| self.metrics.know_tool(tool));
+    }
+
     /// Whether whoever asked for `sets` has this one.
     fn offers(&self, sets: ToolSets, set: ToolSet) -> bool {
         sets.contains(set) && self.sets.contains(set)
@@ -198,9 +213,43 @@ impl Tools {
         arguments: Map<String, Value>,
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
+        let begun = Instant::now();
+        let done = self.perform(caller, sets, name, arguments, cancel).await;
+        self.count(name, &done, begun.elapsed());
+        done
+    }
+
+    /// Counts a call by what came out of it.
+    fn count(&self, name: &str, done: &Result<Outcome, CallError>, took: Duration) {
+        let code = done.as_ref().ok().and_then(Outcome::code);
+        let outcome = match (done, code) {
+            (Ok(_), Some(code)) => code.as_str(),
+            (Ok(outcome), None) if outcome.failed => "failed",
+            (Ok(_), None) => "ok",
+            (Err(CallError::UnknownTool(..)), _) => "unknown_tool",
+            (Err(CallError::Arguments(_)), _) => "invalid",
+            (Err(CallError::Internal(_)), _) => "internal",
+        };
+        match catalog::find(name.strip_prefix(OLD_PREFIX).unwrap_or(name)) {
+            Some((known, _)) => self.metrics.tool_called(known, outcome, took),
+            None => self.metrics.no_tool_called(outcome),
+        }
+        if let Some(code) = code.filter(|code| code.is_a_limit()) {
+            self.metrics.limit_hit(code.as_str());
+        }
+    }
+
+    async fn perform(
+        self: &Arc<Self>,
+        caller: &Caller,
+        sets: ToolSets,
+        name: &str,
+        arguments: Map<String, Value>,
+        cancel: CancellationToken,
+    ) -> Result<Outcome, CallError> {
         let known = name.strip_prefix(OLD_PREFIX).unwrap_or(name);
         let done = match known {
-            other if !catalog::set_of(other).is_some_and(|set| self.offers(sets, set)) => {
+            other if !catalog::find(other).is_some_and(|(_, set)| self.offers(sets, set)) => {
                 let names: Vec<_> = self.list(sets).into_iter().map(|tool| tool.name).collect();
                 let shown: String = name.chars().take(80).collect();
                 return Err(CallError::UnknownTool(shown, names.join(", ")));
@@ -223,7 +272,7 @@ impl Tools {
             other => return Err(CallError::Internal(format!("the tool `{other}` is not built in"))),
         };
         let mut done = done.or_else(fault::Failure::into_outcome)?;
-        if catalog::set_of(known) == Some(ToolSet::Exec) {
+        if catalog::find(known).is_some_and(|(_, set)| set == ToolSet::Exec) {
             exec::keep_output_a_list(&mut done);
         }
         Ok(done)

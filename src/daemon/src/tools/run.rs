@@ -14,7 +14,9 @@ use super::fault::Failure;
 use super::upload_file::now_ns;
 use super::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, news};
 use crate::pool::Runner;
-use crate::session::{Heard, Live, Phases, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId};
+use crate::session::{
+    Heard, Live, Phases, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId, limit_name,
+};
 use crate::sign::Target;
 use crate::store::{Batch, StoreError};
 
@@ -140,13 +142,9 @@ async fn run(
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
     let Phases { container, files_in, files_out } = report.phases;
-    let timing = Timing {
-        queued: turned + container,
-        files_in,
-        program: report.duration,
-        files_out,
-        total: begun.elapsed(),
-    };
+    let total = begun.elapsed();
+    tools.metrics.overhead(&job.run.language, total.saturating_sub(report.duration));
+    let timing = Timing { queued: turned + container, files_in, program: report.duration, files_out, total };
     Ok(Outcome { document, failed, images, timing: Some(timing), place: None })
 }
 
@@ -251,19 +249,6 @@ pub(super) fn not_saved(all: &[(Vec<u8>, &'static str)]) -> Value {
         json!({ "path": format!("/mnt/data/{}", String::from_utf8_lossy(path)), "reason": reason })
     });
     Value::Array(shown.collect())
-}
-
-/// A bound as answers name it; a caller's own word is none.
-pub(super) fn limit_name(limit: Limit) -> Option<&'static str> {
-    match limit {
-        Limit::Wall => Some("wall_time"),
-        Limit::Output => Some("output"),
-        Limit::Memory => Some("memory"),
-        Limit::Pids => Some("pids"),
-        Limit::Cpu => Some("cpu_time"),
-        Limit::FileSize => Some("file_size"),
-        Limit::Cancelled => None,
-    }
 }
 
 /// What is to be said about an end that was not the program's own.

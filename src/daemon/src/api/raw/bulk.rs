@@ -11,13 +11,13 @@ use futures_util::TryStreamExt;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode, request};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use paddock_proto::LinkTarget;
 use paddock_proto::message::{Entry, EntryKind};
 use serde_json::{Map, Value, json};
 use tokio_util::io::StreamReader;
 
-use super::super::body::{Answer, BodyError, Paced, full, json as answer};
+use super::super::body::{Answer, BodyError, Given, Paced, full, json as answer};
 use super::{Raw, Refusal, Staged, TAR, content_type, has_type, invalid, to_its_end};
 use crate::session::SessionId;
 use crate::store::Batch;
@@ -50,7 +50,7 @@ impl Raw {
         owner: &str,
         id: &SessionId,
         parts: &request::Parts,
-        body: Incoming,
+        body: Given,
     ) -> Result<Answer, Refusal> {
         self.is_plain(&parts.headers)?;
         if !has_type(&parts.headers, CONTENT_TYPE, TAR) {

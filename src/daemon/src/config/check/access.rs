@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use super::{Check, HOUR};
 use crate::config::env::{TAKES_ADDR, parse_addr};
 use crate::config::error::ConfigError;
-use crate::config::raw::{RawAuth, RawHttp, RawToken};
-use crate::config::types::{Auth, Http, PublicUrl, Token};
+use crate::config::raw::{RawAuth, RawHttp, RawMetrics, RawToken};
+use crate::config::types::{Auth, Http, Metrics, PublicUrl, Token};
 use crate::config::value::Secret;
 
 /// The name of `auth.token`, and of callers without one.
@@ -48,6 +48,38 @@ impl Check<'_> {
             header_timeout: self.time("http.header_timeout", header_timeout, instant..=HOUR)?,
             body_timeout: self.time("http.body_timeout", body_timeout, instant..=HOUR)?,
         })
+    }
+
+    pub(super) fn metrics(&mut self, raw: RawMetrics, auth: &Auth) -> Result<Metrics, ConfigError> {
+        let RawMetrics { addr, token } = raw;
+        let addr = match addr.as_str() {
+            "" => None,
+            text => Some(parse_addr(text).ok_or_else(|| {
+                self.fail("metrics.addr", format!("is {text:?}, takes {TAKES_ADDR}; empty for none"))
+            })?),
+        };
+        let token = if token.expose().is_empty() {
+            None
+        } else {
+            self.visible("metrics.token", &token)?;
+            let sha256: [u8; 32] = Sha256::digest(token.expose()).into();
+            if auth.tokens.iter().any(|other| other.sha256 == sha256) {
+                let problem = "is a token that can run code as well; it takes one of its own";
+                return Err(self.fail("metrics.token", problem));
+            }
+            Some(sha256)
+        };
+        Ok(Metrics { addr, token })
+    }
+
+    /// Refuses what no header can carry, and warns of what can be guessed.
+    fn visible(&mut self, key: &str, token: &Secret) -> Result<(), ConfigError> {
+        if !token.expose().bytes().all(|b| b.is_ascii_graphic()) {
+            let problem = "takes visible ASCII characters without spaces: a header carries no others";
+            return Err(self.fail(key, problem));
+        }
+        self.warn_if_short(key, token);
+        Ok(())
     }
 
     fn public_url(&self, text: &str) -> Result<PublicUrl, ConfigError> {
@@ -99,11 +131,7 @@ impl Check<'_> {
     pub(super) fn auth(&mut self, RawAuth { token, tokens }: RawAuth) -> Result<Auth, ConfigError> {
         let mut known = Vec::new();
         if !token.expose().is_empty() {
-            if !token.expose().bytes().all(|b| b.is_ascii_graphic()) {
-                let problem = "takes visible ASCII characters without spaces: a header carries no others";
-                return Err(self.fail("auth.token", problem));
-            }
-            self.warn_if_short("auth.token", &token);
+            self.visible("auth.token", &token)?;
             let sha256 = Sha256::digest(token.expose()).into();
             known.push(Token { name: DEFAULT_NAME.to_owned(), sha256 });
         }

@@ -68,6 +68,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("pool.max_containers", "65"),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
+    ("metrics.addr", "\"127.0.0.1:9464\""),
+    ("metrics.token", "\"0123456789abcdef\""),
     ("log.level", "\"debug\""),
     ("log.format", "\"json\""),
     ("log.file", "\"/var/log/paddock.log\""),

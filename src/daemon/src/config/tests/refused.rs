@@ -12,7 +12,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "pol.idle = 3",
-            "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, timeouts, exec, sessions, pool, runners, agent, log, shutdown",
+            "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, timeouts, exec, sessions, pool, runners, agent, metrics, log, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
@@ -129,6 +129,18 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "runners.python = \"--privileged\"",
             "runners.python (/etc/paddock.toml): is \"--privileged\", takes an image such as \"python:3.13-slim\"",
+        ),
+        (
+            "metrics.addr = \"9464\"",
+            "metrics.addr (/etc/paddock.toml): is \"9464\", takes an IP address or localhost with a port, such as 127.0.0.1:8080, or :8080 for every interface; empty for none",
+        ),
+        (
+            "metrics.token = \"a b\"",
+            "metrics.token (/etc/paddock.toml): takes visible ASCII characters without spaces: a header carries no others",
+        ),
+        (
+            "auth.token = \"0123456789abcdef\"\nmetrics.token = \"0123456789abcdef\"",
+            "metrics.token (/etc/paddock.toml): is a token that can run code as well; it takes one of its own",
         ),
         (
             "log.level = \"loud\"",

@@ -174,6 +174,22 @@ pub enum Refusal {
     ShuttingDown,
 }
 
+impl Refusal {
+    /// A stable word for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::WaitedTooLong { .. } => "waited_too_long",
+            Self::Full => "full",
+            Self::EngineUnavailable => "engine_unavailable",
+            Self::UnknownRunner => "unknown_runner",
+            Self::StartFailing { .. } => "start_failing",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
 /// The step at which a start failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StartFailure {

@@ -54,7 +54,11 @@ pub(super) struct Waiting {
 impl Journal {
     /// Writes a group and tells those who wait for it.
     pub(super) fn write_group(&self, mut seat: Seat, group: Vec<Waiting>) -> Seat {
+        let begun = Instant::now();
         let written = self.try_write(&mut seat, &group);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.synced(begun.elapsed(), written.is_ok());
+        }
         match written {
             Ok(file) => {
                 self.counts.records.fetch_add(group.len() as u64, Ordering::Relaxed);

@@ -1,0 +1,48 @@
+//! Bodies whose bytes are counted as they pass.
+//!
+//! It must never change a body, nor hold any of it back.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use prometheus::IntCounter;
+
+/// A body that adds what passes to a counter.
+pub(super) struct Counted<B> {
+    body: B,
+    bytes: IntCounter,
+}
+
+impl<B> Counted<B> {
+    pub(super) fn new(body: B, bytes: IntCounter) -> Self {
+        Self { body, bytes }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            self.bytes.inc_by(data.remaining() as u64);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,56 @@
+//! Calls of tools.
+
+use std::time::Duration;
+
+use prometheus::{HistogramVec, IntCounterVec};
+
+use super::{Make, Metrics};
+
+pub(super) struct Tools {
+    calls: IntCounterVec,
+    took: HistogramVec,
+    limits: IntCounterVec,
+}
+
+impl Tools {
+    pub(super) fn new(make: &Make) -> Self {
+        Self {
+            calls: make.counters(
+                "paddock_tool_calls_total",
+                "Calls of tools by outcome: ok, failed (the program failed), an error code, or invalid (no call of the tool).",
+                &["tool", "outcome"],
+            ),
+            took: make.histograms("paddock_tool_call_duration_seconds", "What calls of tools took.", &["tool"]),
+            limits: make.counters(
+                "paddock_limits_hit_total",
+                "Limits that ended a run (wall_time, output, memory, pids, cpu_time, file_size) or refused a call.",
+                &["limit"],
+            ),
+        }
+    }
+}
+
+impl Metrics {
+    /// There is this tool.
+    pub fn know_tool(&self, tool: &'static str) {
+        self.0.tools.calls.with_label_values(&[tool, "ok"]);
+        self.0.tools.took.with_label_values(&[tool]);
+    }
+
+    /// A tool was called.
+    pub fn tool_called(&self, tool: &'static str, outcome: &'static str, took: Duration) {
+        let tools = &self.0.tools;
+        tools.calls.with_label_values(&[tool, outcome]).inc();
+        tools.took.with_label_values(&[tool]).observe(took.as_secs_f64());
+    }
+
+    /// What was called is no tool, whatever it was called.
+    pub fn no_tool_called(&self, outcome: &'static str) {
+        self.0.tools.calls.with_label_values(&["other", outcome]).inc();
+    }
+
+    /// A limit ended a run, or refused a call.
+    pub fn limit_hit(&self, limit: &'static str) {
+        self.0.tools.limits.with_label_values(&[limit]).inc();
+    }
+}
