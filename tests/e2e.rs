@@ -38,6 +38,8 @@ mod isolation;
 mod links;
 #[path = "e2e/live.rs"]
 mod live;
+#[path = "e2e/log.rs"]
+mod log;
 #[path = "e2e/mcp.rs"]
 mod mcp;
 #[path = "e2e/metrics.rs"]

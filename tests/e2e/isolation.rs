@@ -317,12 +317,20 @@ async fn sessions_never_see_each_other() {
 
 #[tokio::test]
 async fn the_daemons_secrets_are_nowhere() {
-    let secrets = ["TOKEN-7f3a1b", "FILESECRET-9c2e4d", "CANARY-5b8d6f", "STDIN-1a2b3c", "UPLOAD-4d5e6f"];
+    let secrets = [
+        "TOKEN-7f3a1b",
+        "FILESECRET-9c2e4d",
+        "CANARY-5b8d6f",
+        "STDIN-1a2b3c",
+        "UPLOAD-4d5e6f",
+        "METRICS-8b9c0d1e2f3a",
+    ];
     let d = Daemon::with()
         .env("MCP_API_TOKEN", secrets[0])
         .env("FILE_SECRET", secrets[1])
         .env("SOME_CANARY", secrets[2])
         .env("SANDBOX_LOG_LEVEL", "trace")
+        .set("metrics.token", secrets[5])
         .start()
         .await;
     let look = "env; for f in /proc/*/environ /proc/*/cmdline /proc/self/mountinfo /etc/hostname /etc/hosts; do cat $f 2>/dev/null; done; cat /data/* 2>/dev/null; true";
@@ -339,6 +347,20 @@ async fn the_daemons_secrets_are_nowhere() {
     let link = up.document["file"]["url"].as_str().expect("a link").to_owned();
     d.fetch(&link).await.expect(200);
     s.python("1").bearer("wrong-TOKEN").answer().await;
+    for path in ["/metrics", "/status"] {
+        let told = d
+            .request("GET", path)
+            .without("authorization")
+            .bearer(secrets[0])
+            .send()
+            .await
+            .expect(200)
+            .text();
+        for secret in &secrets {
+            assert!(!told.contains(secret), "{secret} is in {path}: {told}");
+        }
+    }
+    d.request("GET", "/metrics").without("authorization").bearer(secrets[5]).send().await.expect(200);
     let view = d.view().await;
     for container in view.containers().await {
         let told = view.inspect(&container.id).await;

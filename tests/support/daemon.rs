@@ -153,7 +153,9 @@ impl Setup {
     pub(crate) async fn start(self) -> Daemon {
         let process = self.spawn();
         let log = process.log.clone();
-        let Some(line) = log.line_or_end(" serving ").await else {
+        let is_json = self.config.get("log").and_then(|log| log.get("format")?.as_str()) == Some("json");
+        let serving = if is_json { r#""message":"serving""# } else { " serving " };
+        let Some(line) = log.line_or_end(serving).await else {
             panic!("the daemon did not start:\n{}", log.text());
         };
         let addr = field(&line, "addr").and_then(|addr| addr.parse().ok()).expect("an address");

@@ -110,8 +110,12 @@ impl Log {
     }
 }
 
-/// The value of `key=value` in a line.
+/// The value of `key=value` in a line, or of a text in one that is JSON.
 pub(crate) fn field(line: &str, key: &str) -> Option<String> {
+    if line.starts_with('{') {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        return line[key].as_str().map(str::to_owned);
+    }
     let value = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))?;
     Some(value.to_owned())
 }

@@ -35,7 +35,7 @@
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
 //! | [`metrics`] | what is counted and measured: one facade, whose methods name what happened |
-//! | [`config`], [`id`], [`log`] | leaves: settings, names and randomness, log lines |
+//! | [`config`], [`id`], [`log`], [`trace`] | leaves: settings, names and randomness, log lines and the trace that they are of |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`; `config`, `id`,
 //! `sign`, `store`, `feed`, `metrics` and `log` are used by those and use none of them.
@@ -163,3 +163,4 @@ pub mod sign;
 pub mod stdio;
 pub mod store;
 pub mod tools;
+pub mod trace;

@@ -52,9 +52,10 @@ fn main() -> ExitCode {
         Err(error) => return complain(&error, UNUSABLE),
     };
     let metrics = Metrics::of_process();
-    if let Err(error) = paddock::log::init(&loaded.config.log) {
-        return complain(&format!("log.file: {error}"), UNUSABLE);
-    }
+    let flush = match paddock::log::init(&loaded.config.log, &metrics) {
+        Ok(flush) => flush,
+        Err(error) => return complain(&format!("log.file: {error}"), UNUSABLE),
+    };
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     };
     // A read of standard input can be under way for ever.
     runtime.shutdown_background();
+    drop(flush); // what was logged comes before what is said last
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),

@@ -35,7 +35,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{Span, debug, info, warn};
 
 pub(crate) use self::handler::Handler;
 use self::head::{
@@ -54,6 +54,8 @@ use crate::tools::{ToolSets, Tools};
 /// The POST of newer revisions that is kept open to listen, as JSON.
 const LISTEN: &str = "\"subscriptions/listen\"";
 const INITIALIZE: &str = "\"initialize\"";
+/// The method whose calls have a line of their own, with the tool.
+const CALL: &str = "\"tools/call\"";
 
 /// An MCP session that nothing was heard of for this long leaves the memory; the disk has it for longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4 * 3600);
@@ -112,6 +114,8 @@ struct Asked {
     /// The session of calls that name none.
     own_session: Option<SessionId>,
     tie: Option<Arc<Tie>>,
+    /// What the lines of the request are found by.
+    span: Option<Span>,
     /// Held by whatever is at work for it.
     call: Arc<()>,
 }
@@ -203,7 +207,7 @@ impl Mcp {
             return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
         };
         let mut asked = match sets(&parts, self.tools.sets) {
-            Ok(sets) => Asked { sets, ..Asked::default() },
+            Ok(sets) => Asked { sets, span: Some(Span::current()), ..Asked::default() },
             Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", &problem),
         };
         let session = match the_session(&parts.headers) {
@@ -235,6 +239,10 @@ impl Mcp {
                     Ok(seen) => seen,
                     Err(refused) => return *refused,
                 };
+                if method != Some(CALL) {
+                    let shown: String = method.unwrap_or("none").chars().take(80).collect();
+                    info!(method = shown.trim_matches('"'), "message");
+                }
                 let reads_events = accepts_events(&parts.headers);
                 asked.quiet = !reads_events;
                 let begins = method == Some(INITIALIZE) && reads_events;

@@ -61,6 +61,11 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// Whether machines ask for it every few seconds: such requests are logged where they fail, or at level debug.
+    pub(super) fn is_probe(self) -> bool {
+        matches!(self, Self::Health | Self::Ready | Self::Metrics | Self::Status)
+    }
+
     /// Its name.
     pub(super) fn as_str(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode, request};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -15,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{Instrument, debug, error_span, info};
 
 use super::accept;
 use super::body::{self, Answer, Given, error};
@@ -31,6 +32,7 @@ use super::{health, metrics, page, status};
 use crate::config::Token;
 use crate::store::Store;
 use crate::tools::Tools;
+use crate::trace::{TRACEPARENT, Trace};
 
 /// Connections at one time; more wait in the kernel's queue.
 const CONNECTIONS: usize = 1024;
@@ -38,6 +40,8 @@ const CONNECTIONS: usize = 1024;
 const SCRAPERS: usize = 16;
 /// How long calls that were ended may take to save what they did and to be answered.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// Tells whoever asked which trace its request became. Source: W3C Trace Context Level 2, a draft.
+const TRACERESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 /// Lines of a request's head.
 const HEADERS: usize = 64;
 /// Bytes of a request's head.
@@ -217,20 +221,45 @@ impl Server {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let given = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let trace = given.and_then(Trace::of).unwrap_or_default();
+        let span = error_span!(
+            "request",
+            trace_id = trace.trace_id,
+            span_id = trace.span_id,
+            parent_id = trace.parent_id
+        );
+        let mut answer = self.answer_in_its_trace(request).instrument(span).await;
+        if let Ok(trace) = HeaderValue::try_from(trace.to_string()) {
+            answer.headers_mut().insert(TRACERESPONSE, trace);
+        }
+        answer
+    }
+
+    async fn answer_in_its_trace(&self, request: Request<Incoming>) -> Answer {
         let begun = Instant::now();
         let metrics = &self.tools.metrics;
         let _in_flight = metrics.request();
         let method = request.method().clone();
+        let is_probe = Route::of(request.uri().path()).is_probe();
         let route = Route::of(request.uri().path()).as_str();
         // The path may hold a session id and a file name, never a signature; that is in the query.
         let path: String = request.uri().path().chars().take(200).collect();
-        info!(%method, path, "request");
+        if is_probe {
+            debug!(%method, path, "request");
+        } else {
+            info!(%method, path, "request");
+        }
         let routed = self.route(request.map(|body| Counted::new(body, metrics.received(route)))).await;
         let answer = routed.unwrap_or_else(|refused| *refused);
         let took = begun.elapsed();
         metrics.answered(route, &method, answer.status(), took);
-        let ms = took.as_secs_f64() * 1e3;
-        info!(%method, path, status = answer.status().as_u16(), ms = format_args!("{ms:.1}"), "answer");
+        let (status, ms) = (answer.status().as_u16(), (took.as_secs_f64() * 1e4).round() / 10.0);
+        if is_probe && answer.status().is_success() {
+            debug!(%method, path, status, ms, "answer");
+        } else {
+            info!(%method, path, status, ms, "answer");
+        }
         answer.map(|body| Counted::new(body, metrics.sent(route)).boxed_unsync())
     }
 

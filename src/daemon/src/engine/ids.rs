@@ -72,6 +72,13 @@ name!(
     ContainerId, "a container id", "64 lower-case hexadecimal digits", is_full_id
 );
 
+impl ContainerId {
+    /// Its first digits, as the docker command shows ids.
+    pub fn short(&self) -> &str {
+        self.0.get(..12).unwrap_or_default()
+    }
+}
+
 name!(
     /// An exec's id: 64 lower-case hexadecimal digits.
     ExecId, "an exec id", "64 lower-case hexadecimal digits", is_full_id

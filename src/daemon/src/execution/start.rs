@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
+use tracing::Instrument;
 
 use super::Executions;
 use super::about::{About, State, now_ms};
@@ -139,7 +140,8 @@ impl Executions {
             )
         };
         let (this, begun, control) = (self.clone(), execution.clone(), execution.control());
-        self.tasks.spawn(async move { this.drive(&begun, &session, request, control, place).await });
+        let driving = async move { this.drive(&begun, &session, request, control, place).await };
+        self.tasks.spawn(driving.in_current_span());
         Ok(execution)
     }
 

@@ -229,7 +229,7 @@ impl Driver {
                         Ok(armed) => {
                             let ms = millis(begun.elapsed());
                             metrics.armed(&language, begun.elapsed());
-                            info!(language, container = short(&armed.id), uid = uid.0, ms, "armed");
+                            info!(language, container = armed.id.short(), uid = uid.0, ms, "armed");
                             warm::ask(&armed, &warming);
                             Message::Started { member, armed: Box::new(armed) }
                         }
@@ -256,7 +256,7 @@ impl Driver {
                     let id = armed.map(|armed| armed.id.clone());
                     let event = match container::destroy(&engine, &name, id.as_ref()).await {
                         Ok(()) => {
-                            info!(container = id.as_ref().map(short), name = %name, "removed");
+                            info!(container = id.as_ref().map(ContainerId::short), name = %name, "removed");
                             metrics.removed();
                             Event::Destroyed { member }
                         }
@@ -300,9 +300,4 @@ async fn sleep_until(deadline: Option<Instant>) {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// As the docker command shows ids.
-fn short(id: &ContainerId) -> &str {
-    id.as_str().get(..12).unwrap_or_default()
 }

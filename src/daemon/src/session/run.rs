@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use paddock_proto::message::{Input, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{Instrument, Span, debug, error_span, field, info, warn};
 
 use super::carry::{self, Collected, sum};
 use super::hear::{Control, Followed, Hearer, Last};
@@ -19,7 +19,7 @@ use super::output::{Capture, Heard};
 use super::report::{Phases, RunEnd, RunReport, limit_name};
 use super::request::{Program, RunRequest};
 use super::{SessionError, Sessions, Turn, bulk, salvage};
-use crate::engine::VolumeName;
+use crate::engine::{ContainerId, VolumeName};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::metrics::Kind;
 
@@ -34,6 +34,7 @@ struct Sent {
     stream: Stream,
     link: Link,
     name: VolumeName,
+    id: ContainerId,
     phases: Phases,
 }
 
@@ -63,6 +64,23 @@ impl Sessions {
         &self,
         turn: &Turn,
         request: &RunRequest,
+        control: Control,
+        hearer: &mut dyn Hearer,
+    ) -> Result<RunReport, SessionError> {
+        let span = error_span!(
+            "run",
+            session_id = %turn.session.id,
+            run_id = request.id,
+            language = request.language,
+            container = field::Empty,
+        );
+        self.execute_in_its_span(turn, request, control, hearer).instrument(span).await
+    }
+
+    async fn execute_in_its_span(
+        &self,
+        turn: &Turn,
+        request: &RunRequest,
         mut control: Control,
         hearer: &mut dyn Hearer,
     ) -> Result<RunReport, SessionError> {
@@ -85,6 +103,10 @@ impl Sessions {
             }
             warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
+        Span::current().record("container", sent.id.short());
+        if let Program::Code { code, .. } = &request.program {
+            debug!(code = %String::from_utf8_lossy(code), "code");
+        }
         let begun = Instant::now();
         let followed = match follow(&sent, request, self, control, hearer).await {
             Ok(Last::Ended(end)) => Ok(end),
@@ -106,7 +128,7 @@ impl Sessions {
             language = request.language,
             duration_ms = u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
             exit_code = report.end.exit_code(),
-            limit = report.end.limit().map(tracing::field::debug),
+            limit = report.end.limit().map(field::debug),
             warm = report.warm,
             files = report.changed.len(),
             "ended"
@@ -142,7 +164,13 @@ impl Sessions {
             let work = turn.work().await;
             let lease = &work.leases.get(language).ok_or(LinkError::Closed)?.lease;
             let stream = lease.link.request(&Request::Attach(flight.id.clone()))?;
-            Sent { stream, link: lease.link.clone(), name: lease.name.clone(), phases: Phases::default() }
+            Sent {
+                stream,
+                link: lease.link.clone(),
+                name: lease.name.clone(),
+                id: lease.id.clone(),
+                phases: Phases::default(),
+            }
         };
         let followed = async {
             match carry::next(&sent.stream).await? {
@@ -291,7 +319,7 @@ impl Sessions {
                 let (link, name) = (leased.lease.link.clone(), leased.lease.name.clone());
                 let files_in = begun.elapsed().saturating_sub(container);
                 let phases = Phases { container, files_in, ..Phases::default() };
-                Ok(Sent { stream, link, name, phases })
+                Ok(Sent { stream, link, name, id: leased.lease.id.clone(), phases })
             }
             Err(error) => {
                 leased.record.end(&request.id);

@@ -8,6 +8,7 @@ use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind, Limit, Outcome as Death};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::artifacts::{LISTED, put_if};
 use super::fault::Failure;
@@ -44,7 +45,8 @@ pub(super) async fn perform(
     let cancel = cancel.child_token();
     let _gone = cancel.clone().drop_guard();
     let (tools, live) = (tools.clone(), caller.live.clone().map(Live::new));
-    let run = tokio::spawn(async move { run(&tools, &session, job, &cancel, live).await });
+    let run = async move { run(&tools, &session, job, &cancel, live).await };
+    let run = tokio::spawn(run.in_current_span());
     run.await.unwrap_or_else(|error| {
         tracing::error!(%error, "a task of the daemon failed");
         Err(Failure::Call(CallError::Internal("the daemon failed in mid-run; its log says why".to_owned())))

@@ -12,19 +12,20 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
     ContentBlock, ErrorData, Implementation, ListPromptsResult, ListResourceTemplatesResult,
     ListResourcesResult, ListToolsResult, NotificationMetaObject, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion, Resource, ServerCapabilities, ServerConfig,
-    Tool, ToolAnnotations,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestMetaObject, Resource,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::info;
+use tracing::{Instrument, Span, error_span, info};
 
 use super::Asked;
 use crate::session::{Piece, SessionId};
 use crate::tools::{CallError, Caller, Outcome, Timing, ToolSets, Tools};
+use crate::trace::{TRACEPARENT, Trace};
 
 /// Between two words of a call that goes on; clients give up after a minute of silence.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -124,7 +125,9 @@ impl ServerHandler for Handler {
         let (live, pieces) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
         let caller = self.caller(asked, live);
         let cancel = context.ct.clone();
+        let span = span(asked, &context.meta);
         let call = self.tools.call(&caller, Self::sets(&context), &request.name, arguments, cancel.clone());
+        let call = call.instrument(span.clone());
         let gone = async {
             match asked.and_then(|asked| asked.tie.as_ref()) {
                 Some(tie) => tie.gone().await,
@@ -150,7 +153,7 @@ impl ServerHandler for Handler {
         if let (Some(place), Some(asked)) = (outcome.place.take(), asked) {
             asked.held.lock().unwrap_or_else(PoisonError::into_inner).push(place);
         }
-        info!(tool = %known(&request.name), failed = outcome.failed, "tool called");
+        span.in_scope(|| info!(tool = %known(&request.name), failed = outcome.failed, "tool called"));
         // Before this revision a client can refuse a whole answer for a kind of content that it does not know.
         let linked =
             context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
@@ -262,6 +265,20 @@ fn links(document: &Map<String, Value>) -> Vec<ContentBlock> {
         Some(ContentBlock::resource_link(resource))
     };
     artifacts.into_iter().flatten().filter_map(link).take(LINKS).collect()
+}
+
+/// What the lines of a call are found by: the trace of its request, or of its own where the message names another.
+fn span(asked: Option<&Asked>, meta: &RequestMetaObject) -> Span {
+    let around = asked.and_then(|asked| asked.span.clone());
+    let given = meta.get(TRACEPARENT).and_then(Value::as_str).and_then(Trace::of);
+    match (given, around) {
+        (None, Some(around)) => around,
+        (given, around) => {
+            let Trace { trace_id, span_id, parent_id, .. } = given.unwrap_or_default();
+            let around = around.and_then(|around| around.id());
+            error_span!(parent: around, "call", trace_id, span_id, parent_id)
+        }
+    }
 }
 
 /// A tool's name for the log: only names that exist reach it, at their known lengths.

@@ -1,0 +1,97 @@
+//! The fields of a line, and the two forms that it can have.
+//!
+//! It must never let a value end a line, or begin a field that is none.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+
+/// What an event or a span says.
+#[derive(Default)]
+pub(super) struct Fields {
+    pub(super) message: String,
+    pub(super) rest: Map<String, Value>,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let text = format!("{value:?}");
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.rest.insert(field.name().to_owned(), Value::String(text));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+        } else {
+            self.rest.insert(field.name().to_owned(), json!(value));
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.rest.insert(field.name().to_owned(), json!(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.rest.insert(field.name().to_owned(), json!(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        let thousandths = (value * 1e3).round() / 1e3;
+        self.rest.insert(field.name().to_owned(), json!(thousandths));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.rest.insert(field.name().to_owned(), json!(value));
+    }
+}
+
+impl Fields {
+    /// What is said around it, where it does not say so itself.
+    pub(super) fn add(&mut self, around: &Self) {
+        for (name, value) in &around.rest {
+            if !self.rest.contains_key(name) {
+                self.rest.insert(name.clone(), value.clone());
+            }
+        }
+    }
+
+    pub(super) fn json(self, layer: &str, level: &str, now: &str) -> String {
+        let mut line = Map::new();
+        line.insert("time".into(), json!(now));
+        line.insert("level".into(), json!(level));
+        line.insert("layer".into(), json!(layer));
+        line.insert("message".into(), json!(self.message));
+        line.extend(self.rest);
+        Value::Object(line).to_string()
+    }
+
+    /// One line whatever the values hold: control characters are escaped.
+    pub(super) fn console(self, layer: &str, level: &str, now: &str) -> String {
+        let mut line = format!("[{layer}] {now} {level} ");
+        escape(&self.message, &mut line);
+        for (name, value) in self.rest {
+            let _ = write!(line, " {name}=");
+            match &value {
+                Value::String(text) if text.contains([' ', '"', '=']) || text.is_empty() => {
+                    let _ = write!(line, "{text:?}");
+                }
+                Value::String(text) => escape(text, &mut line),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    let _ = write!(line, "{value}");
+                }
+            }
+        }
+        line
+    }
+}
+
+fn escape(text: &str, line: &mut String) {
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+}

@@ -1,0 +1,134 @@
+//! Log lines: `[LAYER] time LEVEL message key=value …` on the console, or one JSON object each.
+//!
+//! ```text
+//!  what happens ─► Lines: the event's own fields, then those of the spans around it ─► sink (a thread) ─► stderr, file
+//! ```
+//!
+//! The layer is the module that speaks. What spans tell (the trace of a request, the run, its container) stands in every line
+//! within them, so that a request, its run and its container are found by any of their ids. Lines go to standard error
+//! (standard output belongs to protocols), and to a file where one is named. It must never be given a token, a secret, a
+//! signature or an environment value.
+
+mod line;
+mod sink;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, filter, util::SubscriberInitExt};
+
+use self::line::Fields;
+pub use self::sink::Flush;
+use self::sink::Sink;
+use crate::config::{Log, LogFormat, LogLevel};
+use crate::metrics::Metrics;
+
+/// Begins to log as configured, until what it gives is dropped.
+///
+/// # Errors
+/// The file that is named cannot be opened.
+pub fn init(config: &Log, metrics: &Metrics) -> io::Result<Flush> {
+    let level = match config.level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
+    };
+    let file = config.file.as_deref().map(open).transpose()?;
+    let (sink, flush) = Sink::open(file, metrics.clone())?;
+    // What libraries say matters only when it warns.
+    let filter = filter::Targets::new().with_default(Level::WARN.min(level)).with_target("paddock", level);
+    let lines = Lines { json: config.format == LogFormat::Json, sink, metrics: metrics.clone() };
+    // Fails only when logging was set up before, by a test.
+    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    Ok(flush)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+struct Lines {
+    json: bool,
+    sink: Sink,
+    metrics: Metrics,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        // The nearest first: what an event or a span says itself stands.
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(around) = span.extensions().get::<Fields>() {
+                fields.add(around);
+            }
+        }
+        let layer = layer(event.metadata().target());
+        let level = event.metadata().level().as_str();
+        self.metrics.logged(level_name(event.metadata().level()));
+        let now = time(SystemTime::now());
+        let mut line =
+            if self.json { fields.json(layer, level, &now) } else { fields.console(layer, level, &now) };
+        line.push('\n');
+        self.sink.line(line);
+    }
+}
+
+/// A level as a label of metrics.
+fn level_name(level: &Level) -> &'static str {
+    match *level {
+        Level::ERROR => "error",
+        Level::WARN => "warn",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+/// The name of the layer that a module is part of.
+fn layer(target: &str) -> &'static str {
+    let mut parts = target.split("::").skip(usize::from(target.starts_with("paddock")));
+    match (parts.next(), parts.next()) {
+        (Some("api"), Some("mcp")) => "MCP",
+        (Some("api"), _) => "HTTP",
+        (Some("session"), Some("run")) => "RUN",
+        (Some("session"), _) => "SESSION",
+        (Some("tools" | "execution"), _) => "TOOL",
+        (Some("pool"), _) => "POOL",
+        (Some("link"), _) => "LINK",
+        (Some("engine"), _) => "ENGINE",
+        (Some("store"), _) => "STORE",
+        (Some("app" | "config" | "stdio"), _) | (None, _) => "APP",
+        _ => "LIB",
+    }
+}
+
+/// `2026-02-06T12:34:56.789Z`
+fn time(now: SystemTime) -> String {
+    humantime::format_rfc3339_millis(now).to_string()
+}
+
+#[cfg(test)]
+mod tests;
