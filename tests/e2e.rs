@@ -68,6 +68,8 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/terminal.rs"]
+mod terminal;
 #[path = "e2e/tools.rs"]
 mod tools;
 #[path = "e2e/upload.rs"]

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{ApiConfig, Local, Server};
+use crate::api::{ApiConfig, Door, Local, Server, Socket};
 use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::execution::{ExecutionBounds, Executions};
@@ -120,7 +120,7 @@ pub(crate) async fn run(
     let pool = PoolConfig { metrics: metrics.clone(), ..pool(&config, store.owner.clone(), agent_secret) };
     let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
 
-    let Made { sessions, executions, server, local } =
+    let Made { sessions, executions, server, local, socket } =
         match make(&config, &metrics, &store, &pool, adopted, &base).await {
             Ok(made) => made,
             Err(error) => {
@@ -133,7 +133,7 @@ pub(crate) async fn run(
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let tidying = tokio::spawn(executions.clone().sweep());
     let scraping = scraped.map(|listener| tokio::spawn(server.clone().serve_metrics(listener, stop.clone())));
-    let serving = tokio::spawn(server.serve(listener, stop.clone(), config.shutdown.drain));
+    let serving = tokio::spawn(server.serve((listener, socket), stop.clone(), config.shutdown.drain));
     info!(addr = %bound, url = base, "serving");
     if let Some(addr) = metrics_addr {
         info!(%addr, "serving the metrics, to whoever can reach this address");
@@ -173,6 +173,7 @@ struct Made {
     executions: Arc<Executions>,
     server: Arc<Server>,
     local: Local,
+    socket: Socket,
 }
 
 /// Puts together what serves clients of a pool. When it fails the pool has containers already.
@@ -238,9 +239,11 @@ async fn make(
         AppError::Failed(format!("cannot listen in {}: {e}", config.store.root.display()))
     };
     let key = secret("mcp.secret")?;
-    let local = Local::bind(&config.store.root, tools.clone(), key, config.http.max_body).map_err(what)?;
+    let lines = Socket::bind(&config.store.root, Door::Lines).map_err(what)?;
+    let socket = Socket::bind(&config.store.root, Door::Http).map_err(what)?;
+    let local = Local::new(lines, tools.clone(), key, config.http.max_body);
     let server = Server::new(api, tools, store.clone());
-    Ok(Made { sessions, executions, server, local })
+    Ok(Made { sessions, executions, server, local, socket })
 }
 
 /// Resolves with the first signal that asks the daemon to end; further ones change nothing: `shutdown.drain` and

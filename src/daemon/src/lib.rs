@@ -33,6 +33,8 @@
 //! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
 //! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
+//! | [`terminal`] | `paddock run`: code from a terminal, its output as it comes, its files in and out |
+//! | `nearby` | the daemon that has the store, or this process in its place: where those two go |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
 //! | [`metrics`] | what is counted and measured: one facade, whose methods name what happened |
 //! | [`config`], [`id`], [`log`], [`trace`] | leaves: settings, names and randomness, log lines and the trace that they are of |
@@ -156,11 +158,13 @@ pub mod id;
 pub mod link;
 pub mod log;
 pub mod metrics;
+mod nearby;
 pub mod pool;
 pub mod recent;
 pub mod session;
 pub mod sign;
 pub mod stdio;
 pub mod store;
+pub mod terminal;
 pub mod tools;
 pub mod trace;

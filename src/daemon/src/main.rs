@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use paddock::config::{Config, Overrides};
+use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
-use paddock::{app, stdio};
+use paddock::{app, stdio, terminal};
 
 /// Runs code nobody has read yet in locked-down containers that stand warm before the code comes.
 #[derive(Parser)]
@@ -36,6 +36,17 @@ enum What {
         #[command(flatten)]
         overrides: Overrides,
     },
+    /// Runs code and prints what it prints, in the daemon that has the store, or without one. Its exit code is the program's;
+    /// 124 when its time is over, 125 when nothing could be run
+    Run {
+        #[command(flatten)]
+        arguments: terminal::Arguments,
+        /// The configuration, the same as the daemon's
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        overrides: Overrides,
+    },
 }
 
 /// For a command line or configuration that cannot be used.
@@ -43,20 +54,26 @@ const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
     let what = Command::parse().what;
-    let (What::Serve { config, overrides } | What::Stdio { config, overrides }) = &what;
+    let (What::Serve { config, overrides }
+    | What::Stdio { config, overrides }
+    | What::Run { config, overrides, .. }) = &what;
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let loaded = match Config::load(config.as_deref(), &env, overrides) {
+    let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
+    if matches!(what, What::Run { .. }) && loaded.config.log.level == LogLevel::Info {
+        loaded.config.log.level = LogLevel::Warn; // a terminal is for what the program says
+    }
     let metrics = Metrics::of_process();
     let flush = match paddock::log::init(&loaded.config.log, &metrics) {
         Ok(flush) => flush,
         Err(error) => return complain(&format!("log.file: {error}"), UNUSABLE),
     };
-    for warning in &loaded.warnings {
+    // They are about serving others, which a run on a terminal does not.
+    for warning in loaded.warnings.iter().filter(|_| !matches!(what, What::Run { .. })) {
         tracing::warn!("{warning}");
     }
     let runtime = match tokio::runtime::Runtime::new() {
@@ -66,6 +83,11 @@ fn main() -> ExitCode {
     let ended = match what {
         What::Serve { .. } => runtime.block_on(app::serve(loaded.config, metrics)),
         What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config, metrics)),
+        What::Run { arguments, .. } => {
+            let code = runtime.block_on(terminal::run(arguments, loaded.config, metrics));
+            runtime.shutdown_background();
+            return code;
+        }
     };
     // A read of standard input can be under way for ever.
     runtime.shutdown_background();

@@ -13,28 +13,23 @@ mod messages;
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use self::messages::{Inbound, Pending};
-use crate::api::{CLIENT, Refusal, connect};
-use crate::app::{self, AppError, Port, ended_by_signal};
+use crate::api::{CLIENT, Door, Refusal};
+use crate::app::{AppError, ended_by_signal};
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::nearby::Nearby;
 
-/// How long it may take until a daemon can be talked to: one that starts proves its containers first.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one that is gone may take to come back, before this process takes its place: it may be a service that is
 /// started again, and two cannot have one store.
 const COMING_BACK: Duration = Duration::from_secs(5);
-/// Between two looks for it.
-const LOOK: Duration = Duration::from_millis(50);
 /// Messages from the client that wait for a daemon.
 const AHEAD: usize = 64;
 
@@ -46,10 +41,8 @@ pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
     let max = usize::try_from(config.http.max_body).unwrap_or(usize::MAX);
     let mut front = Front {
         name: crate::id::random_hex::<{ CLIENT / 2 }>(),
-        config,
-        metrics,
+        nearby: Nearby::new(config, metrics),
         max,
-        own: None,
         begun: VecDeque::new(),
         pending: Pending::default(),
         input: input(max),
@@ -59,7 +52,7 @@ pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
         served = front.run() => served,
         _ = ended_by_signal() => Ok(()),
     };
-    let ended = front.end().await;
+    let ended = front.nearby.end().await;
     served.and(ended)
 }
 
@@ -116,12 +109,9 @@ async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
 struct Front {
     /// What this client is called, to every daemon.
     name: String,
-    config: Config,
-    metrics: Metrics,
+    nearby: Nearby,
     /// Bytes of the longest message.
     max: usize,
-    /// The daemon in this process, and what ends it.
-    own: Option<(JoinHandle<Result<(), AppError>>, CancellationToken)>,
     /// How the client began: said again to a daemon that comes after another.
     begun: VecDeque<Vec<u8>>,
     pending: Pending,
@@ -243,59 +233,11 @@ impl Front {
 
     /// A connection to the daemon that has the store; this process becomes it if there is none for `leave`.
     async fn reach(&mut self, leave: Duration) -> Result<Daemon, AppError> {
-        let (begun, until) = (Instant::now(), Instant::now() + PATIENCE);
-        let mut why = AppError::Failed(format!("nobody answers in {}", self.config.store.root.display()));
         loop {
-            if let Ok(socket) = connect(&self.config.store.root).await {
-                let (from, mut to) = socket.into_split();
-                if to.write_all(format!("{}\n", self.name).as_bytes()).await.is_err() {
-                    continue; // it ended just now
-                }
+            let (from, mut to) = self.nearby.reach(Door::Lines, leave).await?.into_split();
+            if to.write_all(format!("{}\n", self.name).as_bytes()).await.is_ok() {
                 return Ok(Daemon { from: BufReader::new(from), to });
-            }
-            match &self.own {
-                Some((own, _)) if own.is_finished() => {
-                    if let Some((own, _)) = self.own.take() {
-                        match own.await {
-                            // Another one was quicker; it will listen soon.
-                            Ok(Err(error @ AppError::InUse(_))) => why = error,
-                            Ok(Err(error)) => return Err(error),
-                            Ok(Ok(())) | Err(_) => {}
-                        }
-                    }
-                }
-                None if begun.elapsed() >= leave => self.start(),
-                Some(_) | None => {}
-            }
-            if Instant::now() > until {
-                return Err(why);
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    /// Begins to be the daemon.
-    fn start(&mut self) {
-        info!(store = %self.config.store.root.display(), "no daemon answers: this process is it now");
-        let stop = CancellationToken::new();
-        let until = {
-            let stop = stop.clone();
-            async move {
-                stop.cancelled().await;
-                "the client is gone"
-            }
-        };
-        let running = app::run(self.config.clone(), self.metrics.clone(), Port::OrAny, until);
-        self.own = Some((tokio::spawn(running), stop));
-    }
-
-    /// Ends the daemon in this process, if there is one; others of its clients find another.
-    async fn end(&mut self) -> Result<(), AppError> {
-        let Some((own, stop)) = self.own.take() else { return Ok(()) };
-        stop.cancel();
-        match own.await {
-            Ok(Err(AppError::InUse(_))) | Err(_) => Ok(()),
-            Ok(ended) => ended,
+            } // it ended just now
         }
     }
 }

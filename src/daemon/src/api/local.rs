@@ -1,21 +1,15 @@
 //! MCP over a Unix socket in the store's folder, a line for each message: what `paddock stdio` talks to.
 //!
 //! A client first says a name of its own, [`CLIENT`] hex digits in a line: the session of its calls that name none is
-//! the same for the same name, whichever daemon serves it. The socket is 0600: who can open it is the daemon's own user, and is served as the owner `default`. It must never
-//! be left open to others, not for a moment, nor survive a daemon that another one took the store from.
+//! the same for the same name, whichever daemon serves it. It must never give two clients one session that they did not name.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::AsyncReadExt;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
@@ -23,12 +17,11 @@ use tracing::{debug, info};
 use super::accept;
 use super::mcp::Handler;
 use super::server::LAST_ANSWERS;
+use super::socket::Socket;
 use crate::session::SessionId;
 use crate::sign::DEFAULT_OWNER;
 use crate::tools::Tools;
 
-/// The socket's name in the store's folder.
-const NAME: &str = "daemon.sock";
 /// Digits of a client's name.
 pub const CLIENT: usize = 32;
 /// How long a client may take to say it.
@@ -38,34 +31,9 @@ const BEGINNING: Duration = Duration::from_secs(60);
 /// Clients at one time; more wait.
 const CLIENTS: usize = 256;
 
-/// Where the socket of a store is.
-fn socket(store: &Path) -> PathBuf {
-    store.join(NAME)
-}
-
-/// A path to the same file that is short enough for a socket however deep the folder is; good while the folder is held.
-///
-/// # Errors
-/// The folder cannot be opened.
-pub(crate) fn short(folder: &Path, name: &str) -> io::Result<(File, PathBuf)> {
-    let held = File::open(folder)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", held.as_raw_fd()));
-    Ok((held, path))
-}
-
-/// A connection to whoever listens in the folder of a store.
-///
-/// # Errors
-/// Nobody does.
-pub(crate) async fn connect(store: &Path) -> io::Result<UnixStream> {
-    let (_held, path) = short(store, NAME)?;
-    UnixStream::connect(path).await
-}
-
-/// A socket that listens; its file goes with it.
+/// Serves those clients.
 pub(crate) struct Local {
-    listener: UnixListener,
-    path: PathBuf,
+    socket: Socket,
     tools: Arc<Tools>,
     key: [u8; 32],
     /// Bytes of one message.
@@ -73,29 +41,8 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Listens in the folder of the store, which the caller has the lock of.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(crate) fn bind(store: &Path, tools: Arc<Tools>, key: [u8; 32], max_message: u64) -> io::Result<Self> {
-        let path = socket(store);
-        // Bound where nobody else may look, then moved: there is no moment at which others could open it.
-        let private = store.join("tmp").join("socket");
-        let _ = std::fs::remove_dir_all(&private);
-        std::fs::DirBuilder::new().mode(0o700).create(&private)?;
-        let beside = private.join(NAME);
-        let (_held, path_to_bind) = short(&private, NAME)?;
-        let listener = UnixListener::bind(path_to_bind)?;
-        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
-        std::fs::rename(&beside, &path)?;
-        let _ = std::fs::remove_dir(&private);
-        Ok(Self {
-            listener,
-            path,
-            tools,
-            key,
-            max_message: usize::try_from(max_message).unwrap_or(usize::MAX),
-        })
+    pub(crate) fn new(socket: Socket, tools: Arc<Tools>, key: [u8; 32], max_message: u64) -> Self {
+        Self { socket, tools, key, max_message: usize::try_from(max_message).unwrap_or(usize::MAX) }
     }
 
     /// Serves until `stop`; then every client's connection ends once what it asked is answered: what takes longer
@@ -122,13 +69,7 @@ impl Local {
                 }
             }
         };
-        accept::each(CLIENTS, &stop, || self.listener.accept(), serve).await.wait().await;
-    }
-}
-
-impl Drop for Local {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        accept::each(CLIENTS, &stop, || self.socket.listener.accept(), serve).await.wait().await;
     }
 }
 

@@ -12,6 +12,7 @@
 mod handler;
 mod head;
 mod heard;
+mod progress;
 mod remembered;
 mod resume;
 

@@ -33,12 +33,14 @@ mod range;
 mod raw;
 mod route;
 mod server;
+mod socket;
 mod status;
 
 pub(crate) use envelope::Refusal;
 pub use local::CLIENT;
-pub(crate) use local::{Local, connect};
+pub(crate) use local::Local;
 pub use server::{ApiConfig, Server};
+pub(crate) use socket::{Door, Socket};
 
 /// Looks at a message of JSON-RPC that came by another way than HTTP.
 ///

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error_span, info};
@@ -28,8 +29,10 @@ use super::guard::Guard;
 use super::mcp::{Mcp, McpConfig};
 use super::raw::{Raw, RawLimits};
 use super::route::Route;
+use super::socket::Socket;
 use super::{health, metrics, page, status};
 use crate::config::Token;
+use crate::sign::DEFAULT_OWNER;
 use crate::store::Store;
 use crate::tools::Tools;
 use crate::trace::{TRACEPARENT, Trace};
@@ -77,6 +80,15 @@ pub struct ApiConfig {
     pub max_archive: (u64, u64),
     /// Whether the fixtures of the MCP conformance suite are served.
     pub conformance_fixtures: bool,
+}
+
+/// How a request came.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// To the daemon's address: it has to bring a token.
+    Address(#[expect(dead_code, reason = "it is for the log")] SocketAddr),
+    /// By the socket in the store, which only the daemon's own user can open.
+    Socket,
 }
 
 /// The HTTP side of a daemon.
@@ -135,24 +147,47 @@ impl Server {
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken, drain: Duration) {
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        (listener, socket): (TcpListener, Socket),
+        stop: CancellationToken,
+        drain: Duration,
+    ) {
         let abort = CancellationToken::new();
-        let connection = |(stream, peer)| {
+        let connection = |(stream, peer): (TcpStream, SocketAddr)| {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
-            async move { server.connection(stream, peer, stop, abort).await }
+            async move {
+                let _ = stream.set_nodelay(true);
+                server.connection(stream, Way::Address(peer), stop, abort).await;
+            }
         };
-        let connections = accept::each(CONNECTIONS, &stop, || listener.accept(), connection).await;
-        drop(listener);
+        let local = |(stream, _)| {
+            let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
+            async move { server.connection(stream, Way::Socket, stop, abort).await }
+        };
+        let (connections, locals) = tokio::join!(
+            accept::each(CONNECTIONS, &stop, || listener.accept(), connection),
+            accept::each(CONNECTIONS, &stop, || socket.listener.accept(), local),
+        );
+        drop((listener, socket));
+        let all = async {
+            connections.wait().await;
+            locals.wait().await;
+        };
         self.stop_streams.cancel();
-        if tokio::time::timeout(drain, connections.wait()).await.is_err() {
-            info!(left = connections.len(), "requests are broken off: they took longer than shutdown.drain");
+        let mut all = std::pin::pin!(all);
+        if tokio::time::timeout(drain, &mut all).await.is_err() {
+            let left = connections.len() + locals.len();
+            info!(left, "requests are broken off: they took longer than shutdown.drain");
         }
         // Calls of MCP sessions may go on without a connection.
         self.stop_calls.cancel();
         let _ = tokio::time::timeout(LAST_ANSWERS, connections.wait()).await;
+        let _ = tokio::time::timeout(LAST_ANSWERS, locals.wait()).await;
         self.cut.cancel();
         abort.cancel();
         connections.wait().await;
+        locals.wait().await;
     }
 
     /// Serves nothing but the metrics, and that to whoever comes, until `stop`.
@@ -191,15 +226,14 @@ impl Server {
 
     async fn connection(
         self: Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        way: Way,
         stop: CancellationToken,
         abort: CancellationToken,
     ) {
-        let _ = stream.set_nodelay(true);
         let service = service_fn(|request| {
             let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            async move { Ok::<_, Infallible>(server.answer(request, way).await) }
         });
         let _counted = self.tools.metrics.connection();
         let connection = self.http().serve_connection(TokioIo::new(stream), service);
@@ -216,11 +250,11 @@ impl Server {
             }
         };
         if let Err(error) = ended {
-            debug!(%peer, %error, "connection ended");
+            debug!(?way, %error, "connection ended");
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, way: Way) -> Answer {
         let given = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok());
         let trace = given.and_then(Trace::of).unwrap_or_default();
         let span = error_span!(
@@ -229,14 +263,14 @@ impl Server {
             span_id = trace.span_id,
             parent_id = trace.parent_id
         );
-        let mut answer = self.answer_in_its_trace(request).instrument(span).await;
+        let mut answer = self.answer_in_its_trace(request, way).instrument(span).await;
         if let Ok(trace) = HeaderValue::try_from(trace.to_string()) {
             answer.headers_mut().insert(TRACERESPONSE, trace);
         }
         answer
     }
 
-    async fn answer_in_its_trace(&self, request: Request<Incoming>) -> Answer {
+    async fn answer_in_its_trace(&self, request: Request<Incoming>, way: Way) -> Answer {
         let begun = Instant::now();
         let metrics = &self.tools.metrics;
         let _in_flight = metrics.request();
@@ -250,7 +284,7 @@ impl Server {
         } else {
             info!(%method, path, "request");
         }
-        let routed = self.route(request.map(|body| Counted::new(body, metrics.received(route)))).await;
+        let routed = self.route(request.map(|body| Counted::new(body, metrics.received(route))), way).await;
         let answer = routed.unwrap_or_else(|refused| *refused);
         let took = begun.elapsed();
         metrics.answered(route, &method, answer.status(), took);
@@ -263,7 +297,7 @@ impl Server {
         answer.map(|body| Counted::new(body, metrics.sent(route)).boxed_unsync())
     }
 
-    async fn route(&self, request: Request<Given>) -> Result<Answer, Box<Answer>> {
+    async fn route(&self, request: Request<Given>, way: Way) -> Result<Answer, Box<Answer>> {
         self.guard.admit(request.headers())?;
         let (parts, incoming) = request.into_parts();
         let route = Route::of(parts.uri.path());
@@ -272,7 +306,10 @@ impl Server {
             let message = "this path takes GET and HEAD";
             return Ok(error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message));
         }
-        let owner = || self.guard.owner(&parts.headers);
+        let owner = || match way {
+            Way::Address(_) => self.guard.owner(&parts.headers),
+            Way::Socket => Ok(DEFAULT_OWNER),
+        };
         Ok(match route {
             Route::Mcp => self.mcp(owner()?, parts, incoming).await,
             Route::Sessions(rest) => self.raw.serve(owner()?, rest, &parts, incoming).await,

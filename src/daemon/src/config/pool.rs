@@ -67,6 +67,15 @@ impl Deref for PoolSettings {
     }
 }
 
+impl PoolSettings {
+    /// The same with nothing idle: for a daemon that has one caller.
+    #[must_use]
+    pub fn without_idle(&self) -> Self {
+        let queue = self.queue.max(1); // or nobody could be served
+        Self(RawPoolSettings { idle_per_runner: 0, queue, ..self.0.clone() })
+    }
+}
+
 /// Why bounds cannot hold. Each message is one line that says the value and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {

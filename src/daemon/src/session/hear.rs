@@ -36,6 +36,11 @@ pub trait Hearer: Send {
     /// It ended, after so long; its files are not saved yet, and until they are the agent would say this again.
     fn ended(&mut self, _end: &super::RunEnd, _took: Duration) {}
 
+    /// Whether it takes more; asked again when it is due, and not at all once the program's time is over.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// When it wants to be reminded, if nothing comes until then.
     fn due(&self) -> Option<Instant> {
         None
@@ -113,8 +118,9 @@ impl Followed<'_> {
         let mut told = Vec::new();
         loop {
             let due = hearer.due();
+            let takes_more = hearer.has_room() || begun.elapsed() >= timeout;
             tokio::select! {
-                incoming = self.stream.next() => match incoming? {
+                incoming = self.stream.next(), if takes_more => match incoming? {
                     Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
                         let stream = if channel == Channel::Stderr { "stderr" } else { "stdout" };
                         self.metrics.wrote(stream, bytes.len() as u64);

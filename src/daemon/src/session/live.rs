@@ -1,7 +1,8 @@
 //! What a program writes, told while it runs to whoever listens.
 //!
-//! It must never make a program wait for a listener, nor hold more than [`HELD`] bytes for one: what a listener is too slow
-//! for is left out, and said to be. The answer has all of it in any case.
+//! What a listener is too slow for is left out, and said to be: the answer has what counts in any case. One that wants the
+//! [whole](Listener::whole) output is waited for, as a pipe's reader is, and as long as the program has time. It must never
+//! hold more for a listener than [`HELD`] and one frame, nor wait for one when the program's time is over.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,8 +14,13 @@ use tokio::sync::mpsc::error::TrySendError;
 /// Bytes that wait for a listener.
 const HELD: usize = 64 * 1024;
 
+/// More that can come before somebody who is waited for is waited for.
+const FRAME: usize = 512 * 1024;
+
 /// How long what waits may wait until the listener is tried again.
 const REST: Duration = Duration::from_millis(50);
+/// The same, where the program waits as well.
+const SHORT_REST: Duration = Duration::from_millis(2);
 
 /// A piece of output as people read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +31,19 @@ pub struct Piece {
     pub text: String,
 }
 
-/// One listener.
+/// Who listens.
+#[derive(Clone)]
+pub struct Listener {
+    /// Where the pieces go.
+    pub pieces: mpsc::Sender<Piece>,
+    /// Whether a program that is quicker waits.
+    pub whole: bool,
+}
+
+/// What is told to one listener.
 pub struct Live {
     listener: Option<mpsc::Sender<Piece>>,
+    whole: bool,
     waiting: VecDeque<(Channel, Vec<u8>)>,
     bytes: usize,
     left_out: usize,
@@ -37,10 +53,11 @@ pub struct Live {
 }
 
 impl Live {
-    /// Tells this one; it is asked for nothing but room.
-    pub fn new(listener: mpsc::Sender<Piece>) -> Self {
+    /// Tells this one.
+    pub fn new(Listener { pieces, whole }: Listener) -> Self {
         Self {
-            listener: Some(listener),
+            listener: Some(pieces),
+            whole,
             waiting: VecDeque::new(),
             bytes: 0,
             left_out: 0,
@@ -59,10 +76,11 @@ impl Live {
             Some(_) | None => self.waiting.push_back((channel, bytes.to_vec())),
         }
         self.bytes += bytes.len();
-        while self.bytes > HELD
+        let most = if self.whole { HELD + FRAME } else { HELD };
+        while self.bytes > most
             && let Some((_, oldest)) = self.waiting.front_mut()
         {
-            let over = (self.bytes - HELD).min(oldest.len());
+            let over = (self.bytes - most).min(oldest.len());
             oldest.drain(..over);
             self.bytes -= over;
             self.left_out += over;
@@ -71,6 +89,27 @@ impl Live {
             }
         }
         self.tell();
+    }
+
+    /// Whether the program may go on, for its listener's sake.
+    pub(super) fn has_room(&self) -> bool {
+        !self.whole || self.listener.is_none() || self.bytes < HELD
+    }
+
+    /// Nothing more comes: what waits is told as the listener takes it, without anybody waiting.
+    pub(super) fn end(mut self) {
+        self.tell();
+        let Some(listener) = self.listener.take().filter(|_| !self.waiting.is_empty() || self.left_out > 0)
+        else {
+            return;
+        };
+        tokio::spawn(async move {
+            while let Some(piece) = self.next() {
+                if listener.send(piece).await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     /// When it wants to try again.
@@ -86,7 +125,7 @@ impl Live {
             let room = match listener.try_reserve() {
                 Ok(room) => room,
                 Err(TrySendError::Full(())) => {
-                    self.due = Some(Instant::now() + REST);
+                    self.due = Some(Instant::now() + if self.whole { SHORT_REST } else { REST });
                     return;
                 }
                 Err(TrySendError::Closed(())) => {
@@ -94,17 +133,26 @@ impl Live {
                     return;
                 }
             };
-            let left_out = std::mem::take(&mut self.left_out);
-            if left_out > 0 {
-                room.send(Piece { channel: None, text: format!("[{left_out} bytes are not shown here]\n") });
-            } else if let Some((channel, bytes)) = self.waiting.pop_front() {
-                self.bytes -= bytes.len();
-                let text = characters(&mut self.begun[usize::from(channel == Channel::Stderr)], &bytes);
-                if !text.is_empty() {
-                    room.send(Piece { channel: Some(channel), text });
-                }
+            if let Some(piece) = self.next() {
+                room.send(piece);
             }
         }
+    }
+
+    /// What is to be told next.
+    fn next(&mut self) -> Option<Piece> {
+        let left_out = std::mem::take(&mut self.left_out);
+        if left_out > 0 {
+            return Some(Piece { channel: None, text: format!("[{left_out} bytes are not shown here]\n") });
+        }
+        while let Some((channel, bytes)) = self.waiting.pop_front() {
+            self.bytes -= bytes.len();
+            let text = characters(&mut self.begun[usize::from(channel == Channel::Stderr)], &bytes);
+            if !text.is_empty() {
+                return Some(Piece { channel: Some(channel), text });
+            }
+        }
+        None
     }
 }
 
@@ -140,7 +188,7 @@ mod tests {
     #[test]
     fn streams_stay_apart_and_in_their_order() {
         let (sender, mut listener) = mpsc::channel(8);
-        let mut live = Live::new(sender);
+        let mut live = Live::new(Listener { pieces: sender, whole: false });
         live.take(Channel::Stdout, b"a");
         live.take(Channel::Stderr, b"b\n");
         live.take(Channel::Stdout, b"c");
@@ -152,7 +200,7 @@ mod tests {
     #[test]
     fn a_character_that_comes_in_parts_is_one() {
         let (sender, mut listener) = mpsc::channel(8);
-        let mut live = Live::new(sender);
+        let mut live = Live::new(Listener { pieces: sender, whole: false });
         for byte in "aä\u{1f40e}".as_bytes() {
             live.take(Channel::Stdout, &[*byte]);
         }
@@ -164,7 +212,7 @@ mod tests {
     #[test]
     fn a_slow_listener_gets_the_newest_and_is_told_what_it_missed() {
         let (sender, mut listener) = mpsc::channel(1);
-        let mut live = Live::new(sender);
+        let mut live = Live::new(Listener { pieces: sender, whole: false });
         live.take(Channel::Stdout, b"first");
         for _ in 0..3 {
             live.take(Channel::Stdout, &[b'x'; HELD]);
@@ -179,10 +227,42 @@ mod tests {
     }
 
     #[test]
+    fn one_who_wants_all_is_waited_for_and_misses_nothing() {
+        let (sender, mut listener) = mpsc::channel(1);
+        let mut live = Live::new(Listener { pieces: sender, whole: true });
+        live.take(Channel::Stdout, b"first");
+        assert!(live.has_room());
+        live.take(Channel::Stdout, &[b'x'; FRAME]);
+        assert!(!live.has_room() && live.due().is_some());
+        let mut bytes = 0;
+        while live.due().is_some() {
+            bytes += texts(&mut listener).iter().map(|(_, text)| text.len()).sum::<usize>();
+            live.tell();
+        }
+        bytes += texts(&mut listener).iter().map(|(_, text)| text.len()).sum::<usize>();
+        assert_eq!((bytes, live.has_room()), (5 + FRAME, true));
+    }
+
+    #[tokio::test]
+    async fn what_waits_at_the_end_is_told_behind_it() {
+        let (sender, mut listener) = mpsc::channel(1);
+        let mut live = Live::new(Listener { pieces: sender, whole: false });
+        live.take(Channel::Stdout, b"a");
+        live.take(Channel::Stderr, b"b");
+        live.take(Channel::Stdout, b"c");
+        live.end();
+        let mut all = String::new();
+        while let Some(piece) = listener.recv().await {
+            all += &piece.text;
+        }
+        assert_eq!(all, "abc");
+    }
+
+    #[test]
     fn nothing_is_held_for_one_that_went() {
         let (sender, listener) = mpsc::channel(1);
         drop(listener);
-        let mut live = Live::new(sender);
+        let mut live = Live::new(Listener { pieces: sender, whole: false });
         live.take(Channel::Stdout, b"x");
         live.take(Channel::Stdout, b"y");
         assert_eq!((live.bytes, live.due()), (1, None));

@@ -44,7 +44,7 @@ use tracing::info;
 
 pub use hear::{Control, Hearer};
 pub use id::{IdError, SessionId};
-pub use live::{Live, Piece};
+pub use live::{Listener, Live, Piece};
 pub use output::{Heard, Output};
 pub use recover::{Flying, Recovered};
 pub use report::{Phases, RunEnd, RunReport, limit_name};

@@ -98,6 +98,9 @@ impl Capture {
 
     /// All of it.
     pub(super) fn finish(mut self) -> Heard {
+        if let Some(live) = self.live.take() {
+            live.end();
+        }
         let lossy =
             self.streams.iter().any(|stream| std::str::from_utf8(whole_part(stream, self.shown)).is_err());
         if lossy && self.log.is_none() {
@@ -132,6 +135,10 @@ impl Hearer for Capture {
 
     fn is_kept(&self) -> bool {
         self.log.is_some() || self.log_failed.is_some()
+    }
+
+    fn has_room(&self) -> bool {
+        self.live.as_ref().is_none_or(Live::has_room)
     }
 
     fn due(&self) -> Option<Instant> {

@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 pub use arguments::ArgumentError;
@@ -50,7 +50,7 @@ use crate::feed::Feed;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::recent::Recent;
-use crate::session::{Piece, SessionId, Sessions};
+use crate::session::{Listener, SessionId, Sessions};
 use crate::sign::Signer;
 
 /// What a caller may send, in bytes, and how long a run may take.
@@ -115,7 +115,7 @@ pub struct Caller {
     /// The session for calls that name none: made up once, the same from then on.
     pub own_session: Arc<OnceLock<SessionId>>,
     /// Hears what a program writes while the call waits for it, if somebody listens.
-    pub live: Option<mpsc::Sender<Piece>>,
+    pub live: Option<Listener>,
 }
 
 /// What a tool answers.

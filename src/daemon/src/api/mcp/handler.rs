@@ -2,18 +2,18 @@
 //!
 //! It must never decide anything about a tool, nor say something to a client that did not ask to hear it.
 
+use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::request;
-use paddock_proto::Channel;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
     ContentBlock, ErrorData, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, NotificationMetaObject, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestMetaObject, Resource,
-    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, RequestMetaObject,
+    Resource, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
@@ -23,18 +23,20 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, error_span, info};
 
 use super::Asked;
-use crate::session::{Piece, SessionId};
+use super::progress::Progress;
+use crate::session::{Listener, SessionId};
 use crate::tools::{CallError, Caller, Outcome, Timing, ToolSets, Tools};
 use crate::trace::{TRACEPARENT, Trace};
-
-/// Between two words of a call that goes on; clients give up after a minute of silence.
-const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Pieces of output that wait for a client that reads slowly.
 const LIVE: usize = 4;
 
-/// In a progress notification's `_meta`: which stream its message is a piece of, `stdout` or `stderr`.
-const STREAM: &str = "paddock/stream";
+/// In a call's `_meta`: `whole`, if a program that is quicker than its reader is to wait.
+const OUTPUT: &str = "paddock/output";
+const WHOLE: &str = "whole";
+
+/// How long the last pieces of output may take to be told before the answer.
+const LAST_PIECES: Duration = Duration::from_secs(5);
 
 /// In a result's `_meta`: where the time of a run went, see [`Timing`].
 const TIMING: &str = "paddock/timing";
@@ -76,7 +78,7 @@ impl Handler {
         Self::asked(context).map_or_else(ToolSets::default, |asked| asked.sets)
     }
 
-    fn caller(&self, asked: Option<&Asked>, live: Option<mpsc::Sender<Piece>>) -> Caller {
+    fn caller(&self, asked: Option<&Asked>, live: Option<Listener>) -> Caller {
         let own_session = match asked.and_then(|asked| asked.own_session.clone()) {
             Some(id) => Arc::new(OnceLock::from(id)),
             None => self.own_session.clone(),
@@ -123,27 +125,36 @@ impl ServerHandler for Handler {
         let token = context.meta.get_progress_token();
         let token = token.filter(|_| asked.is_none_or(|asked| !asked.quiet));
         let (live, pieces) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
-        let caller = self.caller(asked, live);
+        let whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
+        let caller = self.caller(asked, live.map(|pieces| Listener { pieces, whole }));
         let cancel = context.ct.clone();
         let span = span(asked, &context.meta);
-        let call = self.tools.call(&caller, Self::sets(&context), &request.name, arguments, cancel.clone());
-        let call = call.instrument(span.clone());
         let gone = async {
             match asked.and_then(|asked| asked.tie.as_ref()) {
                 Some(tie) => tie.gone().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::pin!(call);
-        let done = tokio::select! {
-            done = &mut call => done,
-            never = progress(&context, token, pieces) => match never {},
-            () = async { tokio::select! { () = gone => {}, () = self.stop.cancelled() => {} } } => {
-                // What it did until now is still saved.
-                cancel.cancel();
-                call.await
+        let over = CancellationToken::new();
+        let mut telling = pin!(Progress::new(&context, token, pieces).tell(over.clone()));
+        let done = {
+            let sets = Self::sets(&context);
+            let call = self.tools.call(&caller, sets, &request.name, arguments, cancel.clone());
+            let mut call = pin!(call.instrument(span.clone()));
+            tokio::select! {
+                done = &mut call => done,
+                // It goes on until the call is over.
+                never = async { (&mut telling).await; std::future::pending::<Infallible>().await } => match never {},
+                () = async { tokio::select! { () = gone => {}, () = self.stop.cancelled() => {} } } => {
+                    // What it did until now is still saved.
+                    cancel.cancel();
+                    call.await
+                }
             }
         };
+        drop(caller); // it could write more
+        over.cancel();
+        let _ = tokio::time::timeout(LAST_PIECES, telling).await;
         let mut outcome = done.map_err(|error| match error {
             CallError::UnknownTool(..) | CallError::Arguments(_) => {
                 ErrorData::invalid_params(error.to_string(), None)
@@ -193,39 +204,6 @@ impl ServerHandler for Handler {
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         Err(ErrorData::method_not_found::<rmcp::model::ListResourceTemplatesRequestMethod>())
     }
-}
-
-/// Says what the program writes, and every now and then that the call goes on, if the client gave a token and reads more than
-/// one answer.
-async fn progress(
-    context: &RequestContext<RoleServer>,
-    token: Option<ProgressToken>,
-    pieces: Option<mpsc::Receiver<Piece>>,
-) -> std::convert::Infallible {
-    let (Some(token), Some(mut pieces)) = (token, pieces) else { return std::future::pending().await };
-    let begun = Instant::now();
-    let mut open = true;
-    loop {
-        let (message, stream) = tokio::select! {
-            piece = pieces.recv(), if open => match piece {
-                Some(Piece { channel, text }) => (text, channel.map(stream)),
-                None => { open = false; continue; }
-            },
-            () = tokio::time::sleep(PROGRESS) => (format!("at work for {} s", begun.elapsed().as_secs()), None),
-        };
-        let mut word = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64())
-            .with_message(message);
-        if let Some(stream) = stream {
-            let meta = Map::from_iter([(STREAM.to_owned(), Value::from(stream))]);
-            word.meta = Some(NotificationMetaObject::from(meta));
-        }
-        let _ = context.peer.notify_progress(word).await; // a client that is gone is noticed elsewhere
-    }
-}
-
-/// As a piece of output names where it is from.
-fn stream(channel: Channel) -> &'static str {
-    if channel == Channel::Stderr { "stderr" } else { "stdout" }
 }
 
 /// Milliseconds, with their parts.

@@ -9,13 +9,12 @@ use std::time::Duration;
 use paddock_proto::limits::{DATA_DIR, MAX_ARGUMENT};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::sandbox_config::SandboxConfig;
 use super::{WAIT, came_out, output, put_standing};
 use crate::execution::{Execution, Start, What};
-use crate::session::{Piece, SessionId};
+use crate::session::{Listener, Piece, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, run, values};
 
@@ -143,7 +142,7 @@ impl Drop for EndOnDrop {
 }
 
 /// Tells what it writes, as fast as whoever listens takes it. Never ends by itself.
-async fn tell_live(execution: &Arc<Execution>, live: Option<&mpsc::Sender<Piece>>) {
+async fn tell_live(execution: &Arc<Execution>, live: Option<&Listener>) {
     let Some(live) = live else { return std::future::pending().await };
     let mut since = 0;
     loop {
@@ -168,7 +167,7 @@ async fn tell_live(execution: &Arc<Execution>, live: Option<&mpsc::Sender<Piece>
             }
         }
         for piece in pieces {
-            if live.send(piece).await.is_err() {
+            if live.pieces.send(piece).await.is_err() {
                 return std::future::pending().await; // nobody listens
             }
         }

@@ -1,0 +1,159 @@
+//! `paddock run`: code from a terminal, as if its language were installed here.
+//!
+//! ```text
+//!  arguments ─► program (file, -c, standard input)
+//!      │          files in ── PUT ─┐
+//!  nearby daemon, or this process ─┤ client: HTTP over the socket in the store
+//!      │          run_code ─ SSE ──┤ output as it comes ─► standard output and error
+//!      └─ exit code ◄─ answer ─────┘ files out ── GET ─► --output
+//! ```
+//!
+//! The program's exit code is this command's, its output is whole however slowly it is read, and a session that was not asked
+//! for by name leaves nothing. It must never write anything but the program's output to standard output, nor a file
+//! anywhere but below the folder that it is given.
+
+mod arguments;
+mod client;
+mod files;
+mod progress;
+mod show;
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+pub use self::arguments::{Arguments, Problem};
+use self::client::{Client, Told};
+use self::files::Given;
+use self::progress::Progress;
+use crate::app::ended_by_signal;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::nearby::Nearby;
+
+/// The exit code where no program ran, or nobody knows how it ended; as Docker's `run` has it.
+const NOT_RUN: u8 = 125;
+/// The exit code where its time was over; as `timeout` has it.
+const TIMED_OUT: u8 = 124;
+/// The exit code after Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// Why nothing ran, in a sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Failed(String);
+
+impl Failed {
+    fn new(what: impl std::fmt::Display) -> Self {
+        Self(what.to_string())
+    }
+}
+
+/// Runs what was asked for, and says how it ended.
+pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> ExitCode {
+    // A daemon for one run needs no containers that wait for others.
+    config.pool = config.pool.without_idle();
+    let progress = Progress::new(arguments.quiet);
+    let mut nearby = Nearby::new(config, metrics);
+    let done = tokio::select! {
+        done = whole(&arguments, &mut nearby, &progress) => done,
+        why = ended_by_signal() => {
+            progress.clear();
+            // What ran ends with its connection; its session goes if it was made for this.
+            Ok(if why == "SIGINT" { INTERRUPTED } else { 128 + 15 })
+        }
+    };
+    if let Some(session) = arguments.own_session() {
+        progress.say("removing what is left");
+        if let Err(error) = forget(&mut nearby, &session).await {
+            progress.complain(&error);
+        }
+    }
+    let ended = nearby.end().await;
+    progress.clear();
+    if let Err(error) = ended {
+        progress.complain(&error);
+    }
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            progress.complain(&error);
+            ExitCode::from(NOT_RUN)
+        }
+    }
+}
+
+/// From the program to its exit code.
+async fn whole(arguments: &Arguments, nearby: &mut Nearby, progress: &Progress) -> Result<u8, Failed> {
+    let program = arguments.program().map_err(Failed::new)?;
+    let given = Given::look(&arguments.files).map_err(Failed::new)?;
+    progress.say("reaching the daemon");
+    let client = Client::reach(nearby).await?;
+    for file in &given {
+        progress.say(&format!("uploading {}", show::name(&file.name)));
+        client.put(&arguments.session, &file.name, &file.path).await?;
+    }
+    let mut call = Map::new();
+    call.insert("language".into(), json!(program.language));
+    call.insert("code".into(), json!(program.code));
+    call.insert("conversationId".into(), json!(arguments.session));
+    if let Some(timeout) = arguments.timeout {
+        call.insert("timeout_seconds".into(), json!(timeout.as_secs_f64()));
+    }
+    if let Some(stdin) = program.stdin {
+        call.insert("stdin".into(), json!(stdin));
+    }
+    let environment: Map<String, Value> =
+        arguments.environment.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    if !environment.is_empty() {
+        call.insert("environment".into(), Value::Object(environment));
+    }
+    progress.run(&program.language);
+    let mut shown = show::Shown::new(arguments.json);
+    let mut running = client.call("run_code", Value::Object(call)).await?;
+    let answer = loop {
+        match running.next().await? {
+            Told::Piece { stream, text } => {
+                progress.clear();
+                shown.piece(stream, &text).map_err(Failed::new)?;
+            }
+            Told::Answer(answer) => break answer,
+        }
+    };
+    progress.clear();
+    let document = answer?;
+    shown.answer(&document).map_err(Failed::new)?;
+    if let Some(folder) = &arguments.output {
+        progress.say("downloading");
+        let names = files::made(&client, &arguments.session, &document).await?;
+        for name in names {
+            progress.say(&format!("downloading {}", show::name(&name)));
+            let place = files::place(folder, &name).map_err(Failed::new)?;
+            client.get(&arguments.session, &name, &place).await?;
+        }
+        progress.clear();
+    } else {
+        progress.made(&document);
+    }
+    Ok(code(&document))
+}
+
+/// Deletes the session that was made for this run.
+async fn forget(nearby: &mut Nearby, session: &str) -> Result<(), Failed> {
+    let client = Client::again(nearby).await?;
+    let arguments = json!({ "session_id": session, "delete_files": true });
+    let mut closing = client.call("close_session", arguments).await?;
+    while let Told::Piece { .. } = closing.next().await? {}
+    Ok(())
+}
+
+/// The exit code of a program, by its answer.
+fn code(document: &Value) -> u8 {
+    if document["timed_out"] == true {
+        return TIMED_OUT;
+    }
+    document["exit_code"].as_i64().and_then(|code| u8::try_from(code).ok()).unwrap_or(NOT_RUN)
+}
+
+#[cfg(test)]
+mod tests;

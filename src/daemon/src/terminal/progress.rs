@@ -1,0 +1,109 @@
+//! What is being done, in one line of the terminal that goes when there is something else to see.
+//!
+//! It must never write where standard error is no terminal, nor beside the program's output.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::show;
+
+/// How often the seconds are counted.
+const TICK: Duration = Duration::from_millis(200);
+
+/// What is said of a run that takes a while.
+const AFTER: Duration = Duration::from_secs(1);
+
+/// The line.
+pub(super) struct Progress {
+    quiet: bool,
+    line: Arc<Line>,
+    counting: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+struct Line {
+    shows: bool,
+    /// Whether something stands there.
+    is_there: Mutex<bool>,
+}
+
+impl Line {
+    fn write(&self, text: &str) {
+        if !self.shows {
+            return;
+        }
+        let mut is_there = self.is_there.lock().unwrap_or_else(PoisonError::into_inner);
+        if !text.is_empty() || *is_there {
+            let mut terminal = io::stderr().lock();
+            let _ = write!(terminal, "\r\x1b[2K{text}").and_then(|()| terminal.flush());
+        }
+        *is_there = !text.is_empty();
+    }
+}
+
+impl Progress {
+    pub(super) fn new(quiet: bool) -> Self {
+        let shows = !quiet && io::stderr().is_terminal();
+        Self {
+            quiet,
+            line: Arc::new(Line { shows, is_there: Mutex::new(false) }),
+            counting: Mutex::new(None),
+        }
+    }
+
+    fn count(&self, counting: Option<AbortOnDropHandle<()>>) {
+        *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = counting;
+    }
+
+    /// What is being done now.
+    pub(super) fn say(&self, what: &str) {
+        self.count(None);
+        self.line.write(&format!("paddock: {what} …"));
+    }
+
+    /// A program runs from now on; one that says nothing for a while has its seconds counted.
+    pub(super) fn run(&self, language: &str) {
+        self.say(&format!("waiting for a container of {}", show::name(language)));
+        if !self.line.shows {
+            return;
+        }
+        let (line, begun) = (self.line.clone(), Instant::now());
+        let counting = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(TICK).await;
+                if begun.elapsed() >= AFTER {
+                    line.write(&format!("paddock: {:.0} s …", begun.elapsed().as_secs_f64()));
+                }
+            }
+        });
+        self.count(Some(AbortOnDropHandle::new(counting)));
+    }
+
+    /// Nothing is being done that has to be said.
+    pub(super) fn clear(&self) {
+        self.count(None);
+        self.line.write("");
+    }
+
+    /// Names the files that were made and went nowhere.
+    pub(super) fn made(&self, document: &Value) {
+        let artifacts = document["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if self.quiet || artifacts.is_empty() {
+            return;
+        }
+        let names = artifacts.iter().filter_map(|artifact| artifact["path"].as_str());
+        let names: Vec<_> =
+            names.map(|path| show::name(path.trim_start_matches("/mnt/data/"))).take(10).collect();
+        let more = if artifacts.len() > names.len() { ", …" } else { "" };
+        let _ = writeln!(io::stderr(), "paddock: it made {}{more}; -o FOLDER keeps them", names.join(", "));
+    }
+
+    /// What went wrong.
+    pub(super) fn complain(&self, error: &dyn std::fmt::Display) {
+        self.clear();
+        let _ = writeln!(io::stderr(), "paddock: {error}");
+    }
+}

@@ -1,0 +1,213 @@
+//! `paddock run`, as people and scripts use it: beside a daemon, and alone.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
+
+use crate::support::{Daemon, PATIENCE, Store, View, engine_host, within};
+
+/// `paddock run` on a store.
+fn command(store: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
+    command.arg("run").args(words).env_clear().env("SANDBOX_ROOT", store);
+    command.env("DOCKER_HOST", engine_host().to_string()).env("MCP_HTTP_ADDR", "127.0.0.1:0");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+async fn run(store: &Path, words: &[&str]) -> Output {
+    within(PATIENCE, "a run", command(store, words).output()).await.expect("the program")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn expect(ran: &Output, code: i32, stdout: &str, stderr: &str) {
+    let seen = (ran.status.code(), text(&ran.stdout), text(&ran.stderr));
+    assert_eq!(seen, (Some(code), stdout.to_owned(), stderr.to_owned()));
+}
+
+#[tokio::test]
+async fn it_is_as_if_the_language_were_installed() {
+    let d = Daemon::start().await;
+    let at = d.store.path();
+    expect(&run(at, &["-l", "sh", "-c", "echo out; echo err >&2; exit 3"]).await, 3, "out\n", "err\n");
+    expect(&run(at, &["-l", "sh", "-c", "kill -9 $$"]).await, 137, "", "");
+    expect(
+        &run(at, &["-l", "python", "-c", "import os; print(os.environ['A'])", "-e", "A=b=c"]).await,
+        0,
+        "b=c\n",
+        "",
+    );
+
+    // The program from standard input, and then its input.
+    let piped = async |words: &[&str], input: &str| {
+        let mut child = command(at, words).stdin(Stdio::piped()).spawn().expect("the program");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).await.expect("it reads");
+        within(PATIENCE, "a run", child.wait_with_output()).await.expect("an end")
+    };
+    expect(&piped(&["-l", "python", "-"], "print(6 * 7)").await, 0, "42\n", "");
+    expect(&piped(&["-l", "python"], "print(6 * 7)").await, 0, "42\n", "");
+    let echo = "import sys; print(sys.stdin.read().upper(), end='')";
+    expect(&piped(&["-i", "-l", "python", "-c", echo], "ä line\n").await, 0, "Ä LINE\n", "");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn files_go_in_and_come_out() {
+    let d = Daemon::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    std::fs::create_dir_all(at("in/deep")).expect("folders");
+    std::fs::write(at("in/deep/a.csv"), "1,2\n").expect("a file");
+    std::fs::write(at("b.bin"), [0, 255, 10, 13]).expect("a file");
+    std::fs::write(at("p.py"), "import os, shutil\nshutil.copy('in/deep/a.csv', 'c.csv')\nos.makedirs('x/y')\nshutil.copy('b', 'x/y/b')\nopen('big', 'wb').write(bytes(20_000_000))\n[open(f'n{i}', 'w').close() for i in range(150)]\n")
+        .expect("a program");
+    let out = at("out");
+    let words = [&at("p.py"), "-f", &at("in"), "-f", &(at("b.bin") + ":b"), "-o", &out];
+    expect(&run(d.store.path(), &words).await, 0, "", "");
+    let made =
+        |name: &str| std::fs::read(Path::new(&out).join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!((made("c.csv"), made("x/y/b")), (b"1,2\n".to_vec(), vec![0, 255, 10, 13]));
+    assert_eq!(made("big").len(), 20_000_000);
+    assert!((0..150).all(|n| made(&format!("n{n}")).is_empty()));
+
+    // Without a place for them they are named; and nothing of a run is left.
+    let odd = "open('a\\x1b[31m', 'w').write('x')";
+    let ran = run(d.store.path(), &["-l", "python", "-c", odd]).await;
+    expect(&ran, 0, "", "paddock: it made a\\u{1b}[31m; -o FOLDER keeps them\n");
+    let stored = std::fs::read_dir(d.store.path()).expect("the store").filter_map(|entry| {
+        let path = entry.expect("an entry").path().join("files");
+        path.is_dir().then_some(path)
+    });
+    assert_eq!(stored.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_named_stays() {
+    let d = Daemon::start().await;
+    let at = d.store.path();
+    let note = "paddock: it made f; -o FOLDER keeps them\n";
+    expect(&run(at, &["-s", "mine", "-l", "sh", "-c", "echo x > f"]).await, 0, "", note);
+    expect(&run(at, &["-s", "mine", "-l", "python", "-c", "print(open('f').read())"]).await, 0, "x\n\n", "");
+    d.session("mine").sh("cat f").await.expect_stdout("x\n");
+    d.stop().await;
+}
+
+/// It goes on only when its first line was seen.
+#[tokio::test]
+async fn output_comes_while_the_program_runs() {
+    let d = Daemon::with().set("pool.idle", 0).start().await;
+    let code = "echo first; until [ -e /tmp/seen ]; do sleep 0.01; done; echo last";
+    let mut child = command(d.store.path(), &["-l", "sh", "-c", code]).spawn().expect("the program");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let first = within(PATIENCE, "its first line", lines.next_line()).await.expect("a line");
+    assert_eq!(first.as_deref(), Some("first"));
+    let view = d.view().await;
+    view.exec(&view.the_container("sh").await, &["touch", "/tmp/seen"]).await;
+    let last = within(PATIENCE, "its last line", lines.next_line()).await.expect("a line");
+    assert_eq!(last.as_deref(), Some("last"));
+    assert!(within(PATIENCE, "its end", child.wait()).await.expect("an end").success());
+    d.stop().await;
+}
+
+/// A reader is waited for, and gets every byte.
+#[tokio::test]
+async fn output_is_whole_however_slowly_it_is_read() {
+    let d = Daemon::start().await;
+    let code = "i=0; while [ $i -lt 30000 ]; do echo \"line $i\"; i=$((i+1)); done; yes x | head -c 8000000; echo end >&2";
+    let mut child = command(d.store.path(), &["-l", "sh", "-c", code]).spawn().expect("the program");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let mut all = Vec::new();
+    // Less at a time than the program writes: what it writes backs up all the way.
+    let mut piece = vec![0; 1000];
+    loop {
+        let n = within(PATIENCE, "more output", stdout.read(&mut piece)).await.expect("a pipe");
+        if n == 0 {
+            break;
+        }
+        all.extend_from_slice(&piece[..n]);
+    }
+    let mut expected: Vec<u8> = (0..30_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+    expected.extend(b"x\n".repeat(4_000_000));
+    assert!(all == expected, "{} bytes, not {}", all.len(), expected.len());
+    let ended = within(PATIENCE, "its end", child.wait_with_output()).await.expect("an end");
+    assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(0), "end\n".to_owned()));
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_says_why() {
+    let d = Daemon::start().await;
+    let at = d.store.path();
+    let ran = run(at, &["-t", "0.5", "-l", "sh", "-c", "echo begun; sleep 60"]).await;
+    expect(&ran, 124, "begun\n", "paddock: Execution timed out after 0.5 seconds\n");
+    let unknown = "paddock: no runner for language \"cobol\"; there are: python, sh, typescript\n";
+    expect(&run(at, &["-l", "cobol", "-c", "x"]).await, 125, "", unknown);
+    let ran = run(at, &["-l", "sh", "-c", "x", "-f", "/no/such/file"]).await;
+    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(125), 0));
+    assert!(text(&ran.stderr).contains("/no/such/file"), "{}", text(&ran.stderr));
+    let ran = run(at, &["-c", "x"]).await;
+    assert!(
+        ran.status.code() == Some(125) && text(&ran.stderr).contains("-l python"),
+        "{}",
+        text(&ran.stderr)
+    );
+    assert_eq!(run(at, &["-t", "never", "-c", "x"]).await.status.code(), Some(2));
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_the_program_and_leaves_nothing() {
+    let d = Daemon::with().set("pool.idle", 0).start().await;
+    let mut child =
+        command(d.store.path(), &["-l", "sh", "-c", "echo begun; sleep 600"]).spawn().expect("the program");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    within(PATIENCE, "its first line", lines.next_line()).await.expect("a line");
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let mut happenings = view.follow().await;
+    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
+    kill_process(pid, Signal::INT).expect("a signal");
+    let ended = within(PATIENCE, "its end", child.wait()).await.expect("an end");
+    assert_eq!(ended.code(), Some(130));
+    happenings.removal_of(&container, PATIENCE).await;
+    let log = d.stop().await.text();
+    assert!(log.contains("limit=Cancelled") && log.contains("its files deleted"), "{log}");
+}
+
+/// Without a daemon it is one itself, and then there is nothing left of it.
+#[tokio::test]
+async fn alone_it_needs_no_daemon_and_leaves_nothing() {
+    let store = Store::new();
+    expect(&run(store.path(), &["-l", "python", "-c", "print('hello')"]).await, 0, "hello\n", "");
+    View::of(&store.owner()).await.expect_empty().await;
+    // What is wrong with the engine is said, and nothing hangs.
+    let mut command = command(store.path(), &["-l", "sh", "-c", "x"]);
+    let ran = within(PATIENCE, "a run", command.env("DOCKER_HOST", "unix:///nowhere/docker.sock").output());
+    let ran = ran.await.expect("the program");
+    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(125), 0));
+    assert!(text(&ran.stderr).contains("is Docker running?"), "{}", text(&ran.stderr));
+}
+
+/// On a terminal it says what it is doing, and takes that away before the program speaks.
+#[tokio::test]
+async fn a_terminal_is_told_what_is_being_done() {
+    let d = Daemon::start().await;
+    let line = format!("{} run -l sh -c 'sleep 1.5; echo out'", env!("CARGO_BIN_EXE_paddock"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("SANDBOX_ROOT", d.store.path()).stdin(Stdio::null());
+    let ran = within(PATIENCE, "a run", script.output()).await.expect("script, of util-linux");
+    let seen = text(&ran.stdout);
+    assert!(seen.contains("waiting for a container of sh") && seen.contains("paddock: 1 s"), "{seen:?}");
+    assert!(seen.contains("\r\u{1b}[2Kout\r\n"), "{seen:?}");
+    let seen = text(&run(d.store.path(), &["-l", "sh", "-c", "true"]).await.stderr);
+    assert_eq!(seen, "", "a pipe is no terminal");
+    d.stop().await;
+}
