@@ -17,6 +17,7 @@
 //! request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod accept;
+mod answer;
 mod body;
 mod count;
 mod envelope;

@@ -32,6 +32,7 @@ mod request;
 mod room;
 mod run;
 mod salvage;
+mod settle;
 mod turn;
 
 use std::collections::HashMap;
