@@ -13,7 +13,7 @@ use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -116,8 +116,9 @@ pub enum Request {
     /// What is in `/data` now came from the daemon by another way: it is what both sides agree on. Answered as
     /// [`Request::Base`].
     Settle,
-    /// Look at the container's own hardening: [`Event::Facts`].
-    Probe,
+    /// Look at the container's own hardening: [`Event::Facts`]. With quotas they are tried out too, by filling what they
+    /// bound and freeing it again.
+    Probe(Option<Quotas>),
     /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
     /// [`Event::Failed`]. Asked again, it is answered again.
     Warm(WarmSpec),
@@ -342,6 +343,49 @@ pub enum SkipReason {
     Unreadable,
 }
 
+/// What must not be had: more than this is tried to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quotas {
+    /// Bytes of `/data`.
+    pub data: u64,
+    /// Entries of `/data`.
+    pub data_inodes: u64,
+    /// Bytes of `/tmp`.
+    pub tmp: u64,
+}
+
+/// What could be taken where a quota is said to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Bytes or entries, a little more than the quota at most.
+    pub amount: u64,
+    /// The errno that was the end of it: `ENOSPC` is right, 0 means that there was none.
+    pub errno: i32,
+}
+
+/// [`Quotas`], tried out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filled {
+    /// Bytes of `/data`.
+    pub data: Taken,
+    /// Entries of `/data`.
+    pub data_inodes: Taken,
+    /// Bytes of `/tmp`.
+    pub tmp: Taken,
+}
+
+/// What a control group allows, as far as it can be seen from inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Allowed {
+    /// Its file is not there.
+    #[default]
+    Unseen,
+    /// As much as there is.
+    All,
+    /// So much.
+    UpTo(u64),
+}
+
 /// What a process inside the container can see of its own confinement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -361,6 +405,8 @@ pub struct Facts {
     pub interfaces: Vec<String>,
     /// The errno of creating a file in `/`: `EROFS` is right, 0 means that it was created.
     pub root_write_errno: i32,
+    /// Whether `/` is mounted read-only.
+    pub root_read_only: bool,
     /// Size of `/data` in bytes.
     pub data_bytes: u64,
     /// Inodes of `/data`.
@@ -373,6 +419,24 @@ pub struct Facts {
     pub refused: Vec<(String, i32)>,
     /// Landlock's ABI version, 0 where there is none.
     pub landlock: u32,
+    /// Whether a process may listen to another's system calls (seccomp's user notification).
+    pub notification: bool,
+    /// What a [`FilePolicy`] lacks here to be enforced; `None`: nothing.
+    pub policies_lack: Option<String>,
+    /// Bytes of memory.
+    pub memory: Allowed,
+    /// Bytes of swap.
+    pub swap: Allowed,
+    /// Processes and threads.
+    pub pids: Allowed,
+    /// Thousandths of a processor.
+    pub cpu_milli: Allowed,
+    /// What UID 0 in here is outside: not 0 where the engine maps users.
+    pub outer_root: u32,
+    /// What a security module (AppArmor, SELinux) calls this process; empty without one.
+    pub label: String,
+    /// What could be taken, where that was asked.
+    pub filled: Option<Filled>,
 }
 
 /// Codes a message for a [`crate::Kind::Message`] frame.
