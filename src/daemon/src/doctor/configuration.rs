@@ -92,6 +92,9 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
         if found == "there is no token" {
             let advice = "set auth.token (MCP_API_TOKEN=$(openssl rand -hex 32)), or auth.tokens, unless that is meant";
             checks.warn("tokens", warning, advice);
+        } else if found.starts_with("http.public_url is not set") {
+            let advice = "set http.public_url (PUBLIC_BASE_URL) to what clients reach this daemon by";
+            checks.warn("public_url", warning, advice);
         } else {
             checks.warn("warning", warning, advice);
         }
@@ -126,14 +129,8 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
         }
     }
     match &facts.public_url {
-        None if addr.ip().is_unspecified() => checks.warn(
-            "public_url",
-            format!(
-                "links to files begin with http://127.0.0.1:{}, though others reach this daemon",
-                addr.port()
-            ),
-            "they open on this machine alone: set http.public_url (PUBLIC_BASE_URL) to what clients use",
-        ),
+        // The configuration warns of it.
+        None if addr.ip().is_unspecified() => {}
         None => checks.ok("public_url", format!("links to files begin with http://{addr}")),
         Some(url) if url.starts_with("http://") && !facts.public_is_here => checks.warn(
             "public_url",
@@ -188,10 +185,14 @@ mod tests {
             (Facts { place: Place::Denied, ..good() }, "address", Fail, "may not listen"),
             (Facts { place: Place::Unusable("odd".into()), ..good() }, "address", Fail, "odd"),
             (
-                Facts { addr: "0.0.0.0:80".parse().expect("an address"), ..good() },
+                Facts {
+                    addr: "0.0.0.0:80".parse().expect("an address"),
+                    warnings: vec!["http.public_url is not set: links".into()],
+                    ..good()
+                },
                 "public_url",
                 Warn,
-                "127.0.0.1:80",
+                "links",
             ),
             (Facts { public_url: Some("http://a.example".into()), ..good() }, "public_url", Warn, "TLS"),
         ] {

@@ -142,6 +142,7 @@ fn places(tried: &Tried, checks: &mut Checks) {
     let (facts, bounds) = (&tried.facts, &tried.asked.bounds);
     let filled = facts.filled;
     let page = |bytes: u64| bytes.next_multiple_of(PAGE);
+    let mut no_data = false;
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
     for (aspect, name, what, quota, most, taken, unit) in [
         (Aspect::Data, "data", "/data", size(bounds.data), page(bounds.data), filled.map(|f| f.data), true),
@@ -163,6 +164,10 @@ fn places(tried: &Tried, checks: &mut Checks) {
             .map(|fault| fault.text.clone())
             .collect();
         let amount = |n: u64| if unit { size(n) } else { format!("{n} entries") };
+        // Where nothing can be written, no entries can be made: that was said.
+        if no_data && aspect == Aspect::Inodes {
+            continue;
+        }
         let mut closed = false;
         match taken {
             Some(Taken { amount: 0, errno }) if errno != FULL => {
@@ -188,6 +193,7 @@ fn places(tried: &Tried, checks: &mut Checks) {
                 if taken.is_some() { "filled, no more goes in" } else { "not tried out, it is too large" };
             checks.ok(name, format!("{what} takes {quota}: {how}"));
         } else if closed {
+            no_data |= aspect == Aspect::Data;
             checks.unsafe_to_serve(name, wrong.join(", "), advice);
         } else {
             checks.fail(name, wrong.join(", "), advice);
@@ -209,25 +215,25 @@ fn bounds(tried: &Tried, checks: &mut Checks) {
     const HOW: &str = "`docker info` warns of what the kernel does not do; on cgroup 1 the command line of the kernel switches \
                        it on (cgroup_enable=memory swapaccount=1), a rootless engine needs cgroup 2 and delegation";
     for (name, what, allowed, most, shown) in [
-        ("memory", "memory", facts.memory, asked.memory, size as fn(u64) -> String),
-        ("processes", "processes", facts.pids, asked.pids, |n| n.to_string()),
-        ("processors", "processor time", facts.cpu_milli, milli + 1, processors),
+        ("memory", "memory is", facts.memory, asked.memory, size as fn(u64) -> String),
+        ("processes", "processes and threads are", facts.pids, asked.pids, |n| n.to_string()),
+        ("processors", "processor time is", facts.cpu_milli, milli + 1, processors),
     ] {
         match allowed {
-            Allowed::UpTo(bound) if bound <= most => checks.ok(name, format!("{what} is bounded: {}", shown(bound))),
+            Allowed::UpTo(bound) if bound <= most => checks.ok(name, format!("{what} bounded: {}", shown(bound))),
             Allowed::UpTo(bound) => checks.unsafe_to_serve(
                 name,
-                format!("{what} is bounded by {}, not by {}", shown(bound), shown(most)),
+                format!("{what} bounded by {}, not by {}", shown(bound), shown(most)),
                 format!("one program can take that from all others: {HOW}"),
             ),
             Allowed::All => checks.unsafe_to_serve(
                 name,
-                format!("{what} is not bounded"),
+                format!("{what} not bounded"),
                 format!("one program can take all there is: {HOW}"),
             ),
             Allowed::Unseen => checks.warn(
                 name,
-                format!("whether {what} is bounded cannot be seen from inside"),
+                format!("whether {what} bounded cannot be seen from inside"),
                 "its control group is not shown there (gVisor shows none): `docker stats` and `docker inspect` show what the \
                  engine does",
             ),

@@ -13,6 +13,9 @@ use super::check::{Check, Status, document, verdict};
 /// Wide enough for every status and every group.
 const INDENT: &str = "                     ";
 
+/// Bytes of a line of advice.
+const WIDTH: usize = 98;
+
 /// Where checks go.
 pub(super) struct Printer {
     json: bool,
@@ -58,9 +61,26 @@ fn line(out: &mut impl Write, check: &Check) -> io::Result<()> {
     };
     writeln!(out, "{} {:<14} {}", styled(style, &format!("{word:<5}")), check.group.name(), check.found)?;
     if let Some(advice) = &check.advice {
-        writeln!(out, "{INDENT}{advice}")?;
+        for line in wrapped(advice) {
+            writeln!(out, "{INDENT}{line}")?;
+        }
     }
     Ok(())
+}
+
+/// Lines that are no longer than people like to read, where words let them.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn styled(style: Style, text: &str) -> impl Display {
