@@ -43,6 +43,7 @@ impl Look {
             http.addr = '127.0.0.1:0'\n\
             store.max_bytes = '256MiB'\n\
             limits.data = '80MiB'\n\
+            limits.data_inodes = 1000\n\
             sessions.max = 1\n\
             pool.idle = 0\n\
             agent.warm_parts = false\n";
@@ -163,7 +164,8 @@ impl Report {
     /// What is not well, for a test that fails.
     fn brief(&self) -> String {
         let lacks = self.checks().filter(|check| check["status"] != "ok");
-        let lacks = lacks.map(|check| format!("{} {}: {}", check["status"], check["name"], check["found"]));
+        let lacks =
+            lacks.map(|check| format!("- {} {}: {}", check["status"], name_of(check), check["found"]));
         lacks.chain([self.stderr.clone()]).collect::<Vec<_>>().join("\n")
     }
 

@@ -37,7 +37,7 @@ const OFF: [(&str, &str, &str, &str); 19] = [
     ("cpu", "container/processors", "fail", "not bounded"),
     ("landlock", "container/file policies", "warn", "Landlock"),
     ("notification", "container/file policies", "warn", "user notification"),
-    ("start", "container/start", "fail", "switched off"),
+    ("start", "container/start", "fail", "starting the container"),
 ];
 
 /// The flags that give an engine all of them, and the folder that they are in.

@@ -33,7 +33,9 @@ def leave_out(what, spec):
         linux["seccomp"]["syscalls"][0]["names"].append("kcmp")
     elif what == "network":
         linux["namespaces"] = [n for n in linux["namespaces"] if n["type"] != "network"]
+        # The engine would change the host's: its hook sets the namespace up, and these are of it.
         spec.pop("hooks", None)
+        linux["sysctl"] = {}
     elif what == "root":
         spec["root"]["readonly"] = False
     elif what == "data":
