@@ -47,6 +47,10 @@ fn good() -> Facts {
     Facts { tried: Ok(tried), warm_wanted: false, owner: "doctor-1-x".into(), left: None }
 }
 
+fn taken(amount: u64, errno: i32) -> Taken {
+    Taken { amount, errno }
+}
+
 fn with(spoil: impl FnOnce(&mut Tried)) -> Facts {
     let mut facts = good();
     spoil(facts.tried.as_mut().expect("tried"));
@@ -66,30 +70,21 @@ fn each_lack_gives_its_line_and_no_other() {
     for spoil in fine {
         assert_eq!(lacks(&judge(&with(spoil))), []);
     }
-    let taken = |amount, errno| Taken { amount, errno };
-    let spoil: Vec<(&str, Status, Box<dyn Fn(&mut Tried)>)> = vec![
-        ("start", Warn, Box::new(|t| t.armed = Duration::from_secs(9))),
-        (
-            "data",
-            Fail,
-            Box::new(move |t| t.facts.filled.as_mut().expect("filled").data = taken(257 * MIB, 0)),
-        ),
-        ("data", Fail, Box::new(move |t| t.facts.filled.as_mut().expect("filled").data = taken(0, 13))),
-        ("data", Fail, Box::new(move |t| t.facts.filled.as_mut().expect("filled").data = taken(MIB, 5))),
-        (
-            "inodes",
-            Fail,
-            Box::new(move |t| t.facts.filled.as_mut().expect("filled").data_inodes = taken(16_385, 0)),
-        ),
-        ("tmp", Fail, Box::new(move |t| t.facts.filled.as_mut().expect("filled").tmp = taken(65 * MIB, 0))),
-        ("memory", Fail, Box::new(|t| (t.facts.memory, t.facts.swap) = (Allowed::All, Allowed::All))),
-        ("memory", Fail, Box::new(|t| t.facts.memory = Allowed::UpTo(849 * MIB))),
-        ("memory", Warn, Box::new(|t| t.facts.memory = Allowed::Unseen)),
-        ("swap", Warn, Box::new(|t| t.facts.swap = Allowed::All)),
-        ("processes", Fail, Box::new(|t| t.facts.pids = Allowed::All)),
-        ("processors", Fail, Box::new(|t| t.facts.cpu_milli = Allowed::All)),
-        ("processors", Fail, Box::new(|t| t.facts.cpu_milli = Allowed::UpTo(2000))),
-        ("file policies", Warn, Box::new(|t| t.facts.policies_lack = Some("no Landlock".into()))),
+    let spoil: [(&str, Status, Spoil); 14] = [
+        ("start", Warn, |t| t.armed = Duration::from_secs(9)),
+        ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(257 * MIB, 0)),
+        ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(0, 13)),
+        ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(MIB, 5)),
+        ("inodes", Fail, |t| t.facts.filled.as_mut().expect("filled").data_inodes = taken(16_385, 0)),
+        ("tmp", Fail, |t| t.facts.filled.as_mut().expect("filled").tmp = taken(65 * MIB, 0)),
+        ("memory", Fail, |t| (t.facts.memory, t.facts.swap) = (Allowed::All, Allowed::All)),
+        ("memory", Fail, |t| t.facts.memory = Allowed::UpTo(849 * MIB)),
+        ("memory", Warn, |t| t.facts.memory = Allowed::Unseen),
+        ("swap", Warn, |t| t.facts.swap = Allowed::All),
+        ("processes", Fail, |t| t.facts.pids = Allowed::All),
+        ("processors", Fail, |t| t.facts.cpu_milli = Allowed::All),
+        ("processors", Fail, |t| t.facts.cpu_milli = Allowed::UpTo(2000)),
+        ("file policies", Warn, |t| t.facts.policies_lack = Some("no Landlock".into())),
     ];
     for (name, status, spoil) in spoil {
         let checks = judge(&with(spoil));

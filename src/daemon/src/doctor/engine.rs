@@ -3,14 +3,13 @@
 //!
 //! It must never change anything there.
 
-use std::error::Error;
-use std::io;
 use std::time::Duration;
 
 use super::check::{Check, Checks, Group};
+use super::down::Down;
 use super::runc;
 use crate::config::Config;
-use crate::engine::{ApiVersion, Engine, EngineError, EngineHost, EngineInfo, EngineLimits, EngineVersion};
+use crate::engine::{ApiVersion, Engine, EngineHost, EngineInfo, EngineLimits, EngineVersion};
 
 /// An engine that is well answers what is only read in milliseconds; a hanging one is to be told of soon.
 const LIMITS: fn() -> EngineLimits = || EngineLimits {
@@ -42,27 +41,6 @@ pub(super) struct Up {
     pub(super) runtime: Option<String>,
 }
 
-/// Why there is no answer that would do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Down {
-    /// The address is none.
-    Address(String),
-    /// Nothing is there.
-    Missing,
-    /// Something is there, and nobody listens.
-    Refused,
-    /// Not for this user.
-    Denied,
-    /// Nobody answers.
-    Silent,
-    /// Somebody else answers.
-    Stranger(String),
-    /// An engine answers that is too old or too new.
-    Version(String),
-    /// All else.
-    Other(String),
-}
-
 /// Asks; the engine too, if it would do.
 pub(super) async fn look(config: &Config) -> (Facts, Option<Engine>) {
     let host = config.engine.host.clone();
@@ -75,9 +53,9 @@ pub(super) async fn look(config: &Config) -> (Facts, Option<Engine>) {
 async fn ask(config: &Config) -> Result<(Up, Engine), Down> {
     let host: EngineHost =
         config.engine.host.parse().map_err(|e: crate::engine::HostError| Down::Address(e.to_string()))?;
-    let engine = Engine::connect(&host, LIMITS()).await.map_err(down)?;
-    let version = engine.version().await.map_err(down)?;
-    let info = engine.info().await.map_err(down)?;
+    let engine = Engine::connect(&host, LIMITS()).await.map_err(Down::of)?;
+    let version = engine.version().await.map_err(Down::of)?;
+    let info = engine.info().await.map_err(Down::of)?;
     let up = Up {
         version,
         api: engine.api_version(),
@@ -89,33 +67,11 @@ async fn ask(config: &Config) -> Result<(Up, Engine), Down> {
     Ok((up, engine))
 }
 
-fn down(error: EngineError) -> Down {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
-    let mut kind = None;
-    while let Some(error) = cause {
-        kind = error.downcast_ref::<io::Error>().map(io::Error::kind).or(kind);
-        cause = error.source();
-    }
-    match (&error, kind) {
-        (EngineError::Unreachable { .. }, Some(io::ErrorKind::NotFound)) => Down::Missing,
-        (EngineError::Unreachable { .. }, Some(io::ErrorKind::PermissionDenied)) => Down::Denied,
-        (EngineError::Unreachable { .. }, Some(io::ErrorKind::ConnectionRefused)) => Down::Refused,
-        (EngineError::Unreachable { .. }, Some(io::ErrorKind::TimedOut))
-        | (EngineError::Deadline { .. }, _) => Down::Silent,
-        (EngineError::Version { .. }, _) => Down::Version(error.to_string()),
-        (EngineError::Protocol { .. } | EngineError::Api { .. } | EngineError::Lost { .. }, _) => {
-            Down::Stranger(error.to_string())
-        }
-        (EngineError::Unreachable { source, .. }, _) => Down::Other(format!("{error}: {source}")),
-        (EngineError::TooLarge { .. } | EngineError::Upload { .. }, _) => Down::Other(error.to_string()),
-    }
-}
-
 pub(super) fn judge(facts: &Facts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Engine);
     match &facts.answer {
         Err(down) => {
-            let (found, advice) = complaint(&facts.host, down);
+            let (found, advice) = down.complaint(&facts.host);
             checks.fail(
                 "reachable",
                 found,
@@ -129,42 +85,6 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
         }
     }
     checks.done()
-}
-
-fn complaint(host: &str, down: &Down) -> (String, String) {
-    let path = host.strip_prefix("unix://").unwrap_or(host);
-    let (found, advice) = match down {
-        Down::Address(why) => (why.clone(), "no engine can be asked".to_owned()),
-        Down::Missing => (
-            format!("no engine at {host}: there is no such file or host"),
-            "install or start Docker (`systemctl start docker`, or `deploy/setup`)".to_owned(),
-        ),
-        Down::Refused => (
-            format!("no engine at {host}: nobody listens there"),
-            "it has ended, or never started: `systemctl start docker`".to_owned(),
-        ),
-        Down::Denied => (
-            format!("the engine at {host} is not for this user: permission denied"),
-            format!(
-                "run as a user of its group (`usermod -aG $(stat -c %G {path}) $USER`, then log in again), which is as \
-                 good as root on this machine"
-            ),
-        ),
-        Down::Silent => (
-            format!("the engine at {host} takes connections and does not answer"),
-            "it hangs, or is stopped: look at its log (`journalctl -u docker`), and restart it".to_owned(),
-        ),
-        Down::Stranger(what) => (
-            format!("what answers at {host} is no Docker Engine: {what}"),
-            "another program has that address".to_owned(),
-        ),
-        Down::Version(what) => (
-            what.clone(),
-            format!("install an engine that speaks {} or newer, Docker 20.10 does", ApiVersion::OLDEST),
-        ),
-        Down::Other(what) => (what.clone(), "no container can be made".to_owned()),
-    };
-    (found, advice)
 }
 
 /// Who and where it is.

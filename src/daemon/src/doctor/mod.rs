@@ -14,6 +14,7 @@
 mod check;
 mod configuration;
 mod container;
+mod down;
 mod engine;
 mod holder;
 mod images;

@@ -162,12 +162,17 @@ pub(super) fn faults(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<Fault> {
         facts.interfaces.is_empty(),
         format!("there are network interfaces {:?}", facts.interfaces),
     );
-    demand(
-        Aspect::Root,
-        matches!(facts.root_write_errno, EROFS | EACCES),
-        format!("a file can be created in / (errno {})", facts.root_write_errno),
-    );
-    demand(Aspect::Root, facts.root_read_only, "/ is not mounted read-only".to_owned());
+    // Only a file system that can be written gets as far as asking whether this user may.
+    let root_text = match facts.root_write_errno {
+        0 => "a file can be created in /".to_owned(),
+        errno => format!("/ is not mounted read-only (errno {errno})"),
+    };
+    let read_only = match facts.root_write_errno {
+        EROFS => true,
+        EACCES => facts.root_read_only,
+        _ => false,
+    };
+    demand(Aspect::Root, read_only, root_text);
     demand(
         Aspect::Data,
         facts.data_bytes > 0 && facts.data_bytes <= bounds.data.next_multiple_of(4096),
@@ -244,7 +249,7 @@ mod tests {
             ("seccomp", |f| f.seccomp = 0),
             ("eth0", |f| f.interfaces.push("eth0".into())),
             ("created in /", |f| f.root_write_errno = 0),
-            ("read-only", |f| f.root_read_only = false),
+            ("read-only", |f| (f.root_write_errno, f.root_read_only) = (EACCES, false)),
             ("bytes", |f| f.data_bytes = 1 << 40),
             ("inodes", |f| f.data_inodes = 0),
             ("/workspace", |f| f.data_aliases = false),

@@ -31,7 +31,7 @@ const OLD: Duration = Duration::from_secs(60 * 60);
 /// What trials are owned by begins so; then the time and something random follow.
 const OWNERS: &str = "doctor-";
 /// What is filled to try a quota out: more takes its time, and memory that others may want.
-const CHEAP: Quotas = Quotas { data: 2 << 30, data_inodes: 100_000, tmp: 1 << 30 };
+const CHEAP: Quotas = Quotas { data: 512 << 20, data_inodes: 100_000, tmp: 512 << 20 };
 
 /// Why nothing could be tried.
 #[derive(Debug, thiserror::Error)]
