@@ -38,6 +38,21 @@ fn for_everyone() -> (tempfile::TempDir, std::path::PathBuf) {
 
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
+#[test]
+fn the_program_says_which_it_is() {
+    let said = Command::new(program()).arg("--version").output().expect("it runs");
+    let said = String::from_utf8(said.stdout).expect("text");
+    assert_eq!(said, format!("paddock {}\n", paddock::build::LONG));
+    let about =
+        said.trim().strip_prefix(concat!("paddock ", env!("CARGO_PKG_VERSION"), " (")).expect("a version");
+    let about = about.strip_suffix(')').expect("a commit");
+    let digits = |text: &str, n| text.len() == n && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let known = about
+        .split_once(' ')
+        .is_some_and(|(hash, date)| digits(hash.trim_end_matches("-dirty"), 8) && digits(date, 10));
+    assert!(known || about == "unknown commit", "{said}");
+}
+
 #[tokio::test]
 async fn a_host_that_is_well_is_told_so_in_lines_and_as_json() {
     let dir = tempfile::tempdir().expect("a folder");

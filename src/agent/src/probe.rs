@@ -8,6 +8,7 @@ use paddock_proto::FilePolicy;
 use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
 use paddock_proto::message::{Facts, Quotas};
 use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 
 use crate::{policy, spawn};
 
@@ -44,6 +45,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
             .is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY)),
         data_bytes: data.map_or(0, |(bytes, _)| bytes),
         data_inodes: data.map_or(0, |(_, inodes)| inodes),
+        data_write_errno: fill::first(DATA_DIR).err().map_or(0, Errno::raw_os_error),
         data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
         tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),
         refused: refused(),

@@ -72,6 +72,8 @@ pub struct Facts {
     pub data_bytes: u64,
     /// Inodes of `/data`.
     pub data_inodes: u64,
+    /// The errno of making a file in `/data`; 0: it was made, and is gone again.
+    pub data_write_errno: i32,
     /// Whether the three mounts are one file system.
     pub data_aliases: bool,
     /// Size of `/tmp` in bytes.

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::look::Look;
-use crate::support::{PATIENCE, PrivateEngine, View, within};
+use crate::support::{Daemon, PATIENCE, PrivateEngine, View, within};
 
 const WRAPPER: &str = include_str!("wrapper.py");
 const IMAGE: &str = "paddock-example-sh";
@@ -177,5 +177,8 @@ async fn an_engine_that_maps_users_is_told_by_what_it_breaks() {
     let report = Look::at(store.path()).engine(&engine.host()).set("exec.runner", "'sh'").run().await;
     report.expect_failure("container/data", "nothing can be written in /data", "userns-remap");
     assert!(report.found("engine/users").contains("maps users"), "{}", report.text);
+    // And so it is: a daemon does not start there.
+    let refused = Daemon::with().env("DOCKER_HOST", &engine.host()).refusal().await;
+    assert!(refused.said.contains("nothing can be written in /data"), "{refused:?}");
     expect_clean(&engine).await;
 }

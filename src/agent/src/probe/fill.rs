@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use paddock_proto::limits::{DATA_DIR, PAGE};
@@ -34,11 +35,7 @@ fn bytes(dir: &str, quota: u64) -> Taken {
     // One page first: a quota that nothing fits into is not one that is kept.
     let mut next = PAGE;
     while amount < goal && (held.len() as u64) < FILES {
-        let took =
-            openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR).and_then(|file| {
-                fallocate(&file, FallocateFlags::empty(), 0, next)?;
-                Ok(file)
-            });
+        let took = take(dir, next);
         match took {
             Ok(file) => held.push(file),
             Err(error) => return Taken { amount, errno: error.raw_os_error() },
@@ -48,6 +45,20 @@ fn bytes(dir: &str, quota: u64) -> Taken {
     }
     let errno = if amount < goal { Errno::MFILE.raw_os_error() } else { 0 };
     Taken { amount, errno }
+}
+
+/// The least that can be taken.
+///
+/// # Errors
+/// Nothing can.
+pub(super) fn first(dir: &str) -> Result<(), Errno> {
+    take(dir, PAGE).map(drop)
+}
+
+fn take(dir: &str, bytes: u64) -> Result<OwnedFd, Errno> {
+    let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+    fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    Ok(file)
 }
 
 fn entries(dir: &str, quota: u64) -> Taken {

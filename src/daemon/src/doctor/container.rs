@@ -142,7 +142,16 @@ fn places(tried: &Tried, checks: &mut Checks) {
     let (facts, bounds) = (&tried.facts, &tried.asked.bounds);
     let filled = facts.filled;
     let page = |bytes: u64| bytes.next_multiple_of(PAGE);
-    let mut no_data = false;
+    // Where nothing can be written, nothing can be filled.
+    let closed = tried.faults.iter().find(|fault| fault.aspect == Aspect::Writing);
+    if let Some(fault) = closed {
+        checks.fail(
+            "data",
+            fault.text.clone(),
+            "no run could even begin: an engine that maps users (userns-remap) makes volumes for the wrong user; start it \
+             without, or give paddock a rootless engine",
+        );
+    }
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
     for (aspect, name, what, quota, most, taken, unit) in [
         (Aspect::Data, "data", "/data", size(bounds.data), page(bounds.data), filled.map(|f| f.data), true),
@@ -157,6 +166,9 @@ fn places(tried: &Tried, checks: &mut Checks) {
         ),
         (Aspect::Tmp, "tmp", "/tmp", size(bounds.tmp), page(bounds.tmp), filled.map(|f| f.tmp), true),
     ] {
+        if closed.is_some() && aspect != Aspect::Tmp {
+            continue;
+        }
         let mut wrong: Vec<String> = tried
             .faults
             .iter()
@@ -164,16 +176,7 @@ fn places(tried: &Tried, checks: &mut Checks) {
             .map(|fault| fault.text.clone())
             .collect();
         let amount = |n: u64| if unit { size(n) } else { format!("{n} entries") };
-        // Where nothing can be written, no entries can be made: that was said.
-        if no_data && aspect == Aspect::Inodes {
-            continue;
-        }
-        let mut closed = false;
         match taken {
-            Some(Taken { amount: 0, errno }) if errno != FULL => {
-                closed = true;
-                wrong.push(format!("nothing can be written in {what} (errno {errno})"));
-            }
             Some(taken) if taken.errno == 0 || taken.amount > most => {
                 wrong.push(format!("{} could be had in {what}, its bound is {quota}", amount(taken.amount)));
             }
@@ -182,21 +185,17 @@ fn places(tried: &Tried, checks: &mut Checks) {
             }
             Some(_) | None => {}
         }
-        let advice = if closed {
-            "no run could leave a file: an engine that maps users (userns-remap) makes volumes for the wrong user; start it \
-             without, or give paddock a rootless engine"
-        } else {
-            "one program can take the host's memory: the engine's local volumes and tmpfs mounts take sizes, what changes that?"
-        };
         if wrong.is_empty() {
             let how =
                 if taken.is_some() { "filled, no more goes in" } else { "not tried out, it is too large" };
             checks.ok(name, format!("{what} takes {quota}: {how}"));
-        } else if closed {
-            no_data |= aspect == Aspect::Data;
-            checks.unsafe_to_serve(name, wrong.join(", "), advice);
         } else {
-            checks.fail(name, wrong.join(", "), advice);
+            checks.fail(
+                name,
+                wrong.join(", "),
+                "one program can take the host's memory: the engine's local volumes and tmpfs mounts take sizes, what changes \
+                 that?",
+            );
         }
     }
 }

@@ -98,6 +98,7 @@ fn each_lack_gives_its_line_and_no_other() {
         (Aspect::Network, "network"),
         (Aspect::Root, "read-only root"),
         (Aspect::Names, "names"),
+        (Aspect::Writing, "data"),
         (Aspect::Data, "data"),
         (Aspect::Inodes, "inodes"),
         (Aspect::Tmp, "tmp"),

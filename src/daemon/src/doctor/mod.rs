@@ -118,8 +118,12 @@ async fn examine(
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
     let (asked, reached) = unless(stop, engine::look(config)).await?;
-    let judged = engine::judge(&asked);
-    let failed = judged.iter().any(|check| check.status == check::Status::Fail);
+    let mut judged = engine::judge(&asked);
+    let failure = judged.iter_mut().find(|check| check.status == check::Status::Fail);
+    let failed = failure.is_some();
+    if let Some(advice) = failure.and_then(|check| check.advice.as_mut()) {
+        advice.push_str(". Images, containers and room are not looked at before that");
+    }
     printer.print(judged);
     if let (Ok(up), Some(reached), false) = (&asked.answer, reached, failed) {
         in_containers(config, &up.info, &reached, printer, stop).await?;

@@ -103,6 +103,8 @@ pub enum Aspect {
     Network,
     /// That the image cannot be written.
     Root,
+    /// That `/data` can be written.
+    Writing,
     /// The size of `/data`.
     Data,
     /// How many entries `/data` may have.
@@ -174,6 +176,14 @@ pub(super) fn faults(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<Fault> {
     };
     demand(Aspect::Root, read_only, root_text);
     demand(
+        Aspect::Writing,
+        facts.data_write_errno == 0,
+        format!(
+            "nothing can be written in /data (errno {}); does the engine map users?",
+            facts.data_write_errno
+        ),
+    );
+    demand(
         Aspect::Data,
         facts.data_bytes > 0 && facts.data_bytes <= bounds.data.next_multiple_of(4096),
         format!("/data has {} bytes, its quota is {}", facts.data_bytes, bounds.data),
@@ -240,7 +250,7 @@ mod tests {
     fn each_weakness_is_found_and_named() {
         assert_eq!(judge(&good(), &bounds(), Uid(20_000)), Vec::<String>::new());
         type Spoil = fn(&mut Facts);
-        let spoil: [(&str, Spoil); 15] = [
+        let spoil: [(&str, Spoil); 16] = [
             ("UID", |f| f.uids[1] = 0),
             ("GID", |f| f.gids = [0; 3]),
             ("groups", |f| f.groups.push(0)),
@@ -250,6 +260,7 @@ mod tests {
             ("eth0", |f| f.interfaces.push("eth0".into())),
             ("created in /", |f| f.root_write_errno = 0),
             ("read-only", |f| (f.root_write_errno, f.root_read_only) = (EACCES, false)),
+            ("written in /data", |f| f.data_write_errno = EACCES),
             ("bytes", |f| f.data_bytes = 1 << 40),
             ("inodes", |f| f.data_inodes = 0),
             ("/workspace", |f| f.data_aliases = false),
