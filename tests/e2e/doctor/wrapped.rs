@@ -177,8 +177,8 @@ async fn an_engine_that_maps_users_is_told_by_what_it_breaks() {
     let report = Look::at(store.path()).engine(&engine.host()).set("exec.runner", "'sh'").run().await;
     report.expect_failure("container/data", "nothing can be written in /data", "userns-remap");
     assert!(report.found("engine/users").contains("maps users"), "{}", report.text);
+    expect_clean(&engine).await;
     // And so it is: a daemon does not start there.
     let refused = Daemon::with().env("DOCKER_HOST", &engine.host()).refusal().await;
     assert!(refused.said.contains("nothing can be written in /data"), "{refused:?}");
-    expect_clean(&engine).await;
 }
