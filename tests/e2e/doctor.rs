@@ -210,5 +210,11 @@ async fn beside_a_daemon_that_lives_it_disturbs_nothing_and_knows_its_address() 
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
     let taken = Look::at(dir.path()).args(&["--addr", &addr]).run().await;
+    let scraped = Look::at(dir.path()).set("metrics.addr", &format!("'{addr}'")).run().await;
+    scraped.expect_failure(
+        "configuration/metrics address",
+        &format!("pid {}", std::process::id()),
+        "metrics.addr",
+    );
     taken.expect_failure("configuration/address", &format!("pid {}", std::process::id()), "http.addr");
 }

@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) tokens: usize,
     pub(super) addr: SocketAddr,
     pub(super) place: Place,
+    /// The listener of the metrics, where there is one of its own.
+    pub(super) metrics: Option<(SocketAddr, Place)>,
     pub(super) public_url: Option<String>,
     /// Whether that is this machine by its very name.
     pub(super) public_is_here: bool,
@@ -49,6 +51,17 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> Facts {
         tokens: loaded.config.auth.tokens.len(),
         addr: http.addr,
         place: place(http.addr, &loaded.config.store.root.join("lock")),
+        metrics: loaded.config.metrics.addr.map(|addr| {
+            let lock = loaded.config.store.root.join("lock");
+            let same = addr.port() != 0
+                && addr.port() == http.addr.port()
+                && (addr.ip() == http.addr.ip()
+                    || addr.ip().is_unspecified()
+                    || http.addr.ip().is_unspecified());
+            let place =
+                if same { Place::Unusable("http.addr is there".to_owned()) } else { place(addr, &lock) };
+            (addr, place)
+        }),
         public_url: http.public_url.as_ref().map(|url| url.as_str().to_owned()),
         public_is_here: http.public_url.as_ref().is_some_and(|url| url.is_loopback()),
     }
@@ -104,29 +117,10 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
         checks.ok("tokens", format!("{} token{s} for whoever reaches {addr}", facts.tokens));
     }
     const OTHER: &str = "choose another by http.addr (MCP_HTTP_ADDR, --addr), such as 127.0.0.1:8081";
-    match &facts.place {
-        Place::Free if addr.port() == 0 => checks.ok("address", format!("{addr}: a free port at each start")),
-        Place::Free => checks.ok("address", format!("{addr} is free")),
-        Place::Ours(daemon) => {
-            checks.ok("address", format!("{addr} is served by the daemon of this store, {daemon}"));
-        }
-        Place::Taken(by) => {
-            let by = by
-                .as_ref()
-                .map_or_else(|| "a program that this user may not look at".to_owned(), ToString::to_string);
-            checks.fail("address", format!("{addr} is taken by {by}"), format!("end that, or {OTHER}"));
-        }
-        Place::Elsewhere => {
-            let found = format!("{addr} is no address of this machine");
-            checks.fail("address", found, format!("`ip addr` shows those that are; {OTHER}"));
-        }
-        Place::Denied => {
-            let found = format!("this user may not listen at {addr}");
-            checks.fail("address", found, format!("ports below 1024 take CAP_NET_BIND_SERVICE; {OTHER}"));
-        }
-        Place::Unusable(why) => {
-            checks.fail("address", format!("{addr} cannot be listened at: {why}"), OTHER);
-        }
+    place_of("address", addr, &facts.place, OTHER, &mut checks);
+    if let Some((addr, place)) = &facts.metrics {
+        const OTHER: &str = "choose another by metrics.addr, or none: metrics are at http.addr too";
+        place_of("metrics address", *addr, place, OTHER, &mut checks);
     }
     match &facts.public_url {
         // The configuration warns of it.
@@ -143,6 +137,34 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
     checks.done()
 }
 
+/// Whether one address is to be had; `other` says how to choose another.
+fn place_of(name: &'static str, addr: SocketAddr, place: &Place, other: &str, checks: &mut Checks) {
+    match place {
+        Place::Free if addr.port() == 0 => checks.ok(name, format!("{addr}: a free port at each start")),
+        Place::Free => checks.ok(name, format!("{addr} is free")),
+        Place::Ours(daemon) => {
+            checks.ok(name, format!("{addr} is served by the daemon of this store, {daemon}"));
+        }
+        Place::Taken(by) => {
+            let by = by
+                .as_ref()
+                .map_or_else(|| "a program that this user may not look at".to_owned(), ToString::to_string);
+            checks.fail(name, format!("{addr} is taken by {by}"), format!("end that, or {other}"));
+        }
+        Place::Elsewhere => {
+            let found = format!("{addr} is no address of this machine");
+            checks.fail(name, found, format!("`ip addr` shows those that are; {other}"));
+        }
+        Place::Denied => {
+            let found = format!("this user may not listen at {addr}");
+            checks.fail(name, found, format!("ports below 1024 take CAP_NET_BIND_SERVICE; {other}"));
+        }
+        Place::Unusable(why) => {
+            checks.fail(name, format!("{addr} cannot be listened at: {why}"), other);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::check::Status::{Fail, Warn};
@@ -156,6 +178,7 @@ mod tests {
             tokens: 1,
             addr: "127.0.0.1:8080".parse().expect("an address"),
             place: Place::Free,
+            metrics: Some(("127.0.0.1:9464".parse().expect("an address"), Place::Free)),
             public_url: None,
             public_is_here: false,
         }
@@ -181,6 +204,15 @@ mod tests {
             ),
             (Facts { place: Place::Taken(Some(holder())), ..good() }, "address", Fail, "nginx (pid 7)"),
             (Facts { place: Place::Taken(None), ..good() }, "address", Fail, "may not look at"),
+            (
+                Facts {
+                    metrics: Some(("127.0.0.1:9464".parse().expect("an address"), Place::Taken(None))),
+                    ..good()
+                },
+                "metrics address",
+                Fail,
+                "9464 is taken",
+            ),
             (Facts { place: Place::Elsewhere, ..good() }, "address", Fail, "no address of"),
             (Facts { place: Place::Denied, ..good() }, "address", Fail, "may not listen"),
             (Facts { place: Place::Unusable("odd".into()), ..good() }, "address", Fail, "odd"),

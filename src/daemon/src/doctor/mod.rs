@@ -38,6 +38,7 @@ use crate::app::{ended_by_signal, pool};
 use crate::config::{Config, Loaded, Log, LogLevel, Overrides};
 use crate::engine::Engine;
 use crate::id::random_bytes;
+use crate::metrics::Metrics;
 use crate::pool::{Runner, trial};
 
 /// For the place of the store to answer: a server that is gone does not.
@@ -72,7 +73,8 @@ pub fn run(arguments: &Arguments, env: &BTreeMap<String, String>) -> u8 {
     };
     // What the parts that are tried out have to say stands in the checks.
     let level = if loaded.config.log.level == LogLevel::Error { LogLevel::Error } else { LogLevel::Warn };
-    let _ = crate::log::init(&Log { level, file: None, ..loaded.config.log.clone() });
+    let logged = Log { level, file: None, ..loaded.config.log.clone() };
+    let _flush = crate::log::init(&logged, &Metrics::default());
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error, 1),
