@@ -106,7 +106,7 @@ fn each_lack_gives_its_line_and_no_other() {
         let fault = |text: &str| Fault { aspect, text: text.to_owned() };
         let checks = judge(&with(|t| t.faults = vec![fault("one"), fault("two")]));
         assert_eq!(lacks(&checks), [(name, Fail)]);
-        assert!(checks.iter().any(|check| check.found == "one, two"));
+        assert!(checks.iter().any(|check| check.found.starts_with("one")));
     }
     let facts = Facts { warm_wanted: true, ..good() };
     assert_eq!(lacks(&judge(&facts)), [("warm", Warn)]);
