@@ -22,6 +22,8 @@ mod crash;
 mod data;
 #[path = "e2e/demo.rs"]
 mod demo;
+#[path = "e2e/doctor.rs"]
+mod doctor;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]

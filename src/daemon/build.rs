@@ -5,6 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "build/commit.rs"]
+mod commit;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
     let workspace =
@@ -13,9 +16,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // OUT_DIR is TARGET/PROFILE/build/PACKAGE/out
     let folder =
         out.ancestors().nth(4).map_or_else(|| out.join("agent"), |target| target.join("agent-build"));
-    for input in ["src/agent", "src/proto", "Cargo.lock", "Cargo.toml"] {
+    for input in ["src", "config.example.toml", "Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", workspace.join(input).display());
     }
+    say_commit(workspace);
 
     let target = std::env::var("TARGET")?;
     let mut cargo = Command::new(std::env::var("CARGO")?);
@@ -41,6 +45,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     is_static(&program)?;
     println!("cargo::rustc-env=PADDOCK_AGENT={}", program.display());
     Ok(())
+}
+
+/// Which commit this is, for `paddock --version`.
+fn say_commit(workspace: &Path) {
+    println!("cargo::rerun-if-changed=build/commit.rs");
+    println!("cargo::rerun-if-env-changed=PADDOCK_COMMIT");
+    let commit = commit::Commit::of(workspace, std::env::var("PADDOCK_COMMIT").ok().as_deref());
+    for path in &commit.watch {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    println!("cargo::rustc-env=PADDOCK_BUILD_COMMIT={}", commit.hash);
+    println!("cargo::rustc-env=PADDOCK_BUILD_DATE={}", commit.date);
+    println!("cargo::rustc-env=PADDOCK_BUILD={}", commit.describe());
 }
 
 /// A dynamic agent would need a C library in every image: better no daemon than one that fails later.

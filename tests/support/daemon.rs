@@ -24,7 +24,7 @@ pub(crate) const TOKEN: &str = "the-token-of-these-tests";
 const END: Duration = Duration::from_secs(80);
 
 /// The binary is opened once: a build in the middle of the tests must not change what they test.
-fn program() -> &'static str {
+pub(crate) fn program() -> &'static str {
     static PROGRAM: OnceLock<(File, String)> = OnceLock::new();
     let (_, path) = PROGRAM.get_or_init(|| {
         let file = File::open(env!("CARGO_BIN_EXE_paddock")).expect("the daemon's binary");

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) use answer::Ran;
 pub(crate) use call::{Call, Session};
 pub(crate) use chance::Chance;
-pub(crate) use daemon::{Daemon, Setup, TOKEN};
+pub(crate) use daemon::{Daemon, Setup, TOKEN, program};
 pub(crate) use engine::{View, host as engine_host};
 pub(crate) use http::{Answer, Opened, Request, events};
 pub(crate) use image::Image;

@@ -18,6 +18,10 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct PrivateEngine {
     dir: TempDir,
     bridge: String,
+    /// Flags of its own.
+    flags: Vec<String>,
+    /// What it is started by, if not directly.
+    under: Vec<String>,
     running: Option<(Child, Receiver<()>)>,
 }
 
@@ -31,6 +35,11 @@ impl PrivateEngine {
 
     /// One that has no image at all.
     pub(crate) async fn empty() -> PrivateEngine {
+        PrivateEngine::with_flags(&[], &[]).await
+    }
+
+    /// One with flags of its own, started by another program in front, which becomes it.
+    pub(crate) async fn with_flags(flags: &[String], under: &[String]) -> PrivateEngine {
         let dir = TempDir::new().expect("a directory");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))
             .expect("open to other users");
@@ -38,7 +47,8 @@ impl PrivateEngine {
         let bridge = format!("pde2e{number}");
         run("ip", &["link", "add", &bridge, "type", "bridge"]);
         run("ip", &["addr", "add", &format!("10.213.{number}.1/24"), "dev", &bridge]);
-        let mut engine = PrivateEngine { dir, bridge, running: None };
+        let (flags, under) = (flags.to_vec(), under.to_vec());
+        let mut engine = PrivateEngine { dir, bridge, flags, under, running: None };
         engine.start().await;
         engine
     }
@@ -63,7 +73,9 @@ impl PrivateEngine {
     pub(crate) async fn start(&mut self) {
         // One that died with its dockerd is not waited for by the next.
         let _ = std::fs::remove_file(self.path("exec/containerd/containerd.pid"));
-        let mut command = Command::new("dockerd");
+        let mut words = self.under.iter().map(String::as_str).chain(["dockerd"]);
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words).args(&self.flags);
         for (flag, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(flag).arg(self.path(name));
         }
@@ -73,6 +85,13 @@ impl PrivateEngine {
         let (log, ended) = Log::read(child.stderr.take().expect("it is piped"));
         self.running = Some((child, ended));
         log.line("API listen on").await;
+    }
+
+    /// Ends it well and starts it with other flags.
+    pub(crate) async fn restart_with(&mut self, flags: &[String]) {
+        self.end(Signal::TERM);
+        self.flags = flags.to_vec();
+        self.start().await;
     }
 
     /// `kill -9`.

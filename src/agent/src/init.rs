@@ -177,8 +177,8 @@ async fn accept_streams(container: Rc<Container>) {
                 Ok(Request::Base) => base::tell(&container, &stream).await,
                 Ok(Request::Settle) => base::settle(&container, &stream).await,
                 Ok(Request::Warm(spec)) => warm::serve(&container, stream, spec).await,
-                Ok(Request::Probe) => {
-                    stream.event(&Event::Facts(Box::new(probe::look()))).await;
+                Ok(Request::Probe(quotas)) => {
+                    stream.event(&Event::Facts(Box::new(probe::look(quotas)))).await;
                     stream.close().await;
                 }
                 // Not a beginning: dropping the stream resets it.

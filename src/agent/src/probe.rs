@@ -4,12 +4,18 @@
 //! went through.
 #![expect(unsafe_code, reason = "the system calls that must be refused have no safe wrappers")]
 
+use paddock_proto::FilePolicy;
 use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
-use paddock_proto::message::Facts;
+use paddock_proto::message::{Facts, Quotas};
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 
-use crate::spawn;
+use crate::{policy, spawn};
 
-pub(crate) fn look() -> Facts {
+mod cgroup;
+mod fill;
+
+pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("").trim()
@@ -35,13 +41,41 @@ pub(crate) fn look() -> Facts {
         root_write_errno: std::fs::File::create("/.paddock-probe")
             .err()
             .map_or(0, |e| e.raw_os_error().unwrap_or(-1)),
+        root_read_only: rustix::fs::statvfs("/")
+            .is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY)),
         data_bytes: data.map_or(0, |(bytes, _)| bytes),
         data_inodes: data.map_or(0, |(_, inodes)| inodes),
+        data_write_errno: fill::first(DATA_DIR).err().map_or(0, Errno::raw_os_error),
         data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
         tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),
         refused: refused(),
         landlock: landlock(),
+        notification: policy::can_notify(),
+        // Any that denies something: it is never put in force.
+        policies_lack: policy::missing(&FilePolicy {
+            deny_write: vec!["x".to_owned()],
+            ..FilePolicy::default()
+        }),
+        memory: cgroup::memory(),
+        swap: cgroup::swap(),
+        pids: cgroup::pids(),
+        cpu_milli: cgroup::cpu_milli(),
+        outer_root: outer_root(),
+        label: label(),
+        filled: quotas.map(|quotas| fill::try_out(&quotas)),
     }
+}
+
+/// The first line of the map of users begins with where ours begin, and where those are outside.
+fn outer_root() -> u32 {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().nth(1).and_then(|outer| outer.parse().ok()).unwrap_or(0)
+}
+
+fn label() -> String {
+    let read = |path| std::fs::read_to_string(path).ok();
+    let label = read("/proc/self/attr/apparmor/current").or_else(|| read("/proc/self/attr/current"));
+    label.unwrap_or_default().trim_matches(['\0', '\n', ' ']).chars().take(128).collect()
 }
 
 fn interfaces() -> Vec<String> {

@@ -37,7 +37,8 @@
 //! | `nearby` | the daemon that has the store, or this process in its place: where those two go |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
 //! | [`metrics`] | what is counted and measured: one facade, whose methods name what happened |
-//! | [`config`], [`id`], [`log`], [`trace`] | leaves: settings, names and randomness, log lines and the trace that they are of |
+//! | [`doctor`] | what this host's engine really enforces, tried in a container of its own; nothing else uses it |
+//! | [`config`], [`id`], [`log`], [`trace`], [`build`] | leaves: settings, names and randomness, log lines and the trace that they are of, which build this is |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`; `config`, `id`,
 //! `sign`, `store`, `feed`, `metrics` and `log` are used by those and use none of them.
@@ -151,6 +152,7 @@ pub mod api;
 pub mod app;
 pub mod build;
 pub mod config;
+pub mod doctor;
 pub mod engine;
 pub mod execution;
 pub mod feed;

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
-use paddock::{app, stdio, terminal};
+use paddock::{app, doctor, stdio, terminal};
 
 /// Runs code nobody has read yet in locked-down containers that stand warm before the code comes.
 #[derive(Parser)]
-#[command(name = "paddock", version)]
+#[command(name = "paddock", version = paddock::build::LONG)]
 struct Command {
     #[command(subcommand)]
     what: What,
@@ -47,6 +47,8 @@ enum What {
         #[command(flatten)]
         overrides: Overrides,
     },
+    /// What this host's engine really enforces, tried in a container of its own, and what to do about each lack
+    Doctor(doctor::Arguments),
 }
 
 /// For a command line or configuration that cannot be used.
@@ -54,12 +56,15 @@ const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
     let what = Command::parse().what;
-    let (What::Serve { config, overrides }
-    | What::Stdio { config, overrides }
-    | What::Run { config, overrides, .. }) = &what;
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
+    let (config, overrides) = match &what {
+        What::Serve { config, overrides }
+        | What::Stdio { config, overrides }
+        | What::Run { config, overrides, .. } => (config, overrides),
+        What::Doctor(arguments) => return ExitCode::from(doctor::run(arguments, &env)),
+    };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
@@ -81,13 +86,13 @@ fn main() -> ExitCode {
         Err(error) => return complain(&error, 1),
     };
     let ended = match what {
-        What::Serve { .. } => runtime.block_on(app::serve(loaded.config, metrics)),
         What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config, metrics)),
         What::Run { arguments, .. } => {
             let code = runtime.block_on(terminal::run(arguments, loaded.config, metrics));
             runtime.shutdown_background();
             return code;
         }
+        What::Serve { .. } | What::Doctor(_) => runtime.block_on(app::serve(loaded.config, metrics)),
     };
     // A read of standard input can be under way for ever.
     runtime.shutdown_background();

@@ -17,6 +17,7 @@
 //! Invariants: nothing decoded here is trusted further than its own bounds say ([`limits`]); a peer that
 //! breaks a rule gets a [`ProtocolError`], never a panic and never more memory than a window per stream.
 
+pub mod facts;
 pub mod frame;
 pub mod glob;
 pub mod limits;

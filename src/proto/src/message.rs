@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use crate::facts::{Allowed, Facts, Filled, Quotas, Taken};
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;
@@ -13,7 +14,7 @@ use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -116,8 +117,9 @@ pub enum Request {
     /// What is in `/data` now came from the daemon by another way: it is what both sides agree on. Answered as
     /// [`Request::Base`].
     Settle,
-    /// Look at the container's own hardening: [`Event::Facts`].
-    Probe,
+    /// Look at the container's own hardening: [`Event::Facts`]. With quotas they are tried out too, by filling what they
+    /// bound and freeing it again.
+    Probe(Option<Quotas>),
     /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
     /// [`Event::Failed`]. Asked again, it is answered again.
     Warm(WarmSpec),
@@ -340,39 +342,6 @@ pub enum SkipReason {
     Path,
     /// It could not be read, or would not stand still.
     Unreadable,
-}
-
-/// What a process inside the container can see of its own confinement.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// Real, effective, saved UID.
-    pub uids: [u32; 3],
-    /// Real, effective, saved GID.
-    pub gids: [u32; 3],
-    /// Supplementary groups.
-    pub groups: Vec<u32>,
-    /// All capability sets, or-ed: 0 is right.
-    pub capabilities: u64,
-    /// `NoNewPrivs` of /proc/self/status.
-    pub no_new_privs: bool,
-    /// `Seccomp` of /proc/self/status: 2 is a filter.
-    pub seccomp: u32,
-    /// Network interfaces, without `lo`.
-    pub interfaces: Vec<String>,
-    /// The errno of creating a file in `/`: `EROFS` is right, 0 means that it was created.
-    pub root_write_errno: i32,
-    /// Size of `/data` in bytes.
-    pub data_bytes: u64,
-    /// Inodes of `/data`.
-    pub data_inodes: u64,
-    /// Whether the three mounts are one file system.
-    pub data_aliases: bool,
-    /// Size of `/tmp` in bytes.
-    pub tmp_bytes: u64,
-    /// System calls that must be refused, and the errno that each gave (0: it went through).
-    pub refused: Vec<(String, i32)>,
-    /// Landlock's ABI version, 0 where there is none.
-    pub landlock: u32,
 }
 
 /// Codes a message for a [`crate::Kind::Message`] frame.

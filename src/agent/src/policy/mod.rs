@@ -99,6 +99,11 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     None
 }
 
+/// Whether a process here may answer for another's system calls.
+pub(crate) fn can_notify() -> bool {
+    spawn::in_a_child(|| notify::is_known() && notify::install(&filter::program(true)).is_ok())
+}
+
 /// Puts this process under a policy, for nothing but to see that it can be done.
 fn try_it() -> io::Result<()> {
     let (socket, _other) = pair()?;

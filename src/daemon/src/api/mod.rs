@@ -40,6 +40,7 @@ mod status;
 pub(crate) use envelope::Refusal;
 pub use local::CLIENT;
 pub(crate) use local::Local;
+pub(crate) use server::CONNECTIONS;
 pub use server::{ApiConfig, Server};
 pub(crate) use socket::{Door, Socket};
 

@@ -30,7 +30,7 @@ use crate::store::Store;
 use crate::tools::Tools;
 
 /// Connections at one time; more wait in the kernel's queue.
-const CONNECTIONS: usize = 1024;
+pub(crate) const CONNECTIONS: usize = 1024;
 /// Connections at one time to the listener of the metrics.
 const SCRAPERS: usize = 16;
 /// How long calls that were ended may take to save what they did and to be answered.

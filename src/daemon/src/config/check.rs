@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-mod access;
+pub(super) mod access;
 mod limits;
 mod runners;
 

@@ -107,6 +107,12 @@ impl PublicUrl {
     pub fn authority(&self) -> &str {
         &self.authority
     }
+
+    /// Whether it is this machine by its very name.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        super::check::access::is_loopback(&self.authority)
+    }
 }
 
 /// Who may call. No token at all: everyone, which the configuration has then allowed.

@@ -79,7 +79,7 @@ pub use spec::{
     ContainerSpec, Healthcheck, HostConfig, LogConfig, Mount, MountType, RestartPolicy, Ulimit, VolumeOptions,
 };
 pub use system::{EngineInfo, Runtime};
-pub use version::{ApiVersion, EngineVersion, VersionError};
+pub use version::{ApiVersion, Component, EngineVersion, VersionError};
 pub use volumes::{Volume, VolumeSpec};
 
 use transport::Transport;

@@ -55,6 +55,25 @@ pub struct EngineInfo {
     /// Whether containers outlive the engine's restart.
     #[serde(default)]
     pub live_restore_enabled: bool,
+    /// Who makes control groups: `cgroupfs`, `systemd`, or `none`.
+    #[serde(default)]
+    pub cgroup_driver: String,
+    /// Whether its kernel bounds memory; engines that do not say are taken to.
+    #[serde(default = "yes")]
+    pub memory_limit: bool,
+    /// The same of swap.
+    #[serde(default = "yes")]
+    pub swap_limit: bool,
+    /// The same of processes.
+    #[serde(default = "yes")]
+    pub pids_limit: bool,
+    /// The same of processor time.
+    #[serde(default = "yes")]
+    pub cpu_cfs_quota: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One runtime of an engine.

@@ -12,6 +12,7 @@ use super::Engine;
 use super::call::Call;
 use super::error::EngineError;
 use super::op::Op;
+use super::shape::null_is_empty;
 use super::transport::Transport;
 
 /// A version such as `1.41`, ordered by number.
@@ -81,6 +82,19 @@ pub struct EngineVersion {
     pub os: String,
     /// Architecture in Go's words, such as `amd64`.
     pub arch: String,
+    /// The programs it is made of; empty on engines that do not say.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub components: Vec<Component>,
+}
+
+/// One program of an engine.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Component {
+    /// Such as `Engine`, `containerd`, `runc`.
+    pub name: String,
+    /// In its own words, such as `1.1.5+ds1`.
+    pub version: String,
 }
 
 impl Engine {

@@ -36,7 +36,8 @@ pub(super) fn is_possible(local: bool) -> bool {
     local && is_allowed()
 }
 
-fn is_allowed() -> bool {
+/// Whether this process may trace others.
+pub fn is_allowed() -> bool {
     static ALLOWED: LazyLock<bool> = LazyLock::new(|| {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -100,6 +100,7 @@ impl Keeper {
                 Ok(direct) => direct,
                 Err(error) => {
                     direct::say_once(&error);
+                    let _ = self.shared.indirect.set(error.to_string());
                     return Ok((carrier, rest, greeting));
                 }
             };

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use paddock_proto::message::{self, Claim, Offer};
@@ -33,6 +33,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use bridge::Bridge;
+pub use direct::is_allowed as may_trace;
 pub use stream::{Incoming, Part, Stream};
 
 /// How long one attempt to reach the agent may take: an exec is 60 ms, more on a loaded engine.
@@ -130,6 +131,8 @@ struct Shared {
     carried: watch::Sender<bool>,
     /// Whether it is a direct one. Cleared when that failed: the next one is then what works everywhere.
     direct: AtomicBool,
+    /// Why an offered one was not taken.
+    indirect: OnceLock<String>,
 }
 
 struct Inner {
@@ -171,6 +174,7 @@ impl Link {
             lost: watch::Sender::new(None),
             carried: watch::Sender::new(true),
             direct: AtomicBool::new(false),
+            indirect: OnceLock::new(),
         });
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
@@ -212,6 +216,11 @@ impl Link {
     /// Whether bytes go to the agent without the engine in between.
     pub fn is_direct(&self) -> bool {
         self.shared.direct.load(Ordering::Relaxed)
+    }
+
+    /// Why a direct carrier was tried and could not be had, if that was so.
+    pub fn why_indirect(&self) -> Option<&str> {
+        self.shared.indirect.get().map(String::as_str)
     }
 
     /// What the link was lost to, if it was.

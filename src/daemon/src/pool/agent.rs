@@ -54,8 +54,21 @@ pub enum AgentError {
 /// # Errors
 /// See [`AgentError`].
 pub(super) async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
-    let name = volume_name()?;
     let labels = BTreeMap::from([("app".to_owned(), "paddock-agent".to_owned())]);
+    put(engine, image, owner, volume_name()?, labels).await
+}
+
+/// The same in a volume of this name, for whoever must not leave the shared one behind.
+///
+/// # Errors
+/// See [`AgentError`].
+pub(super) async fn put(
+    engine: &Engine,
+    image: &ImageRef,
+    owner: &[String; 2],
+    name: VolumeName,
+    labels: BTreeMap<String, String>,
+) -> Result<(), AgentError> {
     engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name.clone()) }).await?;
     let spec = helper(image, &name, owner);
     let reader = engine.container_create(None, &spec).await?.id;

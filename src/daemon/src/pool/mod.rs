@@ -8,6 +8,7 @@
 //!                 container ── engine, link             agent   the volume with the agent
 //!                                                       warm    its warm part, asked for
 //!                                                       proof   that it is confined
+//!                                                       trial   one made and looked at for whoever asks
 //!                                                       leftovers  what an earlier daemon left
 //!  Lease (RAII) ── drop ──► released ──► destroyed
 //! ```
@@ -25,6 +26,7 @@ mod runner;
 mod seccomp;
 mod spec;
 mod specimen;
+pub mod trial;
 mod warm;
 mod watch;
 
@@ -40,7 +42,7 @@ pub use self::agent::AgentError;
 pub use self::container::{Armed, StartError};
 use self::core::{Core, Event, MemberId, PoolSettings, Refusal, RunnerId, Snapshot, WaiterId};
 use self::driver::{Driver, Message};
-pub use self::proof::ProofError;
+pub use self::proof::{Aspect, Fault, ProofError};
 pub use self::runner::{Runner, is_language};
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};

@@ -86,6 +86,7 @@ pub use space::{Space, open_log, open_saved, touch_saved};
 
 use crate::id::{hex, random_hex};
 use shared::Shared;
+pub(crate) use usage::RESERVE;
 use usage::Usage;
 
 /// Commits that are in memory for the disk at once; others wait.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Bound, StoreError};
 
 /// Bytes on the disk that commits leave free: for directories, for the journal, for what only removes.
-const RESERVE: u64 = 8 << 20;
+pub(crate) const RESERVE: u64 = 8 << 20;
 /// Inodes that they leave free.
 const RESERVE_INODES: u64 = 64;
 /// Content that waits in memory, over all batches.

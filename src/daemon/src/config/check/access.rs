@@ -192,7 +192,7 @@ fn is_plain(authority: &Authority) -> bool {
 }
 
 /// Whether a host, with or without a port, is this machine by its very name.
-pub(super) fn is_loopback(authority: &str) -> bool {
+pub(in crate::config) fn is_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<Authority>() else { return false };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let ip = host.parse::<IpAddr>();

@@ -1,0 +1,80 @@
+//! Quotas tried out: a little more than what may be had is taken, and given back.
+//!
+//! It must never take more than that: where nothing refuses, it ends by itself.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use paddock_proto::limits::{DATA_DIR, PAGE};
+use paddock_proto::message::{Filled, Quotas, Taken};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, openat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+/// Files that are open at one time: where so many do not fill it, a file may not be large enough.
+const FILES: u64 = 256;
+
+/// Tries all of them.
+pub(super) fn try_out(quotas: &Quotas) -> Filled {
+    Filled {
+        data: bytes(DATA_DIR, quotas.data),
+        data_inodes: entries(DATA_DIR, quotas.data_inodes),
+        tmp: bytes("/tmp", quotas.tmp),
+    }
+}
+
+/// Files without a name: whatever happens, none stays.
+fn bytes(dir: &str, quota: u64) -> Taken {
+    let goal = quota.next_multiple_of(PAGE).saturating_add(PAGE);
+    // Larger, and the kernel ends this process.
+    let largest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX).max(PAGE);
+    let mut held = Vec::new();
+    let mut amount = 0;
+    // One page first: a quota that nothing fits into is not one that is kept.
+    let mut next = PAGE;
+    while amount < goal && (held.len() as u64) < FILES {
+        let took = take(dir, next);
+        match took {
+            Ok(file) => held.push(file),
+            Err(error) => return Taken { amount, errno: error.raw_os_error() },
+        }
+        amount += next;
+        next = largest.min(goal - amount);
+    }
+    let errno = if amount < goal { Errno::MFILE.raw_os_error() } else { 0 };
+    Taken { amount, errno }
+}
+
+/// The least that can be taken.
+///
+/// # Errors
+/// Nothing can.
+pub(super) fn first(dir: &str) -> Result<(), Errno> {
+    take(dir, PAGE).map(drop)
+}
+
+fn take(dir: &str, bytes: u64) -> Result<OwnedFd, Errno> {
+    let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+    fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    Ok(file)
+}
+
+fn entries(dir: &str, quota: u64) -> Taken {
+    let place = Path::new(dir).join(".paddock-probe");
+    let mut taken = Taken::default();
+    let mut make = || -> io::Result<()> {
+        std::fs::create_dir(&place)?;
+        taken.amount = 1;
+        while taken.amount <= quota {
+            File::create(place.join(taken.amount.to_string()))?;
+            taken.amount += 1;
+        }
+        Ok(())
+    };
+    let made = make();
+    taken.errno = made.err().map_or(0, |error| error.raw_os_error().unwrap_or(-1));
+    let _ = std::fs::remove_dir_all(&place);
+    taken
+}

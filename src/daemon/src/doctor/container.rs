@@ -1,0 +1,283 @@
+//! A throwaway container, as the pool makes them: what a process in it can do, and what it can take.
+//!
+//! It must never judge by what was asked of the engine: only by what was seen in there.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use paddock_proto::limits::PAGE;
+use paddock_proto::message::{Allowed, Taken};
+
+use super::check::{Check, Checks, Group};
+use crate::engine::EngineError;
+use crate::pool::Aspect;
+use crate::pool::trial::{TrialError, Tried};
+
+/// `ENOSPC`: what a quota says when it is used up.
+const FULL: i32 = 28;
+/// A container usually takes a quarter of a second; a call that finds none warm waits for all of it.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// What a trial came to.
+pub(super) struct Facts {
+    pub(super) tried: Result<Tried, String>,
+    /// Whether its image declares a warm part, and that is wanted.
+    pub(super) warm_wanted: bool,
+    /// Whose everything was, and what kept it from being removed.
+    pub(super) owner: String,
+    pub(super) left: Option<String>,
+}
+
+impl Facts {
+    pub(super) fn new(
+        tried: &Result<Tried, TrialError>,
+        left: Option<&EngineError>,
+        warm_wanted: bool,
+        owner: &str,
+    ) -> Self {
+        let tried = match tried {
+            Ok(tried) => Ok(tried.clone()),
+            Err(error) => Err(error.to_string()),
+        };
+        Self { tried, warm_wanted, owner: owner.to_owned(), left: left.map(ToString::to_string) }
+    }
+}
+
+pub(super) fn judge(facts: &Facts) -> Vec<Check> {
+    let mut checks = Checks::of(Group::Container);
+    match &facts.tried {
+        Err(error) => checks.fail(
+            "start",
+            format!("no container can be tried: {error}"),
+            "a run would have none either; the engine's log says more (`journalctl -u docker`)",
+        ),
+        Ok(tried) => {
+            start(tried, facts.warm_wanted, &mut checks);
+            confined(tried, &mut checks);
+            places(tried, &mut checks);
+            bounds(tried, &mut checks);
+            policies(tried, &mut checks);
+        }
+    }
+    if let Some(error) = &facts.left {
+        checks.warn(
+            "removal",
+            format!("not all that was made for this could be removed: {error}"),
+            format!(
+                "the next doctor removes it after an hour; at once: docker rm -f $(docker ps -aqf \
+                 label=paddock.owner={0}); docker volume rm $(docker volume ls -qf label=paddock.owner={0})",
+                facts.owner
+            ),
+        );
+    }
+    checks.done()
+}
+
+fn start(tried: &Tried, warm_wanted: bool, checks: &mut Checks) {
+    let (image, armed) = (&tried.image, tried.armed.as_millis());
+    let found = format!("a container of {image} is armed in {armed} ms");
+    if tried.armed > SLOW {
+        let advice = "a call that finds none standing waits for that: keep more (pool.idle), or look at the engine's disk";
+        checks.warn("start", found, advice);
+    } else {
+        checks.ok("start", found);
+    }
+    match (tried.warm, warm_wanted) {
+        (Some(warm), _) => checks.ok(
+            "warm",
+            format!(
+                "its warm part stands {} ms later: runs in it start no interpreter and import nothing anew",
+                warm.as_millis()
+            ),
+        ),
+        (None, true) => checks.warn(
+            "warm",
+            "its warm part does not stand",
+            "every run starts its interpreter and imports for itself: the image's own label sandbox.warm names the part, \
+             run it by hand (runner-images/README.md)",
+        ),
+        (None, false) => checks.ok("warm", "it has no warm part: every run starts its interpreter"),
+    }
+}
+
+/// What is demanded before anything is served: the daemon's own proof.
+fn confined(tried: &Tried, checks: &mut Checks) {
+    let facts = &tried.facts;
+    let mut of = |aspect: Aspect, name: &'static str, good: String, advice: &str| {
+        let wrong: Vec<&str> =
+            tried.faults.iter().filter(|fault| fault.aspect == aspect).map(|f| f.text.as_str()).collect();
+        if wrong.is_empty() {
+            checks.ok(name, good);
+        } else {
+            checks.fail(name, wrong.join(", "), advice);
+        }
+    };
+    const ASKED: &str = "it was asked for and not done: the runtime (engine.runtime, `docker info`) is not what it should be, \
+                         or a wrapper or plugin of the engine changes containers";
+    of(Aspect::User, "user", format!("UID and GID {}, no other groups", tried.asked.uid), ASKED);
+    of(Aspect::Capabilities, "capabilities", "no capabilities".to_owned(), ASKED);
+    of(Aspect::Privileges, "no-new-privileges", "nothing gains privileges".to_owned(), ASKED);
+    let seccomp = format!(
+        "system calls are filtered; {} that must be refused were tried, and are",
+        facts.refused.len()
+    );
+    of(
+        Aspect::Seccomp,
+        "seccomp",
+        seccomp,
+        "a hole in the kernel is then a way out: use a kernel and a runtime with seccomp, and nothing that changes the profile",
+    );
+    of(Aspect::Network, "network", "no network".to_owned(), ASKED);
+    of(Aspect::Root, "read-only root", "the image cannot be written".to_owned(), ASKED);
+    of(Aspect::Names, "names", "/mnt/data and /workspace are /data".to_owned(), ASKED);
+    let label = match facts.label.as_str() {
+        "" | "unconfined" => "no security module confines it".to_owned(),
+        label => format!("a security module confines it as {label}"),
+    };
+    checks.ok("security module", label);
+}
+
+/// Where it may write, and how much; tried by writing more.
+fn places(tried: &Tried, checks: &mut Checks) {
+    let (facts, bounds) = (&tried.facts, &tried.asked.bounds);
+    let filled = facts.filled;
+    let page = |bytes: u64| bytes.next_multiple_of(PAGE);
+    // Where nothing can be written, nothing can be filled.
+    let closed = tried.faults.iter().find(|fault| fault.aspect == Aspect::Writing);
+    if let Some(fault) = closed {
+        checks.fail(
+            "data",
+            fault.text.clone(),
+            "no run could even begin: an engine that maps users (userns-remap) makes volumes for the wrong user; start it \
+             without, or give paddock a rootless engine",
+        );
+    }
+    let size = |bytes: u64| ByteSize::b(bytes).to_string();
+    for (aspect, name, what, quota, most, taken, unit) in [
+        (Aspect::Data, "data", "/data", size(bounds.data), page(bounds.data), filled.map(|f| f.data), true),
+        (
+            Aspect::Inodes,
+            "inodes",
+            "/data",
+            format!("{} entries", bounds.data_inodes),
+            bounds.data_inodes,
+            filled.map(|f| f.data_inodes),
+            false,
+        ),
+        (Aspect::Tmp, "tmp", "/tmp", size(bounds.tmp), page(bounds.tmp), filled.map(|f| f.tmp), true),
+    ] {
+        if closed.is_some() && aspect != Aspect::Tmp {
+            continue;
+        }
+        let mut wrong: Vec<String> = tried
+            .faults
+            .iter()
+            .filter(|fault| fault.aspect == aspect)
+            .map(|fault| fault.text.clone())
+            .collect();
+        let amount = |n: u64| if unit { size(n) } else { format!("{n} entries") };
+        match taken {
+            Some(taken) if taken.errno == 0 || taken.amount > most => {
+                wrong.push(format!("{} could be had in {what}, its bound is {quota}", amount(taken.amount)));
+            }
+            Some(Taken { errno, .. }) if errno != FULL => {
+                wrong.push(format!("filling {what} ended otherwise than by its bound (errno {errno})"));
+            }
+            Some(_) | None => {}
+        }
+        if wrong.is_empty() {
+            let how =
+                if taken.is_some() { "filled, no more goes in" } else { "not tried out, it is too large" };
+            checks.ok(name, format!("{what} takes {quota}: {how}"));
+        } else {
+            checks.fail(
+                name,
+                wrong.join(", "),
+                "one program can take the host's memory: the engine's local volumes and tmpfs mounts take sizes, what changes \
+                 that?",
+            );
+        }
+    }
+}
+
+/// What its control groups allow.
+fn bounds(tried: &Tried, checks: &mut Checks) {
+    let (facts, asked) = (&tried.facts, &tried.asked);
+    let size = |bytes: u64| ByteSize::b(bytes).to_string();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked by the configuration to be 0.01 to 1024"
+    )]
+    let milli = (asked.bounds.cpus * 1000.0).round() as u64;
+    let processors = |milli: u64| format!("{:.2} processors", Duration::from_millis(milli).as_secs_f64());
+    const HOW: &str = "`docker info` warns of what the kernel does not do; on cgroup 1 the command line of the kernel switches \
+                       it on (cgroup_enable=memory swapaccount=1), a rootless engine needs cgroup 2 and delegation";
+    for (name, what, allowed, most, shown) in [
+        ("memory", "memory is", facts.memory, asked.memory, size as fn(u64) -> String),
+        ("processes", "processes and threads are", facts.pids, asked.pids, |n| n.to_string()),
+        ("processors", "processor time is", facts.cpu_milli, milli + 1, processors),
+    ] {
+        match allowed {
+            Allowed::UpTo(bound) if bound <= most => checks.ok(name, format!("{what} bounded: {}", shown(bound))),
+            Allowed::UpTo(bound) => checks.unsafe_to_serve(
+                name,
+                format!("{what} bounded by {}, not by {}", shown(bound), shown(most)),
+                format!("one program can take that from all others: {HOW}"),
+            ),
+            Allowed::All => checks.unsafe_to_serve(
+                name,
+                format!("{what} not bounded"),
+                format!("one program can take all there is: {HOW}"),
+            ),
+            Allowed::Unseen => checks.warn(
+                name,
+                format!("whether {what} bounded cannot be seen from inside"),
+                "its control group is not shown there (gVisor shows none): `docker stats` and `docker inspect` show what the \
+                 engine does",
+            ),
+        }
+    }
+    match facts.swap {
+        Allowed::UpTo(0) => checks.ok("swap", "no swap"),
+        // Where nothing counts swap, and nothing bounds memory, that was said.
+        _ if facts.memory == Allowed::All => {}
+        Allowed::Unseen => checks.ok("swap", "swap is not counted here; memory is bounded"),
+        Allowed::UpTo(_) | Allowed::All => checks.warn(
+            "swap",
+            "it may use swap beside its memory",
+            format!("a program can make the host's disk busy, and have more memory than its limit: {HOW}"),
+        ),
+    }
+}
+
+/// What `sandbox_config.filesystem` needs.
+fn policies(tried: &Tried, checks: &mut Checks) {
+    let facts = &tried.facts;
+    // Both need it, and that it is missing was said.
+    if !facts.no_new_privs {
+        return;
+    }
+    match &facts.policies_lack {
+        None => checks.ok(
+            "file policies",
+            format!(
+                "Landlock {} and seccomp's user notification: file policies are enforced",
+                facts.landlock
+            ),
+        ),
+        Some(lack) => {
+            let answers = if facts.notification { "answers" } else { "does not answer" };
+            checks.warn(
+                "file policies",
+                format!("{lack} (Landlock {}, user notification {answers})", facts.landlock),
+                "commands with sandbox_config.filesystem are answered unsupported_policy: they take Linux 6.2 with landlock \
+                 among its security modules (cat /sys/kernel/security/lsm), and a runtime that lets its calls through",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "container_tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! What is made of a container, lack by lack.
+
+use paddock_proto::message::{Facts as Seen, Filled};
+
+use super::super::check::Status::{self, Fail, Warn};
+use super::super::check::tests::lacks;
+use super::*;
+use crate::pool::trial::{Asked, Way};
+use crate::pool::{Bounds, Fault};
+
+const MIB: u64 = 1 << 20;
+
+fn good() -> Facts {
+    let bounds = Bounds {
+        memory: 512 * MIB,
+        cpus: 1.0,
+        pids: 128,
+        data: 256 * MIB,
+        data_inodes: 16_384,
+        tmp: 64 * MIB,
+        shm: 16 * MIB,
+        open_files: 1024,
+        file_size: 256 * MIB,
+        runtime: String::new(),
+    };
+    let full = |amount| Taken { amount, errno: FULL };
+    let seen = Seen {
+        no_new_privs: true,
+        landlock: 7,
+        notification: true,
+        memory: Allowed::UpTo(848 * MIB),
+        swap: Allowed::UpTo(0),
+        pids: Allowed::UpTo(128),
+        cpu_milli: Allowed::UpTo(1000),
+        filled: Some(Filled { data: full(256 * MIB), data_inodes: full(16_383), tmp: full(64 * MIB) }),
+        ..Seen::default()
+    };
+    let tried = Tried {
+        image: "x".into(),
+        facts: seen,
+        faults: vec![],
+        asked: Asked { uid: 20_999, bounds, memory: 848 * MIB, pids: 128 },
+        armed: Duration::from_millis(300),
+        warm: None,
+        way: Way::Direct,
+    };
+    Facts { tried: Ok(tried), warm_wanted: false, owner: "doctor-1-x".into(), left: None }
+}
+
+fn taken(amount: u64, errno: i32) -> Taken {
+    Taken { amount, errno }
+}
+
+fn with(spoil: impl FnOnce(&mut Tried)) -> Facts {
+    let mut facts = good();
+    spoil(facts.tried.as_mut().expect("tried"));
+    facts
+}
+
+#[test]
+fn each_lack_gives_its_line_and_no_other() {
+    type Spoil = fn(&mut Tried);
+    let fine: [Spoil; 5] = [
+        |_| {},
+        |t| t.facts.filled = None,
+        |t| t.facts.swap = Allowed::Unseen,
+        |t| t.warm = Some(Duration::from_secs(1)),
+        |t| t.facts.label = "docker-default (enforce)".into(),
+    ];
+    for spoil in fine {
+        assert_eq!(lacks(&judge(&with(spoil))), []);
+    }
+    let spoil: [(&str, Status, Spoil); 14] = [
+        ("start", Warn, |t| t.armed = Duration::from_secs(9)),
+        ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(257 * MIB, 0)),
+        ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(0, 13)),
+        ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(MIB, 5)),
+        ("inodes", Fail, |t| t.facts.filled.as_mut().expect("filled").data_inodes = taken(16_385, 0)),
+        ("tmp", Fail, |t| t.facts.filled.as_mut().expect("filled").tmp = taken(65 * MIB, 0)),
+        ("memory", Fail, |t| (t.facts.memory, t.facts.swap) = (Allowed::All, Allowed::All)),
+        ("memory", Fail, |t| t.facts.memory = Allowed::UpTo(849 * MIB)),
+        ("memory", Warn, |t| t.facts.memory = Allowed::Unseen),
+        ("swap", Warn, |t| t.facts.swap = Allowed::All),
+        ("processes", Fail, |t| t.facts.pids = Allowed::All),
+        ("processors", Fail, |t| t.facts.cpu_milli = Allowed::All),
+        ("processors", Fail, |t| t.facts.cpu_milli = Allowed::UpTo(2000)),
+        ("file policies", Warn, |t| t.facts.policies_lack = Some("no Landlock".into())),
+    ];
+    for (name, status, spoil) in spoil {
+        let checks = judge(&with(spoil));
+        assert_eq!(lacks(&checks), [(name, status)], "{checks:?}");
+    }
+    for (aspect, name) in [
+        (Aspect::User, "user"),
+        (Aspect::Capabilities, "capabilities"),
+        (Aspect::Privileges, "no-new-privileges"),
+        (Aspect::Seccomp, "seccomp"),
+        (Aspect::Network, "network"),
+        (Aspect::Root, "read-only root"),
+        (Aspect::Names, "names"),
+        (Aspect::Writing, "data"),
+        (Aspect::Data, "data"),
+        (Aspect::Inodes, "inodes"),
+        (Aspect::Tmp, "tmp"),
+    ] {
+        let fault = |text: &str| Fault { aspect, text: text.to_owned() };
+        let checks = judge(&with(|t| t.faults = vec![fault("one"), fault("two")]));
+        assert_eq!(lacks(&checks), [(name, Fail)]);
+        assert!(checks.iter().any(|check| check.found.starts_with("one")));
+    }
+    let facts = Facts { warm_wanted: true, ..good() };
+    assert_eq!(lacks(&judge(&facts)), [("warm", Warn)]);
+    let facts = Facts { tried: Err("no room".into()), ..good() };
+    assert_eq!(lacks(&judge(&facts)), [("start", Fail)]);
+    let facts = Facts { left: Some("busy".into()), ..good() };
+    assert_eq!(lacks(&judge(&facts)), [("removal", Warn)]);
+}
+
+#[test]
+fn what_follows_from_another_lack_is_not_said_twice() {
+    let facts = with(|t| {
+        t.facts.no_new_privs = false;
+        t.facts.policies_lack = Some("no user notification".into());
+        t.faults = vec![Fault { aspect: Aspect::Privileges, text: "no-new-privileges is not set".into() }];
+    });
+    assert_eq!(lacks(&judge(&facts)), [("no-new-privileges", Fail)]);
+}

@@ -1,0 +1,92 @@
+//! Why an engine cannot be asked: each reason has another remedy.
+//!
+//! It must never guess: what is not told apart here is said in the client's own words.
+
+use std::error::Error;
+use std::io;
+
+use crate::engine::{ApiVersion, EngineError};
+
+/// Why there is no answer that would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Down {
+    /// The address is none.
+    Address(String),
+    /// Nothing is there.
+    Missing,
+    /// Something is there, and nobody listens.
+    Refused,
+    /// Not for this user.
+    Denied,
+    /// Nobody answers.
+    Silent,
+    /// Somebody else answers.
+    Stranger(String),
+    /// An engine answers that is too old or too new.
+    Version(String),
+    /// All else.
+    Other(String),
+}
+
+impl Down {
+    /// By what a call came to.
+    pub(super) fn of(error: EngineError) -> Down {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+        let mut kind = None;
+        while let Some(error) = cause {
+            kind = error.downcast_ref::<io::Error>().map(io::Error::kind).or(kind);
+            cause = error.source();
+        }
+        match (&error, kind) {
+            (EngineError::Unreachable { .. }, Some(io::ErrorKind::NotFound)) => Down::Missing,
+            (EngineError::Unreachable { .. }, Some(io::ErrorKind::PermissionDenied)) => Down::Denied,
+            (EngineError::Unreachable { .. }, Some(io::ErrorKind::ConnectionRefused)) => Down::Refused,
+            (EngineError::Unreachable { .. }, Some(io::ErrorKind::TimedOut))
+            | (EngineError::Deadline { .. }, _) => Down::Silent,
+            (EngineError::Version { .. }, _) => Down::Version(error.to_string()),
+            (EngineError::Protocol { .. } | EngineError::Api { .. } | EngineError::Lost { .. }, _) => {
+                Down::Stranger(error.to_string())
+            }
+            (EngineError::Unreachable { source, .. }, _) => Down::Other(format!("{error}: {source}")),
+            (EngineError::TooLarge { .. } | EngineError::Upload { .. }, _) => Down::Other(error.to_string()),
+        }
+    }
+
+    /// What was found, and what to do about it.
+    pub(super) fn complaint(&self, host: &str) -> (String, String) {
+        let path = host.strip_prefix("unix://").unwrap_or(host);
+        let (found, advice) = match self {
+            Down::Address(why) => (why.clone(), "no engine can be asked".to_owned()),
+            Down::Missing => (
+                format!("no engine at {host}: there is no such file or host"),
+                "install or start Docker (`systemctl start docker`, or `deploy/setup`)".to_owned(),
+            ),
+            Down::Refused => (
+                format!("no engine at {host}: nobody listens there"),
+                "it has ended, or never started: `systemctl start docker`".to_owned(),
+            ),
+            Down::Denied => (
+                format!("the engine at {host} is not for this user: permission denied"),
+                format!(
+                    "run as a user of its group (`usermod -aG $(stat -c %G {path}) $USER`, then log in again), which is as \
+                 good as root on this machine"
+                ),
+            ),
+            Down::Silent => (
+                format!("the engine at {host} takes connections and does not answer"),
+                "it hangs, or is stopped: look at its log (`journalctl -u docker`), and restart it"
+                    .to_owned(),
+            ),
+            Down::Stranger(what) => (
+                format!("what answers at {host} is no Docker Engine: {what}"),
+                "another program has that address".to_owned(),
+            ),
+            Down::Version(what) => (
+                what.clone(),
+                format!("install an engine that speaks {} or newer, Docker 20.10 does", ApiVersion::OLDEST),
+            ),
+            Down::Other(what) => (what.clone(), "no container can be made".to_owned()),
+        };
+        (found, advice)
+    }
+}

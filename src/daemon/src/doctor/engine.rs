@@ -1,0 +1,256 @@
+//! The engine itself: whether it can be asked, and what it says of itself. What it says of limits is not believed where a
+//! container can show it: see `container`.
+//!
+//! It must never change anything there.
+
+use std::time::Duration;
+
+use super::check::{Check, Checks, Group};
+use super::down::Down;
+use super::runc;
+use crate::config::Config;
+use crate::engine::{ApiVersion, Engine, EngineHost, EngineInfo, EngineLimits, EngineVersion};
+
+/// An engine that is well answers what is only read in milliseconds; a hanging one is to be told of soon.
+const LIMITS: fn() -> EngineLimits = || EngineLimits {
+    connect: Duration::from_secs(3),
+    read: Duration::from_secs(5),
+    change: Duration::from_secs(20),
+    archive: Duration::from_secs(20),
+    ..EngineLimits::default()
+};
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub(super) host: String,
+    pub(super) answer: Result<Box<Up>, Down>,
+}
+
+/// What an engine says.
+#[derive(Debug, Clone)]
+pub(super) struct Up {
+    pub(super) version: EngineVersion,
+    pub(super) api: ApiVersion,
+    pub(super) info: EngineInfo,
+    /// Whether it is reached by a Unix socket.
+    pub(super) by_socket: bool,
+    /// The kernel that this process runs on.
+    pub(super) kernel: String,
+    /// The runtime that is asked for.
+    pub(super) runtime: Option<String>,
+}
+
+/// Asks; the engine too, if it would do.
+pub(super) async fn look(config: &Config) -> (Facts, Option<Engine>) {
+    let host = config.engine.host.clone();
+    match ask(config).await {
+        Ok((up, engine)) => (Facts { host, answer: Ok(Box::new(up)) }, Some(engine)),
+        Err(down) => (Facts { host, answer: Err(down) }, None),
+    }
+}
+
+async fn ask(config: &Config) -> Result<(Up, Engine), Down> {
+    let host: EngineHost =
+        config.engine.host.parse().map_err(|e: crate::engine::HostError| Down::Address(e.to_string()))?;
+    let engine = Engine::connect(&host, LIMITS()).await.map_err(Down::of)?;
+    let version = engine.version().await.map_err(Down::of)?;
+    let info = engine.info().await.map_err(Down::of)?;
+    let up = Up {
+        version,
+        api: engine.api_version(),
+        info,
+        by_socket: host.unix_path().is_some(),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        runtime: config.engine.runtime.clone(),
+    };
+    Ok((up, engine))
+}
+
+pub(super) fn judge(facts: &Facts) -> Vec<Check> {
+    let mut checks = Checks::of(Group::Engine);
+    match &facts.answer {
+        Err(down) => {
+            let (found, advice) = down.complaint(&facts.host);
+            checks.fail(
+                "reachable",
+                found,
+                format!("{advice}; engine.host (DOCKER_HOST, --engine) names it"),
+            );
+        }
+        Ok(up) => {
+            says(&facts.host, up, &mut checks);
+            confines(up, &mut checks);
+            runs(up, &mut checks);
+        }
+    }
+    checks.done()
+}
+
+/// Who and where it is.
+fn says(host: &str, up: &Up, checks: &mut Checks) {
+    let (version, info) = (&up.version, &up.info);
+    checks.ok("reachable", format!("Engine {} answers at {host}", version.version));
+    checks.ok(
+        "api",
+        format!(
+            "API {} is spoken; the engine knows {} to {}, paddock {} to {}",
+            up.api,
+            version.min_api_version,
+            version.api_version,
+            ApiVersion::OLDEST,
+            ApiVersion::NEWEST
+        ),
+    );
+    let own = std::env::consts::ARCH;
+    if info.os_type != "linux" {
+        let found = format!("its containers are for {}", info.os_type);
+        checks.fail("platform", found, "paddock's are for Linux: switch the engine to Linux containers");
+    } else if info.architecture != own {
+        let found = format!("it runs {}, this paddock brings an agent for {own}", info.architecture);
+        checks.fail("platform", found, format!("build paddock for {} and run that", info.architecture));
+    } else {
+        checks.ok("platform", format!("linux on {own}, kernel {}", info.kernel_version));
+    }
+    let place = match (up.by_socket, info.kernel_version == up.kernel) {
+        (true, true) => "it is on this machine",
+        (true, false) => "it is on another machine or in a virtual one: its kernel is another",
+        (false, _) => "it is reached by TCP, as if on another machine",
+    };
+    checks.ok("place", place);
+}
+
+/// What it says of limits and walls.
+fn confines(up: &Up, checks: &mut Checks) {
+    let info = &up.info;
+    let version = if info.cgroup_version.is_empty() { "1" } else { &info.cgroup_version };
+    if info.cgroup_driver == "none" {
+        checks.warn(
+            "cgroup",
+            "it makes no control groups (cgroup driver none)",
+            "nothing bounds memory, processes or processors: a rootless engine needs cgroup 2 and systemd, see \
+             https://docs.docker.com/engine/security/rootless/",
+        );
+    } else {
+        let driver = if info.cgroup_driver.is_empty() { "not named" } else { &info.cgroup_driver };
+        checks.ok("cgroup", format!("cgroup version {version}, driver {driver}"));
+    }
+    let limits = [
+        ("memory", info.memory_limit),
+        ("swap", info.swap_limit),
+        ("processes", info.pids_limit),
+        ("processors", info.cpu_cfs_quota),
+    ];
+    let lacking: Vec<_> = limits.iter().filter(|(_, has)| !has).map(|(what, _)| *what).collect();
+    if lacking.is_empty() {
+        checks.ok("limits", "it says that memory, swap, processes and processors are limited");
+    } else {
+        checks.warn(
+            "limits",
+            format!("it says that these are not limited: {}", lacking.join(", ")),
+            "a program can use what is there of them; `docker info` says so too. The kernel needs them switched on, such as \
+             by cgroup_enable=memory swapaccount=1 on its command line, or delegated to a rootless engine",
+        );
+    }
+    let has = |name: &str| {
+        info.security_options
+            .iter()
+            .any(|option| option == name || option.split(',').any(|part| part == format!("name={name}")))
+    };
+    if has("seccomp") {
+        checks.ok("seccomp", "it says that it filters system calls");
+    } else {
+        checks.warn(
+            "seccomp",
+            "it says that it does not filter system calls",
+            "the daemon does not start without: use a kernel and a runc with seccomp",
+        );
+    }
+    match ["apparmor", "selinux"].into_iter().find(|name| has(name)) {
+        Some(name) => checks.ok("security module", format!("{name} is on")),
+        None => {
+            checks.ok("security module", "neither AppArmor nor SELinux is on; nothing here rests on them")
+        }
+    }
+    match (has("rootless"), has("userns")) {
+        (true, _) => checks.ok("users", "it is rootless: root in a container is nobody outside"),
+        (false, true) => checks.ok("users", "it maps users (userns-remap)"),
+        (false, false) => {
+            checks.ok("users", "it does not map users; containers of paddock never run as root")
+        }
+    }
+}
+
+/// How it runs containers.
+fn runs(up: &Up, checks: &mut Checks) {
+    let info = &up.info;
+    if info.live_restore_enabled {
+        checks.ok("live-restore", "containers live on when it is restarted");
+    } else {
+        checks.warn(
+            "live-restore",
+            "containers end when it is restarted (live-restore is off)",
+            "what runs then is lost, saved files are not: put \"live-restore\": true into /etc/docker/daemon.json and \
+             `systemctl reload docker`",
+        );
+    }
+    if info.driver == "vfs" {
+        checks.warn(
+            "storage",
+            "its storage driver is vfs",
+            "each container copies its whole image: set \"storage-driver\": \"overlay2\" in /etc/docker/daemon.json",
+        );
+    } else {
+        checks.ok("storage", format!("its storage driver is {}", info.driver));
+    }
+    let known: Vec<&str> = info.runtimes.keys().map(String::as_str).collect();
+    let name = up.runtime.as_deref().unwrap_or(&info.default_runtime);
+    // Newer engines take a shim by its type without being told of it beforehand.
+    if up.runtime.is_some() && !known.contains(&name) && !name.starts_with("io.containerd.") {
+        checks.fail(
+            "runtime",
+            format!("it has no runtime {name} (engine.runtime), it has {}", known.join(", ")),
+            format!(
+                "install {name} and name it in /etc/docker/daemon.json ({{\"runtimes\": {{\"{name}\": {{\"path\": \
+                 \"/usr/bin/{name}\"}}}}}}), then `systemctl reload docker`; or leave engine.runtime empty"
+            ),
+        );
+        return;
+    }
+    checks.ok("runtime", format!("containers run by {name}; there are {}", known.join(", ")));
+    which_runc(up, name, checks);
+}
+
+fn which_runc(up: &Up, name: &str, checks: &mut Checks) {
+    let path = up.info.runtimes.get(name).and_then(|runtime| runtime.path.as_deref()).unwrap_or(name);
+    if !matches!(name, "" | "runc" | "io.containerd.runc.v2") && !path.ends_with("runc") {
+        return checks
+            .ok("runc", format!("it is {name} that runs containers, whatever version of runc there is"));
+    }
+    let said = up.version.components.iter().find(|component| component.name == "runc");
+    let said = said.map(|component| component.version.as_str()).unwrap_or_default();
+    let upgrade = "upgrade it on the engine's machine (`apt-get install --only-upgrade runc`, or containerd.io where that \
+                   brings it)";
+    match runc::Version::parse(said) {
+        None => checks.warn(
+            "runc",
+            format!("which runc it uses it does not say ({said:?})"),
+            format!("`runc --version` there should say 1.2.8, 1.3.3, 1.4.0 or newer: older ones have {}", runc::HOLES),
+        ),
+        Some(version) => match version.mended_by() {
+            None => checks.ok("runc", format!("runc {said}")),
+            Some(mended) => checks.warn(
+                "runc",
+                format!("runc {said} has {}, unless your distribution has mended it under that number", runc::HOLES),
+                format!(
+                    "they let a container that chooses its mounts get out; ours choose none, others on this engine may: \
+                     {upgrade} to {mended} or newer"
+                ),
+            ),
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

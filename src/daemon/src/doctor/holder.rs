@@ -1,0 +1,138 @@
+//! Who holds a lock, and who listens at an address, by what /proc shows: looking there takes nothing from anybody.
+//!
+//! It must never wait for what it looks at, nor hold it.
+
+use std::fs::{self, OpenOptions};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+
+/// A process that has something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) pid: u32,
+    /// Its program's name.
+    pub(super) name: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (pid {})", self.name, self.pid)
+    }
+}
+
+/// Whether somebody has a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Held {
+    /// Nobody.
+    Free,
+    /// This process.
+    By(Holder),
+    /// Somebody who is not seen from here: in another container, or on another machine.
+    Unseen,
+}
+
+/// Who holds the lock of a file.
+pub(super) fn of_lock(path: &Path) -> Held {
+    let Ok(meta) = fs::metadata(path) else { return Held::Free };
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    if let Some(pid) = locks.lines().find_map(|line| locker(line, meta.dev(), meta.ino())) {
+        return Held::By(named(pid));
+    }
+    // Locks of processes outside of this PID namespace are not shown there. A daemon that starts in this very moment would
+    // meet this one, which is gone before it could say so.
+    let Ok(file) = OpenOptions::new().read(true).open(path) else { return Held::Free };
+    let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+    if taken == Err(rustix::io::Errno::WOULDBLOCK) { Held::Unseen } else { Held::Free }
+}
+
+/// The process of a line of /proc/locks that has this file: `1: FLOCK  ADVISORY  WRITE 123 fe:00:4711 0 EOF`.
+fn locker(line: &str, device: u64, inode: u64) -> Option<u32> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let kind = words.next()?;
+    let (pid, place) = (words.nth(2)?.parse().ok()?, words.next()?);
+    let mut parts = place.split(':');
+    let (major, minor) = (hex(parts.next()?)?, hex(parts.next()?)?);
+    let same = kind == "FLOCK" && parts.next()?.parse() == Ok(inode);
+    let on = rustix::fs::makedev(major, minor);
+    (same && on == device && pid > 0).then_some(pid)
+}
+
+/// Who listens at an address, as far as this user may see it.
+pub(super) fn of_address(addr: SocketAddr) -> Option<Holder> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let inodes: Vec<u64> =
+        tables.iter().flat_map(|table| table.lines().filter_map(|line| listener(line, addr))).collect();
+    let sockets: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok()).find_map(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        let mut targets = open.filter_map(|fd| fs::read_link(fd.path()).ok());
+        let has = targets.any(|target| sockets.iter().any(|socket| target.as_os_str() == socket.as_str()));
+        has.then(|| named(pid))
+    })
+}
+
+/// The inode of a listening socket of /proc/net/tcp that is in the way of this address.
+fn listener(line: &str, addr: SocketAddr) -> Option<u64> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (local, state, inode) = (words.get(1)?, words.get(3)?, words.get(9)?);
+    let (ip, port) = local.split_once(':')?;
+    let ip = address(ip)?;
+    let same = ip == addr.ip() || ip.is_unspecified() || addr.ip().is_unspecified();
+    (*state == "0A" && hex(port)? == u32::from(addr.port()) && same).then(|| inode.parse().ok())?
+}
+
+/// Words of the machine's own order, as the kernel prints them.
+fn address(digits: &str) -> Option<IpAddr> {
+    let words: Option<Vec<u32>> =
+        (0..digits.len()).step_by(8).map(|at| hex(digits.get(at..at + 8)?)).collect();
+    match words?.as_slice() {
+        [one] => Some(Ipv4Addr::from(one.to_ne_bytes()).into()),
+        [a, b, c, d] => {
+            let mut bytes = [0; 16];
+            for (part, word) in bytes.chunks_mut(4).zip([a, b, c, d]) {
+                part.copy_from_slice(&word.to_ne_bytes());
+            }
+            Some(Ipv6Addr::from(bytes).to_canonical())
+        }
+        _ => None,
+    }
+}
+
+fn hex(digits: &str) -> Option<u32> {
+    u32::from_str_radix(digits, 16).ok()
+}
+
+fn named(pid: u32) -> Holder {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = name.trim();
+    Holder { pid, name: if name.is_empty() { "a process" } else { name }.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_and_a_listener_are_this_process_s() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert_eq!(of_lock(file.path()), Held::Free);
+        assert_eq!(of_lock(Path::new("/nowhere/lock")), Held::Free);
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).expect("it is free");
+        let Held::By(holder) = of_lock(file.path()) else { panic!("{:?}", of_lock(file.path())) };
+        assert_eq!(holder.pid, std::process::id());
+        for addr in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(addr).expect("a port");
+            let addr = listener.local_addr().expect("an address");
+            assert_eq!(of_address(addr).map(|holder| holder.pid), Some(std::process::id()), "{addr}");
+            drop(listener);
+            assert_eq!(of_address(addr), None);
+        }
+    }
+}

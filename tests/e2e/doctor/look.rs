@@ -1,0 +1,225 @@
+//! `paddock doctor` as a user runs it, and what it found in place of what it finds where all is well.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::support::{PATIENCE, TOKEN, engine_host, program, within};
+
+/// A secret that must be found nowhere in what it prints.
+const SECRET: &str = "the-secret-that-signs-links";
+
+/// One that is to be run.
+#[derive(Clone)]
+pub(crate) struct Look {
+    engine: String,
+    store: PathBuf,
+    program: String,
+    /// Programs in front of it.
+    under: Vec<String>,
+    config: String,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+/// What it said.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) code: Option<i32>,
+    pub(crate) text: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+    document: Value,
+}
+
+impl Look {
+    /// At a store, with a configuration that leaves nothing to be desired, as far as it is the configuration's.
+    pub(crate) fn at(store: &Path) -> Look {
+        let config = "\
+            http.addr = '127.0.0.1:0'\n\
+            store.max_bytes = '256MiB'\n\
+            limits.data = '80MiB'\n\
+            limits.data_inodes = 1000\n\
+            sessions.max = 1\n\
+            pool.idle = 0\n\
+            agent.warm_parts = false\n";
+        Look {
+            engine: engine_host().to_string(),
+            store: store.to_owned(),
+            program: program().to_owned(),
+            under: Vec::new(),
+            config: config.to_owned(),
+            args: Vec::new(),
+            env: vec![("MCP_API_TOKEN".to_owned(), TOKEN.to_owned())],
+        }
+    }
+
+    pub(crate) fn engine(mut self, host: &str) -> Look {
+        self.engine = host.to_owned();
+        self
+    }
+
+    /// A line of the configuration, in place of what it said of that key.
+    pub(crate) fn set(mut self, key: &str, value: &str) -> Look {
+        let kept: Vec<_> = self
+            .config
+            .lines()
+            .filter(|line| !line.starts_with(&format!("{key} ")))
+            .map(str::to_owned)
+            .collect();
+        self.config = format!("{}\n{key} = {value}\n", kept.join("\n"));
+        self
+    }
+
+    pub(crate) fn args(mut self, args: &[&str]) -> Look {
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Look {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn without_token(mut self) -> Look {
+        self.env.retain(|(name, _)| name != "MCP_API_TOKEN");
+        self
+    }
+
+    /// Started by these.
+    pub(crate) fn under(mut self, words: &[&str]) -> Look {
+        self.under = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// From a copy that every user may run.
+    pub(crate) fn program(mut self, path: &Path) -> Look {
+        self.program = path.display().to_string();
+        self
+    }
+
+    /// The command, with its configuration in `file`.
+    pub(crate) fn command(&self, file: &Path) -> Command {
+        std::fs::write(file, &self.config).expect("a configuration file");
+        let words: Vec<&str> = self.under.iter().chain([&self.program]).map(String::as_str).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg("doctor").arg("--config").arg(file).arg("--store").arg(&self.store);
+        command.args(["--engine", &self.engine]).args(&self.args);
+        command.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default()).env("FILE_SECRET", SECRET);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    /// Runs it for its JSON.
+    pub(crate) async fn run(&self) -> Report {
+        let mut report = self.clone().args(&["--json"]).print().await;
+        report.document = serde_json::from_str(&report.text).unwrap_or_else(|e| panic!("{e}: {report:?}"));
+        let failed = report.of("fail").next().is_some();
+        assert_eq!(report.code, Some(i32::from(failed)), "{report:?}");
+        let verdict = report.document["verdict"].as_str().expect("a verdict");
+        assert_eq!(
+            verdict.contains("would serve,") && !verdict.contains("must not"),
+            report.of("warn").next().is_some() && !failed,
+            "{verdict}"
+        );
+        report
+    }
+
+    /// Runs it as it is.
+    pub(crate) async fn print(&self) -> Report {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let begun = Instant::now();
+        let path = file.path().to_owned();
+        // Whoever it runs as may read it.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(&path, open).expect("a mode");
+        let ran = within(PATIENCE, "doctor", self.command(&path).output()).await.expect("it runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (said, stderr) = (text(&ran.stdout), text(&ran.stderr));
+        for secret in [TOKEN, SECRET] {
+            assert!(
+                !said.contains(secret) && !stderr.contains(secret),
+                "a secret is printed: {said}{stderr}"
+            );
+        }
+        Report { code: ran.status.code(), text: said, stderr, took: begun.elapsed(), document: Value::Null }
+    }
+}
+
+/// Some names are in two groups: `container/memory` and `room/memory`.
+fn name_of(check: &Value) -> String {
+    format!("{}/{}", check["group"].as_str().expect("text"), check["name"].as_str().expect("text"))
+}
+
+impl Report {
+    fn checks(&self) -> impl Iterator<Item = &Value> {
+        self.document["checks"].as_array().expect("checks").iter()
+    }
+
+    /// What is not well, for a test that fails.
+    fn brief(&self) -> String {
+        let lacks = self.checks().filter(|check| check["status"] != "ok");
+        let lacks =
+            lacks.map(|check| format!("- {} {}: {}", check["status"], name_of(check), check["found"]));
+        lacks.chain([self.stderr.clone()]).collect::<Vec<_>>().join("\n")
+    }
+
+    fn of(&self, status: &str) -> impl Iterator<Item = &Value> {
+        self.checks().filter(move |check| check["status"] == status)
+    }
+
+    /// What was found by the check of this `group/name`.
+    #[track_caller]
+    pub(crate) fn found(&self, name: &str) -> &str {
+        let check = self.checks().find(|check| name_of(check) == name);
+        check.and_then(|check| check["found"].as_str()).unwrap_or_else(|| panic!("no {name}: {}", self.text))
+    }
+
+    #[track_caller]
+    pub(crate) fn advice(&self, name: &str) -> &str {
+        let check = self.checks().find(|check| name_of(check) == name);
+        check.and_then(|check| check["advice"].as_str()).unwrap_or_else(|| panic!("no {name}: {}", self.text))
+    }
+
+    /// Every name that is not ok, with how it stands.
+    pub(crate) fn lacks(&self) -> BTreeSet<(String, String)> {
+        let lacks = self.checks().filter(|check| check["status"] != "ok");
+        lacks.map(|check| (name_of(check), check["status"].as_str().expect("text").to_owned())).collect()
+    }
+
+    /// It names what `base` names, and this, and nothing else.
+    #[track_caller]
+    pub(crate) fn expect(&self, base: &Report, more: &[(&str, &str)]) {
+        let mut expected = base.lacks();
+        expected.extend(more.iter().map(|(name, status)| ((*name).to_owned(), (*status).to_owned())));
+        assert_eq!(self.lacks(), expected, "{}", self.brief());
+    }
+
+    /// It names what `base` names without this.
+    #[track_caller]
+    pub(crate) fn expect_without(&self, base: &Report, name: &str) {
+        let mut expected = base.lacks();
+        expected.retain(|(lack, _)| lack != name);
+        assert_eq!(self.lacks(), expected, "{}", self.brief());
+        assert_ne!(self.lacks(), base.lacks(), "{name} was no lack before");
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_nothing_failed(&self) {
+        assert_eq!(self.of("fail").count(), 0, "{}", self.brief());
+    }
+
+    /// It names this one thing that fails, whatever warnings there are.
+    #[track_caller]
+    pub(crate) fn expect_failure(&self, name: &str, found: &str, advice: &str) {
+        let failed: Vec<_> = self.of("fail").map(name_of).collect();
+        assert_eq!(failed, [name], "{}", self.brief());
+        assert!(self.found(name).contains(found), "{}", self.brief());
+        assert!(self.advice(name).contains(advice), "{}", self.brief());
+    }
+}

@@ -1,0 +1,188 @@
+//! One thing at a time is really switched off in every container of a runtime, and doctor names it, and only it.
+//!
+//! The engine is the tests' own. Its runtimes are all one program (`wrapper.py`), which changes what a container is made of
+//! by the name that it is called by, and then is runc.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use paddock::engine::{ContainerAction, EventFilter, Followed, Occurrence};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::look::Look;
+use crate::support::{Daemon, PATIENCE, PrivateEngine, View, within};
+
+const WRAPPER: &str = include_str!("wrapper.py");
+const IMAGE: &str = "paddock-example-sh";
+
+/// What is switched off by the wrapper's name, what doctor calls it, how it stands, and a word of what it finds.
+const OFF: [(&str, &str, &str, &str); 19] = [
+    ("groups", "container/user", "fail", "groups [0]"),
+    ("capabilities", "container/capabilities", "fail", "capabilities 0x2000"),
+    ("privileges", "container/no-new-privileges", "fail", "not set"),
+    ("seccomp", "container/seccomp", "fail", "mode 0"),
+    ("call", "container/seccomp", "fail", "kcmp goes through"),
+    ("network", "container/network", "fail", "network interfaces"),
+    ("root", "container/read-only root", "fail", "not mounted read-only"),
+    ("data", "container/data", "fail", "could be had in /data"),
+    ("inodes", "container/inodes", "fail", "entries could be had"),
+    ("tmp", "container/tmp", "fail", "could be had in /tmp"),
+    ("alias", "container/names", "fail", "is not /data"),
+    ("memory", "container/memory", "fail", "not bounded"),
+    ("loose-memory", "container/memory", "fail", "not by"),
+    ("swap", "container/swap", "warn", "swap"),
+    ("pids", "container/processes", "fail", "not bounded"),
+    ("cpu", "container/processors", "fail", "not bounded"),
+    ("landlock", "container/file policies", "warn", "Landlock"),
+    ("notification", "container/file policies", "warn", "user notification"),
+    ("start", "container/start", "fail", "starting the container"),
+];
+
+/// The flags that give an engine all of them, and the folder that they are in.
+fn runtimes() -> (TempDir, Vec<String>) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let script = dir.path().join("wrapper.py");
+    std::fs::write(&script, WRAPPER).expect("a file");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("a mode");
+    let names = OFF.iter().map(|(name, ..)| *name).chain(["nothing"]);
+    let flags = names.map(|name| {
+        let path = dir.path().join(name);
+        symlink(&script, &path).expect("a link");
+        format!("--add-runtime={name}={}", path.display())
+    });
+    let flags = flags.collect();
+    (dir, flags)
+}
+
+/// Nothing of doctor's is on the engine.
+async fn expect_clean(engine: &PrivateEngine) {
+    let host = engine.host().parse().expect("a host");
+    let view = View::on(&host, "x").await;
+    let containers = view.engine.container_list(&[]).await.expect("containers");
+    let volumes = view.engine.volume_list(&[]).await.expect("volumes");
+    assert!(containers.is_empty() && volumes.is_empty(), "{containers:?} {volumes:?}");
+}
+
+#[tokio::test]
+async fn each_thing_that_is_switched_off_is_named_and_nothing_else() {
+    let (_scripts, mut flags) = runtimes();
+    let mut engine = PrivateEngine::with_flags(&flags, &[]).await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let look = Look::at(dir.path()).engine(&engine.host()).set("exec.runner", "'sh'");
+    let none = look.run().await;
+    none.expect_failure("images/runners", "no image runs any language", "make images");
+    engine.load(IMAGE);
+
+    let plain = look.run().await;
+    let missing = look.clone().set("engine.runtime", "'nosuch'").run().await;
+    missing.expect_failure("engine/runtime", "no runtime nosuch", "daemon.json");
+    let python = look.clone().set("exec.runner", "'python'").run().await;
+    python.expect(&plain, &[("images/commands", "warn")]);
+    let image = look.clone().set("runners.python", "'nosuch-image'").run().await;
+    image.expect(&plain, &[("images/image", "warn")]);
+
+    let base = look.clone().set("engine.runtime", "'nothing'").run().await;
+    base.expect_nothing_failed();
+    for some in OFF.chunks(4) {
+        let reports = some.iter().map(|(off, ..)| look.clone().set("engine.runtime", &format!("'{off}'")));
+        let reports = join_all(reports.map(async |look| look.run().await)).await;
+        for ((off, name, status, word), report) in some.iter().zip(reports) {
+            report.expect(&base, &[(name, status)]);
+            assert!(report.found(name).contains(word), "{off}: {}", report.text);
+        }
+    }
+    expect_clean(&engine).await;
+
+    second_image(&engine);
+    let two = look.run().await;
+    two.expect(&plain, &[("images/image", "warn")]);
+    assert!(two.found("images/image").contains("the newest, second-sh, is taken"), "{}", two.text);
+    assert!(two.advice("images/image").contains("set runners.sh"), "{}", two.text);
+
+    interrupted(&engine, &look).await;
+
+    engine.suspend();
+    let silent = look.run().await;
+    engine.resume();
+    silent.expect_failure("engine/reachable", "does not answer", "hangs");
+    assert!(silent.took < Duration::from_secs(10), "{:?}", silent.took);
+
+    flags.push("--live-restore".to_owned());
+    engine.restart_with(&flags).await;
+    let kept = look.set("runners.sh", &format!("'{IMAGE}'")).run().await;
+    kept.expect_without(&plain, "engine/live-restore");
+    expect_clean(&engine).await;
+}
+
+fn second_image(engine: &PrivateEngine) {
+    let context = tempfile::tempdir().expect("a folder");
+    let dockerfile = format!("FROM {IMAGE}\nLABEL second=yes\n");
+    std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
+    let mut docker = Command::new("docker");
+    docker.env("DOCKER_BUILDKIT", "0").args(["-H", &engine.host(), "build", "-q", "-t", "second-sh"]);
+    let built = docker.arg(context.path()).output().expect("the docker command");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// It is told to end while its container is made, and while it runs: nothing of it stays.
+async fn interrupted(engine: &PrivateEngine, look: &Look) {
+    let host = engine.host().parse().expect("a host");
+    let view = View::on(&host, "x").await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    for (signal, started) in [(Signal::TERM, false), (Signal::INT, true)] {
+        let mut events = view.engine.events(EventFilter::default());
+        assert!(matches!(within(PATIENCE, "events", events.next()).await, Followed::Connected));
+        let child = look.command(file.path()).spawn().expect("it runs");
+        let pid = Pid::from_raw(child.id().expect("it lives").cast_signed()).expect("a process");
+        let made = async {
+            loop {
+                if let Followed::Event(event) = events.next().await
+                    && let Occurrence::Container { action, .. } = event.what
+                    && (matches!(action, ContainerAction::Create) && !started
+                        || matches!(action, ContainerAction::Start) && started)
+                {
+                    return;
+                }
+            }
+        };
+        within(PATIENCE, "a container of doctor's", made).await;
+        kill_process(pid, signal).expect("a living doctor");
+        let ended = within(PATIENCE, "its end", child.wait_with_output()).await.expect("an end");
+        assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+        expect_clean(engine).await;
+    }
+}
+
+/// An engine that maps users mounts `/data` for the wrong one: no program could write there.
+#[tokio::test]
+async fn an_engine_that_maps_users_is_told_by_what_it_breaks() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut script = "set -e\n".to_owned();
+    for (file, line) in [
+        ("passwd", "mapped:x:4711:4711::/:/bin/false"),
+        ("group", "mapped:x:4711:"),
+        ("subuid", "mapped:500000:65536"),
+        ("subgid", "mapped:500000:65536"),
+    ] {
+        let own = dir.path().join(file);
+        let before = std::fs::read_to_string(format!("/etc/{file}")).unwrap_or_default();
+        std::fs::write(&own, format!("{before}{line}\n")).expect("a file");
+        script.push_str(&format!("mount --bind {} /etc/{file}\n", own.display()));
+    }
+    script.push_str("exec \"$@\"\n");
+    // In a mount namespace: the host's own files stay as they are.
+    let under = ["unshare", "-m", "sh", "-c", &script, "sh"].map(str::to_owned);
+    let engine = PrivateEngine::with_flags(&["--userns-remap=mapped:mapped".to_owned()], &under).await;
+    engine.load(IMAGE);
+    let store = tempfile::tempdir().expect("a folder");
+    let report = Look::at(store.path()).engine(&engine.host()).set("exec.runner", "'sh'").run().await;
+    report.expect_failure("container/data", "nothing can be written in /data", "userns-remap");
+    assert!(report.found("engine/users").contains("maps users"), "{}", report.text);
+    expect_clean(&engine).await;
+    // And so it is: a daemon does not start there.
+    let refused = Daemon::with().env("DOCKER_HOST", &engine.host()).refusal().await;
+    assert!(refused.said.contains("nothing can be written in /data"), "{refused:?}");
+}
