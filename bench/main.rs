@@ -11,6 +11,7 @@
 //!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; data: what goes in and comes out;
 //!   │                   commands: shell commands and their output
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
+//!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where that was
 //! ```
@@ -38,6 +39,7 @@ mod peers;
 mod report;
 mod resources;
 mod rows;
+mod scrape;
 mod stand;
 mod table;
 mod times;
@@ -114,6 +116,7 @@ impl Plan {
         let others = [
             resources::TITLE,
             concurrency::OPEN_TITLE,
+            scrape::TITLE,
             flood::TITLE,
             churn::TITLE,
             concurrency::TITLE,
@@ -161,6 +164,10 @@ impl Plan {
         if self.has(concurrency::OPEN_TITLE) {
             at(concurrency::OPEN_TITLE);
             concurrency::open(stand, report).await?;
+        }
+        if self.has(scrape::TITLE) {
+            at(scrape::TITLE);
+            scrape::measure(stand, report).await?;
         }
         if self.has(flood::TITLE) {
             at(flood::TITLE);

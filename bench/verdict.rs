@@ -9,7 +9,7 @@ use crate::rows::{
     BACK_TO_BACK, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
-use crate::{churn, commands, concurrency, flood, resources};
+use crate::{churn, commands, concurrency, flood, resources, scrape};
 
 /// Memory that comes and goes with what the allocator holds back.
 const NO_GROWTH: f64 = 1024.0;
@@ -111,6 +111,13 @@ pub(crate) fn all(report: &Report) -> Vec<Verdict> {
         percent(ratio(output(commands::PAGED), output(EXEC))),
         "%",
         AtLeast(25.0),
+    );
+    let scraped = |name| median(scrape::TITLE, name);
+    verdict(
+        "runs scraped at 10 Hz / not scraped",
+        ratio(scraped(scrape::BESIDE), scraped(scrape::ALONE)),
+        "×",
+        AtMost(1.05),
     );
     let worst = |name| report.figures(flood::TITLE, name).and_then(|figures| figures.p99).map(exact);
     verdict(

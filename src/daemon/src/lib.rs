@@ -162,6 +162,8 @@ pub mod log;
 pub mod metrics;
 mod nearby;
 pub mod pool;
+#[cfg(test)]
+mod readme;
 pub mod recent;
 pub mod session;
 pub mod sign;

@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::body::{Answer, json as answer};
+use crate::build;
 use crate::execution::Execution;
 use crate::recent::Ran;
 use crate::tools::Tools;
@@ -16,13 +17,14 @@ use crate::tools::Tools;
 /// Runs and executions of one answer, together.
 const RECENT: usize = 50;
 
-/// `{version, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions, recent: […]}`; with
+/// `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions, recent: […]}`; with
 /// `?session=ID` only what ran in that session is in `recent`.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
     let asked = session(uri);
     let (running, most) = tools.executions.under_way();
     let document = json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": build::VERSION,
+        "commit": build::COMMIT,
         "uptime_seconds": begun.elapsed().as_secs(),
         "engine": { "up": tools.pool.engine_up() },
         "pool": pool(tools).await,

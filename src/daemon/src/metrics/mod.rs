@@ -22,6 +22,7 @@ mod runs;
 mod standing;
 mod tools;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use prometheus::core::Collector;
@@ -49,6 +50,7 @@ pub struct Metrics(Arc<Families>);
 
 struct Families {
     registry: Registry,
+    families: Vec<Family>,
     http: http::Http,
     tools: tools::Tools,
     runs: runs::Runs,
@@ -60,7 +62,7 @@ struct Families {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let make = Make(Registry::new());
+        let make = Make { registry: Registry::new(), made: RefCell::default() };
         let made = Families {
             http: http::Http::new(&make),
             tools: tools::Tools::new(&make),
@@ -69,7 +71,8 @@ impl Default for Metrics {
             engine: engine::Engine::new(&make),
             rest: rest::Rest::new(&make),
             standing: standing::Gauges::new(&make),
-            registry: make.0,
+            families: make.made.into_inner(),
+            registry: make.registry,
         };
         Self(Arc::new(made))
     }
@@ -92,6 +95,12 @@ impl Metrics {
         metrics
     }
 
+    /// The families that there are, beside those of the process itself.
+    #[must_use]
+    pub fn families(&self) -> &[Family] {
+        &self.0.families
+    }
+
     /// All of it, in Prometheus' text format 0.0.4.
     #[must_use]
     pub fn text(&self, now: &Standing) -> String {
@@ -106,13 +115,34 @@ impl Metrics {
 }
 
 /// Makes families, each in the registry from its first moment.
-struct Make(Registry);
+struct Make {
+    registry: Registry,
+    /// Name and labels of each, for whoever lists them.
+    made: RefCell<Vec<Family>>,
+}
+
+/// A family as documents list it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// What it is.
+    pub help: String,
+}
 
 #[expect(clippy::expect_used, reason = "the names and labels are constants, and every test makes them all")]
 impl Make {
     fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
         let family = made.expect("a good family");
-        self.0.register(Box::new(family.clone())).expect("a name that was not used before");
+        let described = family.desc().into_iter().map(|desc| Family {
+            name: desc.fq_name.clone(),
+            labels: desc.variable_labels.clone(),
+            help: desc.help.clone(),
+        });
+        self.made.borrow_mut().extend(described);
+        self.registry.register(Box::new(family.clone())).expect("a name that was not used before");
         family
     }
 

@@ -31,7 +31,7 @@ pub struct ToolInfo {
 }
 
 /// Every tool, and the set that it is of.
-pub(super) const TOOLS: [(&str, ToolSet); 14] = [
+pub(crate) const TOOLS: [(&str, ToolSet); 14] = [
     ("run_code", ToolSet::Code),
     ("run_python", ToolSet::Code),
     ("upload_file", ToolSet::Code),

@@ -37,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use arguments::ArgumentError;
 pub(crate) use artifacts::mime_type;
+#[cfg(test)]
+pub(crate) use catalog::TOOLS;
 pub use catalog::ToolInfo;
 pub(crate) use fault::Failure;
 pub use fault::{Code, Fault};
