@@ -21,7 +21,7 @@ fn section(heading: &str) -> &'static str {
 /// The cells of the rows that begin with something in code.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix('|'));
-    rows.map(|row| format!("`{row}").split(" | ").map(|cell| cell.trim().to_owned()).collect()).collect()
+    rows.map(|row| format!("`{row}").split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
 }
 
 /// What stands in code in a text.
