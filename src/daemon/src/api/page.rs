@@ -49,7 +49,8 @@ pub(super) fn part(path: &str, headers: &HeaderMap) -> Option<Answer> {
     let mut tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
     let known = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;
     let is_known = tags.any(|tags| tags.split(',').any(|tag| known(tag.trim())));
-    let mut answer = Response::new(full(if is_known { Bytes::new() } else { Bytes::from_static(text.as_bytes()) }));
+    let mut answer =
+        Response::new(full(if is_known { Bytes::new() } else { Bytes::from_static(text.as_bytes()) }));
     if is_known {
         *answer.status_mut() = StatusCode::NOT_MODIFIED;
     }
@@ -86,10 +87,13 @@ mod tests {
             .unwrap()
             .map(|entry| entry.unwrap())
             .filter(|entry| entry.file_type().unwrap().is_file())
-            .map(|entry| format!("/page/{}", entry.file_name().to_str().unwrap()).replace("/page/index.html", "/"))
+            .map(|entry| {
+                format!("/page/{}", entry.file_name().to_str().unwrap()).replace("/page/index.html", "/")
+            })
             .collect();
         let mut served: Vec<String> = SHELL.iter().chain(&SCRIPTS).map(|(at, ..)| (*at).to_owned()).collect();
-        (there.sort(), served.sort());
+        there.sort();
+        served.sort();
         assert_eq!(served, there);
         for path in ["/page", "/page/", "/page/none.js", "/page/../page.rs", "/index.html", "/main.js"] {
             assert!(part(path, &HeaderMap::new()).is_none(), "{path}");
@@ -102,7 +106,10 @@ mod tests {
         let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
         for known in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {
             let again = get("/page/main.js", Some(&known));
-            assert_eq!((again.status(), &again.headers()[ETAG]), (StatusCode::NOT_MODIFIED, &first.headers()[ETAG]));
+            assert_eq!(
+                (again.status(), &again.headers()[ETAG]),
+                (StatusCode::NOT_MODIFIED, &first.headers()[ETAG])
+            );
         }
         assert_eq!(get("/page/http.js", Some(&etag)).status(), StatusCode::OK);
     }

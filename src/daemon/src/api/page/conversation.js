@@ -1,9 +1,10 @@
-// Which conversation this is: its id is in the field and in the address's fragment, which no server sees. It must never begin
-// one that the daemon has not been told of by a run or a file.
+// Which conversation this is: its id is in the field, and, once something was sent for it, in the address's fragment, which no
+// server sees. It must never ask the daemon about one that was just made up.
 import { $ } from './dom.js'
 
 const ALPHABET = 'abcdefghjkmnpqrstuvwxyz23456789'
 const LETTERS = 10
+const FRAGMENT = '#conversation='
 
 let id = ''
 // Whether the daemon may know it: nobody asks for the files of one that was just made up.
@@ -17,12 +18,17 @@ function madeUp() {
 }
 
 function fromAddress() {
+  if (!location.hash.startsWith(FRAGMENT)) return ''
   try {
-    return decodeURIComponent(location.hash.slice(1)).slice(0, 256)
+    return decodeURIComponent(location.hash.slice(FRAGMENT.length)).slice(0, 256)
   } catch {
     return ''
   }
 }
+
+// The rest of the address stays as it is.
+const address = fragment =>
+  history.replaceState(null, '', `${location.pathname}${location.search}${fragment && FRAGMENT + encodeURIComponent(fragment)}`)
 
 export const conversation = {
   get id() {
@@ -33,16 +39,17 @@ export const conversation = {
   },
   // A run or a file was sent for it.
   used() {
+    if (!isKnown) address(id)
     isKnown = true
   },
   // Goes on in this one; a new one, if it is empty.
-  open(wanted, known = true) {
+  open(wanted) {
     const next = wanted.trim() || madeUp()
     $('conversation').value = next
-    history.replaceState(null, '', `#${encodeURIComponent(next)}`)
     if (next === id) return
     id = next
-    isKnown = known && wanted.trim() !== ''
+    isKnown = wanted.trim() !== ''
+    address(isKnown ? id : '')
     listener(id)
   },
 }
@@ -50,8 +57,7 @@ export const conversation = {
 // `onChange` hears of every change of the id.
 export function initConversation(onChange) {
   listener = onChange
-  const given = fromAddress()
-  conversation.open(given === 'run' || given === 'main' ? '' : given)
+  conversation.open(fromAddress())
   $('conversation').addEventListener('change', () => conversation.open($('conversation').value))
   $('conversation-new').addEventListener('click', () => conversation.open(''))
   addEventListener('hashchange', () => fromAddress() && conversation.open(fromAddress()))

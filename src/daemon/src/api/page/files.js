@@ -2,7 +2,7 @@
 // never delete one at a single press.
 import { $, el, reconcile, say } from './dom.js'
 import { conversation } from './conversation.js'
-import { json, ownLink, path, request } from './http.js'
+import { filesOf, json, ownLink, request } from './http.js'
 import { pathOf, row } from './made.js'
 import { named } from './text.js'
 
@@ -18,7 +18,7 @@ let asked = 0
 let generation = 0
 
 const listing = cursor =>
-  `${path('sessions', conversation.id)}/files?limit=${PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`
+  `${filesOf(conversation.id)}?limit=${PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`
 
 // Asks for the listing, as it is now.
 export async function refresh() {
@@ -81,7 +81,7 @@ async function remove(file, button) {
     return
   }
   try {
-    await request(`${path('sessions', conversation.id)}/files/${encodedPath(file)}`, { method: 'DELETE' })
+    await request(`${filesOf(conversation.id)}/${encodedPath(file)}`, { method: 'DELETE' })
     say($('files-problem'), '')
   } catch (error) {
     say($('files-problem'), `${named(pathOf(file))} is not deleted: ${error.message}`)

@@ -85,6 +85,9 @@ export function draw() {
 
 const firstLine = code => code.split('\n').find(line => line.trim())?.trim().slice(0, 80) ?? ''
 
+// The exit code, of what ended by itself.
+const exited = (status, code) => (['completed', 'failed'].includes(status) && Number.isInteger(code) ? `exit ${code}` : null)
+
 function parts() {
   const mark = el('span', { class: 'mark', 'aria-hidden': 'true' })
   const how = el('span', { class: 'unseen' })
@@ -113,7 +116,7 @@ function mine(run) {
       const ms = run.document?.duration_ms ?? entry?.duration_ms
       const status = run.state === 'running' ? 'running' : entry && run.state === 'cancelled' ? entry.status : runs.status(run)
       set(status, [
-        named(run.language), Number.isInteger(code) ? `exit ${code}` : null, Number.isFinite(ms) ? took(ms) : null, ago(run.began),
+        named(run.language), exited(status, code), Number.isFinite(ms) ? took(ms) : null, ago(run.began),
       ])
       if (isShown(run)) show.setAttribute('aria-current', 'true')
       else show.removeAttribute('aria-current')
@@ -139,7 +142,7 @@ function another() {
       where.onclick = () => conversation.open(entry.session_id)
       set(entry.status, [
         entry.kind === 'command' ? 'command' : named(entry.language ?? ''),
-        Number.isInteger(entry.exit_code) ? `exit ${entry.exit_code}` : null,
+        exited(entry.status, entry.exit_code),
         Number.isFinite(entry.duration_ms) ? took(entry.duration_ms) : null, ago(Date.parse(entry.began)),
       ])
     },

@@ -24,8 +24,9 @@ export class Refused extends Error {
   }
 }
 
-// A path of the daemon, each part of it encoded.
-export const path = (...parts) => parts.map(part => String(part).split('/').map(encodeURIComponent).join('/')).join('/')
+// Where the files of a session are; with `name`, where that one is. A `/` is one between folders in a name, and none in an id.
+export const filesOf = (id, name) =>
+  `sessions/${encodeURIComponent(id)}/files${name === undefined ? '' : `/${name.split('/').map(encodeURIComponent).join('/')}`}`
 
 // The address of `where`, a path with its query.
 export const address = where => new URL(where, base).href

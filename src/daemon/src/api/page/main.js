@@ -41,6 +41,7 @@ async function connect() {
   } catch (error) {
     if (error.status === 401) {
       showEngine(false, 'token wanted')
+      tell('This daemon wants a token first.')
     } else {
       showEngine(false, 'no answer')
       tell(`No answer: ${error.message}.`)
@@ -82,6 +83,10 @@ function busy(is) {
 
 async function run() {
   if (under) return
+  if (!language) {
+    connect()
+    return
+  }
   const code = editor.text
   if (!code.trim()) {
     tell('There is no code to run.')
@@ -164,6 +169,10 @@ $('example').addEventListener('click', () => {
   editor.text = example(language)
   editor.focus()
 })
+$('skip').addEventListener('click', event => {
+  event.preventDefault() // the address has the conversation
+  $('run').focus()
+})
 $('run').addEventListener('click', run)
 $('cancel').addEventListener('click', cancel)
 document.addEventListener('keydown', event => {
@@ -193,6 +202,7 @@ history.initHistory({
 initConversation(() => {
   output.clear()
   history.reset()
+  if (!language) return // not connected yet
   files.refresh()
   status.soon()
 })

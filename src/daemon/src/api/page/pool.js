@@ -3,7 +3,7 @@ import { $, el, reconcile, say } from './dom.js'
 import { count, named, took } from './text.js'
 
 // Containers of a language that are drawn one by one.
-const DRAWN = 12
+const DRAWN = 8
 
 export function showEngine(up, text) {
   $('engine').className = `chip ${up ? 'good' : 'bad'}`

@@ -2,7 +2,7 @@
 // It must never replace a file of the conversation without being told to.
 import { $, el } from './dom.js'
 import { conversation } from './conversation.js'
-import { Refused, address, authorization, path, refusal } from './http.js'
+import { Refused, address, authorization, filesOf, refusal } from './http.js'
 import { count, named, size } from './text.js'
 
 // Files of one drop. A folder of more is a case for a tar.
@@ -133,7 +133,7 @@ function put(one) {
   return new Promise((done, fail) => {
     const sending = new XMLHttpRequest()
     one.abort = () => sending.abort()
-    sending.open('PUT', address(`${path('sessions', one.conversation)}/files/${path(one.name)}`))
+    sending.open('PUT', address(filesOf(one.conversation, one.name)))
     const headers = { 'Content-Type': 'application/octet-stream', ...authorization() }
     if (!one.replace) headers['If-None-Match'] = '*'
     for (const [name, value] of Object.entries(headers)) sending.setRequestHeader(name, value)

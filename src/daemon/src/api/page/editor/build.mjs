@@ -1,5 +1,5 @@
 // Bundles entry.mjs and the packages of package-lock.json into one file: ../editor.js, or the file that is named.
-//   npm ci && node build.mjs [FILE]
+//   npm ci --ignore-scripts && node build.mjs [FILE]
 // The same sources make the same bytes, which a test compares. It must never write a bundle that lacks a package's licence.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -53,6 +53,19 @@ const look = EditorView.theme({
   '&.cm-focused .cm-matchingBracket': { backgroundColor: 'var(--selection)', outline: 'none' },
 })
 
+// What is typed over a selection is put in here: the browser, doing it, would style what it puts in, and be refused.
+const typedOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { from, to, empty } = view.state.selection.main
+    if (event.inputType !== 'insertText' || !event.data || !event.cancelable || view.composing || empty) return false
+    const insert = () => view.state.update(view.state.replaceSelection(event.data), { userEvent: 'input.type', scrollIntoView: true })
+    const handlers = view.state.facet(EditorView.inputHandler)
+    if (!handlers.some(handle => handle(view, from, to, event.data, insert))) view.dispatch(insert())
+    event.preventDefault()
+    return true
+  },
+})
+
 // Puts an editor into `place`. `label` is its name for assistive technology, `onChange` hears of every change of the text,
 // and `onRun` of Ctrl+Enter (Cmd+Enter).
 export function createEditor(place, { label, onChange, onRun }) {
@@ -61,11 +74,13 @@ export function createEditor(place, { label, onChange, onRun }) {
   const run = () => (onRun(), true)
   const extensions = [
     lineNumbers(), highlightActiveLineGutter(), highlightActiveLine(), history(), drawSelection(), indentOnInput(),
-    bracketMatching(), closeBrackets(), syntaxHighlighting(colours), look, language.of([]),
+    bracketMatching(), closeBrackets(), syntaxHighlighting(colours), look, typedOver,
+    language.of([]),
     EditorState.tabSize.of(4),
     EditorView.lineWrapping,
     EditorView.contentAttributes.of({
       'aria-label': label, spellcheck: 'false', autocorrect: 'off', autocapitalize: 'off', enterkeyhint: 'enter',
+      tabindex: '0',
     }),
     keymap.of([
       { key: 'Mod-Enter', run },
