@@ -138,6 +138,7 @@ open("/data/table.csv", "w").write("a,b\\n1,2\\n")`), /^Done/)
 
 export async function upload({ browser, url, home }) {
   const page = await visit(browser, url, { expected: [/401/, /412/, /413/] })
+  const chosen = page.waitForEvent('filechooser') // asked for early: it takes the browser a while to do as it is told
   await enter(page)
   mkdirSync(`${home}/folder/inner`, { recursive: true })
   writeFileSync(`${home}/dropped.csv`, 'a,b\n1,2\n')
@@ -158,7 +159,8 @@ export async function upload({ browser, url, home }) {
 
   // The button, by the keyboard.
   await page.focus('#add-files')
-  const [chooser] = await Promise.all([page.waitForEvent('filechooser'), page.keyboard.press('Enter')])
+  await page.keyboard.press('Enter')
+  const chooser = await chosen
   await chooser.setFiles(`${home}/chosen ü#?%.bin`)
   await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 3)
   assert.match(await run(page, `import os

@@ -18,7 +18,7 @@ const MARKS = {
 
 // The daemon's list for this conversation.
 let told = []
-let seen = ''
+let seen = null
 let use = { show: () => {}, load: () => {}, changed: () => {} }
 
 // `show` shows a run of this page again, `load` puts its code into the editor, `changed` hears that something ran here.
@@ -29,7 +29,7 @@ export function initHistory(uses) {
 // The conversation is another.
 export function reset() {
   told = []
-  seen = ''
+  seen = null
   draw()
 }
 
@@ -43,14 +43,16 @@ export async function update(status) {
   $('recent-empty').hidden = recent.length > 0
   const here = recent.filter(({ session_id: id }) => id === conversation.id)
   const now = here.map(({ id, status: how }) => `${id} ${how}`).join('\n')
-  if (now !== seen || (here.length && !told.length)) {
+  if (now !== seen && (here.length || conversation.isKnown)) {
     seen = now
     const asked = conversation.id
     const answer = await json(`status?session=${encodeURIComponent(asked)}`).catch(() => null)
     if (answer && asked === conversation.id) {
       told = answer.recent ?? []
-      conversation.used()
-      use.changed()
+      if (told.length) {
+        conversation.used()
+        use.changed()
+      }
     }
   }
   draw()

@@ -30,6 +30,10 @@ let libraries = new Map()
 // What ends the run that is under way.
 let under = null
 
+// Something to see before the daemon has said what it has.
+editor.language = 'python'
+editor.text = example('python')
+
 const tell = text => say($('status'), text)
 
 // Finds out which languages there are; whether that went well.
@@ -40,10 +44,10 @@ async function connect() {
     answer = await call('list_runners', {})
   } catch (error) {
     if (error.status === 401) {
-      showEngine(false, 'token wanted')
+      showEngine('warn', 'token wanted')
       tell('This daemon wants a token first.')
     } else {
-      showEngine(false, 'no answer')
+      showEngine('bad', 'no answer')
       tell(`No answer: ${error.message}.`)
       setTimeout(connect, RETRY)
     }
@@ -100,7 +104,6 @@ async function run() {
   await Promise.race([settled(), new Promise(done => signal.addEventListener('abort', done))])
   const one = runs.begin({ language, code, conversation: conversation.id })
   one.before = history.ids()
-  conversation.used()
   output.show(one)
   output.reveal()
   history.draw()
@@ -120,14 +123,15 @@ async function run() {
       state: answer.run_id ? 'ended' : 'failed', document: answer, timing: meta['paddock/timing'] ?? null,
       wall: answer.run_id ? performance.now() - begun : undefined,
     })
+    if (answer.run_id && one.conversation === conversation.id) conversation.used()
     tell(ending(one))
   } catch (error) {
     if (signal.aborted) {
       one.state = 'cancelled'
       tell('Cancelled. The program is ended; files that it made are kept.')
     } else {
-      Object.assign(one, { state: 'failed', problem: error.message })
-      tell(`Not run: ${error.message}`)
+      Object.assign(one, { state: 'failed', problem: error.message, problemStatus: error.status || error.code })
+      tell(`${error.status || error.code ? 'Not run' : 'No answer'}: ${error.message}.`)
     }
   } finally {
     clearInterval(clock)
@@ -208,7 +212,7 @@ initConversation(() => {
 })
 status.initStatus({
   status: heard,
-  failed: error => error.status === 401 || showEngine(false, 'no answer'),
+  failed: error => error.status === 401 || showEngine('bad', 'no answer'),
   quick: isSettling,
 })
 initAccess(connect)

@@ -12,6 +12,8 @@ const INFO = {
 // Bytes of one event; an answer has its output twice.
 const MAX_EVENT = 64 << 20
 
+const ENDED = 'the connection ended before the answer came; what became of the call is in the history'
+
 let calls = 0
 
 // Calls a tool; gives its document and its `_meta`. `onOutput(stream, text)` hears what the program writes while it runs.
@@ -34,7 +36,7 @@ export async function call(name, args, { signal, onOutput } = {}) {
     }),
   })
   const type = response.headers.get('Content-Type') ?? ''
-  if (!type.startsWith('text/event-stream')) return result(await response.json())
+  if (!type.startsWith('text/event-stream')) return result(await response.json().catch(broken))
   for await (const data of events(response.body)) {
     const message = JSON.parse(data)
     if (message.id === id) return result(message)
@@ -42,7 +44,12 @@ export async function call(name, args, { signal, onOutput } = {}) {
     const stream = message.params._meta?.['paddock/stream']
     if (stream === 'stdout' || stream === 'stderr') onOutput?.(stream, String(message.params.message ?? ''))
   }
-  throw new Refused('the connection ended before the answer came; what became of the run is in the history')
+  throw new Refused(ENDED)
+}
+
+function broken(error) {
+  if (error.name === 'AbortError') throw error
+  throw new Refused(ENDED)
 }
 
 function result(message) {
@@ -58,7 +65,7 @@ async function* events(body) {
   let data = []
   try {
     for (;;) {
-      const { done, value } = await reader.read()
+      const { done, value } = await reader.read().catch(broken)
       if (done) return
       const lines = value.split('\n')
       for (const [at, piece] of lines.entries()) {

@@ -73,12 +73,19 @@ function draw() {
   const isLive = !answer
   $('output-empty').hidden = run.state !== 'running' || run.live.stdout !== '' || run.live.stderr !== ''
   say($('output-empty'), run.state === 'running' ? 'Nothing written yet.' : 'What the program writes shows here while it runs.')
-  for (const stream of STREAMS) pane(stream, isLive ? run.live[stream] : answer[stream] ?? '', isLive)
+  for (const stream of STREAMS) pane(stream, isLive ? run.live[stream] : written(answer, stream), isLive)
   badges(run)
   problem(run)
   note(run)
   showTiming(run.timing, run.wall, answer?.duration_ms)
   made(run)
+}
+
+// What the program wrote; the daemon's own words, which it puts behind stderr, are shown elsewhere.
+function written(answer, stream) {
+  const text = answer[stream] ?? ''
+  const { message } = answer
+  return stream === 'stderr' && message && text.endsWith(message) ? text.slice(0, -message.length) : text
 }
 
 function pane(stream, text, isLive) {
@@ -100,7 +107,7 @@ function badges(run) {
   const badge = (text, kind) => all.push(el('span', { class: `badge ${kind}` }, text))
   if (run.state === 'running') badge('running', 'live')
   else if (run.state === 'cancelled') badge('cancelled', 'warn')
-  else if (!answer?.run_id) badge('not run', 'bad')
+  else if (!answer?.run_id) badge(answer || run.problemStatus ? 'not run' : 'no answer', 'bad')
   if (answer?.run_id) badge(`exit code ${answer.exit_code}`, answer.exit_code === 0 ? 'good' : 'bad')
   if (answer?.timed_out) badge('timed out', 'bad')
   else if (answer?.limit) badge(`limit: ${named(answer.limit)}`, 'bad')

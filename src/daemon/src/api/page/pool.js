@@ -5,14 +5,15 @@ import { count, named, took } from './text.js'
 // Containers of a language that are drawn one by one.
 const DRAWN = 8
 
-export function showEngine(up, text) {
-  $('engine').className = `chip ${up ? 'good' : 'bad'}`
+// `kind`: good, warn or bad.
+export function showEngine(kind, text) {
+  $('engine').className = `chip ${kind}`
   say($('engine-text'), text)
 }
 
 export function showPool(status) {
   const up = status.engine?.up === true
-  showEngine(up, up ? 'ready' : 'engine down')
+  showEngine(up ? 'good' : 'bad', up ? 'ready' : 'engine down')
   const { live = 0, max = 0 } = status.sessions ?? {}
   const commands = status.executions ?? { running: 0, max: 0 }
   say($('pool-note'), up

@@ -18,7 +18,7 @@ export function begin({ language, code, conversation }) {
     state: 'running',
     live: { stdout: '', stderr: '' },
     missed: { stdout: false, stderr: false },
-    document: null, timing: null, wall: undefined, problem: '',
+    document: null, timing: null, wall: undefined, problem: '', problemStatus: 0,
   }
   runs.unshift(run)
   runs.length = Math.min(runs.length, KEPT)
