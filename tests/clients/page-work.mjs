@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { request as forward, createServer } from 'node:http'
+import { restart } from './flow.mjs'
 import { ended, enter, listed, run, says, token, visit, write } from './page-drive.mjs'
 
 // Who opens it for the first time, on a daemon without a token: a program, a button, and the pool beside it.
@@ -216,6 +217,25 @@ alive = [open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmdline")]
 print(sum(b"987" + b"65" in line for line in alive), open("/data/kept.txt").read())`), /^Done/)
   assert.equal(await page.textContent('#stdout'), '0 kept\n')
   assert.equal(await page.locator('#history li').count(), 2)
+  return page
+}
+
+// The daemon goes away under a run, and comes back: the page says so, and goes on.
+export async function gone({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/, /ERR_/] })
+  await enter(page)
+  assert.match(await run(page, 'open("/data/kept.txt", "w").write("kept")'), /^Done/)
+  await write(page, 'import time\nprint("begun", flush=True)\ntime.sleep(1000)')
+  await page.click('#run')
+  await says(page, '#stdout', 'begun')
+  await restart()
+  assert.match(await ended(page), /^No answer: the connection ended/)
+  await says(page, '#problem', 'the connection ended before the answer came')
+  assert.equal(await page.textContent('#stdout'), 'begun\n')
+  await says(page, '#engine-text', 'ready')
+  assert.match(await run(page, 'print(open("/data/kept.txt").read())'), /^Done/)
+  assert.equal(await page.textContent('#stdout'), 'kept\n')
+  await says(page, '#problem', 'an earlier run')
   return page
 }
 

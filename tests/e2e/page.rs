@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::clients::{NEWEST, Script};
+use crate::clients::{End, NEWEST, Script};
 use crate::support::{Daemon, PATIENCE, Request, Setup, within};
 
 /// Bytes of a picture in the repository.
 const PICTURE: u64 = 150_000;
 
 async fn plays(scenario: &str, setup: Setup) {
-    plays_into(scenario, setup, "").await;
+    plays_into(scenario, setup, "", &[]).await;
 }
 
-async fn plays_into(scenario: &str, setup: Setup, folder: &str) {
+async fn plays_into(scenario: &str, setup: Setup, folder: &str, ends: &[End]) {
     let d = setup.start().await;
     // Not the public URL: that may be elsewhere.
     let url = format!("http://{}", d.addr);
-    let mut script = Script::start(NEWEST, &["page.mjs", scenario, &url, folder], &d, 0);
-    let d = within(PATIENCE * 3, scenario, script.follow(d, &[])).await;
+    let mut script = Script::start(NEWEST, &["page.mjs", scenario, &url, folder], &d, ends.len());
+    let d = within(PATIENCE * 3, scenario, script.follow(d, ends)).await;
     d.stop().await;
 }
 
@@ -58,6 +58,11 @@ async fn cancels_a_run_and_keeps_its_files() {
 }
 
 #[tokio::test]
+async fn goes_on_when_the_daemon_has_been_started_again() {
+    plays_into("gone", Daemon::with(), "", &[End::Killed]).await;
+}
+
+#[tokio::test]
 async fn asks_for_a_token_and_keeps_it_only_if_told_to() {
     plays("access", Daemon::with()).await;
 }
@@ -89,7 +94,7 @@ async fn pictures() {
     let wanted = std::env::var_os("PADDOCK_PICTURES").map(PathBuf::from);
     let folder = wanted.as_deref().unwrap_or(temporary.path());
     let warm = Daemon::with().set("pool.idle", 1);
-    plays_into("pictures", warm, folder.to_str().expect("a path in UTF-8")).await;
+    plays_into("pictures", warm, folder.to_str().expect("a path in UTF-8"), &[]).await;
     for name in ["light", "dark", "phone"] {
         let picture = folder.join(format!("page-{name}.png"));
         let size = std::fs::metadata(&picture).expect("a picture").len();
