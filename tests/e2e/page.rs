@@ -74,7 +74,8 @@ async fn takes_no_name_for_anything_but_text() {
 
 #[tokio::test]
 async fn takes_no_output_for_anything_but_text() {
-    plays("output", Daemon::with()).await;
+    // More than the page shows at a time.
+    plays("output", Daemon::with().set("limits.output", "1MB")).await;
 }
 
 #[tokio::test]
