@@ -194,6 +194,15 @@ print(open("/data/dropped.csv").read())`), /^Done/)
   await remove.click()
   await remove.click()
   await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 2)
+
+  // The focus stays on a file's link while the files around it come and change.
+  const held = page.locator('#file-list li', { hasText: 'dropped.csv' }).locator('a[download]')
+  await held.focus()
+  await page.keyboard.press('Control+Enter')
+  await ended(page)
+  await page.setInputFiles('#file-input', [`${home}/folder/inner/deep.txt`])
+  await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 3)
+  assert.equal(await held.evaluate(link => document.activeElement === link), true)
   return page
 }
 
@@ -260,8 +269,11 @@ export async function access({ browser, url }) {
   await page.waitForFunction(() => document.activeElement.id === 'token')
 
   const kept = () => page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }) + document.cookie + location.href)
+  await write(page, 'print("written before")')
   await enter(page)
   assert.equal(await page.isVisible('#access'), false)
+  assert.match(await run(page), /^Done/)
+  assert.equal(await page.textContent('#stdout'), 'written before\n', 'what was written stays')
   assert.ok(!(await kept()).includes(token), 'in memory only')
   await page.reload()
   await says(page, '#access-problem', 'wants a token')

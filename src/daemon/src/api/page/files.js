@@ -57,14 +57,31 @@ function draw() {
   $('files-empty').hidden = files.length > 0
   $('files-more').hidden = next === null
   say($('files-count'), total ? String(total) : '')
-  const key = file => [file.path, file.size_bytes, file.mime_type, file.download_url, generation].join('\n')
-  reconcile($('file-list'), files, key, file => {
-    const button = el('button', {
-      type: 'button', class: 'small quiet', 'aria-label': `Delete ${named(pathOf(file))}`,
-      onclick: () => remove(file, button), onblur: () => unarm(button, file),
-    }, 'Delete')
-    return { element: row(file, { fresh: String(generation), thumbnail: true, actions: [button] }) }
-  })
+  // Names that are not UTF-8 can read alike; their links differ.
+  reconcile($('file-list'), files, file => new URL(file.download_url).pathname, create)
+}
+
+const controls = element => [...element.querySelectorAll('a, button')]
+
+// A row that stays the same element while its file changes, with the focus where it was.
+function create() {
+  const element = el('li')
+  let drawn = ''
+  return {
+    element,
+    update(file) {
+      const state = JSON.stringify([file, file.mime_type.startsWith('image/') ? generation : 0])
+      if (state === drawn) return
+      drawn = state
+      const at = controls(element).indexOf(document.activeElement)
+      const button = el('button', {
+        type: 'button', class: 'small quiet', 'aria-label': `Delete ${named(pathOf(file))}`,
+        onclick: () => remove(file, button), onblur: () => unarm(button, file),
+      }, 'Delete')
+      element.replaceChildren(...row(file, { fresh: String(generation), thumbnail: true, actions: [button] }).childNodes)
+      controls(element)[at]?.focus()
+    },
+  }
 }
 
 function unarm(button, file) {

@@ -29,16 +29,20 @@ let language = ''
 let libraries = new Map()
 // What ends the run that is under way.
 let under = null
+// When the daemon is asked again that did not answer.
+let again = 0
 
 // Something to see before the daemon has said what it has.
+const BEFORE = example('python')
 editor.language = 'python'
-editor.text = example('python')
+editor.text = BEFORE
 
 const tell = text => say($('status'), text)
 
 // Finds out which languages there are; whether that went well.
 async function connect() {
   status.stop()
+  clearTimeout(again)
   let answer
   try {
     answer = await call('list_runners', {})
@@ -49,7 +53,7 @@ async function connect() {
     } else {
       showEngine('bad', 'no answer')
       tell(`No answer: ${error.message}.`)
-      setTimeout(connect, RETRY)
+      again = setTimeout(connect, RETRY)
     }
     return false
   }
@@ -66,9 +70,10 @@ async function connect() {
 function choose(name) {
   if (language && language !== name) drafts.set(language, editor.text)
   if (language !== name) {
+    const isUntouched = language !== '' || editor.text === BEFORE
     language = name
     editor.language = name
-    editor.text = drafts.get(name) ?? example(name)
+    if (isUntouched) editor.text = drafts.get(name) ?? example(name)
   }
   $('language').value = name
   $('example').disabled = !example(name)
@@ -82,7 +87,7 @@ function choose(name) {
 function busy(is) {
   $('run').setAttribute('aria-disabled', String(is))
   $('cancel').setAttribute('aria-disabled', String(!is))
-  document.body.classList.toggle('busy', is)
+  document.title = is ? '● paddock' : 'paddock'
 }
 
 async function run() {
@@ -91,8 +96,8 @@ async function run() {
     connect()
     return
   }
-  const code = editor.text
-  if (!code.trim()) {
+  const asked = { language, code: editor.text, conversation: conversation.id }
+  if (!asked.code.trim()) {
     tell('There is no code to run.')
     editor.focus()
     return
@@ -102,7 +107,7 @@ async function run() {
   busy(true)
   tell('Running…')
   await Promise.race([settled(), new Promise(done => signal.addEventListener('abort', done))])
-  const one = runs.begin({ language, code, conversation: conversation.id })
+  const one = runs.begin(asked)
   one.before = history.ids()
   output.show(one)
   output.reveal()
@@ -112,7 +117,9 @@ async function run() {
   const clock = setInterval(() => say($('clock'), took(performance.now() - begun)), CLOCK)
   try {
     signal.throwIfAborted()
-    const { document: answer, meta } = await call('run_code', { language, code, conversationId: one.conversation }, {
+    const { document: answer, meta } = await call('run_code', {
+      language: one.language, code: one.code, conversationId: one.conversation,
+    }, {
       signal,
       onOutput: (stream, text) => {
         runs.wrote(one, stream, text)
