@@ -13,10 +13,13 @@ const WINDOWS = [
   { colorScheme: 'dark', viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true },
 ]
 
-// In each state that it has, in each window.
-export async function axe({ browser, url }) {
+// In each state that it has, on a desk and on a phone.
+export const desk = given => accessibly(given, WINDOWS.slice(0, 2))
+export const phone = given => accessibly(given, WINDOWS.slice(2))
+
+async function accessibly({ browser, url }, windows) {
   let page
-  for (const options of WINDOWS) {
+  for (const options of windows) {
     const check = async what => {
       await accessible(page, `${what}: ${JSON.stringify(options)}`)
       await fits(page, what)
@@ -50,7 +53,7 @@ export async function axe({ browser, url }) {
     await page.click('#file-list li:nth-child(1) button')
     await check('after a failure')
     await page.fine()
-    if (options !== WINDOWS.at(-1)) await page.context().close()
+    if (options !== windows.at(-1)) await page.context().close()
   }
   return page
 }
@@ -140,9 +143,9 @@ export async function pictures({ url, folder }) {
     execFileSync('pngquant', ['--force', '--strip', '--speed', '1', '--output', path, '96', path])
     await page.fine()
   }
-  const desk = { width: 1280, height: 900 }
-  await take('light', { viewport: desk, colorScheme: 'light' })
-  await take('dark', { viewport: desk, colorScheme: 'dark' })
+  const viewport = { width: 1280, height: 900 }
+  await take('light', { viewport, colorScheme: 'light' })
+  await take('dark', { viewport, colorScheme: 'dark' })
   await take('phone', { viewport: { width: 390, height: 844 }, colorScheme: 'light', isMobile: true, hasTouch: true, deviceScaleFactor: 1.5 })
   await own.close()
 }

@@ -80,7 +80,12 @@ async fn takes_no_output_for_anything_but_text() {
 
 #[tokio::test]
 async fn is_accessible_in_every_state() {
-    plays("axe", Daemon::with()).await;
+    plays("desk", Daemon::with()).await;
+}
+
+#[tokio::test]
+async fn is_accessible_on_a_phone_and_fits_it() {
+    plays("phone", Daemon::with()).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 // A first program for each language that has one. Each must run on the runner images as they are, without a network.
 
-const python = `import time
+const python = `# Six random walks, told step by step and drawn at the end
+import time
 import numpy as np
 import matplotlib.pyplot as plt
 
@@ -17,7 +18,8 @@ plt.plot(walks.T, linewidth=1.4)
 plt.savefig("/data/walks.png", dpi=100)
 `
 
-const typescript = `import { writeFileSync } from "node:fs";
+const typescript = `// What a stable orders, added up
+import { writeFileSync } from "node:fs";
 
 type Order = { item: string; pieces: number; price: number };
 
@@ -37,7 +39,8 @@ console.log(\`\${"total".padEnd(12)} \${total.toFixed(2).padStart(8)}\`);
 writeFileSync("/data/orders.json", JSON.stringify({ orders, total }, null, 2));
 `
 
-const sh = `for i in 1 2 3 4 5; do
+const sh = `# Both streams, a line at a time, and a file
+for i in 1 2 3 4 5; do
   echo "line $i of 5"
   sleep 0.2
 done
