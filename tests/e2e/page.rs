@@ -15,11 +15,10 @@ use crate::support::{Daemon, PATIENCE, Request, Setup, within};
 const PICTURE: u64 = 150_000;
 
 async fn plays(scenario: &str, setup: Setup) {
-    plays_into(scenario, setup, "", &[]).await;
+    plays_on(setup.start().await, scenario, "", &[]).await;
 }
 
-async fn plays_into(scenario: &str, setup: Setup, folder: &str, ends: &[End]) {
-    let d = setup.start().await;
+async fn plays_on(d: Daemon, scenario: &str, folder: &str, ends: &[End]) {
     // Not the public URL: that may be elsewhere.
     let url = format!("http://{}", d.addr);
     let mut script = Script::start(NEWEST, &["page.mjs", scenario, &url, folder], &d, ends.len());
@@ -59,7 +58,7 @@ async fn cancels_a_run_and_keeps_its_files() {
 
 #[tokio::test]
 async fn goes_on_when_the_daemon_has_been_started_again() {
-    plays_into("gone", Daemon::with(), "", &[End::Killed]).await;
+    plays_on(Daemon::start().await, "gone", "", &[End::Killed]).await;
 }
 
 #[tokio::test]
@@ -99,8 +98,13 @@ async fn pictures() {
     let temporary = TempDir::new().expect("a directory");
     let wanted = std::env::var_os("PADDOCK_PICTURES").map(PathBuf::from);
     let folder = wanted.as_deref().unwrap_or(temporary.path());
-    let warm = Daemon::with().set("pool.idle", 1);
-    plays_into("pictures", warm, folder.to_str().expect("a path in UTF-8"), &[]).await;
+    // One warm container for each: they are to show what people see.
+    let d = Daemon::with().set("pool.idle", 3).start().await;
+    let mut at = 0;
+    for _ in 0..3 {
+        at = d.log.mark_behind(at, " warm language=python").await;
+    }
+    plays_on(d, "pictures", folder.to_str().expect("a path in UTF-8"), &[]).await;
     for name in ["light", "dark", "phone"] {
         let picture = folder.join(format!("page-{name}.png"));
         let size = std::fs::metadata(&picture).expect("a picture").len();
