@@ -3,7 +3,11 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check e2e crash bench setup images clean
+.PHONY: help run test check e2e crash bench pictures setup images clean
+
+# For the engines that tests start themselves, for their clients, and for the page: a browser, letters for it, and what makes
+# its pictures small.
+FOR_TESTS := iproute2 python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +17,7 @@ run: images ## set the host up, build, start the daemon, and show it at work; Ct
 	deploy/first-run
 
 test: images ## every test: the runner images' promises, then the workspace's against a real engine
-	deploy/setup iproute2 python3-venv # for the engines that tests start themselves, and for their clients
+	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	runner-images/check
 	cargo test --workspace
@@ -24,7 +28,7 @@ check: ## formatting, clippy and rustdoc, warnings refused
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 
 e2e: images ## only the tests that drive the daemon as its clients do
-	deploy/setup iproute2 python3-venv
+	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	cargo test --package paddock-daemon --test '*'
 
@@ -38,6 +42,11 @@ bench: images ## how long things take, against a real engine and other programs 
 	bench/peers/install
 	cargo bench --bench paddock
 
+pictures: images ## the page's pictures in deploy/pictures, taken again
+	deploy/setup $(FOR_TESTS)
+	tests/clients/install
+	PADDOCK_PICTURES=$(CURDIR)/deploy/pictures cargo test --package paddock-daemon --test e2e page::pictures
+
 setup: ## what the host needs, a Docker Engine included, installed or started if missing
 	deploy/setup
 
@@ -46,4 +55,5 @@ images: setup ## the runner images, those that are missing or have changed
 
 clean: ## remove what building and running left in this folder; the images stay
 	cargo clean
-	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules bench/peers/venv
+	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules bench/peers/venv \
+		src/daemon/src/api/page/editor/node_modules

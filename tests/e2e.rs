@@ -46,6 +46,8 @@ mod log;
 mod mcp;
 #[path = "e2e/metrics.rs"]
 mod metrics;
+#[path = "e2e/page.rs"]
+mod page;
 #[path = "e2e/policy.rs"]
 mod policy;
 #[path = "e2e/pool.rs"]

@@ -14,7 +14,8 @@ export const authorization = `Bearer ${process.env.PADDOCK_TOKEN}`
 const restarts = Number(process.env.PADDOCK_RESTARTS)
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
-async function restart() {
+// Asks for a restart, and waits until it is done.
+export async function restart() {
   console.log('restart')
   assert.equal((await answers.next()).done, false, 'the test answers')
 }

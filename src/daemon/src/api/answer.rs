@@ -96,7 +96,7 @@ impl Server {
             Route::Logs(rest) => self.signed(Kind::Log, rest, &parts).await,
             Route::Health => health::health(&self.tools.pool),
             Route::Ready => health::ready(&self.tools.pool),
-            Route::Page(path) => page::part(path).unwrap_or_else(|| {
+            Route::Page(path) => page::part(path, &parts.headers).unwrap_or_else(|| {
                 error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
             }),
         })

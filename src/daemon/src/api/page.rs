@@ -1,31 +1,125 @@
-//! `GET /`: a page for people, to try a run by hand. Its parts are embedded; it loads nothing from elsewhere and
-//! runs nothing inline.
+//! `GET /`: a page for people, to run code and see what comes of it. Its parts are embedded, each named by a hash of
+//! its content.
+//!
+//! It must never load anything from elsewhere, run anything inline, or be shown in another page's frame: the policy
+//! below says so to the browser.
 
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY};
-use http::{Response, header};
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
+    IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Response, StatusCode};
+use sha2::{Digest, Sha256};
 
 use super::body::{Answer, full};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The part of the page at `path`.
-pub(super) fn part(path: &str) -> Option<Answer> {
-    let (mime, text) = match path {
-        "/" => ("text/html; charset=utf-8", include_str!("page/index.html")),
-        "/page.js" => ("text/javascript; charset=utf-8", include_str!("page/page.js")),
-        "/page.css" => ("text/css; charset=utf-8", include_str!("page/page.css")),
-        _ => return None,
-    };
-    let mut answer = Response::new(full(text));
-    for (name, value) in [
-        (CONTENT_TYPE, mime),
+/// What no part of the page ever asks for.
+const PERMISSIONS: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// A part of the page: where it is served, its type, and its text.
+type Part = (&'static str, &'static str, &'static str);
+
+/// The scripts in `page/`, each served by its own name.
+macro_rules! scripts {
+    ($($name:literal)+) => { [$((concat!("/page/", $name), SCRIPT, include_str!(concat!("page/", $name)))),+] };
+}
+
+const SHELL: [Part; 3] = [
+    ("/", HTML, include_str!("page/index.html")),
+    ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+];
+
+const SCRIPTS: [Part; 19] = scripts! {
+    "access.js" "conversation.js" "dom.js" "editor.js" "examples.js" "files.js" "history.js" "http.js" "made.js"
+    "main.js" "mcp.js" "output.js" "pool.js" "runs.js" "status.js" "text.js" "theme.js" "timing.js" "upload.js"
+};
+
+/// The part of the page at `path`; 304 if the client has it already.
+pub(super) fn part(path: &str, headers: &HeaderMap) -> Option<Answer> {
+    let (_, mime, text) = SHELL.iter().chain(&SCRIPTS).find(|(at, ..)| *at == path)?;
+    let etag = format!("\"{}\"", &crate::id::hex(&Sha256::digest(text))[..32]);
+    let mut tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    let known = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;
+    let is_known = tags.any(|tags| tags.split(',').any(|tag| known(tag.trim())));
+    let mut answer =
+        Response::new(full(if is_known { Bytes::new() } else { Bytes::from_static(text.as_bytes()) }));
+    if is_known {
+        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let fixed = [
+        (CONTENT_TYPE, *mime),
         (CONTENT_SECURITY_POLICY, POLICY),
         (CACHE_CONTROL, "no-cache"),
         (REFERRER_POLICY, "no-referrer"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ] {
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), PERMISSIONS),
+    ];
+    for (name, value) in fixed {
         answer.headers_mut().insert(name, HeaderValue::from_static(value));
     }
+    answer.headers_mut().insert(ETAG, HeaderValue::try_from(etag).ok()?);
     Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(path: &str, known: Option<&str>) -> Answer {
+        let known = known.map(|tag| (IF_NONE_MATCH, HeaderValue::from_str(tag).unwrap()));
+        part(path, &known.into_iter().collect()).unwrap()
+    }
+
+    #[test]
+    fn all_scripts_are_served_and_nothing_else() {
+        let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/page");
+        let mut there: Vec<String> = std::fs::read_dir(here)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_type().unwrap().is_file())
+            .map(|entry| {
+                format!("/page/{}", entry.file_name().to_str().unwrap()).replace("/page/index.html", "/")
+            })
+            .collect();
+        let mut served: Vec<String> = SHELL.iter().chain(&SCRIPTS).map(|(at, ..)| (*at).to_owned()).collect();
+        there.sort();
+        served.sort();
+        assert_eq!(served, there);
+        for path in ["/page", "/page/", "/page/none.js", "/page/../page.rs", "/index.html", "/main.js"] {
+            assert!(part(path, &HeaderMap::new()).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_a_client_has_is_not_sent_again() {
+        let first = get("/page/main.js", None);
+        let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
+        for known in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {
+            let again = get("/page/main.js", Some(&known));
+            assert_eq!(
+                (again.status(), &again.headers()[ETAG]),
+                (StatusCode::NOT_MODIFIED, &first.headers()[ETAG])
+            );
+        }
+        assert_eq!(get("/page/http.js", Some(&etag)).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn nothing_is_inline() {
+        let (_, _, html) = SHELL[0];
+        assert_eq!(html.matches("<script").count(), html.matches("<script src=\"page/").count());
+        for inline in ["<style", " style=", " onclick", "javascript:", "http://", "https://", "=\"/"] {
+            assert!(!html.contains(inline), "{inline}");
+        }
+    }
 }

@@ -1,0 +1,226 @@
+// The page's wiring: what a press of a key or a button does, and which part hears of it. It must never start a run that nobody
+// asked for.
+import { initAccess } from './access.js'
+import { conversation, initConversation } from './conversation.js'
+import { $, el, say } from './dom.js'
+import { createEditor } from './editor.js'
+import { example } from './examples.js'
+import * as files from './files.js'
+import * as history from './history.js'
+import { call } from './mcp.js'
+import * as output from './output.js'
+import { showEngine, showPool } from './pool.js'
+import * as runs from './runs.js'
+import * as status from './status.js'
+import { count, named, took } from './text.js'
+import { initUpload, settled } from './upload.js'
+
+const CLOCK = 100
+const RETRY = 3000
+
+const editor = createEditor($('editor'), {
+  label: 'Code. Tab indents; Escape, then Tab, leaves the editor. Control and Enter runs it.',
+  onChange: () => {},
+  onRun: run,
+})
+// What is being written, for each language.
+const drafts = new Map()
+let language = ''
+let libraries = new Map()
+// What ends the run that is under way.
+let under = null
+// When the daemon is asked again that did not answer.
+let again = 0
+
+// Something to see before the daemon has said what it has.
+const BEFORE = example('python')
+editor.language = 'python'
+editor.text = BEFORE
+
+const tell = text => say($('status'), text)
+
+// Finds out which languages there are; whether that went well.
+async function connect() {
+  status.stop()
+  clearTimeout(again)
+  let answer
+  try {
+    answer = await call('list_runners', {})
+  } catch (error) {
+    if (error.status === 401) {
+      showEngine('warn', 'token wanted')
+      tell('This daemon wants a token first.')
+    } else {
+      showEngine('bad', 'no answer')
+      tell(`No answer: ${error.message}.`)
+      again = setTimeout(connect, RETRY)
+    }
+    return false
+  }
+  const found = answer.document.languages ?? []
+  libraries = new Map(found.map(one => [one.language, one.libraries ?? []]))
+  $('language').replaceChildren(...found.map(one => el('option', { value: one.language }, named(one.language))))
+  choose(libraries.has(language) ? language : found[0]?.language ?? '')
+  tell(found.length ? '' : 'No runner image was found: the daemon has no language to run.')
+  status.start()
+  files.refresh()
+  return true
+}
+
+function choose(name) {
+  if (language && language !== name) drafts.set(language, editor.text)
+  if (language !== name) {
+    const isUntouched = language !== '' || editor.text === BEFORE
+    language = name
+    editor.language = name
+    if (isUntouched) editor.text = drafts.get(name) ?? example(name)
+  }
+  $('language').value = name
+  $('example').disabled = !example(name)
+  $('language-hint').hidden = name === '' || example(name) !== ''
+  const installed = libraries.get(name) ?? []
+  $('libraries').hidden = installed.length === 0
+  say($('libraries-count'), `${count(installed.length, 'library', 'libraries')} installed`)
+  say($('libraries-list'), installed.map(one => named(one.replace('=', ' '))).join(' · '))
+}
+
+function busy(is) {
+  $('run').setAttribute('aria-disabled', String(is))
+  $('cancel').setAttribute('aria-disabled', String(!is))
+  document.title = is ? '● paddock' : 'paddock'
+}
+
+async function run() {
+  if (under) return
+  if (!language) {
+    connect()
+    return
+  }
+  const asked = { language, code: editor.text, conversation: conversation.id }
+  if (!asked.code.trim()) {
+    tell('There is no code to run.')
+    editor.focus()
+    return
+  }
+  under = new AbortController()
+  const { signal } = under
+  busy(true)
+  tell('Running…')
+  await Promise.race([settled(), new Promise(done => signal.addEventListener('abort', done))])
+  const one = runs.begin(asked)
+  one.before = history.ids()
+  output.show(one)
+  output.reveal()
+  history.draw()
+  status.soon()
+  const begun = performance.now()
+  const clock = setInterval(() => say($('clock'), took(performance.now() - begun)), CLOCK)
+  try {
+    signal.throwIfAborted()
+    const { document: answer, meta } = await call('run_code', {
+      language: one.language, code: one.code, conversationId: one.conversation,
+    }, {
+      signal,
+      onOutput: (stream, text) => {
+        runs.wrote(one, stream, text)
+        output.changed(one)
+      },
+    })
+    Object.assign(one, {
+      state: answer.run_id ? 'ended' : 'failed', document: answer, timing: meta['paddock/timing'] ?? null,
+      wall: answer.run_id ? performance.now() - begun : undefined,
+    })
+    if (answer.run_id && one.conversation === conversation.id) conversation.used()
+    tell(ending(one))
+  } catch (error) {
+    if (signal.aborted) {
+      one.state = 'cancelled'
+      tell('Cancelled. The program is ended; files that it made are kept.')
+    } else {
+      Object.assign(one, { state: 'failed', problem: error.message, problemStatus: error.status || error.code })
+      tell(`${error.status || error.code ? 'Not run' : 'No answer'}: ${error.message}.`)
+    }
+  } finally {
+    clearInterval(clock)
+    say($('clock'), '')
+    under = null
+    busy(false)
+    output.changed(one)
+    history.draw()
+    status.soon()
+    if (one.conversation === conversation.id) files.refresh()
+  }
+}
+
+function ending(one) {
+  const { document: answer } = one
+  if (!answer.run_id) return `Not run: ${answer.message ?? answer.error ?? 'the daemon did not say why'}`
+  const how = { timeout: 'Timed out', lost: 'Lost', failed: answer.limit ? 'Ended by a limit' : 'Failed' }[runs.status(one)] ?? 'Done'
+  return `${how}: exit code ${answer.exit_code}, ${took(one.wall)}.`
+}
+
+function cancel() {
+  under?.abort()
+}
+
+// What was cancelled is saved a moment later; the list of runs says when.
+const isSettling = () => under !== null || runs.of(conversation.id).some(one =>
+  one.state === 'cancelled' && Date.now() - one.began < 600_000 && !one.settled)
+
+function heard(answer) {
+  showPool(answer)
+  history.update(answer).then(() => {
+    const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
+    for (const one of runs.of(conversation.id)) one.settled ||= one.state === 'cancelled' && one.id && !open.has(one.id)
+  })
+}
+
+$('language').addEventListener('change', () => choose($('language').value))
+$('example').addEventListener('click', () => {
+  editor.text = example(language)
+  editor.focus()
+})
+$('skip').addEventListener('click', event => {
+  event.preventDefault() // the address has the conversation
+  $('run').focus()
+})
+$('run').addEventListener('click', run)
+$('cancel').addEventListener('click', cancel)
+document.addEventListener('keydown', event => {
+  if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.defaultPrevented) {
+    event.preventDefault()
+    run()
+  }
+})
+if (/Mac|iP(hone|ad)/.test(navigator.platform)) say($('run-key'), '⌘ ⏎')
+
+output.initOutput()
+files.initFiles()
+initUpload({ changed: files.refresh, say: tell })
+history.initHistory({
+  show: one => {
+    output.show(one)
+    history.draw()
+    output.reveal()
+  },
+  load: one => {
+    choose(one.language)
+    editor.text = one.code
+    editor.focus()
+  },
+  changed: files.refresh,
+})
+initConversation(() => {
+  output.clear()
+  history.reset()
+  if (!language) return // not connected yet
+  files.refresh()
+  status.soon()
+})
+status.initStatus({
+  status: heard,
+  failed: error => error.status === 401 || showEngine('bad', 'no answer'),
+  quick: isSettling,
+})
+initAccess(connect)
+connect()

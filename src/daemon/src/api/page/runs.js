@@ -1,0 +1,47 @@
+// The runs of this page, in memory: what was run, what came of it. It must never hold more than a bound of runs, or of a
+// run's live output.
+
+// Runs that are kept with their code and output.
+const KEPT = 50
+// Characters of each stream that are kept while it comes: the end of it. The answer brings the whole, or a link to it.
+const LIVE = 64 * 1024
+
+const runs = []
+
+// A run that begins now.
+export function begin({ language, code, conversation }) {
+  const run = {
+    key: crypto.getRandomValues(new Uint32Array(2)).join('-'),
+    language, code, conversation,
+    began: Date.now(),
+    // running | ended | cancelled | failed
+    state: 'running',
+    live: { stdout: '', stderr: '' },
+    missed: { stdout: false, stderr: false },
+    document: null, timing: null, wall: undefined, problem: '', problemStatus: 0,
+  }
+  runs.unshift(run)
+  runs.length = Math.min(runs.length, KEPT)
+  return run
+}
+
+// More output of a run that goes on.
+export function wrote(run, stream, text) {
+  const all = run.live[stream] + text
+  run.missed[stream] ||= all.length > LIVE
+  run.live[stream] = all.length > LIVE ? all.slice(-LIVE) : all
+}
+
+// The runs of a conversation, the newest first.
+export const of = conversation => runs.filter(run => run.conversation === conversation)
+
+// How a run ended, in the words of the daemon's list.
+export function status(run) {
+  const { document } = run
+  if (run.state === 'running') return 'running'
+  if (run.state === 'cancelled') return 'cancelled'
+  if (!document?.run_id) return 'failed'
+  if (document.error === 'lost') return 'lost'
+  if (document.timed_out) return 'timeout'
+  return document.limit || document.exit_code !== 0 ? 'failed' : 'completed'
+}

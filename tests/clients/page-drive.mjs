@@ -1,0 +1,115 @@
+// What every scenario of the page has: a real browser on it, and a watch over what must never happen in any: a request to
+// elsewhere, a violation of the page's policy, an error or a warning on the console, a dialog, a script of a stranger. It must
+// never wait for a time, only for what is to be seen.
+import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
+import { readFileSync } from 'node:fs'
+import { chromium } from 'playwright-core'
+
+export const token = process.env.PADDOCK_TOKEN
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+// A browser, which `close` ends. `env`: variables for it beside our own.
+export async function browser(env = {}) {
+  return chromium.launch({
+    executablePath: '/usr/bin/chromium',
+    args: process.getuid() === 0 ? ['--no-sandbox'] : [],
+    env: { ...process.env, LANG: 'C.UTF-8', ...env },
+  })
+}
+
+// The page at `url` in a window of its own. `expected`: what may be on the console, for a request that is to be refused.
+export async function visit(from, url, { expected = [], ...options } = {}) {
+  const context = await from.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', ...options })
+  const page = await context.newPage()
+  const wrong = []
+  await context.addInitScript(() => {
+    document.addEventListener('securitypolicyviolation', event => console.error(`policy: ${event.violatedDirective}`))
+  })
+  context.on('request', request => {
+    const to = new URL(request.url())
+    if (to.origin !== new URL(url).origin) wrong.push(`a request to ${to.origin}`)
+    if (request.url().includes(token)) wrong.push('the token is in an address')
+  })
+  context.on('console', message => {
+    const text = `${message.text()} ${message.location().url}`
+    if (!['error', 'warning'].includes(message.type()) || expected.some(pattern => pattern.test(text))) return
+    wrong.push(`on the console: ${text}`)
+  })
+  context.on('weberror', error => wrong.push(`an error: ${error.error().stack}`))
+  context.on('dialog', dialog => {
+    wrong.push(`a dialog: ${dialog.message()}`)
+    return dialog.dismiss()
+  })
+  await page.goto(url)
+  return Object.assign(page, {
+    // Nothing happened that must not.
+    async fine() {
+      assert.equal(await page.evaluate(() => globalThis.pwned), undefined, 'a stranger’s script ran')
+      assert.deepEqual(wrong, [])
+    },
+  })
+}
+
+// Gives the token, and waits until the page has its languages.
+export async function enter(page, given = token) {
+  await page.fill('#token', given)
+  await page.press('#token', 'Enter')
+  await page.waitForSelector('#language option[value="python"]', { state: 'attached' })
+  await page.waitForSelector('#access', { state: 'hidden' })
+}
+
+// Puts this code into the editor, as by hand.
+export async function write(page, code) {
+  await page.click('#editor .cm-content')
+  await page.keyboard.press('ControlOrMeta+a')
+  await page.keyboard.press('Delete')
+  await page.keyboard.insertText(code)
+}
+
+// Waits until the run is over, and gives the words of its end.
+export async function ended(page) {
+  await page.waitForFunction(() => document.getElementById('run').getAttribute('aria-disabled') === 'false')
+  return page.textContent('#status')
+}
+
+export async function run(page, code) {
+  if (code !== undefined) await write(page, code)
+  await page.click('#run')
+  return ended(page)
+}
+
+// Waits until an element says this.
+export async function says(page, selector, text) {
+  try {
+    await page.waitForFunction(
+      ([selector, text]) => document.querySelector(selector)?.textContent.includes(text), [selector, text])
+  } catch (error) {
+    const all = await page.locator(selector).allTextContents()
+    throw new Error(`${selector} does not say ${JSON.stringify(text)} but ${JSON.stringify(all)}`, { cause: error })
+  }
+}
+
+// The files that are listed, by name.
+export const listed = page => page.locator('#file-list .name').allTextContents()
+
+// The page's accessibility, as axe sees it.
+export async function accessible(page, what) {
+  await page.evaluate(axe)
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, {
+    runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+  }))
+  const told = violations.flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.html} ${node.failureSummary}`))
+  assert.deepEqual(told, [], what)
+}
+
+// Nothing is wider than the window. A phone's own idea of its width grows with what it shows.
+export async function fits(page, what) {
+  const { width } = page.viewportSize()
+  const { wide, culprits } = await page.evaluate(width => ({
+    wide: document.documentElement.scrollWidth,
+    culprits: [...document.querySelectorAll('body *')]
+      .filter(one => one.getBoundingClientRect().right > width + 1).slice(0, 5).map(one => one.outerHTML.slice(0, 120)),
+  }), width)
+  assert.ok(wide <= width, `${what}: ${wide} px in ${width}: ${culprits.join('\n')}`)
+}

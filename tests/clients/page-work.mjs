@@ -1,0 +1,292 @@
+// The page at work: runs, live output, pictures, uploads, cancelling, the token. It must never reach past the page to the
+// daemon: what is not shown is not there.
+import assert from 'node:assert/strict'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { request as forward, createServer } from 'node:http'
+import { restart } from './flow.mjs'
+import { ended, enter, listed, run, says, token, visit, write } from './page-drive.mjs'
+
+// Who opens it for the first time, on a daemon without a token: a program, a button, and the pool beside it.
+export async function first({ browser, url }) {
+  const page = await visit(browser, url)
+  await page.waitForSelector('#language option[value="python"]', { state: 'attached' })
+  assert.equal(await page.isVisible('#access'), false)
+  assert.equal(await page.inputValue('#language'), 'python', 'the first language with an example')
+  assert.match(await page.inputValue('#conversation'), /^page-[a-z0-9]{10}$/)
+  assert.match(await page.textContent('#editor .cm-content'), /savefig/)
+  await says(page, '#pool', 'python')
+  await says(page, '#engine-text', 'ready')
+  const languages = await page.locator('#language option').allTextContents()
+  assert.deepEqual(languages, ['python', 'sh', 'typescript'])
+  for (const language of ['sh', 'typescript']) {
+    await page.selectOption('#language', language)
+    assert.match(await run(page), /^Done: exit code 0, /, language)
+  }
+  assert.match(await page.textContent('#stdout'), /^hay +54\.00\n/)
+  assert.deepEqual((await listed(page)).toSorted(), ['orders.json', 'when.txt'])
+  await page.reload()
+  await page.waitForFunction(() => document.querySelectorAll('#history li').length === 2)
+  assert.equal(await page.locator('#file-list li').count(), 2, 'the conversation is in the address')
+  return page
+}
+
+export async function runs({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  await enter(page)
+  assert.match(await run(page), /^Done: exit code 0, /)
+  assert.match(await page.textContent('#stdout'), /^step 1: .*\n(.*\n){3}step 5: .*\n$/)
+  assert.equal(await page.isVisible('#stderr-pane'), false)
+  await says(page, '#badges', 'exit code 0')
+  const words = await page.textContent('#timing')
+  for (const part of ['program', 'paddock', 'network', 'queue', 'files in', 'files out']) assert.ok(words.includes(part), words)
+  const [, total, program] = words.match(/^\s*([\d.]+ m?s) · program ([\d.]+ m?s) ·/) ?? assert.fail(words)
+  const ms = time => parseFloat(time) * (time.endsWith('ms') ? 1 : 1000)
+  const parts = (await page.locator('#timing-legend li').allTextContents()).map(part => ms(part.match(/[\d.]+ m?s$/)?.[0] ?? ''))
+  assert.ok(Math.abs(parts.reduce((sum, part) => sum + part, 0) - ms(total)) < 20 + ms(total) / 50, `${parts} are not ${total}`)
+  assert.ok(ms(program) > 700 && ms(total) >= ms(program) && ms(total) < 30_000, words)
+
+  assert.match(await run(page, 'import sys\nprint("to err", file=sys.stderr)\nsys.exit(3)'), /^Failed: exit code 3, /)
+  await says(page, '#stderr', 'to err')
+  await says(page, '#badges', 'exit code 3')
+  assert.equal(await page.isVisible('#stdout-pane'), false)
+
+  // The history has both, with what the daemon says of them; what this page ran can be seen and loaded again.
+  await page.waitForFunction(() => document.querySelectorAll('#history li').length === 2)
+  assert.match(await page.textContent('#history li:nth-child(1)'), /import sys.*exit 3/)
+  await page.click('#history li:nth-child(2) button.link')
+  assert.match(await page.textContent('#stdout'), /step 5/)
+  assert.equal(await page.locator('#figures img').count(), 1)
+  await page.click('#history li:nth-child(2) button.small')
+  assert.match(await page.textContent('#editor .cm-content'), /savefig/)
+  await says(page, '#recent', 'exit 3')
+  await page.click('#conversation-new')
+  await says(page, '#history-empty', 'No run yet.')
+  assert.deepEqual(await listed(page), [])
+  await page.click('#recent li:nth-child(1) button')
+  await page.waitForFunction(() => document.querySelectorAll('#history li').length === 2)
+
+  assert.match(await run(page, ' \n'), /no code/)
+  return page
+}
+
+// Output shows while the program runs, each stream in its place.
+export async function live({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  await enter(page)
+  await write(page, `import sys, time
+print("one", flush=True)
+print("two", file=sys.stderr, flush=True)
+time.sleep(1000)`)
+  await page.click('#run')
+  await says(page, '#stdout', 'one')
+  await says(page, '#stderr', 'two')
+  await says(page, '#badges', 'running')
+  assert.equal(await page.textContent('#stdout'), 'one\n')
+  assert.equal(await page.textContent('#stderr'), 'two\n')
+  assert.equal(await page.getAttribute('#run', 'aria-disabled'), 'true')
+  await says(page, '#history', 'import sys, time')
+  await page.click('#cancel')
+  assert.match(await ended(page), /^Cancelled/)
+  assert.equal(await page.textContent('#stdout'), 'one\n', 'what had come stays')
+  // A line that is written over is shown as it is by then, as on a terminal.
+  assert.match(await run(page, 'for n in range(3): print(f"\\r{n} of 2", end="", flush=True)'), /^Done/)
+  assert.equal(await page.textContent('#stdout'), '2 of 2')
+  return page
+}
+
+// A picture shows; all links are of the page's own place, whatever the public URL, and below whatever path a proxy has it.
+export async function plot({ browser, url }) {
+  const proxy = createServer((asked, answer) => {
+    const to = asked.url.replace(/^\/tools\/paddock/, '')
+    if (to === asked.url) return answer.writeHead(404).end()
+    const passed = forward(new URL(to, url), { method: asked.method, headers: asked.headers }, got => {
+      answer.writeHead(got.statusCode, got.headers)
+      got.pipe(answer)
+    })
+    asked.pipe(passed)
+  })
+  await new Promise(done => proxy.listen(0, '127.0.0.1', done))
+  const below = `http://127.0.0.1:${proxy.address().port}/tools/paddock/`
+  let page
+  for (const at of [url, below]) {
+    page = await visit(browser, at, { expected: [/401/] })
+    await enter(page)
+    for (const colour of ['red', 'blue']) {
+      assert.match(await run(page, `from PIL import Image
+Image.new("RGB", (40, 30), "${colour}").save("/data/one.png")
+open("/data/two.svg", "w").write('<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20"><rect width="9" height="9"/></svg>')
+open("/data/table.csv", "w").write("a,b\\n1,2\\n")`), /^Done/)
+      await page.waitForFunction(() => {
+        const all = [...document.querySelectorAll('#figures img')]
+        return all.length === 2 && all.every(image => image.complete && image.naturalWidth > 0)
+      })
+      const pixel = await page.evaluate(() => {
+        const canvas = Object.assign(document.createElement('canvas'), { width: 1, height: 1 }).getContext('2d')
+        canvas.drawImage(document.querySelector('#figures img'), 0, 0)
+        return [...canvas.getImageData(0, 0, 1, 1).data]
+      })
+      assert.deepEqual(pixel, { red: [255, 0, 0, 255], blue: [0, 0, 255, 255] }[colour], 'not one of before')
+    }
+    assert.equal(await page.getAttribute('#figures img >> nth=0', 'alt'), 'Preview of one.png')
+    await says(page, '#made-list', '8 B · text/csv')
+    await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 3)
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('#made-list a[download]')])
+    assert.equal(download.suggestedFilename(), 'table.csv')
+    const hrefs = await page.locator('main a').evaluateAll(links => links.map(link => link.href))
+    assert.ok(hrefs.length >= 9 && hrefs.every(href => href.startsWith(`${new URL('files/', at)}`)), hrefs.join('\n'))
+    await page.fine()
+  }
+  return page
+}
+
+export async function upload({ browser, url, home }) {
+  const page = await visit(browser, url, { expected: [/401/, /412/, /413/] })
+  const chosen = page.waitForEvent('filechooser') // asked for early: it takes the browser a while to do as it is told
+  await enter(page)
+  mkdirSync(`${home}/folder/inner`, { recursive: true })
+  writeFileSync(`${home}/dropped.csv`, 'a,b\n1,2\n')
+  writeFileSync(`${home}/folder/inner/deep.txt`, 'deep')
+  writeFileSync(`${home}/chosen ü#?%.bin`, Buffer.alloc(3 << 20, 'x'))
+
+  // A drop as the browser has it from the desktop: a file and a folder.
+  const devtools = await page.context().newCDPSession(page)
+  const data = { items: [], files: [`${home}/dropped.csv`, `${home}/folder`], dragOperationsMask: 1 }
+  for (const type of ['dragEnter', 'dragOver']) {
+    await devtools.send('Input.dispatchDragEvent', { type, x: 300, y: 300, data })
+  }
+  assert.equal(await page.isVisible('#drop'), true)
+  await devtools.send('Input.dispatchDragEvent', { type: 'drop', x: 300, y: 300, data })
+  await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 2)
+  assert.equal(await page.isVisible('#drop'), false)
+  assert.deepEqual(await listed(page), ['dropped.csv', 'folder/inner/deep.txt'])
+
+  // The button, by the keyboard.
+  await page.focus('#add-files')
+  await page.keyboard.press('Enter')
+  const chooser = await chosen
+  await chooser.setFiles(`${home}/chosen ü#?%.bin`)
+  await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 3)
+  assert.match(await run(page, `import os
+print(sorted((f, os.path.getsize(os.path.join(d, f))) for d, _, fs in os.walk("/data") for f in fs))
+print(open("/data/dropped.csv").read())`), /^Done/)
+  assert.equal(await page.textContent('#stdout'),
+    "[('chosen ü#?%.bin', 3145728), ('deep.txt', 4), ('dropped.csv', 8)]\na,b\n1,2\n\n")
+
+  // What is there already is not replaced without being told to.
+  writeFileSync(`${home}/dropped.csv`, 'new')
+  await page.setInputFiles('#file-input', `${home}/dropped.csv`)
+  await says(page, '#uploads', 'is there already')
+  await page.click('#uploads button:has-text("Replace")')
+  await says(page, '#file-list', '3 B')
+  assert.equal(await page.locator('#uploads li').count(), 0)
+
+  // What is too large is said to be.
+  await page.setInputFiles('#file-input', { name: 'large.bin', mimeType: '', buffer: Buffer.alloc(5 << 20) })
+  await page.waitForSelector('#uploads .bad')
+  await page.click('#uploads button:has-text("Dismiss")')
+
+  // It goes only when that is said twice.
+  const remove = page.locator('#file-list li', { hasText: 'deep.txt' }).getByRole('button')
+  await remove.click()
+  assert.equal(await remove.textContent(), 'Really?')
+  await page.focus('#run')
+  assert.equal(await remove.textContent(), 'Delete')
+  await remove.click()
+  await remove.click()
+  await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 2)
+
+  // The focus stays on a file's link while the files around it come and change.
+  const held = page.locator('#file-list li', { hasText: 'dropped.csv' }).locator('a[download]')
+  await held.focus()
+  await page.keyboard.press('Control+Enter')
+  await ended(page)
+  await page.setInputFiles('#file-input', [`${home}/folder/inner/deep.txt`])
+  await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 3)
+  assert.equal(await held.evaluate(link => document.activeElement === link), true)
+  return page
+}
+
+// The program is gone, with what it started; what it had made is kept.
+export async function cancel({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  await enter(page)
+  await write(page, `import subprocess, time
+subprocess.Popen(["sleep", "98765"], start_new_session=True)
+open("/data/kept.txt", "w").write("kept")
+print("made", flush=True)
+time.sleep(98765)`)
+  await page.click('#run')
+  await says(page, '#stdout', 'made')
+  await page.focus('#cancel')
+  await page.keyboard.press('Enter')
+  assert.match(await ended(page), /^Cancelled/)
+  await says(page, '#badges', 'cancelled')
+  await says(page, '#file-list', 'kept.txt')
+  await page.waitForSelector('#history .mark.cancelled')
+  assert.match(await run(page, `import glob
+alive = [open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmdline")]
+print(sum(b"987" + b"65" in line for line in alive), open("/data/kept.txt").read())`), /^Done/)
+  assert.equal(await page.textContent('#stdout'), '0 kept\n')
+  assert.equal(await page.locator('#history li').count(), 2)
+  return page
+}
+
+// The daemon goes away under a run, and comes back: the page says so, and goes on.
+export async function gone({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/, /ERR_/] })
+  await enter(page)
+  assert.match(await run(page, 'open("/data/kept.txt", "w").write("kept")'), /^Done/)
+  await write(page, 'import time\nprint("begun", flush=True)\ntime.sleep(1000)')
+  await page.click('#run')
+  await says(page, '#stdout', 'begun')
+  await restart()
+  assert.match(await ended(page), /^No answer: the connection ended/)
+  await says(page, '#problem', 'the connection ended before the answer came')
+  assert.equal(await page.textContent('#stdout'), 'begun\n')
+  await says(page, '#engine-text', 'ready')
+  assert.match(await run(page, 'print(open("/data/kept.txt").read())'), /^Done/)
+  assert.equal(await page.textContent('#stdout'), 'kept\n')
+  await says(page, '#problem', 'an earlier run')
+  return page
+}
+
+export async function access({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  await page.waitForSelector('#access')
+  await says(page, '#access-problem', 'wants a token')
+  const focused = () => page.evaluate(() => document.activeElement.id)
+  assert.equal(await focused(), 'token')
+  for (const wrong of ['not-the-token', 'nicht der Schlüssel']) {
+    await page.fill('#token', wrong)
+    await page.click('#access button')
+    await page.waitForFunction(() => document.getElementById('access-problem').textContent.match(/not one of|ASCII/))
+    assert.equal(await focused(), 'token')
+    assert.equal(await page.getAttribute('#token', 'aria-invalid'), 'true')
+  }
+  // Whoever presses Run all the same is told again.
+  await page.click('#run')
+  await says(page, '#status', 'wants a token first')
+  await page.waitForFunction(() => document.activeElement.id === 'token')
+
+  const kept = () => page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }) + document.cookie + location.href)
+  await write(page, 'print("written before")')
+  await enter(page)
+  assert.equal(await page.isVisible('#access'), false)
+  assert.match(await run(page), /^Done/)
+  assert.equal(await page.textContent('#stdout'), 'written before\n', 'what was written stays')
+  assert.ok(!(await kept()).includes(token), 'in memory only')
+  await page.reload()
+  await says(page, '#access-problem', 'wants a token')
+  await page.check('#remember')
+  await enter(page)
+  assert.ok((await kept()).includes(token))
+  await page.reload()
+  await page.waitForSelector('#language option[value="python"]', { state: 'attached' })
+  assert.equal(await page.isVisible('#access'), false)
+  await page.click('#access-toggle')
+  await page.uncheck('#remember')
+  assert.ok(!(await kept()).includes(token), 'forgotten')
+  await page.reload()
+  await says(page, '#access-problem', 'wants a token')
+  return page
+}
