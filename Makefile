@@ -55,5 +55,5 @@ images: setup ## the runner images, those that are missing or have changed
 
 clean: ## remove what building and running left in this folder; the images stay
 	cargo clean
-	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules bench/peers/venv \
-		src/daemon/src/api/page/editor/node_modules
+	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
+		tests/clients/prometheus bench/peers/venv src/daemon/src/api/page/editor/node_modules

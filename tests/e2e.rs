@@ -18,6 +18,8 @@ mod clients;
 mod container;
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/dashboard.rs"]
+mod dashboard;
 #[path = "e2e/data.rs"]
 mod data;
 #[path = "e2e/demo.rs"]

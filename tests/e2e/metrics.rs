@@ -125,6 +125,15 @@ async fn what_happened_is_counted() {
     is("paddock_http_requests_in_flight", 1.0); // this one
     at_least(r#"paddock_engine_calls_total{operation="container_start",outcome="ok"}"#, 3.0);
     at_least("paddock_store_fsync_seconds_count", 2.0);
+    at_least(r#"paddock_log_lines_total{level="info"}"#, 20.0);
+    is("paddock_log_lines_lost_total", 0.0);
+    // What never happened is there all the same: an alert sees an increase, not a series that begins at 1.
+    is(r#"paddock_pool_refusals_total{reason="full"}"#, 0.0);
+    is(r#"paddock_pool_start_failures_total{language="sh",step="arm"}"#, 0.0);
+    is(r#"paddock_tool_calls_total{outcome="max_sessions",tool="run_code"}"#, 0.0);
+    is(r#"paddock_runs_total{kind="command",language="sh",outcome="lost"}"#, 0.0);
+    is(r#"paddock_sessions_released_total{reason="evicted"}"#, 0.0);
+    is(r#"paddock_limits_hit_total{limit="pids"}"#, 0.0);
     at_least(r#"paddock_run_overhead_seconds_count{language="sh"}"#, 4.0);
     at_least(r#"paddock_http_requests_total{code="200",method="POST",route="mcp"}"#, 9.0);
     at_least(r#"paddock_http_received_bytes_total{route="mcp"}"#, 1000.0);

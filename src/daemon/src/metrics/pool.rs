@@ -6,6 +6,20 @@ use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 
 use super::{Make, Metrics};
 
+/// Why a caller can get no container.
+const REFUSALS: [&str; 7] = [
+    "queue_full",
+    "waited_too_long",
+    "full",
+    "engine_unavailable",
+    "unknown_runner",
+    "start_failing",
+    "shutting_down",
+];
+
+/// Where a start can fail.
+const STEPS: [&str; 6] = ["no_image", "create", "start", "arm", "deadline", "died"];
+
 pub(super) struct Pool {
     leases: IntCounterVec,
     waited: HistogramVec,
@@ -17,7 +31,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(make: &Make) -> Self {
-        Self {
+        let pool = Self {
             leases: make.counters(
                 "paddock_pool_leases_total",
                 "Containers handed out: hit where one stood ready, miss where the caller waited for it.",
@@ -45,7 +59,12 @@ impl Pool {
             ),
             removals: make
                 .counter("paddock_pool_removals_total", "Containers removed, their volumes with them."),
+        };
+        // The first refusal must be an increase from 0: an alert does not see a series that begins at 1.
+        for reason in REFUSALS {
+            pool.refusals.with_label_values(&[reason]);
         }
+        pool
     }
 
     /// A runner of this language is there: what did not happen yet is 0, not unknown.
@@ -53,6 +72,11 @@ impl Pool {
         for result in ["hit", "miss"] {
             self.leases.with_label_values(&[language, result]);
         }
+        for step in STEPS {
+            self.failures.with_label_values(&[language, step]);
+        }
+        self.waited.with_label_values(&[language]);
+        self.starts.with_label_values(&[language]);
     }
 }
 

@@ -7,6 +7,12 @@ use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec};
 use super::{DISK, Make, Metrics};
 use crate::build;
 
+/// Why a session can give its containers up.
+const REASONS: [&str; 3] = ["idle", "evicted", "closed"];
+
+/// How loud a log line can be.
+const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
 pub(super) struct Rest {
     build: GaugeVec,
     fsync: Histogram,
@@ -18,7 +24,7 @@ pub(super) struct Rest {
 
 impl Rest {
     pub(super) fn new(make: &Make) -> Self {
-        Self {
+        let rest = Self {
             build: make.gauges(
                 "paddock_build_info",
                 "1, with the version and the commit of this daemon.",
@@ -43,7 +49,14 @@ impl Rest {
                 "paddock_log_lines_lost_total",
                 "Log lines that could not be written: a full disk, or a reader that does not read.",
             ),
+        };
+        for reason in REASONS {
+            rest.released.with_label_values(&[reason]);
         }
+        for level in LEVELS {
+            rest.lines.with_label_values(&[level]);
+        }
+        rest
     }
 
     /// What this program is.

@@ -39,8 +39,32 @@ pub(super) struct Runs {
 /// How a program can come out.
 const OUTCOMES: [&str; 7] = ["completed", "failed", "limited", "timeout", "cancelled", "lost", "not_started"];
 
+/// Both kinds.
+const KINDS: [Kind; 2] = [Kind::Code, Kind::Command];
+
+/// Where a run's time can go beside its program.
+const PHASES: [&str; 4] = ["queue", "container", "files_in", "files_out"];
+
 impl Runs {
     pub(super) fn new(make: &Make) -> Self {
+        let runs = Self::families(make);
+        for kind in KINDS {
+            runs.under_way.with_label_values(&[kind.as_str()]);
+        }
+        for phase in PHASES {
+            runs.phase.with_label_values(&[phase]);
+        }
+        for stream in ["stdout", "stderr"] {
+            runs.output.with_label_values(&[stream]);
+        }
+        for direction in ["in", "out"] {
+            runs.files.with_label_values(&[direction]);
+            runs.file_bytes.with_label_values(&[direction]);
+        }
+        runs
+    }
+
+    fn families(make: &Make) -> Self {
         let under_way = Opts::new("paddock_runs_in_progress", "Programs that run, or are brought to run.");
         Self {
             ended: make.counters(
@@ -89,9 +113,12 @@ impl Runs {
 
     /// A runner of this language is there: what it did not do yet is 0, not unknown.
     pub(super) fn know(&self, language: &str) {
-        for outcome in OUTCOMES {
-            self.ended.with_label_values(&[Kind::Code.as_str(), language, outcome]);
+        for kind in KINDS {
+            for outcome in OUTCOMES {
+                self.ended.with_label_values(&[kind.as_str(), language, outcome]);
+            }
         }
+        self.overhead.with_label_values(&[language]);
         self.cold.with_label_values(&[language]);
     }
 }

@@ -6,6 +6,26 @@ use prometheus::{HistogramVec, IntCounterVec};
 
 use super::{Make, Metrics};
 
+/// What can end a run, or refuse a call.
+const LIMITS: [&str; 12] = [
+    "wall_time",
+    "output",
+    "memory",
+    "pids",
+    "cpu_time",
+    "file_size",
+    "too_large",
+    "artifact_too_large",
+    "session_busy",
+    "max_sessions",
+    "queue_full",
+    "quota_exceeded",
+];
+
+/// Outcomes that say something of the daemon and not of the call: alerts look at them, and see an increase from 0 only.
+const OF_THE_DAEMON: [&str; 6] =
+    ["ok", "queue_full", "max_sessions", "engine_unavailable", "lost", "internal"];
+
 pub(super) struct Tools {
     calls: IntCounterVec,
     took: HistogramVec,
@@ -14,7 +34,7 @@ pub(super) struct Tools {
 
 impl Tools {
     pub(super) fn new(make: &Make) -> Self {
-        Self {
+        let tools = Self {
             calls: make.counters(
                 "paddock_tool_calls_total",
                 "Calls of tools by outcome: ok, failed (the program failed), an error code, or invalid (no call of the tool).",
@@ -26,14 +46,20 @@ impl Tools {
                 "Limits that ended a run (wall_time, output, memory, pids, cpu_time, file_size) or refused a call.",
                 &["limit"],
             ),
+        };
+        for limit in LIMITS {
+            tools.limits.with_label_values(&[limit]);
         }
+        tools
     }
 }
 
 impl Metrics {
     /// There is this tool.
     pub fn know_tool(&self, tool: &'static str) {
-        self.0.tools.calls.with_label_values(&[tool, "ok"]);
+        for outcome in OF_THE_DAEMON {
+            self.0.tools.calls.with_label_values(&[tool, outcome]);
+        }
         self.0.tools.took.with_label_values(&[tool]);
     }
 
