@@ -31,7 +31,7 @@
 //! | [`execution`] | commands that go on while nobody waits: their records, numbered events, and lives over restarts |
 //! | [`feed`], [`recent`] | notes of what becomes of runs and executions, for whoever watches; the last runs, for whoever looks on |
 //! | [`tools`] | what callers may ask for, in plain values; all checking of arguments |
-//! | [`api`] | HTTP, the guard, MCP, downloads, the page; only here is JSON-RPC known |
+//! | [`api`] | HTTP, the guard, MCP, downloads, the page, metrics and status; only here is JSON-RPC known |
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
 //! | [`terminal`] | `paddock run`: code from a terminal, its output as it comes, its files in and out |
 //! | `nearby` | the daemon that has the store, or this process in its place: where those two go |
@@ -116,6 +116,13 @@
 //! * **File policies are enforced by PID 1**: Landlock forbids the program every change by a path, and PID 1, told by seccomp's
 //!   user notification, opens what may be opened and hands the descriptor over. Landlock alone cannot deny `*.key` in a directory
 //!   that may be written (`src/agent/src/policy`).
+//! * **What happens is counted where it happens, how things stand is asked for at the scrape.** No gauge is kept along the way, so
+//!   none can drift; labels are words of this program, so nothing that a caller says makes a series. Runs scraped ten times a
+//!   second take as long as others (`make bench`).
+//! * **A thread writes the log.** A disk that is full, or a pipe that nobody reads, costs lines, which are counted, and no run.
+//!   Spans at the boundaries (request, run) put their ids into every line within them.
+//! * **Output that is shown while it comes may be left out, the answer's never is.** A page or a model's client that reads slowly
+//!   must not hold a program up; `paddock run`, which is a pipe, asks for the whole of it and is waited for.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
 //!   program's mode (0111) keeps its memory closed.
@@ -138,6 +145,8 @@
 //! * Containers and volumes of another owner are never touched; of this owner's none is left after the end, and none
 //!   without a purpose 15 s after a start.
 //! * Bad input is refused before anything is touched.
+//! * No label of a metric holds what a caller or a program said; no log line holds a secret.
+//! * The page renders no data as anything but text, and loads nothing from elsewhere.
 //!
 //! # Deliberately absent
 //!

@@ -36,21 +36,14 @@ pub struct Arguments {
     #[arg(short = 'i', long)]
     pub stdin: bool,
     /// Run in this session: its files are there, and stay. Without it everything is gone afterwards
-    #[arg(short, long, value_name = "ID", default_value_t = made_up(), hide_default_value = true)]
-    pub session: String,
+    #[arg(short, long, value_name = "ID")]
+    pub session: Option<String>,
     /// Say nothing but what the program says
     #[arg(short, long)]
     pub quiet: bool,
     /// Print the whole answer as JSON at the end, instead of the output
     #[arg(long)]
     pub json: bool,
-}
-
-/// What the names of sessions begin with that are made for one run.
-const OWN: &str = "paddock-run-";
-
-fn made_up() -> String {
-    format!("{OWN}{}", crate::id::random_hex::<8>())
 }
 
 /// What cannot be run as it is given.
@@ -84,11 +77,6 @@ pub(super) struct Program {
 }
 
 impl Arguments {
-    /// The session, if it was made up for this run.
-    pub(super) fn own_session(&self) -> Option<String> {
-        self.session.starts_with(OWN).then(|| self.session.clone())
-    }
-
     /// Reads the program, and its input if that is asked for.
     pub(super) fn program(&self) -> Result<Program, Problem> {
         let file = self.program.as_deref().filter(|file| *file != Path::new("-"));

@@ -38,6 +38,11 @@ const TIMED_OUT: u8 = 124;
 /// The exit code after Ctrl-C, as shells have it.
 const INTERRUPTED: u8 = 130;
 
+/// A session for one run.
+fn made_up() -> String {
+    format!("paddock-run-{}", crate::id::random_hex::<8>())
+}
+
 /// Why nothing ran, in a sentence.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -55,15 +60,16 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
     config.pool = config.pool.without_idle();
     let progress = Progress::new(arguments.quiet);
     let mut nearby = Nearby::new(config, metrics);
+    let session = arguments.session.clone().unwrap_or_else(made_up);
     let done = tokio::select! {
-        done = whole(&arguments, &mut nearby, &progress) => done,
+        done = whole(&arguments, &session, &mut nearby, &progress) => done,
         why = ended_by_signal() => {
             progress.clear();
             // What ran ends with its connection; its session goes if it was made for this.
             Ok(if why == "SIGINT" { INTERRUPTED } else { 128 + 15 })
         }
     };
-    if let Some(session) = arguments.own_session() {
+    if arguments.session.is_none() {
         progress.say("removing what is left");
         if let Err(error) = forget(&mut nearby, &session).await {
             progress.complain(&error);
@@ -84,19 +90,24 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
 }
 
 /// From the program to its exit code.
-async fn whole(arguments: &Arguments, nearby: &mut Nearby, progress: &Progress) -> Result<u8, Failed> {
+async fn whole(
+    arguments: &Arguments,
+    session: &str,
+    nearby: &mut Nearby,
+    progress: &Progress,
+) -> Result<u8, Failed> {
     let program = arguments.program().map_err(Failed::new)?;
     let given = Given::look(&arguments.files).map_err(Failed::new)?;
     progress.say("reaching the daemon");
     let client = Client::reach(nearby).await?;
     for file in &given {
         progress.say(&format!("uploading {}", show::name(&file.name)));
-        client.put(&arguments.session, &file.name, &file.path).await?;
+        client.put(session, &file.name, &file.path).await?;
     }
     let mut call = Map::new();
     call.insert("language".into(), json!(program.language));
     call.insert("code".into(), json!(program.code));
-    call.insert("conversationId".into(), json!(arguments.session));
+    call.insert("conversationId".into(), json!(session));
     if let Some(timeout) = arguments.timeout {
         call.insert("timeout_seconds".into(), json!(timeout.as_secs_f64()));
     }
@@ -125,11 +136,11 @@ async fn whole(arguments: &Arguments, nearby: &mut Nearby, progress: &Progress) 
     shown.answer(&document).map_err(Failed::new)?;
     if let Some(folder) = &arguments.output {
         progress.say("downloading");
-        let names = files::made(&client, &arguments.session, &document).await?;
+        let names = files::made(&client, session, &document).await?;
         for name in names {
             progress.say(&format!("downloading {}", show::name(&name)));
             let place = files::place(folder, &name).map_err(Failed::new)?;
-            client.get(&arguments.session, &name, &place).await?;
+            client.get(session, &name, &place).await?;
         }
         progress.clear();
     } else {

@@ -52,10 +52,10 @@ fn a_program_is_a_file_or_code_and_its_language_is_known_or_said() {
 }
 
 #[test]
-fn a_session_that_was_not_named_is_this_runs_own() {
-    let (one, other) = (parse(&["x"]).unwrap(), parse(&["x"]).unwrap());
-    assert!(one.own_session().is_some() && one.session != other.session);
-    assert_eq!(parse(&["-s", "mine", "x"]).unwrap().own_session(), None);
+fn a_session_that_was_not_named_is_nobody_elses() {
+    assert_ne!(made_up(), made_up());
+    assert_eq!(parse(&["x"]).unwrap().session, None);
+    assert_eq!(parse(&["-s", "mine", "x"]).unwrap().session.as_deref(), Some("mine"));
 }
 
 #[test]
