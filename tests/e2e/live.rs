@@ -36,6 +36,11 @@ fn pieces(text: &str) -> Vec<(Value, String)> {
     .collect()
 }
 
+/// All that was told of one stream.
+fn told(text: &str, wanted: &str) -> String {
+    pieces(text).into_iter().filter(|(stream, _)| stream == wanted).map(|(_, text)| text).collect()
+}
+
 /// It goes on only when what it wrote was seen.
 #[tokio::test]
 async fn a_run_tells_what_it_writes_meanwhile() {
@@ -51,18 +56,19 @@ async fn a_run_tells_what_it_writes_meanwhile() {
             }
         };
         let mut answer = call(&d, language, code).open().await;
-        let seen = |text: &str| text.contains("café") && text.contains("oops");
+        let seen =
+            |text: &str| told(text, "stdout").contains("café") && told(text, "stderr").contains("oops");
         let before = answer.read_until("what it wrote so far", seen).await;
         assert!(!before.contains("end"), "{before}");
         let view = d.view().await;
         let container = view.the_container(language).await;
         view.exec(&container, &["touch", "/tmp/seen"]).await;
         let text = before + &answer.read_until("the answer", |text| text.contains("structuredContent")).await;
-        let all = |wanted: &str| -> String {
-            pieces(&text).into_iter().filter(|(stream, _)| stream == wanted).map(|(_, text)| text).collect()
-        };
-        // What is written last can be in the answer first.
-        assert!(all("stdout").starts_with("café ") && all("stderr") == "oops\n", "{text}");
+        assert_eq!(
+            (told(&text, "stdout").as_str(), told(&text, "stderr").as_str()),
+            ("café end\n", "oops\n"),
+            "{text}"
+        );
         let last = events(&text).pop().expect("an answer");
         Ran::of(last).expect_stdout("café end\n");
         d.session("s").tool("close_session").await;

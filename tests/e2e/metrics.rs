@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::support::{Daemon, Request, field};
+use crate::support::{Daemon, Request, field, within};
 
 /// The samples, by name and labels.
 async fn scrape(d: &Daemon) -> BTreeMap<String, f64> {
@@ -71,6 +71,15 @@ async fn a_listener_of_its_own_serves_it_to_everyone_and_nothing_else() {
         ask("GET", path).send().await.expect(404);
     }
     ask("POST", "/metrics").send().await.expect(405);
+
+    // Connections that say nothing do not keep it from whoever has something to ask.
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(tokio::net::TcpStream::connect(addr).await.expect("a connection"));
+    }
+    within(std::time::Duration::from_secs(8), "a scrape beside them", ask("GET", "/metrics").send())
+        .await
+        .expect(200);
     d.stop().await;
 }
 

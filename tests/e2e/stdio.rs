@@ -123,16 +123,17 @@ async fn alone_it_is_the_daemon_and_leaves_nothing() {
     Ran::of(answer).expect_stdout("last\n");
     assert!(log.contains("this process is it now") && log.contains("stopped"), "{log}");
     View::of(&store.owner()).await.expect_empty().await;
-    assert!(!store.path().join("daemon.sock").exists());
+    assert!(!store.path().join("daemon.sock").exists() && !store.path().join("http.sock").exists());
 }
 
 #[tokio::test]
 async fn any_number_share_the_daemon_that_is_there() {
     let d = Daemon::start().await;
-    let mode = std::os::unix::fs::PermissionsExt::mode(
-        &std::fs::metadata(d.store.path().join("daemon.sock")).expect("a socket").permissions(),
-    );
-    assert_eq!(mode & 0o777, 0o600);
+    for socket in ["daemon.sock", "http.sock"] {
+        let there = std::fs::metadata(d.store.path().join(socket)).expect("a socket");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&there.permissions());
+        assert_eq!(mode & 0o777, 0o600, "{socket}");
+    }
     let (mut a, mut b) = tokio::join!(Server::start(&d.store), Server::start(&d.store));
     let (ran, other) = tokio::join!(a.sh("echo a > f; cat f"), b.sh("ls"));
     let own = ran.expect_stdout("a\n").text("session_id").to_owned();

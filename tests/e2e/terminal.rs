@@ -97,6 +97,50 @@ async fn a_session_that_is_named_stays() {
     expect(&run(at, &["-s", "mine", "-l", "sh", "-c", "echo x > f"]).await, 0, "", note);
     expect(&run(at, &["-s", "mine", "-l", "python", "-c", "print(open('f').read())"]).await, 0, "x\n\n", "");
     d.session("mine").sh("cat f").await.expect_stdout("x\n");
+    // Whatever it is called.
+    expect(&run(at, &["-s", "paddock-run-mine", "-l", "sh", "-c", "echo x > f"]).await, 0, "", note);
+    d.session("paddock-run-mine").sh("cat f").await.expect_stdout("x\n");
+    d.stop().await;
+}
+
+/// A result is not lost for want of a place, nor the others for one that has none.
+#[tokio::test]
+async fn what_has_no_place_is_named_and_the_others_come() {
+    let d = Daemon::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    std::fs::create_dir_all(at("out/m")).expect("folders");
+    std::os::unix::fs::symlink(folder.path(), at("out/up")).expect("a link");
+    let code = "mkdir up; echo 1 > a; echo 2 > m; echo 3 > up/x; echo 4 > z";
+    let ran = run(d.store.path(), &["-l", "sh", "-c", code, "-o", &at("out")]).await;
+    let said = text(&ran.stderr);
+    assert!(ran.status.code() == Some(125) && said.contains("2 of its files are not in"), "{said}");
+    assert!(said.contains("/out/m: ") && said.contains("leads out of"), "{said}");
+    let made = |name: &str| std::fs::read_to_string(at(name)).ok();
+    assert_eq!(
+        (made("out/a"), made("out/z"), made("x")),
+        (Some("1\n".to_owned()), Some("4\n".to_owned()), None)
+    );
+
+    // Looked at before anything runs.
+    let ran = run(d.store.path(), &["-l", "sh", "-c", "echo ran", "-o", &at("out/a")]).await;
+    assert!(ran.status.code() == Some(125) && ran.stdout.is_empty(), "{ran:?}");
+    let ran = run(d.store.path(), &["-l", "sh", "-c", "ls", "-f", &at("out")]).await;
+    assert_eq!((text(&ran.stdout), ran.status.code()), ("out\n".to_owned(), Some(0)));
+    assert!(text(&ran.stderr).contains("out/up is a link"), "{ran:?}");
+    d.stop().await;
+}
+
+/// As `head` does it.
+#[tokio::test]
+async fn a_reader_that_goes_ends_it_quietly() {
+    let d = Daemon::start().await;
+    let mut child = command(d.store.path(), &["-l", "sh", "-c", "yes"]).spawn().expect("the program");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert_eq!(within(PATIENCE, "a line", lines.next_line()).await.expect("a line").as_deref(), Some("y"));
+    drop(lines);
+    let ended = within(PATIENCE, "its end", child.wait_with_output()).await.expect("an end");
+    assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(141), String::new()));
     d.stop().await;
 }
 

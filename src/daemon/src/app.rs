@@ -109,7 +109,9 @@ pub(crate) async fn run(
         .map_err(|e: crate::engine::HostError| AppError::Failed(format!("engine.host: {e}")))?;
     let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
     let engine = connecting.await.map_err(|error| {
-        let hint = if error.is_unreachable() {
+        let hint = if is_denied(&error) {
+            ", which this user may not use: sudo usermod -aG docker $USER, then log in again"
+        } else if error.is_unreachable() {
             "; is Docker running? (DOCKER_HOST or engine.host names it)"
         } else {
             ""
@@ -132,7 +134,10 @@ pub(crate) async fn run(
     let local = tokio::spawn(local.serve(stop.clone(), config.shutdown.drain));
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let tidying = tokio::spawn(executions.clone().sweep());
-    let scraping = scraped.map(|listener| tokio::spawn(server.clone().serve_metrics(listener, stop.clone())));
+    // Served to the very end: the last runs are worth counting too.
+    let stop_scraping = CancellationToken::new();
+    let scraping =
+        scraped.map(|listener| tokio::spawn(server.clone().serve_metrics(listener, stop_scraping.clone())));
     let serving = tokio::spawn(server.serve((listener, socket), stop.clone(), config.shutdown.drain));
     info!(addr = %bound, url = base, "serving");
     if let Some(addr) = metrics_addr {
@@ -149,9 +154,6 @@ pub(crate) async fn run(
     stop.cancel();
     let _ = serving.await;
     let _ = local.await;
-    if let Some(scraping) = scraping {
-        let _ = scraping.await;
-    }
     sweeping.abort();
     tidying.abort();
     let removal = async {
@@ -162,9 +164,21 @@ pub(crate) async fn run(
     if tokio::time::timeout(REMOVAL, removal).await.is_err() {
         warn!("some containers could not be removed; the next start of this store removes them");
     }
+    stop_scraping.cancel();
+    if let Some(scraping) = scraping {
+        let _ = scraping.await;
+    }
     store.close().await;
     info!("stopped");
     fatal.map_or(Ok(()), Err)
+}
+
+/// Whether the system forbids it.
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == ErrorKind::PermissionDenied)
+    })
 }
 
 /// What serves clients.

@@ -171,6 +171,7 @@ pub mod log;
 pub mod metrics;
 mod nearby;
 pub mod pool;
+mod printable;
 #[cfg(test)]
 mod readme;
 pub mod recent;

@@ -7,6 +7,7 @@
 //!
 //! It must never start a second daemon beside one that lives, nor leave the one that it started.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -52,8 +53,15 @@ impl Nearby {
         let (begun, until) = (Instant::now(), Instant::now() + PATIENCE);
         let mut why = AppError::Failed(format!("nobody answers in {}", self.config.store.root.display()));
         loop {
-            if let Ok(socket) = door.connect(&self.config.store.root).await {
-                return Ok(socket);
+            match door.connect(&self.config.store.root).await {
+                Ok(socket) => return Ok(socket),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    let store = self.config.store.root.display();
+                    let why =
+                        format!("the daemon of {store} is another user's, and serves only that one here");
+                    return Err(AppError::Failed(why));
+                }
+                Err(_) => {}
             }
             match &self.own {
                 Some((own, _)) if own.is_finished() => {

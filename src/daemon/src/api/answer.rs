@@ -23,11 +23,17 @@ use crate::trace::{TRACEPARENT, Trace};
 /// Tells whoever asked which trace its request became. Source: W3C Trace Context Level 2, a draft.
 const TRACERESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 
+/// Characters of a method and of a path that a line of the log has.
+const METHOD: usize = 20;
+const PATH: usize = 200;
+
 impl Server {
     /// Answers a request.
     pub(super) async fn answer(&self, request: Request<Incoming>, way: Way) -> Answer {
-        let given = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok());
-        let trace = given.and_then(Trace::of).unwrap_or_default();
+        let mut given = request.headers().get_all(TRACEPARENT).iter();
+        let (first, second) = (given.next(), given.next());
+        let one = first.filter(|_| second.is_none()).and_then(|value| value.to_str().ok());
+        let trace = one.and_then(Trace::of).unwrap_or_default();
         let span = error_span!(
             "request",
             trace_id = trace.trace_id,
@@ -46,14 +52,15 @@ impl Server {
         let metrics = &self.tools.metrics;
         let _in_flight = metrics.request();
         let method = request.method().clone();
+        let shown: String = method.as_str().chars().take(METHOD).collect();
         let is_probe = Route::of(request.uri().path()).is_probe();
         let route = Route::of(request.uri().path()).as_str();
         // The path may hold a session id and a file name, never a signature; that is in the query.
-        let path: String = request.uri().path().chars().take(200).collect();
+        let path: String = request.uri().path().chars().take(PATH).collect();
         if is_probe {
-            debug!(%method, path, "request");
+            debug!(method = shown, path, "request");
         } else {
-            info!(%method, path, "request");
+            info!(method = shown, path, "request");
         }
         let routed = self.route(request.map(|body| Counted::new(body, metrics.received(route))), way).await;
         let answer = routed.unwrap_or_else(|refused| *refused);
@@ -61,9 +68,9 @@ impl Server {
         metrics.answered(route, &method, answer.status(), took);
         let (status, ms) = (answer.status().as_u16(), (took.as_secs_f64() * 1e4).round() / 10.0);
         if is_probe && answer.status().is_success() {
-            debug!(%method, path, status, ms, "answer");
+            debug!(method = shown, path, status, ms, "answer");
         } else {
-            info!(%method, path, status, ms, "answer");
+            info!(method = shown, path, status, ms, "answer");
         }
         answer.map(|body| Counted::new(body, metrics.sent(route)).boxed_unsync())
     }

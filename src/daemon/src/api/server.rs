@@ -32,7 +32,9 @@ use crate::tools::Tools;
 /// Connections at one time; more wait in the kernel's queue.
 pub(crate) const CONNECTIONS: usize = 1024;
 /// Connections at one time to the listener of the metrics.
-const SCRAPERS: usize = 16;
+const SCRAPERS: usize = 256;
+/// How long one of these may take to ask: it is open to everyone, and one that says nothing must not keep a place for long.
+const SCRAPE: Duration = Duration::from_secs(2);
 /// How long calls that were ended may take to save what they did and to be answered.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Lines of a request's head.
@@ -193,7 +195,9 @@ impl Server {
                         Ok::<_, Infallible>(answer.await)
                     }
                 });
-                let serving = server.http().serve_connection(TokioIo::new(stream), service);
+                let mut http = server.http();
+                let serving =
+                    http.header_read_timeout(SCRAPE).serve_connection(TokioIo::new(stream), service);
                 tokio::select! {
                     _ = serving => {}
                     () = stop.cancelled() => {}

@@ -84,7 +84,7 @@ fn of_run(run: &Ran) -> Value {
         "status": run.status,
         "exit_code": run.exit_code,
         "began": time(run.began),
-        "duration_ms": run.took.map(|took| took.as_secs_f64() * 1e3),
+        "duration_ms": run.took.map(|took| (took.as_secs_f64() * 1e6).round() / 1e3),
     })
 }
 

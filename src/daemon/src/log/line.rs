@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 
+use crate::printable::{printable, printable_json};
+
 /// What an event or a span says.
 #[derive(Default)]
 pub(super) struct Fields {
@@ -67,31 +69,25 @@ impl Fields {
         line.insert("layer".into(), json!(layer));
         line.insert("message".into(), json!(self.message));
         line.extend(self.rest);
-        Value::Object(line).to_string()
+        printable_json(Value::Object(line).to_string())
     }
 
     /// One line whatever the values hold: control characters are escaped.
     pub(super) fn console(self, layer: &str, level: &str, now: &str) -> String {
         let mut line = format!("[{layer}] {now} {level} ");
-        escape(&self.message, &mut line);
+        line.push_str(&printable(&self.message));
         for (name, value) in self.rest {
             let _ = write!(line, " {name}=");
             match &value {
                 Value::String(text) if text.contains([' ', '"', '=']) || text.is_empty() => {
                     let _ = write!(line, "{text:?}");
                 }
-                Value::String(text) => escape(text, &mut line),
+                Value::String(text) => line.push_str(&printable(text)),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
                     let _ = write!(line, "{value}");
                 }
             }
         }
         line
-    }
-}
-
-fn escape(text: &str, line: &mut String) {
-    for c in text.chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
     }
 }

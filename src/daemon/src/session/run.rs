@@ -100,8 +100,9 @@ impl Sessions {
             warn!(%error, run_id = request.id, "a container was lost before its code; another is taken");
         };
         Span::current().record("container", sent.id.short());
-        if let Program::Code { code, .. } = &request.program {
-            debug!(code = %String::from_utf8_lossy(code), "code");
+        match &request.program {
+            Program::Code { code, .. } => debug!(code = %String::from_utf8_lossy(code), "code"),
+            Program::Command { command, .. } => debug!(code = command, "command"),
         }
         let begun = Instant::now();
         let followed = match follow(&sent, request, self, control, hearer).await {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 /// The command line of `paddock run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Arguments {
     /// The program; `-`, or none, for standard input
     #[arg(value_name = "FILE", conflicts_with = "code")]

@@ -71,13 +71,12 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<UnixStream, Failed> {
-        let gone = |error| Failed(format!("the daemon is gone: {error}"));
-        Door::Http.connect(&self.store).await.map_err(gone)
+        Door::Http.connect(&self.store).await.map_err(Failed::Gone)
     }
 
     /// One request, and its answer with the body still to be read; the connection ends with what is kept beside it.
     async fn ask(&self, request: Request<Body>) -> Result<(Response<Incoming>, Kept), Failed> {
-        let broke = |error| Failed(format!("the daemon broke the connection off: {error}"));
+        let broke = |error| Failed::Said(format!("the daemon broke the connection off: {error}"));
         let (mut sender, connection) = handshake(TokioIo::new(self.connect().await?)).await.map_err(broke)?;
         let driving = AbortOnDropHandle::new(tokio::spawn(connection));
         let response = sender.send_request(request).await.map_err(broke)?;
@@ -86,14 +85,14 @@ impl Client {
 
     /// Puts a file into a session.
     pub(super) async fn put(&self, session: &str, name: &str, path: &Path) -> Result<(), Failed> {
-        let unreadable = |error| Failed(format!("cannot read {}: {error}", path.display()));
+        let unreadable = |error| Failed::Said(format!("cannot read {}: {error}", path.display()));
         let file = File::open(path).await.map_err(unreadable)?;
         let body = StreamBody::new(futures_util::TryStreamExt::map_ok(ReaderStream::new(file), Frame::data));
         let request =
             Request::builder().method(Method::PUT).uri(place(session, name)).header(HOST, "localhost");
         let request = request.body(body.boxed_unsync()).map_err(Failed::new)?;
         let (response, _kept) = self.ask(request).await?;
-        let refused = |why| Failed(format!("{} could not be uploaded: {why}", path.display()));
+        let refused = |why| Failed::Said(format!("{} could not be uploaded: {why}", path.display()));
         well(response).await.map(drop).map_err(refused)
     }
 
@@ -103,10 +102,10 @@ impl Client {
         let request = request.body(empty()).map_err(Failed::new)?;
         let (response, _kept) = self.ask(request).await?;
         let mut body = well(response).await?;
-        let unwritable = |error| Failed(format!("cannot write {}: {error}", to.display()));
+        let unwritable = |error| Failed::Said(format!("cannot write {}: {error}", to.display()));
         let mut file = File::create(to).await.map_err(unwritable)?;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Failed(format!("{name} came in part only: {error}")))?;
+            let frame = frame.map_err(|error| Failed::Said(format!("{name} came in part only: {error}")))?;
             if let Ok(data) = frame.into_data() {
                 file.write_all(&data).await.map_err(unwritable)?;
             }
@@ -187,7 +186,9 @@ impl Running {
                         return Err(Failed::new("the daemon's answer has no end"));
                     }
                 }
-                Some(Err(error)) => return Err(Failed(format!("the daemon broke its answer off: {error}"))),
+                Some(Err(error)) => {
+                    return Err(Failed::Said(format!("the daemon broke its answer off: {error}")));
+                }
                 None if self.is_stream => return Err(Failed::new("the daemon broke its answer off")),
                 None => {
                     let message: Value = serde_json::from_slice(&self.read).map_err(Failed::new)?;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use paddock_proto::RelPath;
 use serde_json::Value;
 
 use super::Failed;
@@ -22,26 +23,34 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The files that are meant by these arguments, those of folders included.
-    pub(super) fn look(arguments: &[String]) -> Result<Vec<Self>, Failed> {
-        let mut all = Vec::new();
+    /// The files that are meant by these arguments, those of folders included; and what is in those folders and is no file.
+    pub(super) fn look(arguments: &[String]) -> Result<(Vec<Self>, Vec<String>), Failed> {
+        let (mut all, mut left_out) = (Vec::new(), Vec::new());
         for argument in arguments {
             let (path, name) = split(argument);
-            let unreadable = |error: io::Error| Failed(format!("cannot read {}: {error}", path.display()));
+            let unreadable =
+                |error: io::Error| Failed::Said(format!("cannot read {}: {error}", path.display()));
             let found = std::fs::metadata(&path).map_err(unreadable)?;
             let name = match name.or_else(|| own_name(&path)) {
                 Some(name) => name,
                 None => {
-                    return Err(Failed(format!("{argument:?} has no name of its own; give one: PATH:NAME")));
+                    return Err(Failed::Said(format!(
+                        "{argument:?} has no name of its own; give one: PATH:NAME"
+                    )));
                 }
             };
+            if RelPath::new(name.as_bytes()).is_err() {
+                return Err(Failed::Said(format!(
+                    "{name:?} is no name below /data; give another: PATH:NAME"
+                )));
+            }
             if found.is_dir() {
-                below(&path, &name, DEPTH, &mut all).map_err(unreadable)?;
+                below(&path, &name, DEPTH, (&mut all, &mut left_out)).map_err(unreadable)?;
             } else {
                 all.push(Self { path, name });
             }
         }
-        Ok(all)
+        Ok((all, left_out))
     }
 }
 
@@ -61,7 +70,12 @@ fn own_name(path: &Path) -> Option<String> {
 }
 
 /// The regular files below a folder. Links are passed over: they lead elsewhere.
-fn below(folder: &Path, name: &str, depth: usize, all: &mut Vec<Given>) -> io::Result<()> {
+fn below(
+    folder: &Path,
+    name: &str,
+    depth: usize,
+    (all, left_out): (&mut Vec<Given>, &mut Vec<String>),
+) -> io::Result<()> {
     if depth == 0 {
         return Err(io::Error::other(format!("its folders are more than {DEPTH} deep")));
     }
@@ -75,9 +89,15 @@ fn below(folder: &Path, name: &str, depth: usize, all: &mut Vec<Given>) -> io::R
         let (path, name) = (entry.path(), format!("{name}/{own}"));
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            below(&path, &name, depth - 1, all)?;
+            below(&path, &name, depth - 1, (&mut *all, &mut *left_out))?;
         } else if kind.is_file() {
             all.push(Given { path, name });
+        } else {
+            left_out.push(format!(
+                "{} is a {}",
+                path.display(),
+                if kind.is_symlink() { "link" } else { "special file" }
+            ));
         }
     }
     Ok(())
@@ -110,22 +130,28 @@ fn listed(artifacts: &Value) -> BTreeSet<String> {
     paths.map(|path| path.strip_prefix("/mnt/data/").unwrap_or(path).to_owned()).collect()
 }
 
+/// Makes the folder for what comes out: before anything runs, so that no result is lost for want of it.
+pub(super) fn make(folder: &Path) -> Result<(), Failed> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failed::Said(format!("cannot make the folder {}: {error}", folder.display())))
+}
+
 /// Where a file of this name goes; its folders are made.
 pub(super) fn place(folder: &Path, name: &str) -> Result<PathBuf, Failed> {
     let relative = Path::new(name);
     let is_below = relative.components().all(|part| matches!(part, Component::Normal(_)));
     if !is_below || name.is_empty() {
-        return Err(Failed(format!("{name:?} is no name of a file below a folder")));
+        return Err(Failed::Said(format!("{name:?} is no name of a file below a folder")));
     }
-    let unmade = |error: io::Error| Failed(format!("cannot make {}: {error}", folder.display()));
-    std::fs::create_dir_all(folder).map_err(unmade)?;
+    let unmade = |error: io::Error| Failed::Said(format!("cannot make {}: {error}", folder.display()));
+    make(folder)?;
     let top = folder.canonicalize().map_err(unmade)?;
     let place = top.join(relative);
     let parent = place.parent().unwrap_or(&top);
     std::fs::create_dir_all(parent).map_err(unmade)?;
     // A link in the folder may lead out of it, and the name be meant to go through it.
     if !parent.canonicalize().map_err(unmade)?.starts_with(&top) || place.is_symlink() {
-        return Err(Failed(format!("{} leads out of {}", place.display(), folder.display())));
+        return Err(Failed::Said(format!("{} leads out of {}", place.display(), folder.display())));
     }
     Ok(place)
 }

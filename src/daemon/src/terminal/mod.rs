@@ -18,7 +18,9 @@ mod files;
 mod progress;
 mod show;
 
+use std::cell::Cell;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -30,6 +32,7 @@ use crate::app::ended_by_signal;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::nearby::Nearby;
+use crate::printable::printable;
 
 /// The exit code where no program ran, or nobody knows how it ended; as Docker's `run` has it.
 const NOT_RUN: u8 = 125;
@@ -37,20 +40,42 @@ const NOT_RUN: u8 = 125;
 const TIMED_OUT: u8 = 124;
 /// The exit code after Ctrl-C, as shells have it.
 const INTERRUPTED: u8 = 130;
+/// The exit code where nobody reads the output any more, as shells have it for SIGPIPE.
+const NOT_READ: u8 = 141;
+
+/// How long the end may take: a daemon that hangs must not hold the terminal.
+const CLEARING: Duration = Duration::from_secs(10);
 
 /// A session for one run.
 fn made_up() -> String {
     format!("paddock-run-{}", crate::id::random_hex::<8>())
 }
 
-/// Why nothing ran, in a sentence.
+/// Why nothing ran, or nobody knows how it ended.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Failed(String);
+pub(crate) enum Failed {
+    /// There is no daemon any more.
+    #[error("the daemon is gone: {0}")]
+    Gone(#[source] std::io::Error),
+    /// Whoever read the output has gone, and wants no more of it.
+    #[error("nobody reads the output")]
+    NotRead,
+    /// Anything else, in a sentence.
+    #[error("{0}")]
+    Said(String),
+}
 
 impl Failed {
     fn new(what: impl std::fmt::Display) -> Self {
-        Self(what.to_string())
+        Self::Said(what.to_string())
+    }
+
+    /// Output that could not be written.
+    fn unwritten(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Self::NotRead;
+        }
+        Self::Said(format!("the output cannot be written: {error}"))
     }
 }
 
@@ -61,18 +86,21 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
     let progress = Progress::new(arguments.quiet);
     let mut nearby = Nearby::new(config, metrics);
     let session = arguments.session.clone().unwrap_or_else(made_up);
+    let reached = Cell::new(false);
     let done = tokio::select! {
-        done = whole(&arguments, &session, &mut nearby, &progress) => done,
+        done = whole(&arguments, &session, &mut nearby, (&progress, &reached)) => done,
         why = ended_by_signal() => {
             progress.clear();
             // What ran ends with its connection; its session goes if it was made for this.
             Ok(if why == "SIGINT" { INTERRUPTED } else { 128 + 15 })
         }
     };
-    if arguments.session.is_none() {
+    if arguments.session.is_none() && reached.get() {
         progress.say("removing what is left");
-        if let Err(error) = forget(&mut nearby, &session).await {
-            progress.complain(&error);
+        let forgotten = tokio::time::timeout(CLEARING, forget(&mut nearby, &session)).await;
+        let forgotten = forgotten.unwrap_or_else(|_| Err(Failed::new("the daemon does not answer")));
+        if let Err(error) = forgotten {
+            progress.complain(&format!("the session {session} is left, with its files: {error}"));
         }
     }
     let ended = nearby.end().await;
@@ -82,6 +110,7 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
     }
     match done {
         Ok(code) => ExitCode::from(code),
+        Err(Failed::NotRead) => ExitCode::from(NOT_READ),
         Err(error) => {
             progress.complain(&error);
             ExitCode::from(NOT_RUN)
@@ -94,14 +123,26 @@ async fn whole(
     arguments: &Arguments,
     session: &str,
     nearby: &mut Nearby,
-    progress: &Progress,
+    (progress, reached): (&Progress, &Cell<bool>),
 ) -> Result<u8, Failed> {
-    let program = arguments.program().map_err(Failed::new)?;
-    let given = Given::look(&arguments.files).map_err(Failed::new)?;
+    // Reading can take for ever, as from a terminal or a pipe: a signal must be heard meanwhile.
+    let arguments_to_read = arguments.clone();
+    let read = tokio::task::spawn_blocking(move || -> Result<_, Failed> {
+        let (given, left_out) = Given::look(&arguments_to_read.files)?;
+        Ok((arguments_to_read.program().map_err(Failed::new)?, given, left_out))
+    });
+    let (program, given, left_out) = read.await.map_err(Failed::new)??;
+    for what in left_out {
+        progress.note(&format!("left out: {}", printable(&what)));
+    }
+    if let Some(folder) = &arguments.output {
+        files::make(folder)?;
+    }
     progress.say("reaching the daemon");
     let client = Client::reach(nearby).await?;
+    reached.set(true);
     for file in &given {
-        progress.say(&format!("uploading {}", show::name(&file.name)));
+        progress.say(&format!("uploading {}", printable(&file.name)));
         client.put(session, &file.name, &file.path).await?;
     }
     let mut call = Map::new();
@@ -126,23 +167,32 @@ async fn whole(
         match running.next().await? {
             Told::Piece { stream, text } => {
                 progress.clear();
-                shown.piece(stream, &text).map_err(Failed::new)?;
+                shown.piece(stream, &text).map_err(Failed::unwritten)?;
             }
             Told::Answer(answer) => break answer,
         }
     };
     progress.clear();
     let document = answer?;
-    shown.answer(&document).map_err(Failed::new)?;
+    shown.answer(&document).map_err(Failed::unwritten)?;
     if let Some(folder) = &arguments.output {
         progress.say("downloading");
-        let names = files::made(&client, session, &document).await?;
-        for name in names {
-            progress.say(&format!("downloading {}", show::name(&name)));
-            let place = files::place(folder, &name).map_err(Failed::new)?;
-            client.get(session, &name, &place).await?;
+        let mut failed = 0;
+        for name in files::made(&client, session, &document).await? {
+            progress.say(&format!("downloading {}", printable(&name)));
+            let got = match files::place(folder, &name) {
+                Ok(place) => client.get(session, &name, &place).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = got {
+                progress.complain(&error);
+                failed += 1;
+            }
         }
         progress.clear();
+        if failed > 0 {
+            return Err(Failed::Said(format!("{failed} of its files are not in {}", folder.display())));
+        }
     } else {
         progress.made(&document);
     }

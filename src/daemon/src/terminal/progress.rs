@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::show;
+use crate::printable::printable;
 
 /// How often the seconds are counted.
 const TICK: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ impl Progress {
 
     /// A program runs from now on; one that says nothing for a while has its seconds counted.
     pub(super) fn run(&self, language: &str) {
-        self.say(&format!("waiting for a container of {}", show::name(language)));
+        self.say(&format!("waiting for a container of {}", printable(language)));
         if !self.line.shows {
             return;
         }
@@ -96,9 +96,16 @@ impl Progress {
         }
         let names = artifacts.iter().filter_map(|artifact| artifact["path"].as_str());
         let names: Vec<_> =
-            names.map(|path| show::name(path.trim_start_matches("/mnt/data/"))).take(10).collect();
+            names.map(|path| printable(path.trim_start_matches("/mnt/data/"))).take(10).collect();
         let more = if artifacts.len() > names.len() { ", …" } else { "" };
         let _ = writeln!(io::stderr(), "paddock: it made {}{more}; -o FOLDER keeps them", names.join(", "));
+    }
+
+    /// What is worth knowing, and stays there.
+    pub(super) fn note(&self, what: &str) {
+        if !self.quiet {
+            self.complain(&what);
+        }
     }
 
     /// What went wrong.

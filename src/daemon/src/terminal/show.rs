@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::client::Stream;
+use crate::printable::printable;
 
 /// What was printed so far.
 pub(super) struct Shown {
@@ -49,8 +50,11 @@ impl Shown {
         }
         for lost in document["not_saved"].as_array().into_iter().flatten() {
             let (path, reason) = (lost["path"].as_str(), lost["reason"].as_str());
-            let line =
-                format!("paddock: {} is not saved: {}\n", name(path.unwrap_or("?")), reason.unwrap_or("?"));
+            let line = format!(
+                "paddock: {} is not saved: {}\n",
+                printable(path.unwrap_or("?")),
+                reason.unwrap_or("?")
+            );
             write(&mut io::stderr().lock(), &line)?;
         }
         Ok(())
@@ -60,21 +64,4 @@ impl Shown {
 fn write(to: &mut dyn Write, text: &str) -> io::Result<()> {
     to.write_all(text.as_bytes())?;
     to.flush()
-}
-
-/// A name that another program chose, in one line that steers no terminal.
-pub(super) fn name(text: &str) -> String {
-    printable(text)
-}
-
-fn printable(text: &str) -> String {
-    let is_odd = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut shown = String::new();
-    for c in text.chars() {
-        if is_odd(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
 }

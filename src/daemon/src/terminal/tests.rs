@@ -68,12 +68,16 @@ fn files_keep_their_names_or_get_others_and_folders_are_taken_whole() {
     }
     std::os::unix::fs::symlink("/etc/passwd", at("data/link")).unwrap();
     let names = |argument: String| -> Vec<String> {
-        Given::look(&[argument]).unwrap().into_iter().map(|given| given.name).collect()
+        Given::look(&[argument]).unwrap().0.into_iter().map(|given| given.name).collect()
     };
     assert_eq!(names(at("a:b.csv")), ["a:b.csv"]);
     assert_eq!(names(at("a:b.csv:in/x.csv")), ["in/x.csv"]);
     assert_eq!(names(at("data")), ["data/1", "data/deep/2"]);
     assert_eq!(names(at("data/.")), ["data/1", "data/deep/2"]);
+    assert!(Given::look(&[at("data")]).unwrap().1[0].ends_with("data/link is a link"));
+    for bad in ["../x", "/x", "a/../../x"] {
+        assert!(Given::look(&[at("a:b.csv") + ":" + bad]).is_err(), "{bad}");
+    }
     assert!(Given::look(&[at("none")]).unwrap_err().to_string().contains("none"));
 }
 
@@ -104,9 +108,4 @@ fn exit_codes_are_the_programs_where_it_has_one() {
     ] {
         assert_eq!(code(&document), expected, "{document}");
     }
-}
-
-#[test]
-fn a_name_steers_no_terminal() {
-    assert_eq!(show::name("a\u{1b}[31m\nb\u{202e}c"), "a\\u{1b}[31m\\nb\\u{202e}c");
 }

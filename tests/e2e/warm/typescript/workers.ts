@@ -10,7 +10,7 @@ if (!isMainThread) {
   console.log(await Promise.all([1, 2, 3].map((n) => run({ job: Job.Square, n }))));
   await run({ job: Job.Fail, n: 4 }).catch((error) => console.log(error.name, error.message, error.stack.includes('/data/main.ts:5:')));
   const code = new Worker('const { parentPort } = require("worker_threads"); parentPort.postMessage(process.execArgv)', { eval: true, env: SHARE_ENV });
-  console.log(await new Promise((resolve) => code.on('message', resolve)), await new Promise((resolve) => code.on('exit', resolve)));
+  console.log(...(await Promise.all(['message', 'exit'].map((event) => new Promise((resolve) => code.on(event, resolve))))));
   const url = new Worker(new URL(import.meta.url), { workerData: { job: Job.Square, n: 9 } });
   console.log(await new Promise((resolve) => url.on('message', resolve)));
   const { port1, port2 } = new MessageChannel();

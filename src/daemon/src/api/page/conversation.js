@@ -44,11 +44,11 @@ export const conversation = {
   },
   // Goes on in this one; a new one, if it is empty.
   open(wanted) {
-    const next = wanted.trim() || madeUp()
+    const next = wanted || madeUp()
     $('conversation').value = next
     if (next === id) return
     id = next
-    isKnown = wanted.trim() !== ''
+    isKnown = wanted !== ''
     address(isKnown ? id : '')
     listener(id)
   },
@@ -58,7 +58,7 @@ export const conversation = {
 export function initConversation(onChange) {
   listener = onChange
   conversation.open(fromAddress())
-  $('conversation').addEventListener('change', () => conversation.open($('conversation').value))
+  $('conversation').addEventListener('change', () => conversation.open($('conversation').value.trim()))
   $('conversation-new').addEventListener('click', () => conversation.open(''))
   addEventListener('hashchange', () => fromAddress() && conversation.open(fromAddress()))
 }

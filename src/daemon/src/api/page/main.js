@@ -186,6 +186,8 @@ $('skip').addEventListener('click', event => {
 })
 $('run').addEventListener('click', run)
 $('cancel').addEventListener('click', cancel)
+// A run ends with the page that waits for it: the browser asks first.
+addEventListener('beforeunload', event => under && event.preventDefault())
 document.addEventListener('keydown', event => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.defaultPrevented) {
     event.preventDefault()
