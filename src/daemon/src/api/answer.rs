@@ -53,8 +53,8 @@ impl Server {
         let _in_flight = metrics.request();
         let method = request.method().clone();
         let shown: String = method.as_str().chars().take(METHOD).collect();
-        let is_probe = Route::of(request.uri().path()).is_probe();
-        let route = Route::of(request.uri().path()).as_str();
+        let asked = Route::of(request.uri().path());
+        let (route, is_probe) = (asked.as_str(), asked.is_probe());
         // The path may hold a session id and a file name, never a signature; that is in the query.
         let path: String = request.uri().path().chars().take(PATH).collect();
         if is_probe {

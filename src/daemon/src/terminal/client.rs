@@ -61,13 +61,12 @@ impl Client {
     /// The daemon of the store that is configured, or this process in its place.
     pub(super) async fn reach(nearby: &mut Nearby) -> Result<Self, Failed> {
         nearby.reach(Door::Http, Duration::ZERO).await.map_err(Failed::new)?;
-        Ok(Self { store: nearby.store().to_owned() })
+        Ok(Self::of(nearby))
     }
 
-    /// The one that was reached before; nothing is started.
-    pub(super) async fn again(nearby: &mut Nearby) -> Result<Self, Failed> {
-        let client = Self { store: nearby.store().to_owned() };
-        client.connect().await.map(|_| client)
+    /// The daemon of the store, if it still lives when it is asked; nothing is started.
+    pub(super) fn of(nearby: &Nearby) -> Self {
+        Self { store: nearby.store().to_owned() }
     }
 
     async fn connect(&self) -> Result<UnixStream, Failed> {

@@ -97,7 +97,7 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
     };
     if arguments.session.is_none() && reached.get() {
         progress.say("removing what is left");
-        let forgotten = tokio::time::timeout(CLEARING, forget(&mut nearby, &session)).await;
+        let forgotten = tokio::time::timeout(CLEARING, forget(&nearby, &session)).await;
         let forgotten = forgotten.unwrap_or_else(|_| Err(Failed::new("the daemon does not answer")));
         if let Err(error) = forgotten {
             progress.complain(&format!("the session {session} is left, with its files: {error}"));
@@ -200,8 +200,8 @@ async fn whole(
 }
 
 /// Deletes the session that was made for this run.
-async fn forget(nearby: &mut Nearby, session: &str) -> Result<(), Failed> {
-    let client = Client::again(nearby).await?;
+async fn forget(nearby: &Nearby, session: &str) -> Result<(), Failed> {
+    let client = Client::of(nearby);
     let arguments = json!({ "session_id": session, "delete_files": true });
     let mut closing = client.call("close_session", arguments).await?;
     while let Told::Piece { .. } = closing.next().await? {}
