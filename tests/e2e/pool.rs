@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use paddock::engine::{ContainerSpec, ImageRef};
+use serde_json::json;
 use tokio::join;
 
 use crate::support::{Cleared, Daemon, Image, PATIENCE};
@@ -55,18 +56,79 @@ async fn the_session_that_rested_longest_gives_its_place_and_keeps_its_files() {
     d.session("a").sh("cat f").await.expect_stdout("of-a\n"); // in place of c
     d.session("c").sh("cat f").await.expect_stdout("of-c\n");
 
-    // Nobody is thrown out while at work.
+    // Nobody is evicted while at work: whoever comes then waits for the first that comes to rest.
     let mark = d.log.mark();
     let [a, b, c] = ["a", "b", "c"].map(|name| d.session(name));
-    let (ran_a, ran_b, ()) =
-        join!(async { a.sh("echo go; sleep 3").await }, async { b.sh("echo go; sleep 3").await }, async {
+    let (ran_a, ran_b, ran_c) = join!(
+        async { a.sh("echo go; sleep 3; cat f").await },
+        async { b.sh("echo go; sleep 3").await },
+        async {
             d.log.line_since(mark, "request").await;
             d.log.line_since(mark, "armed").await;
-            let refused = c.sh("echo x").await.expect_error("max_sessions");
-            assert!(refused.text("message").contains('2'), "{}", refused.document);
-        },);
-    ran_a.expect_stdout("go\n");
+            c.sh("cat f").await
+        },
+    );
+    ran_a.expect_stdout("go\nof-a\n");
     ran_b.expect_stdout("go\n");
+    ran_c.expect_stdout("of-c\n");
+    assert_eq!(view.containers().await.len(), 2);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_sessions_at_work_is_told_so_in_the_end() {
+    let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "2s").start().await;
+    let (a, b) = (d.session("a"), d.session("b"));
+    let mark = d.log.mark();
+    let (ran, refused) = join!(async { a.sh("echo go; sleep 5").await }, async {
+        d.log.line_since(mark, "armed").await;
+        b.sh("echo x").await.expect_error("max_sessions")
+    });
+    ran.expect_stdout("go\n");
+    let message = refused.text("message");
+    assert!(message.contains("sessions.max") && message.contains("2 s"), "{message}");
+    b.sh("echo x").await.expect_stdout("x\n");
+    d.stop().await;
+}
+
+/// More than may have a container and more than were let wait before; how fast this machine starts containers is not what is
+/// tested, so nobody's patience ends.
+#[tokio::test]
+async fn two_hundred_calls_at_once_all_succeed_in_new_sessions_and_in_one() {
+    let d = Daemon::with().set("pool.wait", "20m").start().await;
+    let begun = Instant::now();
+    let calls = (0..200).map(|n| {
+        let call = d.tool("run_code", json!({ "language": "sh", "code": format!("echo {n}") }));
+        async move { (n, call.await, begun.elapsed()) }
+    });
+    let mut longest = Duration::ZERO;
+    for (n, ran, took) in join_all(calls).await {
+        ran.expect_stdout(&format!("{n}\n"));
+        longest = longest.max(took);
+    }
+    println!(
+        "200 new sessions: {:.1} a second, the longest wait {longest:.1?}",
+        200.0 / longest.as_secs_f64()
+    );
+    let begun = Instant::now();
+    let one = d.session("one");
+    let calls = (0..200).map(|n| one.sh(&format!("echo {n} >> all; echo {n}")).into_future());
+    for (n, ran) in join_all(calls).await.into_iter().enumerate() {
+        ran.expect_stdout(&format!("{n}\n"));
+    }
+    println!("200 in one session: {:.1?}", begun.elapsed());
+    one.sh("sort -u all | wc -l").await.expect_stdout("200\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn commands_wait_for_their_places_too() {
+    let d = Daemon::start().await;
+    let one = d.session("one");
+    let calls = (0..20).map(|n| one.tool("execute_code").with("command", format!("echo {n}")).into_future());
+    for (n, ran) in join_all(calls).await.into_iter().enumerate() {
+        assert_eq!(ran.document["status"], "completed", "{n}: {}", ran.document);
+    }
     d.stop().await;
 }
 
@@ -121,13 +183,20 @@ async fn queues_are_bounded() {
 
 #[tokio::test]
 async fn nobody_waits_for_longer_than_is_set() {
-    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "5s").start().await;
-    d.session("a").sh("echo a").await.expect_stdout("a\n");
-    let begun = Instant::now();
-    d.session("b").sh("echo b").await.expect_error("queue_full");
-    let took = begun.elapsed();
-    assert!(Duration::from_secs(5) <= took && took < Duration::from_secs(10), "{took:?}");
-    d.session("a").sh("echo a").await.expect_stdout("a\n");
+    let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "3s").start().await;
+    let (a, b) = (d.session("a"), d.session("b"));
+    let mark = d.log.mark();
+    let (ran, (took, refused)) = join!(async { a.sh("echo a; sleep 10").await }, async {
+        d.log.line_since(mark, "armed").await;
+        let begun = Instant::now();
+        let refused = b.sh("echo b").await.expect_error("queue_full");
+        (begun.elapsed(), refused)
+    });
+    ran.expect_stdout("a\n");
+    assert!(Duration::from_secs(3) <= took && took < Duration::from_secs(10), "{took:?}");
+    assert!(refused.text("message").contains("in use"), "{}", refused.document);
+    // Where no further container may be started, a session that rests is evicted for one.
+    b.sh("echo b").await.expect_stdout("b\n");
     d.stop().await;
 }
 
@@ -177,7 +246,7 @@ async fn an_image_that_appears_later_is_taken() {
 
     d.log.line("runner found language=later").await;
     d.run("later", "echo here").await.expect_stdout("here\n");
-    let answer = d.tool("list_runners", serde_json::json!({})).await.document.to_string();
+    let answer = d.tool("list_runners", json!({})).await.document.to_string();
     assert!(answer.contains(&name), "{answer}");
 
     let mark = d.log.mark();

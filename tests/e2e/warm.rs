@@ -1,6 +1,8 @@
 //! Warm parts: the two kinds of the protocol, in as few lines as a stranger would write, and what code and bad images
 //! can do to them.
 
+use futures_util::future::join_all;
+
 use crate::support::{Daemon, Image, Session, Setup, field};
 
 /// Prints how it was started, in Python: warm or cold.
@@ -335,5 +337,26 @@ async fn warm_parts_can_be_turned_off() {
     assert_eq!(d.log.count("INFO warm"), 0);
     let line = d.log.line("armed language=python").await;
     assert!(field(&line, "container").is_some(), "{line}");
+    d.stop().await;
+}
+
+/// A burst takes more containers than stood idle; one of its conversations goes on without a pause.
+#[tokio::test]
+async fn a_conversation_of_a_burst_is_cold_for_a_while_and_then_warm() {
+    let d = Daemon::start().await;
+    let code = "import sys; print('pandas' in sys.modules); import pandas";
+    let first = (0..6).map(|n| d.session(&format!("s{n}")).python(code).into_future());
+    for ran in join_all(first).await {
+        ran.expect_success();
+    }
+    let s = d.session("s0");
+    let mut warm = Vec::new();
+    for _ in 0..20 {
+        warm.push(s.python(code).await.expect_success().stdout() == "True\n");
+    }
+    assert!(
+        warm[9..].iter().all(|warm| *warm),
+        "its tenth run is warm, and so are those behind it: {warm:?}"
+    );
     d.stop().await;
 }

@@ -312,6 +312,8 @@ fn session_bounds(config: &Config) -> SessionBounds {
         sweep: config.sessions.sweep,
         when_full: config.sessions.when_full,
         queue: size(config.sessions.queue.into()),
+        waiting: size(config.pool.queue.into()),
+        wait: config.pool.wait,
         retention: config.sessions.retention,
         output: size(config.limits.output),
         max_log: config.files.max_log,

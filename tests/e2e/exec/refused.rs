@@ -115,7 +115,7 @@ async fn input_goes_to_who_reads_and_is_bounded() {
 
 #[tokio::test]
 async fn no_more_run_than_may() {
-    let d = daemon().set("exec.max", 3).set("exec.per_session", 2).start().await;
+    let d = daemon().set("exec.max", 3).set("exec.per_session", 2).set("pool.wait", "1s").start().await;
     let (s, t) = (d.session("s"), d.session("t"));
     let first = begin(&s, "sleep 50").await;
     begin(&s, "sleep 50").await;

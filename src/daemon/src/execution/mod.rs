@@ -17,6 +17,7 @@ mod event;
 mod execution;
 mod keep;
 mod lines;
+mod places;
 mod record;
 mod recorder;
 mod recording;
@@ -34,6 +35,8 @@ use tokio_util::task::TaskTracker;
 pub use self::about::{About, End, State};
 pub use self::event::{Event, Mark, What};
 pub use self::execution::{Execution, Progress, TellError};
+pub use self::places::Place;
+use self::places::{Places, Terms};
 pub use self::recording::Page;
 use self::recording::Told;
 pub use self::start::{Start, StartError};
@@ -77,8 +80,8 @@ pub struct Executions {
     sessions: Arc<Sessions>,
     bounds: ExecutionBounds,
     all: Mutex<HashMap<String, Arc<Execution>>>,
-    /// How many are under way, by owner and session.
-    running: Arc<Mutex<HashMap<(String, SessionId), usize>>>,
+    /// How many are under way, and who waits.
+    places: Arc<Places>,
     teller: Teller,
     tasks: TaskTracker,
     /// Ends what is heard for nobody.
@@ -88,12 +91,15 @@ pub struct Executions {
 impl Executions {
     /// None yet.
     pub fn new(sessions: Arc<Sessions>, bounds: ExecutionBounds, feed: Arc<Feed>) -> Arc<Self> {
-        let (all, running, teller) = (Mutex::default(), Arc::default(), Teller(feed));
+        let (all, teller) = (Mutex::default(), Teller(feed));
+        let (max, per_session) = (bounds.max, bounds.per_session);
+        let (queue, wait) = (sessions.bounds().waiting, sessions.bounds().wait);
+        let places = Places::new(Terms { max, per_session, queue, wait });
         Arc::new(Self {
             sessions,
             bounds,
             all,
-            running,
+            places,
             teller,
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
@@ -135,8 +141,7 @@ impl Executions {
 
     /// How many are under way, and how many may be.
     pub fn under_way(&self) -> (usize, usize) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        (running.values().sum(), self.bounds.max)
+        self.places.under_way()
     }
 
     /// Ends all that are under way, and resolves when their ends are kept.

@@ -83,7 +83,7 @@ impl Executions {
         match (flying, heard) {
             (Some(flying), _) if !is_told => {
                 let (this, control) = (self.clone(), execution.control());
-                let place = self.place_of(whose);
+                let place = self.places.of_running(whose);
                 let session = session.clone();
                 self.tasks.spawn(async move {
                     let mut recorder = Recorder::new(execution.clone(), this.teller.clone());

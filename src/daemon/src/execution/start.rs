@@ -2,8 +2,7 @@
 //!
 //! It must never run anything that has no record to be heard by.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use paddock_proto::FilePolicy;
@@ -14,6 +13,7 @@ use super::Executions;
 use super::about::{About, State, now_ms};
 use super::ending::Ending;
 use super::execution::Execution;
+use super::places::Place;
 use super::recorder::Recorder;
 use super::recording::Recording;
 use crate::session::{Control, Program, RunRequest, Session, SessionError, SessionId};
@@ -43,75 +43,56 @@ pub struct Start {
 /// Why there is no execution.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// As many are under way as may be.
+    /// As many were under way as may be, for as long as a call may wait.
     #[error(
-        "{0} executions are under way, which is the most at one time (exec.max, SANDBOX_MAX_CONCURRENT); try again when one has ended"
+        "{running} executions are under way, which is the most at one time (exec.max, SANDBOX_MAX_CONCURRENT), and none ended \
+         within the {} s that a call may wait (pool.wait); try again when one has ended",
+        wait.as_secs_f64()
     )]
-    TooMany(usize),
-    /// As many of this session are.
+    TooMany {
+        /// How many are.
+        running: usize,
+        /// How long the call waited.
+        wait: Duration,
+    },
+    /// As many of this session were.
     #[error(
-        "{0} executions of this session are under way, which is the most at one time (exec.per_session, SANDBOX_MAX_PER_SESSION); wait for one \
-         to end, or cancel one"
+        "{running} executions of this session are under way, which is the most at one time (exec.per_session, \
+         SANDBOX_MAX_PER_SESSION), and none ended within the {} s that a call may wait (pool.wait); wait for one to end, or \
+         cancel one",
+        wait.as_secs_f64()
     )]
-    TooManyOfSession(usize),
+    TooManyOfSession {
+        /// How many are.
+        running: usize,
+        /// How long the call waited.
+        wait: Duration,
+    },
+    /// As many calls wait for a place as may wait.
+    #[error(
+        "{0} calls wait already for an execution to end, which is the most at one time (pool.queue); try again later"
+    )]
+    TooManyWait(usize),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-type Running = Arc<Mutex<HashMap<(String, SessionId), usize>>>;
-
-/// A place among those that may be under way.
-pub(super) struct Place {
-    running: Running,
-    whose: (String, SessionId),
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = running.get_mut(&self.whose) {
-            *count -= 1;
-            if *count == 0 {
-                running.remove(&self.whose);
-            }
-        }
-    }
-}
-
 impl Executions {
-    fn take_place(&self, owner: &str, session: &SessionId) -> Result<Place, StartError> {
-        let whose = (owner.to_owned(), session.clone());
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, of_session) = (running.values().sum::<usize>(), running.get(&whose).copied().unwrap_or(0));
-        if of_session >= self.bounds.per_session {
-            return Err(StartError::TooManyOfSession(of_session));
-        }
-        if all >= self.bounds.max {
-            return Err(StartError::TooMany(all));
-        }
-        running.insert(whose.clone(), of_session + 1);
-        Ok(Place { running: self.running.clone(), whose })
+    /// Waits for a place among those that may be under way, at most for `pool.wait`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<Place, StartError> {
+        self.places.enter((owner.to_owned(), session.clone())).await
     }
 
-    /// A place for one that runs already, however many there are.
-    pub(super) fn place_of(&self, whose: (String, SessionId)) -> Place {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        *running.entry(whose.clone()).or_default() += 1;
-        Place { running: self.running.clone(), whose }
-    }
-
-    /// Begins an execution in a session.
+    /// Begins an execution in the session of its place.
     ///
     /// # Errors
     /// See [`StartError`]; nothing was begun then.
-    pub async fn start(
-        self: &Arc<Self>,
-        owner: &str,
-        session: &SessionId,
-        start: Start,
-    ) -> Result<Arc<Execution>, StartError> {
-        let place = self.take_place(owner, session)?;
+    pub async fn start(self: &Arc<Self>, place: Place, start: Start) -> Result<Arc<Execution>, StartError> {
+        let (owner, session) = place.whose();
         let session = self.sessions.get(owner, session).await?;
         let id = uuid::Uuid::new_v4().to_string();
         let about = About {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::core::{StartFailure, Uid};
 use super::runner::Runner;
 use super::spec::{Blueprint, Plan};
+use super::warm::WarmPart;
 use crate::engine::{ContainerId, Engine, EngineError, VolumeName};
 use crate::link::{Bridge, Link, LinkError, Terms};
 
@@ -25,6 +26,8 @@ pub struct Armed {
     pub runner: Arc<Runner>,
     /// The way in.
     pub link: Link,
+    /// The warm part of its image, in this container.
+    pub warm: Arc<WarmPart>,
 }
 
 /// Why a container did not come up.
@@ -82,7 +85,7 @@ pub(super) async fn start(
     engine.container_start(&id).await.map_err(at("starting the container", StartFailure::Start))?;
     let bridge = Bridge { engine: engine.clone(), container: id.clone() };
     let (link, _) = Link::open(bridge, terms.clone()).await?;
-    Ok(Armed { engine: engine.clone(), id, name: plan.name, uid, runner, link })
+    Ok(Armed { engine: engine.clone(), id, name: plan.name, uid, runner, link, warm: Arc::default() })
 }
 
 /// Removes a container and its volume, whatever state they are in; that there are none is fine.

@@ -55,7 +55,7 @@ pub(super) struct Driver {
     pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, Refusal>>>,
     /// Removals under way at one time: the engine gets slower with more, not faster.
     pub(super) removals: Arc<Semaphore>,
-    pub(super) warming: warm::Places,
+    pub(super) warming: warm::Turns,
     pub(super) next_runner: u32,
     pub(super) closing: bool,
 }
@@ -105,8 +105,11 @@ impl Driver {
                     self.watch(member, &armed);
                 }
                 if let Some(held) = self.members.get_mut(&member) {
-                    held.armed = Some(Arc::from(armed));
+                    let armed: Arc<Armed> = Arc::from(armed);
+                    held.armed = Some(armed.clone());
                     self.tell(Event::Started { member });
+                    // After it was handed to a waiter, if there was one.
+                    warm::ask(&armed, &self.warming);
                 }
             }
             Message::Ended(id) => {
@@ -221,7 +224,7 @@ impl Driver {
                 };
                 self.members.insert(member, Held { name: plan.name.clone(), armed: None });
                 let (engine, terms, sender) = (self.engine.clone(), self.terms.clone(), self.sender.clone());
-                let (warming, metrics) = (self.warming.clone(), self.metrics.clone());
+                let metrics = self.metrics.clone();
                 tokio::spawn(async move {
                     let begun = Instant::now();
                     let language = runner.language.clone();
@@ -230,7 +233,6 @@ impl Driver {
                             let ms = millis(begun.elapsed());
                             metrics.armed(&language, begun.elapsed());
                             info!(language, container = armed.id.short(), uid = uid.0, ms, "armed");
-                            warm::ask(&armed, &warming);
                             Message::Started { member, armed: Box::new(armed) }
                         }
                         Err(error) => {
@@ -272,6 +274,7 @@ impl Driver {
                 let armed = self.members.get(&member).and_then(|held| held.armed.clone());
                 if let Some(armed) = &armed {
                     self.metrics.granted(&armed.runner.language, waited);
+                    armed.warm.leased();
                 }
                 let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone()));
                 match (self.waiters.remove(&waiter), lease) {

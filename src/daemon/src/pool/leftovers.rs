@@ -87,7 +87,8 @@ impl Leftovers {
                 }
                 let (why, greeting) = match opened {
                     Ok((link, greeting)) if greeting.claim.is_some() || !greeting.ran => {
-                        let armed = Armed { engine, id, name, uid, runner, link };
+                        let warm = Arc::default();
+                        let armed = Armed { engine, id, name, uid, runner, link, warm };
                         return Some(Survivor { armed, greeting });
                     }
                     Ok((_, greeting)) => ("code ran in it for nobody".to_owned(), Some(greeting)),

@@ -46,6 +46,7 @@ pub use self::proof::{Aspect, Fault, ProofError};
 pub use self::runner::{Runner, is_language};
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
+pub use self::warm::{Stage, WarmPart};
 use crate::engine::{Engine, EngineError};
 use crate::link::Terms;
 use crate::metrics::Metrics;
@@ -114,7 +115,7 @@ impl Pool {
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
         let (blueprint, found, survivors) = watch.first_look().await?;
-        let warming = warm::Places::of(&engine).await;
+        let warming = warm::turns(&engine).await;
         let settings = config.settings.clone();
         let mut driver = Driver {
             engine,
@@ -198,6 +199,15 @@ impl Pool {
         let (reply, answer) = oneshot::channel();
         self.sender.send(Message::Snapshot(reply)).ok()?;
         answer.await.ok()
+    }
+
+    /// Whether every container that there may be is in use, so that nobody gets one before another is given up.
+    pub async fn is_full(&self) -> bool {
+        let full = |now: Snapshot| {
+            let free = now.runners.values().any(|runner| runner.idle + runner.destroying > 0);
+            now.members() >= self.settings.max_members as usize && !free
+        };
+        self.snapshot().await.is_some_and(full)
     }
 
     /// Resolves when containers turned out not to be confined: the daemon must end.

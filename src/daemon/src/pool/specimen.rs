@@ -55,7 +55,8 @@ impl Specimen {
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
             Ok(armed) => {
-                let _ = warm::ask(&armed, &warm::Places::of(engine).await).await; // without, its runs go the plain way
+                warm::ask(&armed, &warm::turns(engine).await);
+                armed.warm.settled().await; // without it, its runs start their interpreters
                 Ok(Self { armed, plan })
             }
             Err(error) => {

@@ -17,6 +17,7 @@ use super::leftovers::Leftovers;
 use super::proof::{self, Fault};
 use super::runner::{self, Runner};
 use super::spec::{APP, Blueprint, OWNER};
+use super::warm::Stage;
 use super::{AgentError, Bounds, PoolConfig, agent, warm};
 use crate::engine::{Engine, EngineError, NameError};
 use crate::id::random_hex;
@@ -173,9 +174,9 @@ async fn attempt(
 
 async fn warmed(engine: &Engine, container: &Armed, stop: &CancellationToken) -> Option<Duration> {
     let begun = Instant::now();
-    let stands = warm::ask(container, &warm::Places::of(engine).await);
+    warm::ask(container, &warm::turns(engine).await);
     tokio::select! {
-        stands = stands => matches!(stands, Ok(true)).then(|| begun.elapsed()),
+        stage = container.warm.settled() => (stage == Stage::Stands).then(|| begun.elapsed()),
         () = tokio::time::sleep(WARM) => None,
         () = stop.cancelled() => None,
     }

@@ -3,25 +3,31 @@
 //! It must never give a container anything of a session before both the journal and PID 1 know whose it is.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use paddock_proto::message::Claim;
 use paddock_proto::{Event, RelPath, Request};
 use sha2::{Digest, Sha256};
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::{info, warn};
 
+use super::admission::Permit;
 use super::journal::{Note, Record};
 use super::{Session, SessionBounds, SessionError, Sessions, carry, salvage};
 use crate::engine::VolumeName;
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Lease;
+use crate::pool::core::Refusal;
+
+/// How often a call that waits for a container looks whether there is no room for one.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
 
 /// What is touched between two programs, and never while one runs.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) leases: BTreeMap<String, Leased>,
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) permit: Option<Permit>,
 }
 
 /// A container, and what it has.
@@ -29,6 +35,41 @@ pub(super) struct Leased {
     pub(super) lease: Lease,
     pub(super) known: Known,
     pub(super) record: Record,
+    pub(super) cold: Cold,
+}
+
+/// The runs of a container that began before its warm part stood.
+///
+/// A conversation's first second may be cold; its tenth run may not: then it waits for the part, which has the
+/// container's processor for itself meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Cold {
+    first: Option<Instant>,
+    runs: u32,
+}
+
+/// How long runs go on beside a warm part that is still to be loaded.
+const COLD_TIME: Duration = Duration::from_secs(1);
+
+/// How many runs go on beside it.
+const COLD_RUNS: u32 = 9;
+
+impl Cold {
+    /// Notes that a run begins now without the warm part.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.first.get_or_insert(now);
+        self.runs += 1;
+    }
+
+    /// Whether there was a run already.
+    pub(super) fn goes_on(&self) -> bool {
+        self.runs > 0
+    }
+
+    /// Whether the next run is to wait for the part.
+    pub(super) fn is_enough(&self, now: Instant) -> bool {
+        self.runs >= COLD_RUNS || self.first.is_some_and(|first| now.duration_since(first) >= COLD_TIME)
+    }
 }
 
 /// What a container has of the session's files.
@@ -113,12 +154,13 @@ impl Session {
 }
 
 impl Sessions {
-    /// Gets the container of this language for the session, if it has none.
+    /// Gets the container of this language for the session, if it has none, and waits for it until `deadline`.
     pub(super) async fn take(
         &self,
         session: &Arc<Session>,
         work: &mut Work,
         language: &str,
+        deadline: Instant,
     ) -> Result<(), SessionError> {
         let leases = &mut work.leases;
         if let Some(leased) = leases.get(language)
@@ -131,7 +173,7 @@ impl Sessions {
         if leases.contains_key(language) {
             return Ok(());
         }
-        let lease = self.pool.lease(language).await?;
+        let lease = self.lease(language, deadline).await?;
         let note = Note {
             owner: session.owner.clone(),
             session: session.id.as_str().to_owned(),
@@ -143,9 +185,36 @@ impl Sessions {
         session.watch(&lease.link);
         leases.insert(
             language.to_owned(),
-            Leased { lease, known: Known { fresh: true, ..Known::default() }, record },
+            Leased { lease, known: Known { fresh: true, ..Known::default() }, record, cold: Cold::default() },
         );
         Ok(())
+    }
+}
+
+impl Sessions {
+    /// Waits for a container until `deadline`. Where no further one can be started, sessions that rest are evicted for it.
+    async fn lease(&self, language: &str, deadline: Instant) -> Result<Lease, Refusal> {
+        let mut lease = pin!(self.pool.lease(language));
+        loop {
+            tokio::select! {
+                biased;
+                lease = &mut lease => return lease,
+                () = tokio::time::sleep_until(deadline.into()) => {
+                    let refusal = match self.pool.is_full().await {
+                        true => Refusal::Full,
+                        // Waiting for other sessions to rest is part of it.
+                        false => Refusal::WaitedTooLong { waited: self.bounds.wait },
+                    };
+                    self.metrics.refused(refusal.as_str());
+                    return Err(refusal);
+                }
+                () = tokio::time::sleep(LOOK_FOR_ROOM) => {
+                    if self.pool.is_full().await {
+                        self.admission.evict_one();
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -155,5 +224,24 @@ async fn claim(link: &Link, claim: Claim) -> Result<(), LinkError> {
     match carry::next(&stream).await? {
         Incoming::Event(Event::Claimed) => Ok(()),
         Incoming::Event(_) | Incoming::Data(..) | Incoming::End => Err(LinkError::Refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_second_may_be_cold_and_a_tenth_run_may_not() {
+        let (mut cold, begun) = (Cold::default(), Instant::now());
+        assert!(!cold.goes_on() && !cold.is_enough(begun));
+        cold.begin(begun);
+        assert!(cold.goes_on() && !cold.is_enough(begun + COLD_TIME / 2));
+        assert!(cold.is_enough(begun + COLD_TIME));
+        for _ in 1..COLD_RUNS {
+            assert!(!cold.is_enough(begun));
+            cold.begin(begun);
+        }
+        assert!(cold.is_enough(begun));
     }
 }

@@ -16,6 +16,7 @@
 //! calls and nothing is lost. It must never run programs of two languages of one session at a time, nor change its
 //! files under one that runs, nor let a container of one session see another.
 
+mod admission;
 mod bulk;
 mod carry;
 mod close;
@@ -39,7 +40,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -52,6 +52,7 @@ pub use report::{Phases, RunEnd, RunReport, limit_name};
 pub use request::{Program, RunRequest, new_run_id};
 pub use turn::Turn;
 
+use self::admission::{Admission, Evict, Refused, Terms};
 use self::crowd::Crowd;
 use self::journal::Journal;
 use self::leases::Work;
@@ -76,6 +77,10 @@ pub struct SessionBounds {
     pub when_full: WhenFull,
     /// Calls that may wait for their turn in one session.
     pub queue: usize,
+    /// Calls that may wait for a container, in all sessions together.
+    pub waiting: usize,
+    /// How long one call may wait for a container.
+    pub wait: Duration,
     /// Shown bytes of each output stream.
     pub output: usize,
     /// Bytes of each output stream that are taken at all; one that writes more is ended.
@@ -99,9 +104,29 @@ pub enum SessionError {
     /// Another call has the turn, and this one does not wait.
     #[error("A run is already in progress for this session. Wait for it to complete.")]
     Busy,
-    /// As many sessions as allowed have a container, and none can be taken away.
-    #[error("{0} sessions have a live container, which is the maximum; close one or try again later")]
-    MaxSessions(usize),
+    /// As many calls of all sessions wait for a container as may wait.
+    #[error(
+        "{0} calls wait for a container already, which is the most at one time (pool.queue); try again later"
+    )]
+    TooManyWait(usize),
+    /// As many sessions as allowed have a container, and every one of them was at work for as long as this call may wait.
+    #[error(
+        "{max} sessions have a container, which is the most at one time (sessions.max, SANDBOX_MAX_SESSIONS), and each \
+         was at work for the {} s that a call may wait (pool.wait); try again later",
+        wait.as_secs_f64()
+    )]
+    MaxSessions {
+        /// How many may have one.
+        max: usize,
+        /// How long a call may wait.
+        wait: Duration,
+    },
+    /// As many sessions as allowed have a container, and none is evicted, by configuration.
+    #[error(
+        "{0} sessions have a container, which is the most at one time (sessions.max, SANDBOX_MAX_SESSIONS), and none is \
+         evicted for another (sessions.when_full); close one or try again later"
+    )]
+    NoEviction(usize),
     /// No container of this language.
     #[error(transparent)]
     NoContainer(#[from] Refusal),
@@ -132,8 +157,8 @@ pub struct Sessions {
     journal: Journal,
     bounds: SessionBounds,
     all: Mutex<HashMap<(String, SessionId), Arc<Session>>>,
-    /// One permit for each session that has a container.
-    live: Arc<Semaphore>,
+    /// Which sessions have a container, or wait for one.
+    admission: Arc<Admission<Session>>,
     /// Ends what is followed without a caller.
     ending: CancellationToken,
     /// Those that write as fast as they can.
@@ -150,6 +175,7 @@ pub struct Session {
     /// Its files.
     pub space: Arc<Space>,
     places: Places,
+    admission: Arc<Admission<Session>>,
     used: Mutex<Instant>,
     /// When the disk was told last that it is used.
     noted: Mutex<Option<Instant>>,
@@ -172,7 +198,9 @@ impl Sessions {
         bounds: SessionBounds,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StoreError> {
-        let live = Arc::new(Semaphore::new(bounds.max));
+        let evicts = bounds.when_full == WhenFull::Evict;
+        let terms = Terms { max: bounds.max, queue: bounds.waiting, evicts };
+        let admission = Admission::new(terms, metrics.clone());
         let journal = Journal::new(store.folder("leases")?);
         let ending = CancellationToken::new();
         Ok(Arc::new(Self {
@@ -181,7 +209,7 @@ impl Sessions {
             journal,
             bounds,
             all: Mutex::default(),
-            live,
+            admission,
             ending,
             crowd: Crowd::default(),
             metrics,
@@ -212,6 +240,7 @@ impl Sessions {
                 id: id.clone(),
                 space,
                 places: Places::default(),
+                admission: self.admission.clone(),
                 used: Mutex::new(Instant::now()),
                 noted: Mutex::default(),
                 closing: close::Closing::default(),
@@ -232,41 +261,34 @@ impl Sessions {
 
     /// Sessions that have a container, or are about to.
     pub fn live(&self) -> usize {
-        self.bounds.max.saturating_sub(self.live.available_permits())
+        self.admission.live()
     }
 
-    /// Sessions in memory, and calls that wait for their turn in one.
+    /// Sessions in memory, and calls that wait for their turn in one, or for a container.
     pub fn known(&self) -> (usize, usize) {
         let all = self.all();
-        (all.len(), all.values().map(|session| session.places.waiting()).sum())
+        let in_turn: usize = all.values().map(|session| session.places.waiting()).sum();
+        (all.len(), in_turn + self.admission.waiting())
     }
 
-    /// Makes sure that a session may have a container.
-    async fn admit(&self, work: &mut Work) -> Result<(), SessionError> {
-        while work.permit.is_none() {
-            if let Ok(permit) = self.live.clone().try_acquire_owned() {
-                work.permit = Some(permit);
-                return Ok(());
-            }
-            let evicted = self.bounds.when_full == WhenFull::Evict && self.evict_longest_idle();
-            if !evicted {
-                return Err(SessionError::MaxSessions(self.bounds.max));
-            }
-            // The permit is back; another call may have been faster, then it is this one's turn to look again.
-            tokio::task::yield_now().await;
+    /// Makes sure that a session may have a container: it waits for that until `deadline`.
+    async fn admit(
+        &self,
+        session: &Arc<Session>,
+        work: &mut Work,
+        deadline: Instant,
+    ) -> Result<(), SessionError> {
+        if work.permit.is_none() {
+            let admitted = self.admission.admit(session, deadline.into()).await;
+            work.permit = Some(admitted.map_err(|refused| match refused {
+                Refused::Full => SessionError::NoEviction(self.bounds.max),
+                Refused::QueueFull(waiting) => SessionError::TooManyWait(waiting),
+                Refused::TooLong => {
+                    SessionError::MaxSessions { max: self.bounds.max, wait: self.bounds.wait }
+                }
+            })?);
         }
         Ok(())
-    }
-
-    /// Takes the containers of the session that nobody used for longest; false if all are in use.
-    fn evict_longest_idle(&self) -> bool {
-        let mut idle: Vec<_> = self.all().values().cloned().collect();
-        idle.sort_by_key(|session| session.last_used());
-        let evicted = idle.iter().any(|session| session.release("evicted for another"));
-        if evicted {
-            self.metrics.released("evicted");
-        }
-        evicted
     }
 
     /// Removes the containers of sessions idle for longer than the TTL, and forgets sessions that have none.
@@ -301,6 +323,20 @@ impl Sessions {
             let _alone = session.places.emptied().await;
             *session.places.work().await = Work::default();
         }
+    }
+}
+
+impl Evict for Session {
+    fn last_used(&self) -> Instant {
+        Self::last_used(self)
+    }
+
+    fn has_waiting_calls(&self) -> bool {
+        self.places.waiting() > 0
+    }
+
+    fn evict(&self) -> bool {
+        self.release("evicted for another")
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use paddock_proto::message::{Entry, EntryKind};
 use paddock_proto::{Event, Request};
@@ -17,7 +18,7 @@ use tracing::{info, warn};
 
 use super::hear::{Control, Hearer};
 use super::journal::{Flight, Note};
-use super::leases::{Known, Leased};
+use super::leases::{Cold, Known, Leased};
 use super::output::Capture;
 use super::report::{RunEnd, RunReport};
 use super::{Session, SessionError, Sessions, Turn, carry};
@@ -116,7 +117,7 @@ impl Sessions {
         }
         {
             let work = &mut *session.places.work().await;
-            self.admit(work).await?;
+            self.admit(&session, work, Instant::now()).await?;
             let known = match told(&session.space, &lease.link, &Request::Base).await {
                 Ok(known) => known,
                 Err(error) => {
@@ -127,7 +128,7 @@ impl Sessions {
             let record = self.journal.write(lease.name.as_str(), note.clone());
             session.watch(&lease.link);
             info!(name = %lease.name, session_id = %session.id, runs = runs.len(), "a session has its container again");
-            work.leases.insert(note.language.clone(), Leased { lease, known, record });
+            work.leases.insert(note.language.clone(), Leased { lease, known, record, cold: Cold::default() });
         }
         let mut flying = Vec::new();
         for id in runs {

@@ -3,16 +3,18 @@
 //! Until the program is sent a lost container is replaced, once; from then on nothing is ever tried again, because
 //! nobody knows what it did. It must never report before every changed file is saved.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paddock_proto::message::{Input, RunSpec};
 use paddock_proto::{Channel, Event, Request};
+use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, error_span, field, info, warn};
 
 use super::carry;
 use super::hear::{Control, Followed, Hearer, Last};
 use super::journal::Flight;
+use super::leases::Work;
 use super::live::Live;
 use super::output::{Capture, Heard};
 use super::report::{Phases, RunReport, limit_name};
@@ -21,6 +23,10 @@ use super::{SessionError, Sessions, Turn, bulk};
 use crate::engine::{ContainerId, VolumeName};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::metrics::Kind;
+use crate::pool::Stage;
+
+/// How long a run waits for a warm part at most.
+const WARM_WITHIN: Duration = Duration::from_secs(10);
 
 /// What runs the commands of callers, in every image.
 const SHELL: &str = "/bin/sh";
@@ -83,12 +89,13 @@ impl Sessions {
         let kind = request.kind();
         let _running = self.metrics.running(kind);
         let mut attempts = 2;
+        let deadline = Instant::now() + self.bounds.wait;
         let sent = loop {
             attempts -= 1;
             let sending = tokio::select! {
                 biased;
                 () = control.told_to_end() => Err(SessionError::Cancelled),
-                sent = self.send(turn, request) => sent,
+                sent = self.send(turn, request, deadline) => sent,
             };
             let Err(error) = sending else { break sending? };
             turn.work().await.drop_resting(&request.language);
@@ -190,12 +197,41 @@ impl Sessions {
         Ok(self.settle(turn, language, &flight.id, &sent, begun, followed).await)
     }
 
+    /// The session's container, once the program may begin in it: a conversation that has been cold for long enough waits
+    /// for the warm part, and lets it have the processor.
+    async fn container<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &RunRequest,
+        deadline: Instant,
+    ) -> Result<MutexGuard<'a, Work>, SessionError> {
+        let mut may_wait = request.kind() == Kind::Code;
+        loop {
+            let mut work = turn.work().await;
+            self.admit(&turn.session, &mut work, deadline).await?;
+            self.take(&turn.session, &mut work, &request.language, deadline).await?;
+            let Some(leased) = work.leases.get_mut(&request.language) else { return Ok(work) };
+            let (part, now) = (leased.lease.warm.clone(), Instant::now());
+            if request.kind() == Kind::Command || part.stage() != Stage::Coming {
+                return Ok(work);
+            }
+            if leased.cold.goes_on() {
+                part.wanted();
+            }
+            if !may_wait || !leased.cold.is_enough(now) {
+                leased.cold.begin(now);
+                return Ok(work);
+            }
+            drop(work); // commands beside it go on
+            may_wait = false;
+            let _ = tokio::time::timeout(WARM_WITHIN, part.settled()).await;
+        }
+    }
+
     /// Makes a container ready that has everything, and sends the program's beginning.
-    async fn send(&self, turn: &Turn, request: &RunRequest) -> Result<Sent, SessionError> {
+    async fn send(&self, turn: &Turn, request: &RunRequest, deadline: Instant) -> Result<Sent, SessionError> {
         let (space, begun) = (&turn.session.space, Instant::now());
-        let work = &mut *turn.work().await;
-        self.admit(work).await?;
-        self.take(&turn.session, work, &request.language).await?;
+        let work = &mut *self.container(turn, request, deadline).await?;
         let leased = work.leases.get_mut(&request.language).ok_or(LinkError::Closed)?;
         leased.lease.link.ready().await?;
         let container = begun.elapsed();

@@ -71,6 +71,7 @@ impl Sessions {
         }
         if let Some(leased) = work.named(language, &sent.name) {
             leased.record.end(id);
+            leased.lease.warm.used();
         }
         if !keep {
             work.drop_lease(language, &sent.name);

@@ -126,6 +126,9 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.session.touch();
+        // The place is given up first: a session that rests may be evicted for another, before its own next call comes in.
+        self.place = None;
+        self.session.admission.make_room();
     }
 }
 

@@ -49,7 +49,7 @@ codes! {
     SessionNotFound = "session_not_found",
     /// Another call of this session is at work, and this one does not wait.
     SessionBusy = "session_busy",
-    /// As many sessions as allowed have a container, and none could be taken away.
+    /// As many sessions as allowed have a container, and none could be evicted in time.
     MaxSessions = "max_sessions",
     /// Too many calls wait already, or no container became free in time: try again later.
     QueueFull = "queue_full",
@@ -179,7 +179,7 @@ impl From<StoreError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         match error {
-            StartError::TooMany(_) | StartError::TooManyOfSession(_) => {
+            StartError::TooMany { .. } | StartError::TooManyOfSession { .. } | StartError::TooManyWait(_) => {
                 Fault::new(Code::QueueFull, error.to_string()).into()
             }
             StartError::Store(error) => error.into(),
@@ -202,9 +202,9 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let code = match error {
             SessionError::Store(error) => return error.into(),
-            SessionError::QueueFull(_) => Code::QueueFull,
+            SessionError::QueueFull(_) | SessionError::TooManyWait(_) => Code::QueueFull,
             SessionError::Busy => Code::SessionBusy,
-            SessionError::MaxSessions(_) => Code::MaxSessions,
+            SessionError::MaxSessions { .. } | SessionError::NoEviction(_) => Code::MaxSessions,
             SessionError::NoContainer(refusal) => match refusal {
                 Refusal::QueueFull | Refusal::WaitedTooLong { .. } | Refusal::Full => Code::QueueFull,
                 Refusal::UnknownRunner => Code::UnknownLanguage,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paddock_proto::limits::{DATA_DIR, MAX_ARGUMENT};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::sandbox_config::SandboxConfig;
 use super::{WAIT, came_out, output, put_standing};
 use crate::execution::{Execution, Start, What};
-use crate::session::{Listener, Piece, SessionId};
+use crate::session::{Listener, Piece, SessionError, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, run, values};
 
@@ -58,14 +58,19 @@ pub(in crate::tools) async fn wait(
     let given: Arguments = arguments::read(WAITED, given)?;
     let waits = given.wait_for_completion.unwrap_or(true);
     let (session, start) = check(tools, caller, WAITED, given)?;
-    let execution = tools.executions.start(&caller.owner, &session, start).await?;
+    let answer_at = Instant::now() + WAIT;
+    let place = tokio::select! {
+        place = tools.executions.enter(&caller.owner, &session) => place?,
+        () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
+    };
+    let execution = tools.executions.start(place, start).await?;
     if !waits {
         return begun(&execution).await;
     }
     let waiting = EndOnDrop(Some(execution.clone()));
     tokio::select! {
         () = execution.over() => {}
-        () = tokio::time::sleep(WAIT) => {}
+        () = tokio::time::sleep_until(answer_at.into()) => {}
         () = cancel.cancelled() => {
             execution.end_within(Duration::ZERO);
             execution.over().await;
@@ -100,7 +105,8 @@ pub(in crate::tools) async fn begin(
         return Err(Fault::new(Code::InvalidArgument, message).into());
     }
     let (session, start) = check(tools, caller, BEGUN, given)?;
-    begun(&tools.executions.start(&caller.owner, &session, start).await?).await
+    let place = tools.executions.enter(&caller.owner, &session).await?;
+    begun(&tools.executions.start(place, start).await?).await
 }
 
 /// The answer of a call that does not wait for the end, once its container has it: what was answered survives the daemon.
