@@ -48,7 +48,9 @@
 //! 1. `api` admits the request (host, origin, token), `tools` checks every argument. Nothing was touched yet.
 //! 2. `session` takes the turn of this conversation: one call after the other, commands beside them as long as they are of
 //!    the same language; a bounded number waits.
-//! 3. If the session has no container of this language, `pool` leases one: armed already, or the next to be. Whose it
+//! 3. If the session has no container of this language, it is admitted among those that may have one: at once, or when
+//!    another session rests, which is evicted. Then `pool` leases one: armed already, or the next to be. A call waits for
+//!    both as long as `pool.wait` says, first come, first served. Whose the container
 //!    is from now on is noted in the store and told to PID 1 (`Claim`) before it gets anything of the session.
 //! 4. What the container lacks of the session's files is sent over the link (`Apply`); all of a large `/data` into an
 //!    empty container goes by one archive instead, where the link is an exec's stream.
@@ -107,7 +109,8 @@
 //!   its job has beside it and its waiting child is that run's, and dies with it; a run that finds none takes the
 //!   entrypoint, and comes out alike (`tests/e2e/alike.rs` shows it program by program). The part is started after the
 //!   secret is set and before anyone's code, in its turn among all that are loaded, and a container serves at once, whether
-//!   it stands yet or not. What a child was forked with takes the kernel longer to free than most programs run, so another
+//!   it stands yet or not. A conversation that goes on without it comes first, and after a second waits for it: its cold runs
+//!   would take the processor that the loading needs (35 cold runs and 18.7 s before that rule, of a burst's conversation). What a child was forked with takes the kernel longer to free than most programs run, so another
 //!   process on the same memory frees it after the answer: one that the agent saw standing stopped with nobody left to wake
 //!   it, and kills (4 of 9 ms of a run were waiting for this before).
 //! * **Output is recorded as it comes, and made into events for whoever reads it.** A flood costs its bytes and a count of its

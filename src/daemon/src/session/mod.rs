@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  Sessions ── get(owner, id) ──► Session ── turn (who may be in, bounded queue) ──► Work
-//!     │ ttl, max, sweep                                                     │ leases, by language
-//!     └─ drops leases of who is idle ◄──────────────────────────────────────┘ what each container has
+//!     │ ttl, sweep; admission (max)                                         │ leases, by language
+//!     └─ evicts sessions that rest ◄────────────────────────────────────────┘ what each container has
 //!
 //!  run: turn → container → bring in what it lacks → program → collect what changed → store → answer
 //!
