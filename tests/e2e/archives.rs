@@ -98,6 +98,15 @@ fn file(name: &str, content: &str) -> Vec<u8> {
     all
 }
 
+/// The same entry of another type.
+fn retyped((mut entry, kind): (Vec<u8>, u8)) -> Vec<u8> {
+    entry[156] = kind;
+    entry[148..156].copy_from_slice(b"        ");
+    let sum: u32 = entry[..512].iter().map(|b| u32::from(*b)).sum();
+    entry[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    entry
+}
+
 #[tokio::test]
 async fn an_archive_is_taken_whole_or_not_at_all() {
     let d = Daemon::with()
@@ -117,13 +126,18 @@ async fn an_archive_is_taken_whole_or_not_at_all() {
         block
     };
     let many: Vec<_> = (0..100).map(|n| file(&format!("m{n}"), "")).collect();
-    let cases: [(&str, u16, &str, Vec<Vec<u8>>); 9] = [
+    let named_twice = vec![file("././@PaxHeader", "9 path=p\n"), file("././@LongLink", "g\0"), file("h", "1")];
+    let named_twice = named_twice.into_iter().zip([b'x', b'L', b'0']).map(retyped).collect();
+    let cases: [(&str, u16, &str, Vec<Vec<u8>>); 12] = [
         ("traversal", 400, "invalid_argument", vec![file("z", "new"), file("../x", "1")]),
         ("absolute", 400, "invalid_argument", vec![file("z", "new"), file("/etc/x", "1")]),
         ("checksum", 400, "invalid_argument", vec![file("z", "new"), damaged]),
         ("cut", 400, "invalid_argument", vec![file("z", "new"), member("b", b'0', 10, "")]),
         ("hard link", 400, "invalid_argument", vec![file("z", "new"), member("h", b'1', 0, "z")]),
         ("through a link", 400, "invalid_argument", vec![member("s", b'2', 0, "/etc"), file("s/x", "1")]),
+        ("directory for file", 400, "invalid_argument", vec![file("z", "new"), member("z", b'5', 0, "")]),
+        ("below a file", 400, "invalid_argument", vec![file("z", "new"), file("z/b", "1")]),
+        ("named twice", 400, "invalid_argument", named_twice),
         ("too many", 507, "quota_exceeded", many),
         ("too much", 413, "too_large", vec![file("z", "new"), member("b", b'0', 5 << 20, "")]),
         ("garbage", 400, "invalid_argument", vec![file("z", "new"), vec![0; 1024], vec![9; 2 << 20]]),
