@@ -126,7 +126,8 @@ async fn an_archive_is_taken_whole_or_not_at_all() {
         block
     };
     let many: Vec<_> = (0..100).map(|n| file(&format!("m{n}"), "")).collect();
-    let named_twice = vec![file("././@PaxHeader", "9 path=p\n"), file("././@LongLink", "g\0"), file("h", "1")];
+    let named_twice =
+        vec![file("././@PaxHeader", "9 path=p\n"), file("././@LongLink", "g\0"), file("h", "1")];
     let named_twice = named_twice.into_iter().zip([b'x', b'L', b'0']).map(retyped).collect();
     let cases: [(&str, u16, &str, Vec<Vec<u8>>); 12] = [
         ("traversal", 400, "invalid_argument", vec![file("z", "new"), file("../x", "1")]),

@@ -194,7 +194,9 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
     fn member(&mut self, header: &Header, own_size: u64, extra: Extra) -> Result<Option<Member>, TarError> {
         let size = extra.size.unwrap_or(own_size);
         if let (Some(_), Some(name)) = (&self.names, extra.named_twice()) {
-            return Err(self.refused(name, "has a PAX header and a GNU header that both name it; keep one of them"));
+            return Err(
+                self.refused(name, "has a PAX header and a GNU header that both name it; keep one of them")
+            );
         }
         let name = extra.long_path.or(extra.path).unwrap_or_else(|| header.path_bytes().into_owned());
         let target = extra

@@ -27,7 +27,9 @@ impl Names {
     pub(super) fn note(&mut self, path: &RelPath, is_dir: bool) -> Result<(), &'static str> {
         let named = if is_dir { Named::Directory } else { Named::Leaf };
         match self.0.insert(path.clone(), named) {
-            Some(Named::Leaf) if is_dir => return Err("is a directory, and was none earlier in this archive"),
+            Some(Named::Leaf) if is_dir => {
+                return Err("is a directory, and was none earlier in this archive");
+            }
             Some(Named::Directory) if !is_dir => {
                 return Err("is no directory, and was one earlier in this archive");
             }
@@ -64,7 +66,9 @@ mod tests {
 
     #[test]
     fn a_name_is_a_directory_or_something_else_and_stays_it() {
-        for good in [&["a", "a"][..], &["a/", "a/"], &["a/b", "a/"], &["a/", "a/b", "a/c/d", "a/c/"], &["a", "ab/c"]] {
+        for good in
+            [&["a", "a"][..], &["a/", "a/"], &["a/b", "a/"], &["a/", "a/b", "a/c/d", "a/c/"], &["a", "ab/c"]]
+        {
             assert_eq!(last(good), None, "{good:?}");
         }
         for (bad, why) in [

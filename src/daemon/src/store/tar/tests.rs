@@ -359,7 +359,8 @@ async fn no_entry_takes_away_what_another_one_brought() {
         assert_eq!(read(&archive).await.map(|all| all.len()), Ok(2));
     }
     // A directory may be named when and as often as it likes, and of one name the last one wins.
-    let archive = [file("d/a"), dir("d/"), dir("d/"), file("d/a"), link(b"l", b'2', b"t"), file("l"), file("da")];
+    let archive =
+        [file("d/a"), dir("d/"), dir("d/"), file("d/a"), link(b"l", b'2', b"t"), file("l"), file("da")];
     assert_eq!(read_strictly(&archive).await.map(|all| all.len()), Ok(7));
     // What is not unpacked takes nothing away.
     let skipped = [file("a"), header(b"a/fifo", b'6', 0, |_| {})];
@@ -369,18 +370,27 @@ async fn no_entry_takes_away_what_another_one_brought() {
 #[tokio::test]
 async fn an_entry_has_one_name() {
     let gnu = |kind, name: &[u8]| entry(b"././@LongLink", kind, name);
-    for (pax, gnu, kind) in [
-        (pax("path", "p"), gnu(b'L', b"g\0"), b'0'),
-        (pax("linkpath", "p"), gnu(b'K', b"g\0"), b'2'),
-    ] {
+    for (pax, gnu, kind) in
+        [(pax("path", "p"), gnu(b'L', b"g\0"), b'0'), (pax("linkpath", "p"), gnu(b'K', b"g\0"), b'2')]
+    {
         let named = || link(b"header", kind, b"t");
         for archive in [[pax.clone(), gnu.clone(), named()], [gnu.clone(), pax.clone(), named()]] {
-            refused(read_strictly(&archive).await, "\"g\", has a PAX header and a GNU header that both name it");
+            refused(
+                read_strictly(&archive).await,
+                "\"g\", has a PAX header and a GNU header that both name it",
+            );
             assert_eq!(read(&archive).await.map(|all| all.len()), Ok(1));
         }
     }
     // One may name the entry and the other its target, or its time.
-    let archive = [pax("mtime", "1"), gnu(b'L', b"g\0"), entry(b"h", b'0', b"1"), gnu(b'K', b"t\0"), pax("path", "p"), link(b"h", b'2', b"")];
+    let archive = [
+        pax("mtime", "1"),
+        gnu(b'L', b"g\0"),
+        entry(b"h", b'0', b"1"),
+        gnu(b'K', b"t\0"),
+        pax("path", "p"),
+        link(b"h", b'2', b""),
+    ];
     assert_eq!(read_strictly(&archive).await.unwrap(), ["g: 1", "p -> t"]);
 }
 
