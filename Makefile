@@ -10,7 +10,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 FOR_TESTS := iproute2 python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: images ## set the host up, build, start the daemon, and show it at work; Ctrl-C stops it
 	cargo build --locked --release

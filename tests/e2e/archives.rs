@@ -212,3 +212,31 @@ async fn a_listing_comes_in_pages() {
     }
     d.stop().await;
 }
+
+/// Empty files take no bytes, so it is their number that is bounded, over all sessions.
+#[tokio::test]
+async fn the_files_of_all_sessions_together_are_bounded_in_number() {
+    let d = Daemon::with().set("limits.data_inodes", 64).set("store.max_files", 64).start().await;
+    let send = async |id: &str, count: usize| {
+        let body: Vec<u8> = (0..count).flat_map(|n| file(&format!("f{n}"), "")).collect();
+        d.request("PUT", &format!("/sessions/{id}/files")).set("content-type", TAR).body(body).send().await
+    };
+    send("one", 40).await.expect(200);
+    let refused = send("two", 40).await.expect(507).json();
+    assert_eq!(refused["error"], "quota_exceeded", "{refused}");
+    let message = refused["message"].as_str().expect("a message");
+    assert!(message.contains("of 64 allowed") && message.contains("store.max_files"), "{message}");
+    // One that fits is taken, and then there is no room for one more file of anybody.
+    send("two", 18).await.expect(200);
+    assert_eq!(put(&d, "one", "more", "x").await.expect(507).json()["error"], "quota_exceeded");
+    let ran = d.session("one").sh("echo hi; : > more").await;
+    let left_out = json!([{ "path": "/mnt/data/more", "reason": "store.max_files is used up" }]);
+    assert_eq!((ran.stdout(), &ran.document["not_saved"]), ("hi\n", &left_out), "{}", ran.document);
+    let figures = d.request("GET", "/metrics").send().await.expect(200).text();
+    assert!(figures.contains("\npaddock_store_files 64\n"), "{figures}");
+    assert!(figures.contains("\npaddock_store_limit_files 64\n"), "{figures}");
+    // What is deleted makes room.
+    d.session("one").tool("close_session").with("delete_files", true).await.expect_success();
+    send("three", 40).await.expect(200);
+    d.stop().await;
+}

@@ -26,6 +26,8 @@ pub struct Standing {
     pub executions: (usize, usize),
     /// Commands that can be read of.
     pub executions_kept: usize,
+    /// Whether the store's file system takes what is to be saved.
+    pub store_writable: bool,
     /// What is in the store, and what may be.
     pub store: (Amount, Amount),
     /// Who reads an event stream.
@@ -62,6 +64,7 @@ pub(super) struct Gauges {
     executions: IntGauge,
     executions_max: IntGauge,
     executions_kept: IntGauge,
+    store_writable: IntGauge,
     store_used: Gauge,
     store_max: Gauge,
     store_files: Gauge,
@@ -101,6 +104,7 @@ impl Gauges {
             executions: gauge("paddock_executions_running", "Shell commands under way."),
             executions_max: gauge("paddock_executions_running_max", "Shell commands that may be (exec.max)."),
             executions_kept: gauge("paddock_executions_kept", "Shell commands whose output can be read."),
+            store_writable: gauge("paddock_store_writable", "1 while the store can be written."),
             store_used: make.ratio("paddock_store_used_bytes", "Files of all sessions."),
             store_max: make
                 .ratio("paddock_store_limit_bytes", "What they may have together (store.max_bytes)."),
@@ -140,6 +144,7 @@ impl Gauges {
         self.executions.set(whole(now.executions.0));
         self.executions_max.set(whole(now.executions.1));
         self.executions_kept.set(whole(now.executions_kept));
+        self.store_writable.set(i64::from(now.store_writable));
         let (used, most) = now.store;
         self.store_used.set(count(used.bytes));
         self.store_max.set(count(most.bytes));

@@ -160,7 +160,8 @@ impl Batch {
     /// More of the content of the file begun last.
     ///
     /// # Errors
-    /// [`StoreError::Quota`], and what the file system says; the batch is then only good to be dropped.
+    /// [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]; the batch is then only good to be
+    /// dropped.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(content) = &mut self.writing else { return Ok(()) };
         let before = content.entry.kind.pages();
@@ -252,8 +253,8 @@ impl Batch {
     /// with their sizes as written.
     ///
     /// # Errors
-    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and what else the file system says: nothing
-    /// has changed then. [`StoreError::Pending`]: it is kept, and will be in place once the file system lets it.
+    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]: nothing has
+    /// changed then. [`StoreError::Pending`]: it is kept, and will be in place once the file system lets it.
     pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
         self.discard();
         if self.changes.is_empty() {

@@ -110,6 +110,18 @@ impl StoreError {
         }
     }
 
+    /// Why a single file was left out, in a few words.
+    pub fn left_out(&self) -> &'static str {
+        let bound = if let Self::Quota { bound, .. } = self { Some(*bound) } else { None };
+        match bound {
+            Some(Bound::Total) => "store.max_bytes is used up",
+            Some(Bound::TotalEntries) => "store.max_files is used up",
+            Some(Bound::Bytes | Bound::Entries | Bound::File | Bound::Changes) | None => {
+                "the session's quota is used up"
+            }
+        }
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |source| {
             let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);

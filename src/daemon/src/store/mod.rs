@@ -37,8 +37,9 @@
 //!
 //! What is durable and cannot be put in place is [`StoreError::Pending`]: the session is served again once it is,
 //! which is tried at its next use, in the background, and at the next start. A sync that failed fails its commits;
-//! that file of the journal is not written to again, and the next one says how far it was good. Logs and times of
-//! use are as durable as the file system makes them.
+//! that file of the journal is not written to again, and the next one says how far it was good. What the file system
+//! does not take is [`StoreError::Unwritable`], and known to [`Store::is_writable`] until a write succeeds again. Logs
+//! and times of use are as durable as the file system makes them.
 //!
 //! # Bounds
 //!
