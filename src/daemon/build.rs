@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let status = cargo
         .current_dir(workspace)
-        .args(["build", "--package", "paddock-agent", "--profile", "agent", "--target", &target])
+        .args(["build", "--locked", "--package", "paddock-agent", "--profile", "agent", "--target", &target])
         .arg("--target-dir")
         .arg(&folder)
         .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")

@@ -98,6 +98,15 @@ fn file(name: &str, content: &str) -> Vec<u8> {
     all
 }
 
+/// The same entry of another type.
+fn retyped((mut entry, kind): (Vec<u8>, u8)) -> Vec<u8> {
+    entry[156] = kind;
+    entry[148..156].copy_from_slice(b"        ");
+    let sum: u32 = entry[..512].iter().map(|b| u32::from(*b)).sum();
+    entry[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    entry
+}
+
 #[tokio::test]
 async fn an_archive_is_taken_whole_or_not_at_all() {
     let d = Daemon::with()
@@ -117,13 +126,19 @@ async fn an_archive_is_taken_whole_or_not_at_all() {
         block
     };
     let many: Vec<_> = (0..100).map(|n| file(&format!("m{n}"), "")).collect();
-    let cases: [(&str, u16, &str, Vec<Vec<u8>>); 9] = [
+    let named_twice =
+        vec![file("././@PaxHeader", "9 path=p\n"), file("././@LongLink", "g\0"), file("h", "1")];
+    let named_twice = named_twice.into_iter().zip([b'x', b'L', b'0']).map(retyped).collect();
+    let cases: [(&str, u16, &str, Vec<Vec<u8>>); 12] = [
         ("traversal", 400, "invalid_argument", vec![file("z", "new"), file("../x", "1")]),
         ("absolute", 400, "invalid_argument", vec![file("z", "new"), file("/etc/x", "1")]),
         ("checksum", 400, "invalid_argument", vec![file("z", "new"), damaged]),
         ("cut", 400, "invalid_argument", vec![file("z", "new"), member("b", b'0', 10, "")]),
         ("hard link", 400, "invalid_argument", vec![file("z", "new"), member("h", b'1', 0, "z")]),
         ("through a link", 400, "invalid_argument", vec![member("s", b'2', 0, "/etc"), file("s/x", "1")]),
+        ("directory for file", 400, "invalid_argument", vec![file("z", "new"), member("z", b'5', 0, "")]),
+        ("below a file", 400, "invalid_argument", vec![file("z", "new"), file("z/b", "1")]),
+        ("named twice", 400, "invalid_argument", named_twice),
         ("too many", 507, "quota_exceeded", many),
         ("too much", 413, "too_large", vec![file("z", "new"), member("b", b'0', 5 << 20, "")]),
         ("garbage", 400, "invalid_argument", vec![file("z", "new"), vec![0; 1024], vec![9; 2 << 20]]),
@@ -195,5 +210,33 @@ async fn a_listing_comes_in_pages() {
             "invalid_argument",
         );
     }
+    d.stop().await;
+}
+
+/// Empty files take no bytes, so it is their number that is bounded, over all sessions.
+#[tokio::test]
+async fn the_files_of_all_sessions_together_are_bounded_in_number() {
+    let d = Daemon::with().set("limits.data_inodes", 64).set("store.max_files", 64).start().await;
+    let send = async |id: &str, count: usize| {
+        let body: Vec<u8> = (0..count).flat_map(|n| file(&format!("f{n}"), "")).collect();
+        d.request("PUT", &format!("/sessions/{id}/files")).set("content-type", TAR).body(body).send().await
+    };
+    send("one", 40).await.expect(200);
+    let refused = send("two", 40).await.expect(507).json();
+    assert_eq!(refused["error"], "quota_exceeded", "{refused}");
+    let message = refused["message"].as_str().expect("a message");
+    assert!(message.contains("of 64 allowed") && message.contains("store.max_files"), "{message}");
+    // One that fits is taken, and then there is no room for one more file of anybody.
+    send("two", 18).await.expect(200);
+    assert_eq!(put(&d, "one", "more", "x").await.expect(507).json()["error"], "quota_exceeded");
+    let ran = d.session("one").sh("echo hi; : > more").await;
+    let left_out = json!([{ "path": "/mnt/data/more", "reason": "store.max_files is used up" }]);
+    assert_eq!((ran.stdout(), &ran.document["not_saved"]), ("hi\n", &left_out), "{}", ran.document);
+    let figures = d.request("GET", "/metrics").send().await.expect(200).text();
+    assert!(figures.contains("\npaddock_store_files 64\n"), "{figures}");
+    assert!(figures.contains("\npaddock_store_limit_files 64\n"), "{figures}");
+    // What is deleted makes room.
+    d.session("one").tool("close_session").with("delete_files", true).await.expect_success();
+    send("three", 40).await.expect(200);
     d.stop().await;
 }

@@ -89,3 +89,95 @@ async fn an_engine_without_images_is_served_and_a_runner_is_taken_when_it_appear
     assert_eq!(d.health().await, serde_json::json!({ "status": "healthy" }));
     d.stop_on(&engine.host()).await;
 }
+
+/// An engine that is restarted below its containers counts their volumes' mounts wrongly, and would never remove one.
+#[tokio::test]
+async fn containers_that_outlive_their_engine_are_used_on_and_leave_nothing() {
+    let flags = ["--live-restore".to_owned()];
+    let mut engine = PrivateEngine::with_flags(&flags, &[]).await;
+    engine.load("paddock-example-sh");
+    let d = Daemon::with().set("shutdown.drain", "3s").env("DOCKER_HOST", &engine.host()).start().await;
+    let (s, t) = (d.session("s"), d.session("t"));
+    s.sh("echo kept > f; echo $$ > /tmp/mine").await.expect_success();
+    t.sh("echo other > f").await.expect_success();
+    let mark = d.log.mark();
+    engine.restart_with(&flags).await;
+    d.log.line_since(mark, "the engine answers again").await;
+    // The same container, still.
+    s.sh("cat f; test -e /tmp/mine && echo same").await.expect_stdout("kept\nsame\n");
+    // It can be removed while the daemon lives, and at its end.
+    t.tool("close_session").await.expect_success();
+    let begun = Instant::now();
+    let log = d.stop_on(&engine.host()).await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(!log.text().contains("could not be removed"), "{}", log.text());
+    assert!(!log.text().contains("keeps an empty volume"), "{}", log.text());
+}
+
+/// An engine that stands still keeps its connections open: only asking it shows that it answers nobody.
+#[tokio::test]
+async fn an_engine_that_stands_still_is_told_of_and_taken_up_again() {
+    let engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
+    let s = d.session("s");
+    s.sh("echo kept > f").await.expect_success();
+    let ready = async || d.request("GET", "/ready").send().await;
+    ready().await.expect(200);
+    let mark = d.log.mark();
+    engine.suspend();
+    d.log.line_since(mark, "the engine does not answer").await;
+    let refused = ready().await.expect(503).json();
+    assert_eq!(refused["missing"][0], "the container engine does not answer", "{refused}");
+    assert_eq!(d.health().await["degraded"][0], "the container engine does not answer");
+    // Who needs a container is told so at once; who has one does not need the engine.
+    d.session("new").sh("echo never").await.expect_error("engine_unavailable");
+    s.sh("cat f").await.expect_stdout("kept\n");
+
+    let mark = d.log.mark();
+    engine.resume();
+    d.log.line_since(mark, "the engine answers again").await;
+    ready().await.expect(200);
+    assert_eq!(d.health().await, serde_json::json!({ "status": "healthy" }));
+    d.session("new").sh("echo now").await.expect_stdout("now\n");
+    d.stop_on(&engine.host()).await;
+}
+
+/// SIGTERM while the engine answers nobody: the daemon saves, says what stays, and ends.
+#[tokio::test]
+async fn an_engine_that_is_gone_does_not_hold_up_the_end() {
+    let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().set("shutdown.drain", "3s").env("DOCKER_HOST", &engine.host()).start().await;
+    d.session("s").sh("echo kept > f").await.expect_success();
+    let mark = d.log.mark();
+    engine.kill();
+    d.log.line_since(mark, "the engine does not answer").await;
+    let begun = Instant::now();
+    d.terminate();
+    d.log
+        .line_since(mark, "some containers could not be removed; the next start of this store removes them")
+        .await;
+    d.log.line_since(mark, "stopped").await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    drop(d);
+}
+
+/// A rebuild for another machine takes the name of the image in use.
+#[tokio::test]
+async fn an_image_for_another_machine_is_left_out_and_the_one_before_goes_on() {
+    let engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().set("pool.idle", 1).env("DOCKER_HOST", &engine.host()).start().await;
+    d.session("before").sh("echo before").await.expect_stdout("before\n");
+    let foreign = if cfg!(target_arch = "x86_64") { "arm64" } else { "amd64" };
+    let mark = d.log.mark();
+    engine.load_for("paddock-example-sh", foreign);
+    let said = d.log.line_since(mark, &format!("is left out: it is made for {foreign}")).await;
+    assert!(said.contains("image paddock-example-sh"), "{said}");
+    d.request("GET", "/ready").send().await.expect(200);
+    d.session("after").sh("echo after").await.expect_stdout("after\n");
+    // Also by the next daemon, which knows nothing of before.
+    let store = d.store.clone();
+    d.stop_on(&engine.host()).await;
+    let d = Daemon::with().store(&store).env("DOCKER_HOST", &engine.host()).start().await;
+    d.session("again").sh("echo again").await.expect_stdout("again\n");
+    d.stop_on(&engine.host()).await;
+}

@@ -1,5 +1,5 @@
-//! The store's disk is full: it is said, nothing acknowledged is lost, and with room again everything goes on by
-//! itself. The disk is a small file system of the test's own; mounting it needs root.
+//! The store's disk is full, or cannot be written: it is said, nothing acknowledged is lost, and with room again
+//! everything goes on by itself. The disk is a small file system of the test's own; mounting it needs root.
 
 use std::collections::BTreeMap;
 
@@ -162,4 +162,70 @@ async fn fill_some(d: &Daemon, saved: &mut Saved) {
         d.session("a").upload(&name, &content).await.expect_success();
         saved.insert(("a", name), content);
     }
+}
+
+/// What a run says is not lost with its files, and whoever asks hears that nothing can be saved.
+#[tokio::test]
+async fn a_store_that_turned_read_only_is_said_and_costs_no_output() {
+    let store = Store::new();
+    let d = setup(&store).start().await;
+    let s = d.session("run");
+    s.sh("echo before > made").await.expect_success();
+    let saved = Saved::from([(("run", "made".to_owned()), b"before\n".to_vec())]);
+    let ready = async || d.request("GET", "/ready").send().await;
+    ready().await.expect(200);
+
+    let mark = d.log.mark();
+    let over = store.read_only();
+    // Seen before anyone wants to save anything.
+    d.log.line_since(mark, "the file system of the store is read-only").await;
+    assert_eq!(ready().await.expect(503).json()["missing"], json!(["the store cannot be written"]));
+    assert_eq!(d.health().await["degraded"], json!(["the store cannot be written"]));
+    let ran = run_over(&s, "over", 6).await;
+    assert!(ran.is_error && ran.document["error"] == "quota_exceeded", "{}", ran.document);
+    assert_eq!((ran.stdout(), ran.exit_code()), ("written\n", 0));
+    let message = ran.text("message");
+    assert!(
+        message.starts_with("the store cannot be written at present (Read-only file system"),
+        "{message}"
+    );
+    assert!(message.ends_with("the next call saves them if it can."), "{message}");
+    assert!(!message.contains(store.path().to_str().expect("text")), "{message}");
+    let put = d.request("PUT", "/sessions/a/files/f").body(vec![1; 4 * MIB]).send().await.expect(507);
+    assert_eq!(put.json()["error"], json!("quota_exceeded"), "{}", put.text());
+    let refused = s.tool("execute_code").with("command", "echo never").await;
+    refused.expect_error("quota_exceeded");
+    // What needs no disk goes on.
+    d.session("new").sh("echo here").await.expect_stdout("here\n");
+    expect_saved(&d, &saved).await;
+
+    let mark = d.log.mark();
+    drop(over);
+    d.log.line_since(mark, "the store can be written again").await;
+    ready().await.expect(200);
+    assert_eq!(d.health().await, json!({ "status": "healthy" }));
+    let over = s.sh("wc -c < over").await.expect_stdout(&format!("{}\n", 6 * MIB));
+    assert_eq!(over.document["success"], true, "{}", over.document);
+    let got = d.request("GET", "/sessions/run/files/over").send().await.expect(200);
+    assert_eq!(got.body.len(), 6 * MIB);
+    d.stop().await;
+}
+
+/// A change that is durable but not in place is not said to be lost, nor to be there.
+#[tokio::test]
+async fn what_is_saved_and_cannot_be_put_in_place_comes_by_itself() {
+    let store = Store::new();
+    let d = setup(&store).start().await;
+    let s = d.session("run");
+    s.sh("echo before > made").await.expect_success();
+    let over = store.read_only();
+    let ran = s.sh("echo small > small; echo said").await;
+    assert!(ran.is_error && ran.document["error"] == "quota_exceeded", "{}", ran.document);
+    assert_eq!((ran.stdout(), ran.exit_code()), ("said\n", 0));
+    assert!(ran.text("message").contains("is saved, but cannot be put in place yet"), "{}", ran.document);
+    drop(over);
+    s.sh("cat made small").await.expect_stdout("before\nsmall\n");
+    let got = d.request("GET", "/sessions/run/files/small").send().await.expect(200);
+    assert_eq!(got.text(), "small\n");
+    d.stop().await;
 }

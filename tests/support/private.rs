@@ -61,6 +61,25 @@ impl PrivateEngine {
         run("docker", &["-H", &self.host(), "load", "-q", "-i", archive]);
     }
 
+    /// The same, as if it had been built for machines of this architecture.
+    pub(crate) fn load_for(&self, image: &str, architecture: &str) {
+        let (archive, folder) = (self.path("foreign.tar"), self.path("foreign"));
+        let (archive, folder) = (archive.to_str().expect("text"), folder.to_str().expect("text"));
+        run("docker", &["save", "-o", archive, image]);
+        std::fs::create_dir(folder).expect("a folder");
+        run("tar", &["-xf", archive, "-C", folder]);
+        let manifest = std::fs::read(self.path("foreign/manifest.json")).expect("a manifest");
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+        let config = self.path("foreign").join(manifest[0]["Config"].as_str().expect("a configuration"));
+        let mut said: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&config).expect("a configuration")).expect("JSON");
+        said["architecture"] = architecture.into();
+        std::fs::write(&config, said.to_string()).expect("a configuration");
+        run("tar", &["-cf", archive, "-C", folder, "."]);
+        run("docker", &["-H", &self.host(), "load", "-q", "-i", archive]);
+        std::fs::remove_dir_all(folder).expect("a folder of ours");
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -46,6 +46,19 @@ impl Store {
         self.mount(&format!("remount,size={bytes}"));
     }
 
+    /// Makes it read-only for everybody, until what this gives is dropped: the folder is mounted over itself. Files that
+    /// are open stay as they are. It needs root.
+    pub(crate) fn read_only(&self) -> ReadOnly {
+        let mount = |options: &[&str]| {
+            let done = Command::new("mount").args(options).arg(self.path()).status();
+            assert!(done.is_ok_and(|status| status.success()), "these tests need root, to mount {options:?}");
+        };
+        mount(&["--bind", self.path().to_str().expect("text")]);
+        let over = ReadOnly(self.clone());
+        mount(&["-o", "remount,bind,ro"]);
+        over
+    }
+
     fn mount(&self, options: &str) {
         let mut command = Command::new("mount");
         let done = command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(self.path()).status();
@@ -79,6 +92,15 @@ impl Drop for Place {
             // Lazily: a daemon that has not ended yet must not keep it.
             let _ = Command::new("umount").arg("--lazy").arg(self.dir.path()).status();
         }
+    }
+}
+
+/// A store that nobody can write.
+pub(crate) struct ReadOnly(Store);
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
 }
 

@@ -24,11 +24,13 @@ use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
 use crate::recent::Recent;
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
-use crate::store::{self, Quota, Store, StoreError};
+use crate::store::{self, Amount, Quota, Store, StoreError};
 use crate::tools::{Room, ToolLimits, ToolSets, Tools};
 
 /// How long the removal of all containers may take at the end: each is under a second, a few at a time.
 const REMOVAL: Duration = Duration::from_secs(60);
+/// An engine that does not answer for so long at the end is not waited for: it removes nothing.
+const ENGINE_BACK: Duration = Duration::from_secs(5);
 
 /// Why a daemon did not start, or ended: one sentence for whoever started it.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +77,7 @@ pub(crate) async fn run(
     let limits = &config.limits;
     let options = store::Options {
         quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
-        total: config.store.max_bytes,
+        total: Amount { bytes: config.store.max_bytes, entries: config.store.max_files },
     };
     let store = Store::open(&config.store.root, options).map_err(|error| {
         let text = error.to_string();
@@ -159,9 +161,12 @@ pub(crate) async fn run(
     let removal = async {
         executions.close().await;
         sessions.close_all().await;
-        pool.shutdown().await;
+        tokio::select! {
+            () = pool.shutdown() => true,
+            () = pool.engine_lost(ENGINE_BACK) => false,
+        }
     };
-    if tokio::time::timeout(REMOVAL, removal).await.is_err() {
+    if tokio::time::timeout(REMOVAL, removal).await != Ok(true) {
         warn!("some containers could not be removed; the next start of this store removes them");
     }
     stop_scraping.cancel();

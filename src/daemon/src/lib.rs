@@ -77,7 +77,8 @@
 //! | the container, or PID 1 | the run is `lost`, the session goes on in another container with all that was saved |
 //! | the agent cannot be reached, the container runs | it is paused, the engine archives `/data`, what is whole is saved, then it goes |
 //! | the store's disk is full | the answer says so and has the output; the container keeps the files, the next call saves them |
-//! | the engine | calls that need a new container are refused, files are served, runs on a direct carrier go on; its containers go when it is back |
+//! | the store's file system, which becomes read-only or fails | the same; `/ready` and `/health` say it until a write succeeds again, which is tried every second |
+//! | the engine, which dies, or answers no ping | calls that need a new container are refused, files are served, runs on a direct carrier go on; its idle containers go when it is back |
 //! | this daemon, by a signal | runs are drained or broken off, all files saved, all containers removed |
 //! | this daemon, by `kill -9` | the programs run on; the next daemon takes over what it finds, see below |
 //!

@@ -101,8 +101,8 @@ impl Server {
             }
             Route::Files(rest) => self.signed(Kind::File, rest, &parts).await,
             Route::Logs(rest) => self.signed(Kind::Log, rest, &parts).await,
-            Route::Health => health::health(&self.tools.pool),
-            Route::Ready => health::ready(&self.tools.pool),
+            Route::Health => health::health(&self.tools.pool, &self.store),
+            Route::Ready => health::ready(&self.tools.pool, &self.store),
             Route::Page(path) => page::part(path, &parts.headers).unwrap_or_else(|| {
                 error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
             }),

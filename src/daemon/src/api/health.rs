@@ -6,10 +6,11 @@ use serde_json::json;
 
 use super::body::{Answer, json as answer};
 use crate::pool::Pool;
+use crate::store::Store;
 
 /// Always 200 while the process answers; what does not work is listed.
-pub(super) fn health(pool: &Pool) -> Answer {
-    let degraded = reasons(pool);
+pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
+    let degraded = reasons(pool, store);
     if degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "healthy" }))
     } else {
@@ -17,9 +18,10 @@ pub(super) fn health(pool: &Pool) -> Answer {
     }
 }
 
-/// 200 when runs would be served, else 503.
-pub(super) fn ready(pool: &Pool) -> Answer {
-    let missing = reasons(pool);
+/// 200 when a run of a new session would be served and its files saved, else 503: a load balancer sends new sessions
+/// elsewhere. Sessions that have their container go on as well as they can, whatever this says.
+pub(super) fn ready(pool: &Pool, store: &Store) -> Answer {
+    let missing = reasons(pool, store);
     if missing.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
     } else {
@@ -27,13 +29,16 @@ pub(super) fn ready(pool: &Pool) -> Answer {
     }
 }
 
-fn reasons(pool: &Pool) -> Vec<&'static str> {
+fn reasons(pool: &Pool, store: &Store) -> Vec<&'static str> {
     let mut reasons = Vec::new();
     if !pool.engine_up() {
         reasons.push("the container engine does not answer");
     }
     if pool.runners().is_empty() {
         reasons.push("no runner image was found");
+    }
+    if !store.is_writable() {
+        reasons.push("the store cannot be written");
     }
     reasons
 }

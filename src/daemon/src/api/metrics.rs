@@ -60,6 +60,7 @@ async fn standing(tools: &Tools, store: &Store) -> Standing {
         calls_waiting,
         executions: tools.executions.under_way(),
         executions_kept: tools.executions.kept(),
+        store_writable: store.is_writable(),
         store: store.used(),
         watchers: tools.feed.watchers(),
     }

@@ -32,6 +32,9 @@ const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 const PIB: u64 = 1 << 50;
 
+/// More than a file system has inodes, or the daemon's memory room for their names.
+const MAX_FILES: u64 = 1_000_000_000;
+
 /// A secret shorter than this can be guessed.
 const SHORT_SECRET: usize = 16;
 
@@ -106,6 +109,12 @@ impl<'a> Check<'a> {
             let problem = format!("is {max}, must hold one session at least: limits.data is {data}");
             return Err(self.fail("store.max_bytes", problem));
         }
+        let (files, inodes) = (config.store.max_files, config.limits.data_inodes);
+        if files < u64::from(inodes) {
+            let problem =
+                format!("is {files}, must hold one session at least: limits.data_inodes is {inodes}");
+            return Err(self.fail("store.max_files", problem));
+        }
         if config.sessions.max > config.pool.max_members {
             self.warn(format!(
                 "sessions.max is {}, but only pool.max_containers, {}, can have a container at one time",
@@ -115,9 +124,10 @@ impl<'a> Check<'a> {
         Ok(config)
     }
 
-    fn store(&self, RawStore { root, max_bytes }: RawStore) -> Result<Store, ConfigError> {
+    fn store(&self, RawStore { root, max_bytes, max_files }: RawStore) -> Result<Store, ConfigError> {
         let max_bytes = self.size("store.max_bytes", max_bytes, MIB..=PIB)?;
-        Ok(Store { root: self.root(&root)?, max_bytes })
+        let max_files = self.within("store.max_files", max_files, 64..=MAX_FILES)?;
+        Ok(Store { root: self.root(&root)?, max_bytes, max_files })
     }
 
     fn root(&self, given: &str) -> Result<PathBuf, ConfigError> {

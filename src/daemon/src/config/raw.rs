@@ -63,6 +63,7 @@ pub(super) struct RawToken {
 pub(super) struct RawStore {
     pub(super) root: String,
     pub(super) max_bytes: Size,
+    pub(super) max_files: u64,
 }
 
 #[derive(Deserialize)]

@@ -144,6 +144,8 @@ pub struct Store {
     pub root: PathBuf,
     /// All sessions' files together, in bytes.
     pub max_bytes: u64,
+    /// How many files, directories and links those may be.
+    pub max_files: u64,
 }
 
 /// How MCP clients are served.

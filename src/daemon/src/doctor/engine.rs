@@ -185,6 +185,7 @@ fn confines(up: &Up, checks: &mut Checks) {
 fn runs(up: &Up, checks: &mut Checks) {
     let info = &up.info;
     if info.live_restore_enabled {
+        // What engines before 24 get wrong with it is worked around, see pool/restored.rs.
         checks.ok("live-restore", "containers live on when it is restarted");
     } else {
         checks.warn(

@@ -42,6 +42,9 @@ pub struct ImageDetail {
     /// When it was made, RFC 3339 with any offset; empty when its maker did not say.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub created: String,
+    /// What its programs are made for, in Go's words, such as `amd64`; empty when its maker did not say.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub architecture: String,
     /// What it declares for its containers.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub config: ImageConfig,

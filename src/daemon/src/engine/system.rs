@@ -3,6 +3,7 @@
 //! It must never change anything.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http::Method;
 use serde::Deserialize;
@@ -87,8 +88,12 @@ pub struct Runtime {
 impl Engine {
     /// Whether the engine answers: `GET /_ping`.
     pub async fn ping(&self) -> Result<(), EngineError> {
-        let limits = self.limits();
-        let call = Call::new(Op::Ping, Method::GET, "/_ping".into(), limits.read, limits.answer_bytes);
+        self.ping_within(self.limits().read).await
+    }
+
+    /// The same, with a deadline of its own.
+    pub async fn ping_within(&self, within: Duration) -> Result<(), EngineError> {
+        let call = Call::new(Op::Ping, Method::GET, "/_ping".into(), within, self.limits().answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 

@@ -3,6 +3,7 @@
 use prometheus::{Gauge, GaugeVec, IntGauge};
 
 use super::Make;
+use crate::store::Amount;
 
 /// How the daemon stands at one moment.
 #[derive(Debug, Clone, Default)]
@@ -25,8 +26,10 @@ pub struct Standing {
     pub executions: (usize, usize),
     /// Commands that can be read of.
     pub executions_kept: usize,
-    /// Bytes in the store, and how many may be.
-    pub store: (u64, u64),
+    /// Whether the store's file system takes what is to be saved.
+    pub store_writable: bool,
+    /// What is in the store, and what may be.
+    pub store: (Amount, Amount),
     /// Who reads an event stream.
     pub watchers: usize,
 }
@@ -61,8 +64,11 @@ pub(super) struct Gauges {
     executions: IntGauge,
     executions_max: IntGauge,
     executions_kept: IntGauge,
+    store_writable: IntGauge,
     store_used: Gauge,
     store_max: Gauge,
+    store_files: Gauge,
+    store_files_max: Gauge,
     watchers: IntGauge,
 }
 
@@ -98,9 +104,16 @@ impl Gauges {
             executions: gauge("paddock_executions_running", "Shell commands under way."),
             executions_max: gauge("paddock_executions_running_max", "Shell commands that may be (exec.max)."),
             executions_kept: gauge("paddock_executions_kept", "Shell commands whose output can be read."),
+            store_writable: gauge("paddock_store_writable", "1 while the store can be written."),
             store_used: make.ratio("paddock_store_used_bytes", "Files of all sessions."),
             store_max: make
                 .ratio("paddock_store_limit_bytes", "What they may have together (store.max_bytes)."),
+            store_files: make.ratio(
+                "paddock_store_files",
+                "Files, directories and links of all sessions, and 3 for each session.",
+            ),
+            store_files_max: make
+                .ratio("paddock_store_limit_files", "How many those may be (store.max_files)."),
             watchers: gauge("paddock_event_streams", "Clients that read GET /mcp/events."),
         }
     }
@@ -131,8 +144,12 @@ impl Gauges {
         self.executions.set(whole(now.executions.0));
         self.executions_max.set(whole(now.executions.1));
         self.executions_kept.set(whole(now.executions_kept));
-        self.store_used.set(bytes(now.store.0));
-        self.store_max.set(bytes(now.store.1));
+        self.store_writable.set(i64::from(now.store_writable));
+        let (used, most) = now.store;
+        self.store_used.set(count(used.bytes));
+        self.store_max.set(count(most.bytes));
+        self.store_files.set(count(used.entries));
+        self.store_files_max.set(count(most.entries));
         self.watchers.set(whole(now.watchers));
     }
 }
@@ -143,6 +160,6 @@ fn real(count: usize) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
-fn bytes(count: u64) -> f64 {
+fn count(count: u64) -> f64 {
     count as f64
 }

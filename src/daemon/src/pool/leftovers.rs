@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::REMOVALS;
 use super::container::{Armed, destroy, gone};
 use super::core::Uid;
+use super::restored::is_miscounted;
 use super::runner::Runner;
 use super::spec::{Blueprint, Mark};
 use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
@@ -139,6 +140,11 @@ async fn remove(engine: &Engine, name: Option<&VolumeName>, id: Option<&Containe
     let container = id.map(tracing::field::display);
     match done {
         Ok(()) => info!(name, container, "removed a leftover"),
+        // Said when its container went, and asked again at each sweep.
+        Err(error) if is_miscounted(&error) => {
+            debug!(name, container, %error, "the engine still keeps an empty volume");
+            return false;
+        }
         Err(error) => {
             warn!(name, container, %error, "a leftover could not be removed yet");
             return false;

@@ -6,10 +6,12 @@
 //!              start │ │ started / failed / died        runner  images found by label
 //!                    ▼ │                                spec    what every container is
 //!                 container ── engine, link             agent   the volume with the agent
+//!                                                       reach   whether the engine answers
 //!                                                       warm    its warm part, asked for
 //!                                                       proof   that it is confined
 //!                                                       trial   one made and looked at for whoever asks
 //!                                                       leftovers  what an earlier daemon left
+//!                                                       restored   what outlived the engine
 //!  Lease (RAII) ── drop ──► released ──► destroyed
 //! ```
 //!
@@ -22,6 +24,8 @@ pub mod core;
 mod driver;
 mod leftovers;
 mod proof;
+mod reach;
+mod restored;
 mod runner;
 mod seccomp;
 mod spec;
@@ -34,6 +38,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use paddock_proto::message::Claim;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
@@ -208,6 +213,17 @@ impl Pool {
             now.members() >= self.settings.max_members as usize && !free
         };
         self.snapshot().await.is_some_and(full)
+    }
+
+    /// Resolves once the engine has not answered for this long without a break.
+    pub async fn engine_lost(&self, patience: Duration) {
+        let mut up = self.engine_up.clone();
+        while up.wait_for(|up| !up).await.is_ok() {
+            if tokio::time::timeout(patience, up.wait_for(|up| *up)).await.is_err() {
+                return;
+            }
+        }
+        std::future::pending().await // the pool has ended, and nobody asks the engine any more
     }
 
     /// Resolves when containers turned out not to be confined: the daemon must end.

@@ -2,7 +2,7 @@
 //!
 //! It must never run anything to find out what an image is, nor trust a label further than as text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
@@ -51,7 +51,8 @@ pub(super) struct Found {
 }
 
 /// Looks at the engine's images. `chosen` names an image for a language, and wins over what labels say. Without
-/// `warm_parts` no image has one.
+/// `warm_parts` no image has one. An image of `before` goes on where one that the engine's machine cannot run took its
+/// name, as long as the engine still has it.
 ///
 /// # Errors
 /// The engine's. An image that is chosen but missing is a warning: it may appear later.
@@ -59,8 +60,11 @@ pub(super) async fn find(
     engine: &Engine,
     chosen: &BTreeMap<String, String>,
     warm_parts: bool,
+    before: &BTreeMap<String, Runner>,
 ) -> Result<Found, EngineError> {
     let mut found = Found::default();
+    let machine = engine.version().await?.arch;
+    let mut foreign = BTreeSet::new();
     let mut candidates: BTreeMap<String, Vec<ImageDetail>> = BTreeMap::new();
     for summary in engine.image_list(&[LABEL.to_owned()]).await? {
         let image = match engine.image_inspect(&summary.id).await {
@@ -69,9 +73,15 @@ pub(super) async fn find(
             Err(error) => return Err(error),
         };
         match image.config.labels.get(LANGUAGE) {
-            Some(language) if is_language(language) => {
+            Some(language) if is_language(language) && !chosen.contains_key(language) => {
+                if let Some(warning) = foreign_to(&machine, &image) {
+                    found.warnings.push(warning);
+                    foreign.insert(language.clone());
+                    continue;
+                }
                 candidates.entry(language.clone()).or_default().push(image);
             }
+            Some(language) if is_language(language) => {}
             other => found.warnings.push(format!(
                 "image {} is left out: its label {LANGUAGE} is {other:?}, expected 1 to {MAX_LANGUAGE} of a-z 0-9 _ + -",
                 name_of(&image)
@@ -87,15 +97,32 @@ pub(super) async fn find(
             }
         };
         match detail {
-            Ok(detail) => {
-                candidates.insert(language.clone(), vec![detail]);
-            }
+            Ok(detail) => match foreign_to(&machine, &detail) {
+                None => drop(candidates.insert(language.clone(), vec![detail])),
+                Some(warning) => {
+                    found.warnings.push(warning);
+                    foreign.insert(language.clone());
+                }
+            },
             Err(error) if error.is_not_found() => {
-                candidates.remove(language);
                 found.warnings.push(format!(
                     "runners.{language}: the engine has no image {image}; pull or build it, it is taken when it appears"
                 ));
             }
+            Err(error) => return Err(error),
+        }
+    }
+    // One that lost its name to such an image is the one in use, and no leftover of a rebuild.
+    let named =
+        |language: &String| candidates.get(language).is_some_and(|images| images.iter().any(is_tagged));
+    for language in foreign.into_iter().filter(|language| !named(language)).collect::<Vec<_>>() {
+        let Some(runner) = before.get(&language) else { continue };
+        match engine.image_inspect(&runner.image_id).await {
+            Ok(_) => {
+                candidates.remove(&language);
+                found.runners.insert(language, runner.clone());
+            }
+            Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
     }
@@ -174,6 +201,20 @@ impl Runner {
     }
 }
 
+/// What is to be said of an image that this machine does not run. Emulators are not counted on: what a container may do
+/// is proved on the machine itself.
+fn foreign_to(machine: &str, image: &ImageDetail) -> Option<String> {
+    let made_for = image.architecture.as_str();
+    let is_foreign = !made_for.is_empty() && !machine.is_empty() && made_for != machine;
+    is_foreign.then(|| {
+        format!(
+            "image {} is left out: it is made for {made_for}, and the engine's machine is {machine}; build or pull it \
+             for linux/{machine}",
+            name_of(image)
+        )
+    })
+}
+
 /// The command of a warm part; an empty label names none.
 fn warm(label: &str) -> Result<Vec<String>, String> {
     if label.is_empty() {
@@ -209,6 +250,24 @@ fn name_of(image: &ImageDetail) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_for_another_machine_is_foreign() {
+        let image = |architecture: &str| ImageDetail {
+            id: "paddock".parse().unwrap(),
+            repo_tags: vec!["runner:latest".into()],
+            created: String::new(),
+            architecture: architecture.into(),
+            config: crate::engine::ImageConfig::default(),
+        };
+        assert_eq!(foreign_to("amd64", &image("amd64")), None);
+        assert_eq!(foreign_to("amd64", &image("")), None, "its maker did not say");
+        assert_eq!(
+            foreign_to("amd64", &image("arm64")).unwrap(),
+            "image runner is left out: it is made for arm64, and the engine's machine is amd64; build or pull it for \
+             linux/amd64"
+        );
+    }
 
     #[test]
     fn a_warm_part_is_a_command_or_none() {

@@ -2,6 +2,7 @@
 //!
 //! It must never be anything but the same blueprint, or the comparison means nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::container::{self, Armed, StartError};
@@ -47,7 +48,10 @@ impl Specimen {
         uid: u32,
     ) -> Result<Self, SpecimenError> {
         let unknown = || SpecimenError::NoRunner(language.to_owned());
-        let runner = runner::find(engine, &config.images, config.warm_parts).await?.runners.remove(language);
+        let runner = runner::find(engine, &config.images, config.warm_parts, &BTreeMap::new())
+            .await?
+            .runners
+            .remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
         let agent = agent::volume_name().map_err(SpecimenError::Agent)?;
         let blueprint = Blueprint { owner: config.owner.clone(), agent, bounds: config.bounds.clone() };

@@ -4,7 +4,7 @@
 //! It must never use anything that a daemon has (its owner id, its agent volume, a UID of its containers), nor leave
 //! anything behind that the engine lets go of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -110,7 +110,7 @@ pub enum Way {
 /// # Errors
 /// The engine's.
 pub async fn survey(engine: &Engine, config: &PoolConfig) -> Result<(Vec<Runner>, Vec<String>), EngineError> {
-    let found = runner::find(engine, &config.images, config.warm_parts).await?;
+    let found = runner::find(engine, &config.images, config.warm_parts, &BTreeMap::new()).await?;
     Ok((found.runners.into_values().collect(), found.warnings))
 }
 

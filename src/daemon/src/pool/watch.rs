@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch as latest};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-use super::core::{Event, Uid};
+use super::core::Uid;
 use super::driver::Message;
 use super::leftovers::{Leftovers, Survivor};
+use super::reach::Reach;
+use super::restored;
 use super::runner::{self, Runner};
 use super::spec::{Blueprint, Bounds};
 use super::{PoolConfig, PoolError, agent, proof};
@@ -40,10 +43,12 @@ pub(super) struct Watch {
     /// The throwaway container has one of these that no other container has, as the pool has none yet.
     uids: std::ops::RangeInclusive<u32>,
     sender: mpsc::UnboundedSender<Message>,
-    engine_up: latest::Sender<bool>,
+    reach: Arc<Reach>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
     proved: bool,
     warned: Vec<String>,
+    /// What the last look found.
+    found: BTreeMap<String, Runner>,
 }
 
 impl Watch {
@@ -56,16 +61,17 @@ impl Watch {
             images: config.images.clone(),
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
+            reach: Arc::new(Reach::new(sender.clone())),
             sender,
-            engine_up: latest::Sender::new(true),
             fatal: latest::Sender::new(None),
             proved: false,
             warned: Vec::new(),
+            found: BTreeMap::new(),
         }
     }
 
     pub(super) fn engine_up(&self) -> latest::Receiver<bool> {
-        self.engine_up.subscribe()
+        self.reach.up()
     }
 
     pub(super) fn fatal(&self) -> latest::Receiver<Option<Arc<PoolError>>> {
@@ -77,6 +83,8 @@ impl Watch {
         &mut self,
     ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
         let blueprint = self.blueprint()?;
+        // The engine may have been restarted while there was no daemon.
+        restored::remind(&self.engine, &blueprint.owned()).await;
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let used = left.uids();
         let free = self.uids.clone().rev().map(Uid).find(|uid| !used.contains(uid));
@@ -95,13 +103,14 @@ impl Watch {
 
     /// The runners that there are; the first time that there are any, with the agent put there and the proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
-        let found = runner::find(&self.engine, &self.images, self.warm_parts).await?;
+        let found = runner::find(&self.engine, &self.images, self.warm_parts, &self.found).await?;
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
                 warn!("{warning}");
                 self.warned.push(warning);
             }
         }
+        self.found = found.runners.clone();
         let runners: Vec<Runner> = found.runners.into_values().collect();
         let Some(first) = runners.first() else {
             warn!("no runner image found: none has the label {}; `make images` builds ours", runner::LABEL);
@@ -128,6 +137,10 @@ impl Watch {
             ..EventFilter::default()
         };
         let mut events = self.engine.events(filter);
+        let (reach, engine) = (self.reach.clone(), self.engine.clone());
+        // In a task of its own: a call to an engine that stands still may hold this one up.
+        let _pinging = AbortOnDropHandle::new(tokio::spawn(async move { reach.watch(&engine).await }));
+        let mut up = self.reach.up();
         let mut look_again = false;
         let mut sweep_at = Instant::now() + FIRST_SWEEP;
         loop {
@@ -140,6 +153,13 @@ impl Watch {
             };
             let followed = tokio::select! {
                 followed = next => followed,
+                Ok(()) = up.changed() => {
+                    if *up.borrow_and_update() {
+                        look_again = true;
+                        sweep_at = Instant::now() + FIRST_SWEEP;
+                    }
+                    continue;
+                }
                 () = tokio::time::sleep_until(sweep_at) => {
                     self.sweep(&blueprint).await;
                     sweep_at = Instant::now() + SWEEP;
@@ -156,17 +176,13 @@ impl Watch {
             match followed {
                 Followed::Connected => look_again = true,
                 Followed::Reconnected => {
-                    info!("the engine answers again");
-                    self.engine_up.send_replace(true);
-                    let _ = self.sender.send(Message::Event(Event::EngineUp));
+                    // Before the pool hears of it, which then removes containers.
+                    restored::remind(&self.engine, &blueprint.owned()).await;
+                    self.reach.reconnected();
                     look_again = true;
                     sweep_at = Instant::now() + FIRST_SWEEP;
                 }
-                Followed::Disconnected(error) => {
-                    warn!(%error, "the engine does not answer");
-                    self.engine_up.send_replace(false);
-                    let _ = self.sender.send(Message::Event(Event::EngineDown));
-                }
+                Followed::Disconnected(error) => self.reach.lost(&error),
                 Followed::Event(event) => match event.what {
                     // Nobody here pauses one: it answers no more, and its run would only be late.
                     Occurrence::Container {
@@ -206,7 +222,7 @@ impl Watch {
             }
             Err(PoolError::Engine(error)) => {
                 warn!(%error, "the images could not be listed");
-                !*self.engine_up.borrow()
+                !self.reach.is_up()
             }
             Err(error) => {
                 self.fatal.send_replace(Some(Arc::new(error)));

@@ -29,8 +29,6 @@ const LOADS: usize = 2;
 /// What an entry counts in a load, whatever its length; also the least that is read of a file at once.
 const ENTRY: usize = 256;
 
-pub(super) const OVER_QUOTA: &str = "the session's quota is used up";
-
 /// The next word of the agent, within [`SILENCE`].
 pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
     tokio::time::timeout(SILENCE, stream.next()).await.unwrap_or(Err(LinkError::Silent(SILENCE)))
@@ -185,14 +183,17 @@ pub(super) async fn collect(
             }
             Incoming::Event(Event::Changed(entry)) => match entry.kind {
                 EntryKind::Dir => batch.dir(entry),
-                EntryKind::Link(_) if batch.admit(&entry).is_ok() => batch.link(entry),
-                EntryKind::Link(_) => {
-                    agreed = false;
-                    done.not_saved.push((entry.path.into(), OVER_QUOTA));
-                }
+                EntryKind::Link(_) => match batch.admit(&entry) {
+                    Ok(()) => batch.link(entry),
+                    Err(error) => {
+                        agreed = false;
+                        done.not_saved.push((entry.path.into(), error.left_out()));
+                    }
+                },
                 EntryKind::File(size) => {
                     // A sparse file, or many links to one, can be larger than all that `/data` holds.
-                    let fits = batch.admit(&entry).is_ok();
+                    let admitted = batch.admit(&entry);
+                    let fits = admitted.is_ok();
                     if fits {
                         batch.file(entry.clone());
                     }
@@ -205,13 +206,13 @@ pub(super) async fn collect(
                             return Err(LinkError::Refused.into());
                         }
                     }
-                    match (fits, whole) {
-                        (true, true) => batch.keep(),
-                        (true, false) => {
+                    match (admitted, whole) {
+                        (Ok(()), true) => batch.keep(),
+                        (Ok(()), false) => {
                             batch.discard();
                             done.not_saved.push((entry.path.into(), "it changed while it was read"));
                         }
-                        (false, _) => done.not_saved.push((entry.path.into(), OVER_QUOTA)),
+                        (Err(error), _) => done.not_saved.push((entry.path.into(), error.left_out())),
                     }
                 }
             },

@@ -207,7 +207,7 @@ fn show(stream: &Stream, shown: usize) -> Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Options, Quota, Store};
+    use crate::store::{Amount, Options, Quota, Store};
 
     fn shown(bytes: &[u8], cap: usize) -> Output {
         let head = bytes[..bytes.len().min(cap)].to_vec();
@@ -226,7 +226,10 @@ mod tests {
     async fn output_byte_by_byte_is_kept_before_it_fills_the_agents_window() {
         let dir = tempfile::tempdir().unwrap();
         let quota = Quota { bytes: 1 << 20, entries: 100, file: 1 << 20 };
-        let store = Arc::new(Store::open(dir.path(), Options { quota, total: 1 << 30 }).unwrap());
+        let store = Arc::new(
+            Store::open(dir.path(), Options { quota, total: Amount { bytes: 1 << 30, entries: 1 << 30 } })
+                .unwrap(),
+        );
         let mut capture = Capture::new(store.space("o", "s").await.unwrap(), "run_1", 100_000, None);
         let mut window = 0;
         while !capture.is_kept() {

@@ -112,8 +112,8 @@ impl Salvage<'_> {
             }
         };
         let entry = Entry { path, kind, mode, mtime_ns };
-        if self.batch.admit(&entry).is_err() {
-            self.done.not_saved.push((entry.path.into(), super::carry::OVER_QUOTA));
+        if let Err(error) = self.batch.admit(&entry) {
+            self.done.not_saved.push((entry.path.into(), error.left_out()));
             return Ok(true);
         }
         let EntryKind::File(size) = entry.kind else {

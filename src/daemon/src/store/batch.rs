@@ -17,7 +17,7 @@ use paddock_proto::message::{Entry, EntryKind};
 
 use super::record::{Op, Record};
 use super::staged::Staged;
-use super::usage::Claim;
+use super::usage::{Amount, Claim, SESSION_ENTRIES};
 use super::{Bound, Manifest, Space, StoreError, blocking};
 
 /// A file's content up to this size goes into the journal itself; a larger one is written once, and linked.
@@ -122,8 +122,11 @@ impl Batch {
     /// [`StoreError::Quota`].
     pub fn admit(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let quota = self.space.shared.options.quota;
-        self.planned().admit(entry, quota)?;
-        self.space.shared.usage.admit(entry.kind.pages() * PAGE)
+        let held = self.space.locked().amount().entries;
+        let planned = self.planned();
+        planned.admit(entry, quota)?;
+        let more = planned.amount().entries.saturating_sub(held) + planned.fresh(entry);
+        self.space.shared.usage.admit(Amount { bytes: entry.kind.pages() * PAGE, entries: more })
     }
 
     fn planned(&mut self) -> &mut Manifest {
@@ -157,7 +160,8 @@ impl Batch {
     /// More of the content of the file begun last.
     ///
     /// # Errors
-    /// [`StoreError::Quota`], and what the file system says; the batch is then only good to be dropped.
+    /// [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]; the batch is then only good to be
+    /// dropped.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(content) = &mut self.writing else { return Ok(()) };
         let before = content.entry.kind.pages();
@@ -169,12 +173,14 @@ impl Batch {
                 Bound::Bytes => {
                     ((quota.bytes - allowed).saturating_add(size.next_multiple_of(PAGE)), quota.bytes)
                 }
-                Bound::File | Bound::Entries | Bound::Total | Bound::Changes => (size, allowed),
+                Bound::File | Bound::Entries | Bound::Total | Bound::TotalEntries | Bound::Changes => {
+                    (size, allowed)
+                }
             };
             return Err(StoreError::Quota { bound, wanted, allowed });
         }
         content.entry.kind = EntryKind::File(size);
-        self.claim.grow((content.entry.kind.pages() - before) * PAGE)?;
+        self.claim.grow(Amount::bytes((content.entry.kind.pages() - before) * PAGE))?;
         content.buffer.extend_from_slice(bytes);
         if content.staged.is_none() {
             let small = content.buffer.len() <= INLINE_FILE
@@ -189,7 +195,10 @@ impl Batch {
         } else {
             self.unwritten_bytes += bytes.len();
         }
-        if self.unwritten_bytes > UNWRITTEN { self.spill().await } else { Ok(()) }
+        if self.unwritten_bytes <= UNWRITTEN {
+            return Ok(());
+        }
+        self.spill().await.map_err(|error| self.space.shared.not_saved(error))
     }
 
     /// The content begun last is complete.
@@ -244,8 +253,8 @@ impl Batch {
     /// with their sizes as written.
     ///
     /// # Errors
-    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and what else the file system says: nothing
-    /// has changed then. [`StoreError::Pending`]: it is kept, and will be in place once the file system lets it.
+    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]: nothing has
+    /// changed then. [`StoreError::Pending`]: it is kept, and will be in place once the file system lets it.
     pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
         self.discard();
         if self.changes.is_empty() {
@@ -254,11 +263,12 @@ impl Batch {
         let turn = self.space.turn().await;
         let commits = self.space.shared.commits.clone();
         let permit = commits.acquire_owned().await;
-        blocking(move || {
+        let shared = self.space.shared.clone();
+        let done = blocking(move || {
             let _bounds = (turn, permit);
             self.commit_now()
-        })
-        .await
+        });
+        shared.saved(done.await)
     }
 
     fn commit_now(mut self) -> Result<Vec<Entry>, StoreError> {
@@ -287,6 +297,7 @@ impl Batch {
     fn plan(&mut self) -> Result<Manifest, StoreError> {
         let before = self.space.locked();
         let current = (before.generation(), before.bytes(), before.len());
+        let entries = before.amount().entries;
         drop(before);
         // Someone may have committed since this was planned.
         if self.planned.as_ref().is_some_and(|(began, _)| *began != current.0) {
@@ -304,9 +315,13 @@ impl Batch {
                 return Err(StoreError::Quota { bound, wanted, allowed });
             }
         }
-        // Files were claimed as they were written; links were not.
+        // Bytes of files were claimed as they were written; those of links were not, nor was any entry.
         let more = after.bytes().saturating_sub(current.1);
-        self.claim.grow(more.saturating_sub(self.claim.bytes()))?;
+        let of_session = if self.space.is_stored() { 0 } else { SESSION_ENTRIES };
+        self.claim.grow(Amount {
+            bytes: more.saturating_sub(self.claim.bytes()),
+            entries: after.amount().entries.saturating_sub(entries) + of_session,
+        })?;
         Ok(after)
     }
 

@@ -17,7 +17,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::shared::Shared;
-use super::{StoreError, about, is_hash};
+use super::usage::Amount;
+use super::{StoreError, about, is_hash, writable};
 
 /// The journal is freed when nobody committed for so long,
 const IDLE: Duration = Duration::from_secs(5);
@@ -33,7 +34,11 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, StoreEr
         let failed = StoreError::io(format!("cannot start the thread {name}"));
         thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared)).map_err(failed)
     };
-    Ok(vec![begin("store-journal", keep)?, begin("store-count", count)?])
+    Ok(vec![
+        begin("store-journal", keep)?,
+        begin("store-writable", writable::watch)?,
+        begin("store-count", count)?,
+    ])
 }
 
 fn keep(shared: &Arc<Shared>) {
@@ -55,7 +60,7 @@ fn count(shared: &Arc<Shared>) {
                 dir = hash,
                 "a directory of the store has no session.json that can be read; not counted"
             );
-            shared.usage.count(&hash, 0);
+            shared.usage.count(&hash, Amount::default());
             continue;
         };
         let space = shared.space(&about.owner, &about.session_id);
@@ -63,7 +68,7 @@ fn count(shared: &Arc<Shared>) {
         if let Err(error) = space.ready() {
             tracing::warn!(dir = hash, %error, "the files of a session cannot be counted");
         }
-        shared.usage.count(&hash, 0); // nothing is added if it was counted
+        shared.usage.count(&hash, Amount::default()); // nothing is added if it was counted
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) struct Journal {
 pub(super) struct Hooks {
     /// Makes the next sync fail.
     pub(super) fail: std::sync::atomic::AtomicBool,
+    /// Every sync fails as long as this is set.
+    pub(super) broken: std::sync::atomic::AtomicBool,
     /// A sync waits for it.
     pub(super) hold: Mutex<()>,
     /// Records that someone wants to be durable.
@@ -174,9 +176,12 @@ impl Journal {
         let end = Instant::now() + JOURNAL_WAIT;
         let mut state = self.state();
         loop {
-            let refuse = |why: String| StoreError::io(why)(io::ErrorKind::Other.into());
+            let refuse = |why: String| {
+                let what = format!("cannot write the journal in {}", self.dir.display());
+                StoreError::io(what)(io::Error::other(why))
+            };
             if state.closed {
-                return Err(refuse("the store is closed".to_owned()));
+                return Err(refuse("the daemon is about to end".to_owned()));
             }
             let bytes: u64 = state.sealed.iter().map(|file| file.bytes()).sum();
             if bytes < JOURNAL_MAX {
@@ -185,9 +190,8 @@ impl Journal {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(refuse(format!(
-                    "the journal in {} holds {bytes} bytes, at most {JOURNAL_MAX} are allowed, and they cannot \
-                     be put in place; the daemon's log says why",
-                    self.dir.display()
+                    "the journal holds {bytes} bytes, at most {JOURNAL_MAX} are allowed, and they cannot be put \
+                     in place; the daemon's log says why"
                 )));
             }
             (state, _) = self.turned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);

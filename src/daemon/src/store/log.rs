@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::recording;
-use super::usage::Claim;
+use super::usage::{Amount, Claim};
 use super::{Space, StoreError, make_dir};
 
 /// Whole outputs that are kept for a session; the oldest goes when there are more.
@@ -38,7 +38,7 @@ impl Space {
         for gone in old.iter().take((old.len() + 1).saturating_sub(MAX_LOGS)) {
             let bytes = fs::metadata(gone).map_or(0, |metadata| metadata.len());
             if fs::remove_file(gone).is_ok() {
-                self.shared.usage.changed(bytes, 0);
+                self.shared.usage.changed(Amount::bytes(bytes), Amount::default());
                 *logs = logs.saturating_sub(bytes);
             }
         }
@@ -78,7 +78,7 @@ impl LogFile {
         let had = self.size()?;
         if had > bytes {
             self.file.set_len(bytes).map_err(StoreError::io("cannot cut a log"))?;
-            self.space.shared.usage.changed(had - bytes, 0);
+            self.space.shared.usage.changed(Amount::bytes(had - bytes), Amount::default());
             *logs = logs.saturating_sub(had - bytes);
         }
         Ok(())
@@ -110,14 +110,14 @@ impl LogFile {
         let usage = &self.space.shared.usage;
         let mut claim = Claim::new(usage.clone());
         if !last {
-            claim.grow(more)?;
+            claim.grow(Amount::bytes(more))?;
         }
         let before = self.size()?;
         if let Err(error) = self.file.write_all(bytes) {
             let _ = self.file.set_len(before); // a part of it can be there
             return Err(StoreError::io("cannot write a log")(error));
         }
-        usage.changed(0, more);
+        usage.changed(Amount::default(), Amount::bytes(more));
         *logs += more;
         Ok(())
     }

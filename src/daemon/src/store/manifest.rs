@@ -9,6 +9,7 @@ use paddock_proto::RelPath;
 use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Entry, EntryKind};
 
+use super::usage::Amount;
 use super::{Bound, Quota, StoreError};
 
 /// The mode of a directory that nobody made but by naming something in it; on disk the same.
@@ -88,6 +89,17 @@ impl Manifest {
         self.pages * PAGE
     }
 
+    /// What it counts for, of the store's bounds.
+    pub(super) fn amount(&self) -> Amount {
+        Amount { bytes: self.bytes(), entries: self.entries.len() as u64 }
+    }
+
+    /// Entries that would be new with this one: itself, and the directories above it.
+    pub(super) fn fresh(&self, entry: &Entry) -> u64 {
+        let above = std::iter::successors(Some(entry.path.clone()), RelPath::parent);
+        above.filter(|path| !self.entries.contains_key(path)).count() as u64
+    }
+
     /// Entries, and `/data` itself.
     pub(super) fn len(&self) -> u64 {
         self.entries.len() as u64 + 1
@@ -146,9 +158,7 @@ impl Manifest {
             return Err(StoreError::Quota { bound: Bound::Bytes, wanted, allowed: quota.bytes });
         }
         // The directories above it may be new, and `/data` itself takes one.
-        let above = std::iter::successors(Some(entry.path.clone()), RelPath::parent);
-        let fresh = above.filter(|path| !self.entries.contains_key(path)).count();
-        let wanted = (self.entries.len() + fresh + 1) as u64;
+        let wanted = self.len() + self.fresh(entry);
         if wanted > quota.entries {
             return Err(StoreError::Quota { bound: Bound::Entries, wanted, allowed: quota.entries });
         }

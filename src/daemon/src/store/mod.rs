@@ -37,12 +37,13 @@
 //!
 //! What is durable and cannot be put in place is [`StoreError::Pending`]: the session is served again once it is,
 //! which is tried at its next use, in the background, and at the next start. A sync that failed fails its commits;
-//! that file of the journal is not written to again, and the next one says how far it was good. Logs and times of
-//! use are as durable as the file system makes them.
+//! that file of the journal is not written to again, and the next one says how far it was good. What the file system
+//! does not take is [`StoreError::Unwritable`], and known to [`Store::is_writable`] until a write succeeds again. Logs
+//! and times of use are as durable as the file system makes them.
 //!
 //! # Bounds
 //!
-//! One file and one session by [`Quota`], all sessions by [`Options::total`], the journal by its own constants, the
+//! One file and one session by [`Quota`], bytes and entries of all sessions by [`Options::total`], the journal by its own constants, the
 //! disk by asking before a record is written. What is being written counts.
 //!
 //! The store must never follow a symbolic link, never make one, and never use a name that is no
@@ -65,6 +66,7 @@ mod space;
 mod staged;
 pub mod tar;
 mod usage;
+mod writable;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -86,8 +88,10 @@ pub use space::{Space, open_log, open_saved, touch_saved};
 
 use crate::id::{hex, random_hex};
 use shared::Shared;
+pub use usage::Amount;
 pub(crate) use usage::RESERVE;
 use usage::Usage;
+use writable::Writable;
 
 /// Commits that are in memory for the disk at once; others wait.
 const COMMITS: usize = 64;
@@ -108,8 +112,8 @@ pub struct Quota {
 pub struct Options {
     /// What one session may hold.
     pub quota: Quota,
-    /// Bytes that all sessions together may hold.
-    pub total: u64,
+    /// What all sessions together may hold.
+    pub total: Amount,
 }
 
 /// The open store.
@@ -169,6 +173,7 @@ impl Store {
             spaces: Mutex::default(),
             unsettled: Mutex::new(unsettled),
             stuck: Mutex::new(false),
+            writable: Writable::default(),
             _lock: lock,
         });
         let threads = checkpoint::start(&shared)?;
@@ -232,11 +237,11 @@ impl Store {
     /// What the file system says.
     pub async fn forget(self: &Arc<Self>, owner: &str, session: &str) -> Result<bool, StoreError> {
         let (space, turn) = self.loaded(owner, session).await?;
-        blocking(move || {
+        let forgotten = blocking(move || {
             let _turn = turn;
             space.forget()
-        })
-        .await
+        });
+        self.shared.saved(forgotten.await)
     }
 
     /// All sessions that something is stored for, in no order.
@@ -253,9 +258,14 @@ impl Store {
         let _ = self.shared.journal.metrics.set(metrics); // the first that was set is told
     }
 
-    /// Bytes of all sessions together, as far as they were counted since the start, and how many there may be.
-    pub fn used(&self) -> (u64, u64) {
+    /// What all sessions together hold, as far as it was counted since the start, and what they may.
+    pub fn used(&self) -> (Amount, Amount) {
         (self.shared.usage.used().0, self.shared.options.total)
+    }
+
+    /// Whether the file system took what was last to be saved. One that did not is tried again until it does.
+    pub fn is_writable(&self) -> bool {
+        self.shared.writable.is_so()
     }
 
     /// Takes no more commits, and frees the journal: the next start has nothing to redo.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::log::LogFile;
+use super::usage::Amount;
 use super::{Space, StoreError, make_dir};
 
 /// Where they are.
@@ -45,6 +46,10 @@ impl Space {
     /// # Errors
     /// [`StoreError::Gone`], and what the file system says.
     pub fn recording(self: &Arc<Self>, id: &str) -> Result<LogFile, StoreError> {
+        self.begin_recording(id).map_err(|error| self.shared.not_saved(error))
+    }
+
+    fn begin_recording(self: &Arc<Self>, id: &str) -> Result<LogFile, StoreError> {
         let _counted = self.logs();
         if self.is_gone() {
             return Err(StoreError::Gone);
@@ -82,7 +87,8 @@ impl Space {
             let written = written.and_then(|()| fs::rename(&staged, path));
             written.inspect_err(|_| drop(fs::remove_file(&staged)))
         };
-        write().map_err(StoreError::io(format!("cannot note what {id} is")))
+        let failed = StoreError::io(format!("cannot note what {id} is"));
+        write().map_err(|error| self.shared.not_saved(failed(error)))
     }
 
     /// What every recording of the session is of, in no order.
@@ -103,7 +109,7 @@ impl Space {
         let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         // The note last: what has none is found by nobody.
         if !self.is_gone() && fs::remove_file(&path).is_ok() {
-            self.shared.usage.changed(bytes, 0);
+            self.shared.usage.changed(Amount::bytes(bytes), Amount::default());
             *counted = counted.saturating_sub(bytes);
         }
         let _ = fs::remove_file(path.with_extension(&NOTE[1..]));

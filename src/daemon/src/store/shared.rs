@@ -14,6 +14,7 @@ use super::journal::{Journal, Ticket};
 use super::record::Record;
 use super::recover::Unsettled;
 use super::usage::{DiskClaim, Usage};
+use super::writable::Writable;
 use super::{Options, Space, StoreError, Stored, about, apply, hash, is_hash};
 
 /// What the store, its spaces and its threads have in common. The lock is here: it is held as long as anyone could
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) unsettled: Mutex<Unsettled>,
     /// Whether a checkpoint failed such that there can be no other.
     pub(super) stuck: Mutex<bool>,
+    /// Whether the file system takes what is to be saved.
+    pub(super) writable: Writable,
     pub(super) _lock: File,
 }
 
@@ -96,6 +99,23 @@ impl Shared {
             Err(StoreError::Full(_)) if self.checkpoint() => claim(),
             other => other,
         }
+    }
+
+    /// Hears how saving something went.
+    pub(super) fn saved<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if done.is_ok() {
+            self.writable.worked();
+        }
+        done.map_err(|error| self.not_saved(error))
+    }
+
+    /// Hears why something could not be saved; the reason as callers may see it.
+    pub(super) fn not_saved(&self, error: StoreError) -> StoreError {
+        let error = error.of_saving();
+        if matches!(error, StoreError::Unwritable(_) | StoreError::Pending(_)) {
+            self.writable.failed();
+        }
+        error
     }
 
     pub(super) fn stored(&self) -> Result<Vec<Stored>, StoreError> {

@@ -21,6 +21,7 @@ use super::about::{self, About};
 use super::journal::Ticket;
 use super::record::{Op, Record};
 use super::shared::Shared;
+use super::usage::{Amount, SESSION_ENTRIES};
 use super::{Manifest, StoreError, apply, links, log, make_dir};
 
 /// One session's part of the store.
@@ -34,6 +35,8 @@ pub struct Space {
     turn: Arc<tokio::sync::Mutex<()>>,
     loaded: AtomicBool,
     gone: AtomicBool,
+    /// Whether [`SESSION_ENTRIES`] are counted for it.
+    counted: AtomicBool,
     closed: Mutex<bool>,
     /// Bytes of its logs, as they were counted.
     logs: Mutex<u64>,
@@ -49,6 +52,7 @@ impl Space {
             turn: Arc::default(),
             loaded: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
             closed: Mutex::new(false),
             logs: Mutex::new(0),
             manifest: Mutex::new(Manifest::default()),
@@ -82,6 +86,7 @@ impl Space {
         let about = about::read(&self.dir)
             .map_err(StoreError::io(format!("cannot read session.json of {}", self.dir.display())))?;
         let mut manifest = Manifest::after(&self.locked());
+        let is_there = about.is_some();
         if let Some((about, _)) = about {
             *self.closed() = about.closed;
             let what = || format!("cannot read the files of a session in {}", self.dir.display());
@@ -92,10 +97,16 @@ impl Space {
         }
         if self.loaded.load(Ordering::Acquire) {
             self.replace(manifest);
+            if is_there {
+                self.count_session();
+            }
         } else {
             let mut logs = self.logs();
             *logs = log::size_of_logs(&self.dir);
-            self.shared.usage.count(&self.hash, manifest.bytes() + *logs);
+            let of_session = if is_there { SESSION_ENTRIES } else { 0 };
+            self.counted.store(is_there, Ordering::Release);
+            let beside = Amount { bytes: *logs, entries: of_session };
+            self.shared.usage.count(&self.hash, manifest.amount().plus(beside));
             *self.locked() = manifest;
             self.loaded.store(true, Ordering::Release);
         }
@@ -119,6 +130,9 @@ impl Space {
             }
         }
         self.replace(after);
+        if self.is_stored() {
+            self.count_session();
+        }
         if new && *self.closed() {
             self.keep_closed(true);
         }
@@ -127,8 +141,15 @@ impl Space {
 
     fn replace(&self, after: Manifest) {
         let mut manifest = self.locked();
-        self.shared.usage.changed(manifest.bytes(), after.bytes());
+        self.shared.usage.changed(manifest.amount(), after.amount());
         *manifest = after;
+    }
+
+    /// Counts what the session itself takes, once.
+    fn count_session(&self) {
+        if !self.counted.swap(true, Ordering::AcqRel) {
+            self.shared.usage.changed(Amount::default(), Amount::entries(SESSION_ENTRIES));
+        }
     }
 
     /// Makes the session's directory, if it is not there.
@@ -136,9 +157,12 @@ impl Space {
         if self.is_stored() {
             return Ok(());
         }
+        self.shared.usage.admit(Amount::entries(SESSION_ENTRIES))?;
         let what = || format!("cannot make {}", self.dir.display());
         make_dir(&self.files()).map_err(StoreError::io(what()))?;
-        self.write_about(*self.closed()).map_err(StoreError::io(what()))
+        self.write_about(*self.closed()).map_err(StoreError::io(what()))?;
+        self.count_session();
+        Ok(())
     }
 
     fn write_about(&self, closed: bool) -> io::Result<()> {
@@ -174,7 +198,9 @@ impl Space {
         });
         let ticket = self.shared.journal.append(&record, Vec::new())?;
         self.gone.store(true, Ordering::Release);
-        self.shared.usage.changed(std::mem::take(&mut *logs), 0);
+        let of_session = if self.counted.swap(false, Ordering::AcqRel) { SESSION_ENTRIES } else { 0 };
+        let beside = Amount { bytes: std::mem::take(&mut *logs), entries: of_session };
+        self.shared.usage.changed(beside, Amount::default());
         let empty = Manifest::after(&self.locked());
         self.replace(empty);
         let empty = Manifest::after(&self.locked());

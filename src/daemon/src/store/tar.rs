@@ -8,11 +8,13 @@
 //! What sizes and names are is decided as Go's `archive/tar` does, so that Docker and this reader see the same
 //! archive: a PAX record is stronger than the header, a name ends at its first NUL, links and directories have no
 //! content. Where readers are known to differ (sparse files, global PAX names, a link with content, an entry below
-//! a link) it is an error. It must never touch a file system, trust a size before the bytes came, or hold more than
-//! one header and one piece in memory, beside the names of links.
+//! a link) it is an error. [`TarReader::strictly`] also refuses what some reader would unpack with something missing. It
+//! must never touch a file system, trust a size before the bytes came, or hold more than one header and one piece in
+//! memory, beside the names of links, and all names where it reads strictly.
 
 mod fields;
 mod member;
+mod names;
 mod write;
 
 use std::collections::BTreeSet;
@@ -24,6 +26,7 @@ use tokio_tar::Header;
 
 use fields::{Extra, number, until_nul};
 pub use member::{Member, MemberKind, TarError, TarLimits};
+use names::Names;
 pub use write::{For, pack};
 
 /// Archives come in blocks of this many bytes.
@@ -66,6 +69,8 @@ pub struct TarReader<R> {
     skipped: u64,
     links: BTreeSet<RelPath>,
     link_names: usize,
+    /// Every name so far, if it reads strictly.
+    names: Option<Names>,
     over: bool,
 }
 
@@ -83,6 +88,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
             skipped: 0,
             links: BTreeSet::new(),
             link_names: 0,
+            names: None,
             over: false,
         }
     }
@@ -91,6 +97,14 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
     #[must_use]
     pub fn below(mut self, dir: &'static str) -> Self {
         self.below = dir;
+        self
+    }
+
+    /// Refuses an archive in which one entry takes away what another brought, or that names an entry in two ways. For
+    /// whatever is to be had whole or not at all; what is rescued from a lost container is read without this.
+    #[must_use]
+    pub fn strictly(mut self) -> Self {
+        self.names = Some(Names::default());
         self
     }
 
@@ -179,6 +193,11 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
     /// An entry that is one: neither PAX nor GNU's way to say more about another. `None` for one to be skipped.
     fn member(&mut self, header: &Header, own_size: u64, extra: Extra) -> Result<Option<Member>, TarError> {
         let size = extra.size.unwrap_or(own_size);
+        if let (Some(_), Some(name)) = (&self.names, extra.named_twice()) {
+            return Err(
+                self.refused(name, "has a PAX header and a GNU header that both name it; keep one of them")
+            );
+        }
         let name = extra.long_path.or(extra.path).unwrap_or_else(|| header.path_bytes().into_owned());
         let target = extra
             .long_target
@@ -240,6 +259,9 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
                 return Ok(None);
             }
         };
+        if let Some(Err(what)) = self.names.as_mut().map(|names| names.note(&path, flag == DIR)) {
+            return Err(self.refused(&name, what));
+        }
         let mode = self.number(&header.as_old().mode, "its mode is no number")?;
         let mtime = self.number(&header.as_old().mtime, "its time is no number")?;
         Ok(Some(Member {

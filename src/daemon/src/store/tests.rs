@@ -15,8 +15,10 @@ mod full;
 mod kill;
 mod model;
 
+const TOTAL: Amount = Amount { bytes: 1 << 40, entries: 1 << 40 };
+
 const OPTIONS: Options =
-    Options { quota: Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 }, total: 1 << 40 };
+    Options { quota: Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 }, total: TOTAL };
 
 /// Where no sync takes time: for tests that count thousands of changes, and lose no power.
 const MEMORY: &str = "/dev/shm";

@@ -1,4 +1,4 @@
-//! How much there is: bytes of all sessions against the store's bound, and room on its disk.
+//! How much there is: bytes and entries of all sessions against the store's bounds, and room on its disk.
 //!
 //! What sessions hold is counted once, in the background, after the start; from then on by the differences that
 //! commits make. What is being written counts from its first byte. A claim is given back by being dropped. It must
@@ -18,9 +18,47 @@ const RESERVE_INODES: u64 = 64;
 /// Content that waits in memory, over all batches.
 const INLINE_ALL: usize = 64 << 20;
 
+/// Entries that every stored session counts for, beside its files: its directory, `files/` and `session.json`.
+pub(super) const SESSION_ENTRIES: u64 = 3;
+
+/// What a session holds, or all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Bytes of files, in pages, and of logs.
+    pub bytes: u64,
+    /// Files, directories and links, and [`SESSION_ENTRIES`] for each session.
+    pub entries: u64,
+}
+
+impl Amount {
+    /// Bytes alone.
+    pub(super) fn bytes(bytes: u64) -> Self {
+        Self { bytes, entries: 0 }
+    }
+
+    /// Entries alone.
+    pub(super) fn entries(entries: u64) -> Self {
+        Self { bytes: 0, entries }
+    }
+
+    pub(super) fn plus(self, more: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(more.bytes),
+            entries: self.entries.saturating_add(more.entries),
+        }
+    }
+
+    pub(super) fn minus(self, less: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(less.bytes),
+            entries: self.entries.saturating_sub(less.entries),
+        }
+    }
+}
+
 /// The counts of a store.
 pub(super) struct Usage {
-    total: u64,
+    total: Amount,
     sums: Mutex<Sums>,
     inline: AtomicUsize,
     /// Directories whose files are not in the sum yet.
@@ -30,15 +68,15 @@ pub(super) struct Usage {
 #[derive(Default)]
 struct Sums {
     /// What is stored.
-    used: u64,
+    used: Amount,
     /// What is being written.
-    claimed: u64,
+    claimed: Amount,
     /// Bytes and inodes that commits under way will take of the disk.
     disk: (u64, u64),
 }
 
 impl Usage {
-    pub(super) fn new(total: u64, uncounted: HashSet<String>) -> Arc<Self> {
+    pub(super) fn new(total: Amount, uncounted: HashSet<String>) -> Arc<Self> {
         Arc::new(Self {
             total,
             sums: Mutex::default(),
@@ -61,33 +99,40 @@ impl Usage {
     }
 
     /// A directory holds so much: added, if it was not before.
-    pub(super) fn count(&self, hash: &str, bytes: u64) {
+    pub(super) fn count(&self, hash: &str, held: Amount) {
         if self.uncounted().remove(hash) {
-            self.sums().used += bytes;
+            let mut sums = self.sums();
+            sums.used = sums.used.plus(held);
         }
     }
 
     /// What is stored, as far as it was counted, and what is being written.
-    pub(super) fn used(&self) -> (u64, u64) {
+    pub(super) fn used(&self) -> (Amount, Amount) {
         let sums = self.sums();
         (sums.used, sums.claimed)
     }
 
-    /// A session that held `before` bytes holds `after`.
-    pub(super) fn changed(&self, before: u64, after: u64) {
+    /// A session that held `before` holds `after`.
+    pub(super) fn changed(&self, before: Amount, after: Amount) {
         let mut sums = self.sums();
-        sums.used = (sums.used + after).saturating_sub(before);
+        sums.used = sums.used.plus(after).minus(before);
     }
 
-    /// Checks that so many bytes more could be claimed.
-    pub(super) fn admit(&self, more: u64) -> Result<(), StoreError> {
+    /// Checks that so much more could be claimed.
+    pub(super) fn admit(&self, more: Amount) -> Result<(), StoreError> {
         self.check(&self.sums(), more)
     }
 
-    fn check(&self, sums: &Sums, more: u64) -> Result<(), StoreError> {
-        let wanted = sums.used.saturating_add(sums.claimed).saturating_add(more);
-        if more > 0 && wanted > self.total {
-            return Err(StoreError::Quota { bound: Bound::Total, wanted, allowed: self.total });
+    fn check(&self, sums: &Sums, more: Amount) -> Result<(), StoreError> {
+        let wanted = sums.used.plus(sums.claimed).plus(more);
+        let bounds = [
+            (Bound::Total, more.bytes, wanted.bytes, self.total.bytes),
+            (Bound::TotalEntries, more.entries, wanted.entries, self.total.entries),
+        ];
+        for (bound, more, wanted, allowed) in bounds {
+            if more > 0 && wanted > allowed {
+                return Err(StoreError::Quota { bound, wanted, allowed });
+            }
         }
         Ok(())
     }
@@ -135,37 +180,41 @@ impl Drop for DiskClaim {
     }
 }
 
-/// What one batch takes while it is written: bytes of the store's bound, and of the daemon's memory.
+/// What one batch takes while it is written: of the store's bounds, and of the daemon's memory.
 pub(super) struct Claim {
     usage: Arc<Usage>,
-    bytes: u64,
+    held: Amount,
     inline: usize,
 }
 
 impl Claim {
     pub(super) fn new(usage: Arc<Usage>) -> Self {
-        Self { usage, bytes: 0, inline: 0 }
+        Self { usage, held: Amount::default(), inline: 0 }
     }
 
     /// Bytes claimed.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.held.bytes
     }
 
-    /// Claims more of the store's bound.
-    pub(super) fn grow(&mut self, more: u64) -> Result<(), StoreError> {
+    /// Claims more of the store's bounds.
+    pub(super) fn grow(&mut self, more: Amount) -> Result<(), StoreError> {
         let mut sums = self.usage.sums();
         self.usage.check(&sums, more)?;
-        sums.claimed += more;
-        self.bytes += more;
+        sums.claimed = sums.claimed.plus(more);
+        self.held = self.held.plus(more);
         Ok(())
     }
 
-    /// Gives some of it back.
+    /// Gives some bytes of it back.
     pub(super) fn shrink(&mut self, less: u64) {
-        let less = less.min(self.bytes);
-        self.bytes -= less;
-        self.usage.sums().claimed -= less;
+        self.give_back(Amount::bytes(less.min(self.held.bytes)));
+    }
+
+    fn give_back(&mut self, less: Amount) {
+        self.held = self.held.minus(less);
+        let mut sums = self.usage.sums();
+        sums.claimed = sums.claimed.minus(less);
     }
 
     /// Takes memory, if there is any for this.
@@ -192,7 +241,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.shrink(self.bytes);
+        self.give_back(self.held);
         self.give_inline(self.inline);
     }
 }

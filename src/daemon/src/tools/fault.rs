@@ -63,7 +63,8 @@ codes! {
     UnsupportedPolicy = "unsupported_policy",
     /// Programs have no network.
     NetworkUnavailable = "network_unavailable",
-    /// The session's files would take more than they may, or the store's disk is full.
+    /// The session's files, or those of all sessions, would take more than they may, or the store's disk is full, or it
+    /// cannot be written.
     QuotaExceeded = "quota_exceeded",
     /// The container engine does not answer, or containers do not start.
     EngineUnavailable = "engine_unavailable",
@@ -158,14 +159,11 @@ impl From<ArgumentError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Quota { .. } | StoreError::Full(_) => {
-                Fault::new(Code::QuotaExceeded, error.to_string()).into()
-            }
+            StoreError::Quota { .. }
+            | StoreError::Full(_)
+            | StoreError::Unwritable(_)
+            | StoreError::Pending(_) => Fault::new(Code::QuotaExceeded, error.to_string()).into(),
             StoreError::Gone => Fault::new(Code::SessionNotFound, error.to_string()).into(),
-            StoreError::Pending(_) => {
-                tracing::error!(%error, "failed");
-                Self::Call(CallError::Internal(error.to_string()))
-            }
             StoreError::InUse(_) | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =

@@ -139,7 +139,7 @@ async fn run(
     }
     tools.put_earlier_runs(session, &mut document);
     if let Some(error) = report.unsaved.take() {
-        unsaved(&mut document, error)?;
+        unsaved(&mut document, error);
     }
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
@@ -163,19 +163,25 @@ pub(super) fn status(report: &RunReport) -> &'static str {
 }
 
 /// The program ran, and nothing that it made is saved: no success, whatever it says itself.
-fn unsaved(document: &mut Map<String, Value>, error: StoreError) -> Result<(), Failure> {
-    let fault = match Failure::from(error) {
-        Failure::Fault(fault) => fault,
-        failure @ Failure::Call(_) => return Err(failure),
+fn unsaved(document: &mut Map<String, Value>, error: StoreError) {
+    let fate = match &error {
+        StoreError::Pending(_) => "The program ran.",
+        StoreError::InUse(_)
+        | StoreError::Full(_)
+        | StoreError::Quota { .. }
+        | StoreError::Unwritable(_)
+        | StoreError::Gone
+        | StoreError::Io { .. } => {
+            "The program ran, but the files that it made or changed are not saved; the next call saves them if it can."
+        }
     };
-    let message = format!(
-        "{}. The program ran, but the files that it made or changed are not saved; the next call saves them if it can.",
-        fault.message
-    );
+    let (code, why) = match Failure::from(error) {
+        Failure::Fault(fault) => (fault.code, fault.message),
+        Failure::Call(error) => (Code::QuotaExceeded, error.to_string()),
+    };
     document.insert("success".into(), json!(false));
-    document.insert("error".into(), json!(fault.code.as_str()));
-    document.insert("message".into(), json!(message));
-    Ok(())
+    document.insert("error".into(), json!(code.as_str()));
+    document.insert("message".into(), json!(format!("{why}. {fate}")));
 }
 
 /// The answer of a run: one document for every reader.

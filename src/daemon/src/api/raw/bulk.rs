@@ -69,7 +69,7 @@ impl Raw {
         let source = StreamReader::new(Box::pin(pieces));
         let limits =
             TarLimits { entries: self.limits.entries.saturating_mul(HEADERS), bytes: self.limits.data };
-        let mut tar = TarReader::new(source, limits);
+        let mut tar = TarReader::new(source, limits).strictly();
         let mut batch = Batch::new(session.space.clone());
         let mut counts = Counts::default();
         while let Some(member) = tar.next().await? {

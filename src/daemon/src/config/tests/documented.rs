@@ -22,6 +22,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("mcp.toolsets", "[\"code\"]"),
     ("store.root", "\"/srv/paddock\""),
     ("store.max_bytes", "\"51GiB\""),
+    ("store.max_files", "1000001"),
     ("files.secret", "\"0123456789abcdef\""),
     ("files.previous_secrets", "[\"0123456789abcdef\"]"),
     ("files.url_ttl", "\"1h\""),
@@ -167,6 +168,7 @@ fn the_defaults_are_those_that_are_promised() {
         (100_000, 100_000, 50_000_000)
     );
     assert_eq!((defaults.limits.artifact_read, defaults.store.max_bytes), (10_000_000, 50 << 30));
+    assert_eq!(defaults.store.max_files, 1_000_000);
     assert_eq!((defaults.timeouts.run_code.as_secs(), defaults.timeouts.run_python.as_secs()), (30, 60));
     assert_eq!((defaults.files.url_ttl, defaults.files.url_style), (None, UrlStyle::Signed));
     assert_eq!((defaults.sessions.retention, defaults.files.previous_secrets.len()), (None, 0));

@@ -85,6 +85,10 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "store.max_bytes (/etc/paddock.toml): is 200 MiB, must hold one session at least: limits.data is 256 MiB",
         ),
         (
+            "store.max_files = 16383",
+            "store.max_files (/etc/paddock.toml): is 16383, must hold one session at least: limits.data_inodes is 16384",
+        ),
+        (
             "files.url_ttl = \"1h\"\nfiles.url_style = \"hashed\"",
             "files.url_ttl (/etc/paddock.toml): is set, but hashed links do not expire: it takes files.url_style = \"signed\"",
         ),

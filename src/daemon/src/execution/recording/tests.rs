@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::execution::event::{Mark, What};
-use crate::store::{Options, Quota, Store};
+use crate::store::{Amount, Options, Quota, Store};
 
 async fn space(root: &std::path::Path) -> Arc<Space> {
     let quota = Quota { bytes: 1 << 20, entries: 100, file: 1 << 20 };
-    let store = Store::open(root, Options { quota, total: 1 << 30 }).unwrap();
+    let store =
+        Store::open(root, Options { quota, total: Amount { bytes: 1 << 30, entries: 1 << 30 } }).unwrap();
     Arc::new(store).space("o", "s").await.unwrap()
 }
 

@@ -124,11 +124,12 @@ impl Journal {
         Ok(current.kept.clone())
     }
 
-    fn sync(&self, file: &File) -> io::Result<()> {
+    /// Syncs the content of a file.
+    pub(in crate::store) fn sync(&self, file: &File) -> io::Result<()> {
         #[cfg(test)]
         {
             drop(self.hooks.hold.lock());
-            if self.hooks.fail.swap(false, Ordering::Relaxed) {
+            if self.hooks.fail.swap(false, Ordering::Relaxed) || self.hooks.broken.load(Ordering::Relaxed) {
                 return Err(io::Error::from_raw_os_error(5));
             }
         }

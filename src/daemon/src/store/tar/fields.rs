@@ -18,6 +18,12 @@ pub(super) struct Extra {
 }
 
 impl Extra {
+    /// The name or the target that both a PAX header and a GNU header give: readers differ about which of them counts.
+    pub(super) fn named_twice(&self) -> Option<&[u8]> {
+        let pairs = [(&self.path, &self.long_path), (&self.target, &self.long_target)];
+        pairs.into_iter().find_map(|(pax, gnu)| pax.as_deref().and(gnu.as_deref()))
+    }
+
     /// The records of a PAX header: `length key=value\n`, each.
     pub(super) fn parse(mut text: &[u8]) -> Result<Self, &'static str> {
         let mut extra = Self { any: true, ..Self::default() };

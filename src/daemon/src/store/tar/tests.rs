@@ -60,7 +60,10 @@ fn trailer() -> Vec<u8> {
 
 /// What is in an archive, a line for each entry; or the error's first word and text.
 async fn read_with(bytes: &[u8], limits: TarLimits, below: &'static str) -> Result<Vec<String>, String> {
-    let mut reader = TarReader::new(bytes, limits).below(below);
+    read_by(TarReader::new(bytes, limits).below(below)).await
+}
+
+async fn read_by(mut reader: TarReader<&[u8]>) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     let said = |error: TarError| error.to_string();
     while let Some(member) = reader.next().await.map_err(said)? {
@@ -87,6 +90,10 @@ async fn read_with(bytes: &[u8], limits: TarLimits, below: &'static str) -> Resu
 
 async fn read(parts: &[Vec<u8>]) -> Result<Vec<String>, String> {
     read_with(&parts.concat(), LIMITS, "").await
+}
+
+async fn read_strictly(parts: &[Vec<u8>]) -> Result<Vec<String>, String> {
+    read_by(TarReader::new(&parts.concat()[..], LIMITS).strictly()).await
 }
 
 #[track_caller]
@@ -332,6 +339,59 @@ async fn entries_and_bytes_are_bounded() {
 async fn two_entries_of_one_name_are_both_given() {
     let archive = [entry(b"a", b'0', b"one"), entry(b"a", b'0', b"two"), trailer()];
     assert_eq!(read(&archive).await.unwrap(), ["a: one", "a: two"]);
+}
+
+#[tokio::test]
+async fn no_entry_takes_away_what_another_one_brought() {
+    let file = |name: &str| entry(name.as_bytes(), b'0', b"1");
+    let dir = |name: &str| entry(name.as_bytes(), b'5', b"");
+    for (archive, why) in [
+        ([file("a"), dir("a/")], "\"a/\", is a directory, and was none earlier"),
+        ([file("a"), file("a/b")], "\"a/b\", lies below an entry of this archive that is no directory"),
+        ([file("./a"), dir("a/b/c/")], "lies below an entry"),
+        ([dir("a/"), file("a")], "\"a\", is no directory, and was one earlier"),
+        ([file("a/b"), file("a")], "is no directory, and was one earlier"),
+        ([dir("a/"), link(b"a", b'2', b"t")], "is no directory, and was one earlier"),
+        ([file("a"), link(b"a/h", b'1', b"t")], "lies below an entry"),
+    ] {
+        refused(read_strictly(&archive).await, why);
+        // What is rescued is read on: a refusal would lose all that is behind.
+        assert_eq!(read(&archive).await.map(|all| all.len()), Ok(2));
+    }
+    // A directory may be named when and as often as it likes, and of one name the last one wins.
+    let archive =
+        [file("d/a"), dir("d/"), dir("d/"), file("d/a"), link(b"l", b'2', b"t"), file("l"), file("da")];
+    assert_eq!(read_strictly(&archive).await.map(|all| all.len()), Ok(7));
+    // What is not unpacked takes nothing away.
+    let skipped = [file("a"), header(b"a/fifo", b'6', 0, |_| {})];
+    assert_eq!(read_strictly(&skipped).await, Ok(vec!["a: 1".to_owned(), "1 skipped".to_owned()]));
+}
+
+#[tokio::test]
+async fn an_entry_has_one_name() {
+    let gnu = |kind, name: &[u8]| entry(b"././@LongLink", kind, name);
+    for (pax, gnu, kind) in
+        [(pax("path", "p"), gnu(b'L', b"g\0"), b'0'), (pax("linkpath", "p"), gnu(b'K', b"g\0"), b'2')]
+    {
+        let named = || link(b"header", kind, b"t");
+        for archive in [[pax.clone(), gnu.clone(), named()], [gnu.clone(), pax.clone(), named()]] {
+            refused(
+                read_strictly(&archive).await,
+                "\"g\", has a PAX header and a GNU header that both name it",
+            );
+            assert_eq!(read(&archive).await.map(|all| all.len()), Ok(1));
+        }
+    }
+    // One may name the entry and the other its target, or its time.
+    let archive = [
+        pax("mtime", "1"),
+        gnu(b'L', b"g\0"),
+        entry(b"h", b'0', b"1"),
+        gnu(b'K', b"t\0"),
+        pax("path", "p"),
+        link(b"h", b'2', b""),
+    ];
+    assert_eq!(read_strictly(&archive).await.unwrap(), ["g: 1", "p -> t"]);
 }
 
 /// TAR-20.

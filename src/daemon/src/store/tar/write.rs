@@ -199,7 +199,7 @@ mod tests {
 
     use super::super::{MemberKind, TarLimits, TarReader};
     use super::*;
-    use crate::store::{Batch, Options, Quota, Store};
+    use crate::store::{Amount, Batch, Options, Quota, Store};
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -240,7 +240,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             runtime().block_on(async {
                 let quota = Quota { bytes: 1 << 30, entries: 1000, file: 1 << 30 };
-                let store = Arc::new(Store::open(dir.path(), Options { quota, total: 1 << 40 }).unwrap());
+                let store = Arc::new(Store::open(dir.path(), Options { quota, total: Amount { bytes: 1 << 40, entries: 1 << 40 } }).unwrap());
                 let space = store.space("o", "s").await.unwrap();
                 let mut batch = Batch::new(space.clone());
                 let mut wanted = Vec::new();

@@ -76,7 +76,14 @@ async fn a_damaged_list_of_links_is_said() {
     assert!(error.contains("links is damaged"), "{error}");
 }
 
-const SMALL: Options = Options { total: 1 << 20, ..OPTIONS };
+const SMALL: Options = Options { total: Amount { bytes: 1 << 20, ..TOTAL }, ..OPTIONS };
+
+/// Bytes of all sessions, while nothing is being written.
+fn bytes_used(store: &Store) -> u64 {
+    let (used, claimed) = store.shared.usage.used();
+    assert_eq!(claimed, Amount::default());
+    used.bytes
+}
 
 #[tokio::test]
 async fn all_sessions_together_have_a_bound_that_counts_what_is_being_written() {
@@ -102,20 +109,90 @@ async fn all_sessions_together_have_a_bound_that_counts_what_is_being_written() 
         drop(batch);
         slow.keep();
         slow.commit().await.unwrap();
-        assert_eq!(store.shared.usage.used(), ((123 + 98) * 4096, 0));
+        assert_eq!(bytes_used(&store), (123 + 98) * 4096);
         // In place of what was: the difference counts.
         save(&one, &[("a", &vec![1; 100_000])]).await;
-        assert_eq!(store.shared.usage.used(), ((25 + 98) * 4096, 0));
+        assert_eq!(bytes_used(&store), (25 + 98) * 4096);
     }
     let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
     for (owner, id) in [("default", "1"), ("other", "2")] {
         store.space(owner, id).await.unwrap(); // counted now, if it was not
     }
-    assert_eq!(store.shared.usage.used(), ((25 + 98) * 4096, 0));
+    assert_eq!(bytes_used(&store), (25 + 98) * 4096);
     assert!(store.forget("other", "2").await.unwrap());
-    assert_eq!(store.shared.usage.used(), (25 * 4096, 0));
+    assert_eq!(bytes_used(&store), 25 * 4096);
     let one = store.space("default", "1").await.unwrap();
     save(&one, &[("b", &vec![1; 800_000])]).await;
+}
+
+/// Entries of all sessions.
+fn entries_used(store: &Store) -> u64 {
+    store.shared.usage.used().0.entries
+}
+
+#[tokio::test]
+async fn all_sessions_together_have_a_bound_of_entries() {
+    const FEW: Options = Options { total: Amount { entries: 16, ..TOTAL }, ..OPTIONS };
+    let root = TempDir::new().unwrap();
+    let is_bound = |error: &StoreError| matches!(error, StoreError::Quota { bound: Bound::TotalEntries, .. });
+    {
+        let store = Arc::new(Store::open(root.path(), FEW).unwrap());
+        let (one, two) =
+            (store.space("default", "1").await.unwrap(), store.space("other", "2").await.unwrap());
+        // A session, a directory that a name implies, two empty files, and a link.
+        save(&one, &[("d/a", b""), ("d/b", b"")]).await;
+        let mut batch = Batch::new(one.clone());
+        batch.link(link("l", "nowhere"));
+        batch.commit().await.unwrap();
+        assert_eq!(entries_used(&store), 3 + 4);
+        // What takes the place of something takes nothing.
+        save(&one, &[("d/a", b"again")]).await;
+        save(&one, &[("l", b"a file now")]).await;
+        assert_eq!(entries_used(&store), 3 + 4);
+        // Two that were admitted side by side do not both fit.
+        let (mut first, mut second) = (Batch::new(one.clone()), Batch::new(two.clone()));
+        for n in 0..5 {
+            for batch in [&mut first, &mut second] {
+                let entry = file(&format!("x{n}"));
+                batch.admit(&entry).unwrap();
+                batch.file(entry);
+                batch.keep();
+            }
+        }
+        second.commit().await.unwrap();
+        assert_eq!(entries_used(&store), 7 + 3 + 5);
+        let error = first.commit().await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the files of all sessions together would take 20 files and directories, of 16 allowed; delete files or \
+             sessions first, or raise store.max_files"
+        );
+        assert_eq!(entries_used(&store), 15, "nothing of what was refused counts");
+        assert!(is_bound(&Batch::new(one.clone()).admit(&file("y/z")).unwrap_err()));
+        assert!(Batch::new(one.clone()).admit(&file("d/a")).is_ok());
+        // Nor is there room for the log of a session that is new.
+        let new = store.space("default", "3").await.unwrap();
+        assert!(is_bound(&new.log("run_1").err().expect("no room")));
+        save(&one, &[("y", b"the last")]).await;
+        assert_eq!(entries_used(&store), 16);
+        // What only removes is taken, and makes room.
+        let mut batch = Batch::new(one.clone());
+        batch.remove(path("d"));
+        batch.commit().await.unwrap();
+        assert_eq!(entries_used(&store), 13);
+        drop(new.log("run_1").unwrap());
+        assert_eq!(entries_used(&store), 16);
+    }
+    let mut store = Store::open(root.path(), FEW).unwrap();
+    store.threads.pop().unwrap().join().unwrap(); // it ends when all is counted
+    let store = Arc::new(store);
+    assert_eq!(entries_used(&store), 16);
+    for (owner, id, left) in [("default", "3", 13), ("other", "2", 5), ("default", "1", 0)] {
+        assert!(store.forget(owner, id).await.unwrap());
+        assert_eq!(entries_used(&store), left);
+    }
+    save(&store.space("default", "1").await.unwrap(), &[("a", b"1")]).await;
+    assert_eq!(entries_used(&store), 4);
 }
 
 #[tokio::test]
@@ -128,7 +205,7 @@ async fn sessions_nobody_asks_for_are_counted_in_the_background() {
     }
     let mut store = Store::open(root.path(), SMALL).unwrap();
     store.threads.pop().unwrap().join().unwrap(); // it ends when all is counted
-    assert_eq!(store.shared.usage.used(), (123 * 4096 + 1000, 0));
+    assert_eq!(bytes_used(&store), 123 * 4096 + 1000);
 }
 
 #[tokio::test]
@@ -151,10 +228,10 @@ async fn logs_count_and_stop_at_the_bound() {
     for _ in 0..2 {
         space.log("run_33").unwrap().append(&[b'x'; 1000]).unwrap();
     }
-    assert_eq!(store.shared.usage.used(), (4096 + 2000, 0));
+    assert_eq!(bytes_used(&store), 4096 + 2000);
     assert!(store.forget("default", "1").await.unwrap());
     assert!(matches!(log.append(b"y"), Err(StoreError::Gone)));
-    assert_eq!(store.shared.usage.used(), (0, 0));
+    assert_eq!(bytes_used(&store), 0);
 }
 
 #[tokio::test]

@@ -202,7 +202,7 @@ async fn a_sync_that_fails_fails_its_commit_and_nothing_else() {
         store.shared.journal.hooks.fail.store(true, Ordering::Relaxed);
         let mut batch = Batch::new(space.clone());
         batch.remove(path("a"));
-        assert!(matches!(batch.commit().await, Err(StoreError::Io { .. })));
+        assert!(matches!(batch.commit().await, Err(StoreError::Unwritable(_))));
         assert_eq!(content(&space, "a"), "1");
         assert_eq!(journal(), 1 + round, "the file is not written to again");
         // Even if the sync failed and the bytes got there.
@@ -216,6 +216,77 @@ async fn a_sync_that_fails_fails_its_commit_and_nothing_else() {
     let again = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
     let space = again.find("default", "c").await.unwrap().unwrap();
     assert_eq!((content(&space, "a"), content(&space, "b")), ("1".into(), "2".into()));
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_written_says_so_until_it_can() {
+    let root = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
+    put(&store, "a", b"1").await.unwrap();
+    assert!(store.is_writable());
+    store.shared.journal.hooks.broken.store(true, Ordering::Relaxed);
+    let error = put(&store, "b", b"2").await.unwrap_err();
+    let said = error.to_string();
+    assert!(matches!(error, StoreError::Unwritable(_)), "{said}");
+    assert_eq!(
+        said,
+        "the store cannot be written at present (Input/output error (os error 5)); nothing of this call was saved"
+    );
+    assert!(!store.is_writable());
+    // That files can be made does not mean that they can be synced.
+    writable::look(&store.shared);
+    assert!(!store.is_writable());
+    assert_eq!(content(&store.space("default", "c").await.unwrap(), "a"), "1", "reading goes on");
+
+    store.shared.journal.hooks.broken.store(false, Ordering::Relaxed);
+    writable::look(&store.shared);
+    assert!(store.is_writable());
+    put(&store, "b", b"2").await.unwrap();
+    drop(store); // with its own attempts
+    assert_eq!(fs::read_dir(root.path().join("tmp")).unwrap().count(), 0, "the attempts leave nothing");
+}
+
+/// A file system that is read-only is seen before anybody wants to save anything, also where it is mounted over.
+#[tokio::test]
+async fn a_read_only_file_system_is_seen_and_so_is_its_end() {
+    let disk = Disk::new("size=40m");
+    let root = disk.path().join("store");
+    let store = Arc::new(Store::open(&root, OPTIONS).unwrap());
+    put(&store, "a", b"1").await.unwrap();
+    writable::look(&store.shared);
+    assert!(store.is_writable());
+    let over = ReadOnly::over(&root);
+    writable::look(&store.shared);
+    assert!(!store.is_writable());
+    // What is small still gets into the journal, which is open; what is large does not.
+    assert!(matches!(put(&store, "small", b"2").await, Err(StoreError::Pending(_))));
+    assert!(matches!(put(&store, "large", &vec![3; 2 << 20]).await, Err(StoreError::Pending(_))));
+    assert!(!store.is_writable());
+    drop(over);
+    writable::look(&store.shared);
+    assert!(store.is_writable());
+    assert_eq!(content(&store.space("default", "c").await.unwrap(), "small"), "2");
+    put(&store, "large", &vec![3; 2 << 20]).await.unwrap();
+}
+
+/// A directory that is mounted over itself, read-only, until this goes.
+struct ReadOnly(std::path::PathBuf);
+
+impl ReadOnly {
+    fn over(path: &Path) -> Self {
+        let mount =
+            |options: &[&str]| Command::new("mount").args(options).arg(path).status().unwrap().success();
+        assert!(mount(&["--bind", path.to_str().unwrap()]), "cannot mount: run this as root");
+        let over = Self(path.to_owned());
+        assert!(mount(&["-o", "remount,bind,ro"]));
+        over
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 /// Puts a whole record behind what a journal file is good for: it removes `a`.
