@@ -26,6 +26,8 @@ mod data;
 mod demo;
 #[path = "e2e/doctor.rs"]
 mod doctor;
+#[path = "e2e/documents.rs"]
+mod documents;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]
