@@ -50,6 +50,8 @@ mod log;
 mod mcp;
 #[path = "e2e/metrics.rs"]
 mod metrics;
+#[path = "e2e/n8n.rs"]
+mod n8n;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/policy.rs"]
