@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check deny advisories e2e crash bench pictures setup images clean
+.PHONY: help run test check deny advisories e2e n8n crash bench pictures setup images clean
 
 # For the engines that tests start themselves, for their clients, and for the page: a browser, letters for it, and what makes
 # its pictures small.
@@ -38,6 +38,12 @@ e2e: images ## only the tests that drive the daemon as its clients do
 	tests/clients/install
 	cargo test --locked --package paddock-daemon --test '*'
 
+n8n: images ## a real n8n, installed (2 GB, ten minutes), imports and runs what deploy/n8n has
+	deploy/setup $(FOR_TESTS) g++
+	tests/clients/install
+	tests/clients/install-n8n
+	cargo test --package paddock-daemon --test e2e n8n:: -- --ignored --nocapture --test-threads=1
+
 crash: images ## the daemon killed 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
 	deploy/setup iproute2
 	CRASH_KILLS=$${CRASH_KILLS:-200} ENGINE_ENDS=$${ENGINE_ENDS:-40} \
@@ -62,4 +68,4 @@ images: setup ## the runner images, those that are missing or have changed
 clean: ## remove what building and running left in this folder; the images stay
 	cargo clean
 	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
-		tests/clients/prometheus bench/peers/venv src/daemon/src/api/page/editor/node_modules
+		tests/clients/n8n tests/clients/prometheus bench/peers/venv src/daemon/src/api/page/editor/node_modules

@@ -26,6 +26,8 @@ mod data;
 mod demo;
 #[path = "e2e/doctor.rs"]
 mod doctor;
+#[path = "e2e/documents.rs"]
+mod documents;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]
@@ -48,6 +50,8 @@ mod log;
 mod mcp;
 #[path = "e2e/metrics.rs"]
 mod metrics;
+#[path = "e2e/n8n.rs"]
+mod n8n;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/policy.rs"]

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { request as forward, createServer } from 'node:http'
 import { restart } from './flow.mjs'
-import { ended, enter, listed, run, says, token, visit, write } from './page-drive.mjs'
+import { ended, enter, fits, listed, run, says, token, visit, write } from './page-drive.mjs'
 
 // Who opens it for the first time, on a daemon without a token: a program, a button, and the pool beside it.
 export async function first({ browser, url }) {
@@ -228,6 +228,66 @@ alive = [open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmdline")]
 print(sum(b"987" + b"65" in line for line in alive), open("/data/kept.txt").read())`), /^Done/)
   assert.equal(await page.textContent('#stdout'), '0 kept\n')
   assert.equal(await page.locator('#history li').count(), 2)
+  return page
+}
+
+// Every container that is counted is drawn, also where there are many of them beside many words.
+export async function pool({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  let now = {}
+  await page.route('**/status*', async route => {
+    const answer = await route.fetch()
+    if (!answer.ok()) return route.fulfill({ response: answer })
+    const json = await answer.json()
+    for (const one of json.pool ?? []) Object.assign(one, one.language === 'python' ? now : {})
+    return route.fulfill({ response: answer, json })
+  })
+  await enter(page)
+  const line = page.locator('#pool li', { hasText: 'python' })
+  for (const width of [1280, 390]) {
+    await page.setViewportSize({ width, height: 900 })
+    for (const [idle, leased, starting] of [[0, 10, 0], [2, 10, 3], [1, 1, 1], [0, 64, 0]]) {
+      now = { idle, leased, starting, waiting: leased > 9 ? 12 : 0 }
+      await says(page, '#pool', `${leased} in use`)
+      await page.waitForFunction(leased => document.querySelectorAll('#pool .dot.leased').length === leased, leased)
+      const seen = await line.locator('.dot').evaluateAll(dots => dots.filter(dot => {
+        const { left, top, width, height } = dot.getBoundingClientRect()
+        const at = document.elementFromPoint(left + width / 2, top + height / 2)
+        return width > 0 && at === dot
+      }).length)
+      assert.equal(seen, idle + leased + starting, `${width} px: ${JSON.stringify(now)}`)
+      await fits(page, `${width} px: ${JSON.stringify(now)}`)
+    }
+  }
+  return page
+}
+
+// What is told of a run is told in its conversation only; and sizes are told as people read them.
+export async function elsewhere({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  await enter(page)
+  assert.match(await run(page, 'print(1)'), /^Done/)
+  await page.click('#conversation-new')
+  await says(page, '#output-empty', 'shows here')
+  assert.equal(await page.textContent('#status'), '', 'the other conversation says nothing of this one')
+  // A run that ends while another conversation is open.
+  await write(page, 'import time\nprint("begun", flush=True)\ntime.sleep(2)')
+  await page.click('#run')
+  await says(page, '#stdout', 'begun')
+  await page.click('#conversation-new')
+  await says(page, '#status', 'A run of another conversation is under way.')
+  assert.equal(await ended(page), '')
+  // A bound that is told in bytes.
+  assert.doesNotMatch(await run(page, '#'.repeat(100_001)), /\b\d{5,} bytes/)
+  await says(page, '#problem', 'iB')
+  assert.doesNotMatch(await page.textContent('#problem'), /\b\d{5,} bytes/)
+  const words = await page.evaluate(async () => {
+    const { sized } = await import('/page/text.js')
+    return [sized('memory: 536870912 bytes'), sized('it has 700 bytes'), sized('`a` has 100001 bytes, the limit is 9')]
+  })
+  assert.deepEqual(words, [
+    'memory: 536,870,912 bytes (512 MiB)', 'it has 700 bytes', '`a` has 100,001 bytes (98 KiB), the limit is 9',
+  ])
   return page
 }
 

@@ -115,23 +115,76 @@ async fn conversations_that_look_alike_are_not_the_same() {
 }
 
 #[tokio::test]
-async fn foreign_hosts_and_origins_are_refused_everywhere() {
+async fn foreign_hosts_are_refused_wherever_nobody_shows_a_credential() {
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let foreign =
+        ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "0.0.0.0", "", "paddock:8080"];
+    let open = Daemon::with().without_token().start().await;
+    let guarded = Daemon::start().await;
+    for (path, method) in
+        [("/mcp", "POST"), ("/", "GET"), ("/page/main.js", "GET"), ("/status", "GET"), ("/metrics", "GET")]
+    {
+        for host in foreign {
+            // A token opens nothing where none is configured; a wrong one opens nothing anywhere.
+            for (d, token) in [(&open, "Bearer any"), (&open, ""), (&guarded, "Bearer any"), (&guarded, "")] {
+                let request = Request::new(d.addr, method, path).json(&list).header("host", host);
+                let answer = request.header("authorization", token).send().await.expect(403);
+                assert_eq!(answer.json()["error"], "forbidden_host", "{path} {host}");
+            }
+            guarded.request(method, path).json(&list).header("host", host).send().await.expect(200);
+        }
+        // A target in absolute form is what counts.
+        let target = format!("http://evil.example{path}");
+        let request = Request::new(open.addr, method, &target).json(&list).header("host", "localhost");
+        assert_eq!(request.send().await.expect(403).json()["error"], "forbidden_host", "{target}");
+    }
+    for d in [&open, &guarded] {
+        for host in foreign {
+            for path in ["/health", "/ready"] {
+                Request::new(d.addr, "GET", path).header("host", host).send().await.expect(200);
+            }
+        }
+    }
+    let link = guarded.session("s").upload("f", b"content").await.expect_success();
+    let link = link.document["file"]["url"].as_str().expect("a link").to_owned();
+    let (_, path) = link.split_once(&guarded.addr.to_string()).expect("a link of this daemon");
+    let by_link = |path: &str| Request::new(guarded.addr, "GET", path).header("host", "paddock:8080").send();
+    let answer = by_link(path).await.expect(200);
+    assert_eq!((answer.text().as_str(), answer.header("referrer-policy").as_str()), ("content", "no-referrer"));
+    by_link(&path.replace("sig=", "sig=0")).await.expect(403);
+    open.stop().await;
+    guarded.stop().await;
+}
+
+#[tokio::test]
+async fn a_load_balancer_may_ask_without_a_host() {
+    let d = Daemon::start().await;
+    for path in ["/health", "/ready"] {
+        let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
+        socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.expect("written");
+        let mut answer = String::new();
+        within(Duration::from_secs(20), "an answer", socket.read_to_string(&mut answer)).await.expect("text");
+        assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn foreign_origins_are_refused_everywhere() {
     let d = Daemon::with().set("http.allowed_origins", vec!["https://n8n.example"]).start().await;
     let port = d.addr.port();
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let (own, other) = (format!("http://localhost:{port}"), format!("https://localhost:{port}"));
     for (path, method) in [("/mcp", "POST"), ("/health", "GET"), ("/", "GET"), ("/files/a/b?sig=x", "GET")] {
-        let request = || d.request(method, path).json(&list);
-        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "0.0.0.0", ""]
+        let request =
+            || d.request(method, path).json(&list).header("host", &format!("localhost:{port}"));
+        for origin in
+            ["http://evil.example", "null", "https://localhost:1", "http://n8n.example", other.as_str()]
         {
-            let answer = request().header("host", host).send().await.expect(403);
-            assert_eq!(answer.json()["error"], "forbidden_host", "{path} {host}");
-        }
-        for origin in ["http://evil.example", "null", "https://localhost:1", "http://n8n.example"] {
             let answer = request().header("origin", origin).send().await.expect(403);
             assert_eq!(answer.json()["error"], "forbidden_origin", "{path} {origin}");
         }
     }
-    let own = format!("http://localhost:{port}");
     for origin in [own.as_str(), "https://n8n.example"] {
         let request = d.request("POST", "/mcp").json(&list).header("host", &format!("localhost:{port}"));
         request.header("origin", origin).send().await.expect(200);

@@ -116,6 +116,100 @@ async fn a_session_keeps_its_generated_conversation() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_seen_by_its_status_where_the_caller_prefers_that() {
+    let d = Daemon::with().set("sessions.max", 1).set("sessions.when_full", "refuse").start().await;
+    d.session("first").sh("true").await.expect_success();
+    let call = |code: &str, language: &str| {
+        let arguments = json!({ "conversationId": "second", "language": language, "code": code });
+        let params = json!({ "name": "run_code", "arguments": arguments });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        d.request("POST", "/mcp").header("accept", WORKFLOW_ACCEPT).json(&call)
+    };
+    let preferring = |code: &str, language: &str| call(code, language).header("prefer", "http-status");
+    let full = preferring("true", "sh").send().await.expect(503);
+    assert_eq!((full.header("retry-after"), full.header("preference-applied")), ("5".into(), "http-status".into()));
+    Ran::of(full.json()).expect_error("max_sessions");
+    // Nobody else sees anything but 200.
+    let usual = call("true", "sh").send().await.expect(200);
+    assert!(!usual.headers.contains_key("retry-after") && !usual.headers.contains_key("preference-applied"));
+    Ran::of(usual.json()).expect_error("max_sessions");
+
+    preferring("true", "cobol").send().await.expect(400);
+    let unknown = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "none" } });
+    let request = || d.request("POST", "/mcp").json(&unknown);
+    request().header("prefer", "http-status").send().await.expect(400);
+    request().send().await.expect(200);
+
+    // A program that ran was served, however it ended.
+    d.session("first").tool("close_session").await.expect_success();
+    let failed = preferring("exit 3", "sh").send().await.expect(200);
+    assert_eq!(failed.header("preference-applied"), "http-status");
+    Ran::of(failed.json()).expect_exit(3);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_revision_that_does_not_exist_is_refused_by_its_code() {
+    let d = Daemon::start().await;
+    let list = json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list" });
+    for accept in [WORKFLOW_ACCEPT, "application/json, text/event-stream"] {
+        let request = d.request("POST", "/mcp").header("accept", accept).json(&list);
+        let answer = request.header("mcp-protocol-version", "1900-01-01").send().await.expect(400).json();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("a"), &json!(-32022)), "{answer}");
+        let data = &answer["error"]["data"];
+        assert_eq!(data["requested"], "1900-01-01", "{answer}");
+        let supported = data["supported"].as_array().expect("revisions");
+        assert!(supported.contains(&json!("2024-11-05")) && supported.contains(&json!("2026-07-28")), "{answer}");
+    }
+    d.stop().await;
+}
+
+/// Resident memory of a process, in KiB.
+fn resident(pid: rustix::process::Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("its status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[tokio::test]
+async fn sessions_that_nobody_ends_are_bounded_in_memory_and_on_disk() {
+    const ALL: usize = 4000;
+    const AT_ONCE: usize = 16;
+    let d = Daemon::start().await;
+    let begin = async || {
+        let request = d.request("POST", "/mcp").header("accept", "application/json, text/event-stream");
+        request.json(&initialize()).send().await.expect(200).header("mcp-session-id")
+    };
+    let list = async |session: &str| {
+        let request = d.request("POST", "/mcp").header("accept", "application/json, text/event-stream");
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+        request.header("mcp-session-id", session).json(&list).send().await.status
+    };
+    let (used, forgotten) = (begin().await, begin().await);
+    let batch = async |number: usize| {
+        for _ in 0..number / AT_ONCE {
+            futures_util::future::join_all((0..AT_ONCE).map(|_| begin())).await;
+            assert_eq!(list(&used).await, 200, "one that is used is not evicted");
+        }
+    };
+    let files = || {
+        let folder = d.store.path().join("mcp");
+        let folders = std::fs::read_dir(folder).expect("the sessions").map(|folder| folder.expect("a folder").path());
+        folders.map(|folder| std::fs::read_dir(folder).expect("a folder").count()).max().expect("an owner")
+    };
+    batch(ALL / 2).await;
+    let (first, some) = (resident(d.pid()), files());
+    batch(ALL / 2).await;
+    let (second, more) = (resident(d.pid()), files());
+    // Eight more for what is being written beside at this moment.
+    assert!((500..=1008).contains(&some) && more <= 1008, "{some} and {more} files");
+    assert!(second < first + 24 * 1024, "{first} KiB after {} sessions, {second} after {ALL}", ALL / 2);
+    assert_eq!(list(&forgotten).await, 404, "the least recently used went first");
+    eprintln!("{ALL} sessions: {first} and {second} KiB, {some} and {more} files");
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_no_request_is_answered_as_json_rpc_says() {
     let d = Daemon::start().await;
     let valid = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();

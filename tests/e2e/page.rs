@@ -57,6 +57,16 @@ async fn cancels_a_run_and_keeps_its_files() {
 }
 
 #[tokio::test]
+async fn draws_every_container_that_it_counts() {
+    plays("pool", Daemon::with()).await;
+}
+
+#[tokio::test]
+async fn tells_of_a_run_in_its_conversation_only() {
+    plays("elsewhere", Daemon::with()).await;
+}
+
+#[tokio::test]
 async fn goes_on_when_the_daemon_has_been_started_again() {
     plays_on(Daemon::start().await, "gone", "", &[End::Killed]).await;
 }

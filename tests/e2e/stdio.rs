@@ -22,6 +22,18 @@ struct Server {
 impl Server {
     /// Starts one and says hello, as every client does.
     async fn start(store: &Store) -> Server {
+        let mut server = Server::silent(store);
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+        });
+        let answer = server.ask("initialize", params).await;
+        assert_eq!(answer["result"]["serverInfo"]["name"], "paddock", "{answer}");
+        server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        server
+    }
+
+    /// Starts one that has not been told anything.
+    fn silent(store: &Store) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
         command.args(["stdio", "--addr", "127.0.0.1:0"]).env_clear();
         command.env("SANDBOX_ROOT", store.path());
@@ -34,14 +46,7 @@ impl Server {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("the daemon's binary");
         let (to, from) = (child.stdin.take(), child.stdout.take().expect("it is piped"));
-        let mut server = Server { child, to, from: BufReader::new(from).lines(), next: 0 };
-        let params = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
-        });
-        let answer = server.ask("initialize", params).await;
-        assert_eq!(answer["result"]["serverInfo"]["name"], "paddock", "{answer}");
-        server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
-        server
+        Server { child, to, from: BufReader::new(from).lines(), next: 0 }
     }
 
     async fn say(&mut self, message: &Value) {
@@ -124,6 +129,28 @@ async fn alone_it_is_the_daemon_and_leaves_nothing() {
     assert!(log.contains("this process is it now") && log.contains("stopped"), "{log}");
     View::of(&store.owner()).await.expect_empty().await;
     assert!(!store.path().join("daemon.sock").exists() && !store.path().join("http.sock").exists());
+}
+
+#[tokio::test]
+async fn a_beginning_that_leaves_things_out_is_one() {
+    for params in [
+        json!({ "protocolVersion": "2024-11-05", "clientInfo": { "name": "client-name", "version": "1.0.0" } }),
+        json!({ "protocolVersion": "2024-11-05" }),
+    ] {
+        let store = Store::new();
+        let mut server = Server::silent(&store);
+        let answer = server.ask("initialize", params).await;
+        assert_eq!(answer["result"]["protocolVersion"], "2024-11-05", "{answer}");
+        server.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        let tools = server.ask("tools/list", json!({})).await;
+        assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(TOOLS.len()), "{tools}");
+        server.leave().await;
+    }
+    let store = Store::new();
+    let mut server = Server::silent(&store);
+    let answer = server.ask("initialize", json!({ "protocolVersion": 7 })).await;
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    server.leave().await;
 }
 
 #[tokio::test]

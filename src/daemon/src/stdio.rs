@@ -144,12 +144,15 @@ impl Front {
             tokio::select! {
                 asked = self.input.recv(), if open => match asked {
                     Some(asked) => {
-                        if let Err(refusal) = self.check(&asked) {
-                            let mut answer = refusal.to_json().to_string().into_bytes();
-                            answer.push(b'\n');
-                            self.say(&answer).await?;
-                            continue;
-                        }
+                        let asked = match self.check(asked) {
+                            Ok(asked) => asked,
+                            Err(refusal) => {
+                                let mut answer = refusal.to_json().to_string().into_bytes();
+                                answer.push(b'\n');
+                                self.say(&answer).await?;
+                                continue;
+                            }
+                        };
                         let to = match &mut daemon {
                             Some(to) => to,
                             gone => gone.insert(self.again().await?),
@@ -184,16 +187,21 @@ impl Front {
         Ok(())
     }
 
-    /// Refuses what the SDK would answer without its id, or not at all, so that nobody waits for that.
-    fn check(&self, line: &[u8]) -> Result<(), Refusal> {
+    /// The line that the daemon gets. Refuses what the SDK would answer without its id, or not at all, so that nobody waits
+    /// for that.
+    fn check(&self, line: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         if line.len() > self.max {
             return Err(Refusal::invalid(&format!("a message may have {} bytes (http.max_body)", self.max)));
         }
-        crate::api::check_message(line)?;
-        if self.pending.has_asked(line) {
+        let whole = crate::api::check_message(&line)?;
+        if self.pending.has_asked(&line) {
             return Err(Refusal::invalid("`id` is that of a request that is not answered yet"));
         }
-        Ok(())
+        let on_a_line = |mut whole: Vec<u8>| {
+            whole.push(b'\n');
+            whole
+        };
+        Ok(whole.map_or(line, on_a_line))
     }
 
     /// Keeps what a later daemon has to hear, and who waits for an answer.

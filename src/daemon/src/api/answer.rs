@@ -76,9 +76,9 @@ impl Server {
     }
 
     async fn route(&self, request: Request<Given>, way: Way) -> Result<Answer, Box<Answer>> {
-        self.guard.admit(request.headers())?;
         let (parts, incoming) = request.into_parts();
         let route = Route::of(parts.uri.path());
+        self.guard.admit(route, &parts.uri, &parts.headers)?;
         let takes_others = matches!(route, Route::Mcp | Route::Sessions(_));
         if !takes_others && !matches!(parts.method, Method::GET | Method::HEAD) {
             let message = "this path takes GET and HEAD";

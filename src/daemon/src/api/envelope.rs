@@ -48,6 +48,11 @@ impl Refusal {
         Self { id: Value::Null, code: INVALID, message: message.to_owned() }
     }
 
+    /// One of the `params` of the request `id`.
+    pub(super) fn params(id: Value, message: &str) -> Self {
+        Self { id, code: PARAMS, message: message.to_owned() }
+    }
+
     /// The answer, as JSON-RPC has it.
     pub(crate) fn to_json(&self) -> Value {
         json!({ "jsonrpc": "2.0", "id": self.id, "error": { "code": self.code, "message": self.message } })

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE,
-    LAST_MODIFIED, RANGE,
+    LAST_MODIFIED, RANGE, REFERRER_POLICY,
 };
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, StreamBody};
@@ -236,6 +236,8 @@ impl Download {
             (CACHE_CONTROL, "private, no-cache".to_owned()),
             (http::header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
             (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+            // The address of a file opens it: no site that the file links to may learn it.
+            (REFERRER_POLICY, "no-referrer".to_owned()),
         ];
         let range = part.map(|(from, length)| {
             (CONTENT_RANGE, format!("bytes {from}-{}/{}", (from + length).saturating_sub(1), self.size))

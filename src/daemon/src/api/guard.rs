@@ -1,16 +1,36 @@
-//! Who may ask: the `Host` must be ours (or a page elsewhere could reach us by DNS rebinding), an `Origin` must
-//! be too (or a page elsewhere could use a browser's reach), and where tokens are configured one must be given.
+//! Who may ask: where tokens are configured one must be given, an `Origin` must be ours, and so must the `Host` of whatever
+//! brings no credential.
+//!
+//! Why a `Host` is looked at: a page of a stranger's site can have its own name resolve to this machine (DNS rebinding). The
+//! visitor's browser then takes the daemon for a part of that site, sends requests here and lets the page read the answers. Such
+//! a request names the stranger's host, and it carries no credential of ours, because the browser keeps credentials by site and
+//! the page knows none. So the `Host` matters exactly where a request is served without a credential:
+//!
+//! | request | what its `Host` must be |
+//! |---|---|
+//! | with a valid token (also `metrics.token`, for `/metrics`) | anything: n8n or Prometheus in a container says `paddock:8080` |
+//! | `/files`, `/logs` | anything: without a right signature they say nothing |
+//! | `/health`, `/ready` | anything, or none: they say nothing that a stranger may not know, and load balancers ask by address |
+//! | all others: the page; every route of a daemon without tokens | loopback, the public URL's, or one of `http.allowed_hosts` |
+//!
+//! A target in absolute form outranks `Host` (RFC 9112, 3.2.2). Our own origin is `http` at our own host: this daemon speaks no
+//! TLS, so `https` there is somebody else, unless `http.public_url` or `http.allowed_origins` names it.
 //!
 //! It must never compare a token in a time that depends on it.
 
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::uri::Authority;
 use http::{HeaderMap, StatusCode, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::body::{Answer, error};
+use super::route::Route;
 use crate::config::Token;
 use crate::sign::DEFAULT_OWNER;
+
+/// Characters of a foreign host that a refusal repeats.
+const SHOWN: usize = 100;
 
 /// What a request is measured by.
 pub(super) struct Guard {
@@ -42,25 +62,46 @@ impl Guard {
         Self { hosts, origins, tokens, metrics }
     }
 
-    /// Checks what every route demands.
-    pub(super) fn admit(&self, headers: &HeaderMap) -> Result<(), Box<Answer>> {
-        let mut hosts = headers.get_all(HOST).iter();
-        let host = hosts.next().and_then(|value| value.to_str().ok()).map(str::to_ascii_lowercase);
-        let Some(host) = host.filter(|host| hosts.next().is_none() && self.is_ours(host)) else {
-            let message = "this Host is not served; list it in http.allowed_hosts or set http.public_url";
-            return Err(Box::new(error(StatusCode::FORBIDDEN, "forbidden_host", message)));
-        };
+    /// Checks what `route` demands of every request, before anybody's token is asked for.
+    pub(super) fn admit(&self, route: Route<'_>, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+        let named = host(uri, headers);
+        let ours = named.as_ref().ok().and_then(Option::as_deref).filter(|host| self.is_ours(host));
+        if ours.is_none() && !matches!(route, Route::Health | Route::Ready) {
+            let host = named.as_ref().map_err(|problem| forbidden_host(problem))?;
+            if !self.brings_a_credential(route, headers) {
+                let shown: String = host.as_deref().unwrap_or_default().chars().take(SHOWN).collect();
+                let message = format!(
+                    "the host {shown:?} is served with a valid token only; to serve it without, list it in \
+                     http.allowed_hosts or make it that of http.public_url"
+                );
+                return Err(forbidden_host(&message));
+            }
+        }
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().unwrap_or("").to_ascii_lowercase();
-            let same = origin
-                .split_once("://")
-                .is_some_and(|(scheme, at)| matches!(scheme, "http" | "https") && at == host);
-            if !same && !self.origins.contains(&origin) {
+            let is_own = origin.strip_prefix("http://").is_some_and(|at| Some(at) == ours);
+            if !is_own && !self.origins.contains(&origin) {
                 let message = "requests from this Origin are not served; list it in http.allowed_origins";
                 return Err(Box::new(error(StatusCode::FORBIDDEN, "forbidden_origin", message)));
             }
         }
         Ok(())
+    }
+
+    /// Whether a request shows that it comes from somebody who was given something: see the table above.
+    fn brings_a_credential(&self, route: Route<'_>, headers: &HeaderMap) -> bool {
+        match route {
+            Route::Files(_) | Route::Logs(_) => true, // their signature, which is asked for in any case
+            Route::Metrics if self.metrics.is_some() => self.reads_metrics(headers).is_ok(),
+            Route::Mcp
+            | Route::Events
+            | Route::Sessions(_)
+            | Route::Status
+            | Route::Metrics
+            | Route::Health
+            | Route::Ready
+            | Route::Page(_) => !self.tokens.is_empty() && self.owner(headers).is_ok(),
+        }
     }
 
     fn is_ours(&self, host: &str) -> bool {
@@ -94,6 +135,27 @@ impl Guard {
         }
         Err(unauthorized())
     }
+}
+
+/// The host that a request is for, in lower case, if it names one.
+///
+/// # Errors
+/// It names more than one, or one that is no text.
+fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    let mut given = headers.get_all(HOST).iter();
+    let (first, second) = (given.next().map(HeaderValue::to_str).transpose(), given.next());
+    let (Ok(first), None) = (first, second) else { return Err("a request must have one Host, a text") };
+    let target = uri.authority().map(Authority::as_str);
+    if let (Some(target), Some(first)) = (target, first)
+        && !target.eq_ignore_ascii_case(first)
+    {
+        return Err("the request's target names another host than its Host");
+    }
+    Ok(target.or(first).map(str::to_ascii_lowercase))
+}
+
+fn forbidden_host(message: &str) -> Box<Answer> {
+    Box::new(error(StatusCode::FORBIDDEN, "forbidden_host", message))
 }
 
 /// The SHA-256 of the one token that a request carries.
@@ -148,6 +210,15 @@ mod tests {
         Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], tokens, None)
     }
 
+    /// What a request of `GET` to this target is told, if it is not let in.
+    fn refused(guard: &Guard, target: &str, pairs: &[(&'static str, &str)]) -> Option<StatusCode> {
+        let uri: Uri = target.parse().unwrap();
+        let admitted = guard.admit(Route::of(uri.path()), &uri, &headers(pairs));
+        admitted.err().map(|answer| answer.status())
+    }
+
+    const REFUSED: Option<StatusCode> = Some(StatusCode::FORBIDDEN);
+
     #[test]
     fn hosts_that_are_ours() {
         let guard = guard(&[]);
@@ -163,49 +234,108 @@ mod tests {
             "lan.example:8080",
             "any.example:99",
         ] {
-            assert!(guard.admit(&headers(&[("host", host)])).is_ok(), "{host}");
+            assert_eq!(refused(&guard, "/mcp", &[("host", host)]), None, "{host}");
         }
-        for host in [
-            "evil.example",
-            "localhost.evil.example",
-            "lan.example",
-            "lan.example:81",
-            "",
-            "box.example.",
-            "0.0.0.0",
-            "10.0.0.1",
-            "localhost@evil.example",
-            "127.0.0.1.nip.io",
+        for host in FOREIGN {
+            assert_eq!(refused(&guard, "/mcp", &[("host", host)]), REFUSED, "{host}");
+        }
+        assert_eq!(refused(&guard, "/mcp", &[]), REFUSED);
+        assert_eq!(refused(&guard, "/mcp", &[("host", "localhost"), ("host", "localhost")]), REFUSED);
+    }
+
+    const FOREIGN: [&str; 10] = [
+        "evil.example",
+        "localhost.evil.example",
+        "lan.example",
+        "lan.example:81",
+        "",
+        "box.example.",
+        "0.0.0.0",
+        "10.0.0.1",
+        "localhost@evil.example",
+        "127.0.0.1.nip.io",
+    ];
+
+    #[test]
+    fn a_credential_outweighs_the_host() {
+        let mut guard = guard(&[("default", "t1")]);
+        guard.metrics = Some(Sha256::digest("m1").into());
+        for host in FOREIGN {
+            let asks = |path, token: &str| {
+                refused(&guard, path, &[("host", host), ("authorization", &format!("Bearer {token}"))])
+            };
+            for path in ["/mcp", "/mcp/events", "/sessions/a/files", "/status", "/metrics", "/"] {
+                assert_eq!(asks(path, "t1"), None, "{path} {host}");
+                assert_eq!(asks(path, "t2"), REFUSED, "{path} {host}");
+            }
+            assert_eq!(asks("/metrics", "m1"), None, "{host}");
+            assert_eq!(asks("/mcp", "m1"), REFUSED, "{host}");
+            for path in ["/files/s/a?sig=x", "/logs/s/r?sig=x", "/health", "/ready"] {
+                assert_eq!(refused(&guard, path, &[("host", host)]), None, "{path} {host}");
+            }
+        }
+        assert_eq!(refused(&guard, "/mcp", &[("authorization", "Bearer t1")]), None, "HTTP/1.0");
+        let two = [("authorization", "Bearer t1"), ("host", "localhost"), ("host", "localhost")];
+        assert_eq!(refused(&guard, "/mcp", &two), REFUSED);
+    }
+
+    #[test]
+    fn without_tokens_no_credential_is_one() {
+        let guard = guard(&[]);
+        let foreign = [("host", "evil.example"), ("authorization", "Bearer t1")];
+        for path in ["/mcp", "/mcp/events", "/sessions/a/files", "/status", "/metrics", "/"] {
+            assert_eq!(refused(&guard, path, &foreign), REFUSED, "{path}");
+        }
+        for path in ["/health", "/ready"] {
+            for hosts in [&[][..], &foreign[..1], &[("host", "a"), ("host", "b")]] {
+                assert_eq!(refused(&guard, path, hosts), None, "{path} {hosts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_target_in_absolute_form_outranks_the_host() {
+        let guard = guard(&[]);
+        for (target, host, want) in [
+            ("http://localhost:8080/mcp", Some("localhost:8080"), None),
+            ("http://LOCALHOST/mcp", Some("localhost"), None),
+            ("http://localhost/mcp", None, None),
+            ("http://evil.example/mcp", Some("localhost"), REFUSED),
+            ("http://evil.example/mcp", Some("evil.example"), REFUSED),
+            ("http://localhost/mcp", Some("evil.example"), REFUSED),
+            ("http://localhost@evil.example/mcp", None, REFUSED),
+            ("http://evil.example@localhost/mcp", None, REFUSED),
+            ("http://evil.example/health", Some("localhost"), None),
         ] {
-            let answer = guard.admit(&headers(&[("host", host)])).unwrap_err();
-            assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{host}");
+            let hosts: Vec<_> = host.map(|host| ("host", host)).into_iter().collect();
+            assert_eq!(refused(&guard, target, &hosts), want, "{target} {host:?}");
         }
-        assert!(guard.admit(&headers(&[])).is_err());
-        assert!(guard.admit(&headers(&[("host", "localhost"), ("host", "evil.example")])).is_err());
     }
 
     #[test]
     fn origins_that_are_ours() {
-        let guard = guard(&[]);
+        let guard = guard(&[("default", "t1")]);
+        let asks = |host, origin| {
+            refused(&guard, "/mcp", &[("host", host), ("origin", origin), ("authorization", "Bearer t1")])
+        };
         for origin in ["http://localhost:8080", "https://box.example", "https://n8n.example"] {
-            assert!(
-                guard.admit(&headers(&[("host", "localhost:8080"), ("origin", origin)])).is_ok(),
-                "{origin}"
-            );
+            assert_eq!(asks("localhost:8080", origin), None, "{origin}");
         }
         for origin in [
             "http://evil.example",
             "null",
             "",
             "http://localhost:3000",
+            "https://localhost:8080",
+            "ftp://localhost:8080",
             "http://n8n.example",
             "localhost:8080",
         ] {
-            assert!(
-                guard.admit(&headers(&[("host", "localhost:8080"), ("origin", origin)])).is_err(),
-                "{origin:?}"
-            );
+            assert_eq!(asks("localhost:8080", origin), REFUSED, "{origin:?}");
         }
+        // A host that a token alone opens is no origin of ours.
+        assert_eq!(asks("evil.example", "http://evil.example"), REFUSED);
+        assert_eq!(refused(&guard, "/health", &[("origin", "http://evil.example")]), REFUSED);
     }
 
     #[test]

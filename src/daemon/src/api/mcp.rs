@@ -12,6 +12,7 @@
 mod handler;
 mod head;
 mod heard;
+mod preference;
 mod progress;
 mod remembered;
 mod resume;
@@ -41,14 +42,16 @@ use tracing::{Span, debug, info, warn};
 pub(crate) use self::handler::Handler;
 use self::head::{
     LAST_EVENT, SESSION, accepts_events, in_json, is_json, is_without_sessions, no_session, sets,
-    the_session, unknown_event,
+    the_session, unknown, unknown_event, unknown_revision,
 };
 use self::heard::{Heard, SESSIONS};
+use self::preference::Preference;
 use self::remembered::Remembered;
 use self::resume::{Events, Reading, SharedEvents, Tie};
 use super::body::{Answer, error, json};
 use super::envelope::{JSON, Refusal, Seen, check, unread};
 use super::fixtures::{Fixtures, Shared};
+use super::initialize;
 use crate::session::SessionId;
 use crate::tools::{ToolSets, Tools};
 
@@ -112,6 +115,8 @@ struct Asked {
     sets: ToolSets,
     /// Nothing but the answer can be read.
     quiet: bool,
+    /// Whether a refusal is to be seen by the status of HTTP.
+    preference: Preference,
     /// The session of calls that name none.
     own_session: Option<SessionId>,
     tie: Option<Arc<Tie>>,
@@ -129,7 +134,7 @@ struct Pair {
     bare: Service,
     manager: Arc<LocalSessionManager>,
     events: Arc<Events>,
-    heard: Heard,
+    heard: Arc<Heard>,
     remembered: Arc<Remembered>,
 }
 
@@ -150,7 +155,7 @@ impl Mcp {
         stop_calls: &CancellationToken,
         cut: &CancellationToken,
     ) -> Self {
-        if let Err(error) = remembered::sweep(config.folder) {
+        if let Err(error) = remembered::sweep_all(config.folder) {
             warn!(%error, "the folder of MCP sessions could not be looked through");
         }
         let max_body = usize::try_from(config.max_body).unwrap_or(usize::MAX);
@@ -183,7 +188,11 @@ impl Mcp {
                     .with_cancellation_token(cut.child_token())
             };
             let mut with_sessions = common().with_legacy_session_mode(true);
-            let remembered = Arc::new(Remembered::new(config.folder, owner));
+            let heard = Arc::new(Heard::default());
+            let remembered = Arc::new(Remembered::new(config.folder, owner, heard.clone()));
+            if let Err(error) = remembered.sweep() {
+                warn!(%error, owner, "MCP sessions cannot be kept on disk");
+            }
             let store: Arc<dyn SessionStore> = remembered.clone();
             with_sessions.session_store = Some(store);
             let without = common().with_legacy_session_mode(false).with_json_response(true);
@@ -191,7 +200,7 @@ impl Mcp {
             // No events are kept here: such a call ends with its connection.
             let none = Arc::new(LocalSessionManager::default());
             let bare = serve(none, without);
-            (owner.clone(), Pair { full, bare, manager, events, heard: Heard::default(), remembered })
+            (owner.clone(), Pair { full, bare, manager, events, heard, remembered })
         };
         Self {
             tools: tools.clone(),
@@ -215,7 +224,7 @@ impl Mcp {
             Ok(session) => session,
             Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", problem),
         };
-        let (mut reading, mut request) = (None, None);
+        let (mut reading, mut request, mut sent) = (None, None, body.clone());
         let (service, listens) = match parts.method {
             Method::GET => {
                 let last = parts.headers.get(LAST_EVENT).map(|value| value.to_str().unwrap_or_default());
@@ -236,9 +245,10 @@ impl Mcp {
                 (&pair.full, true)
             }
             Method::POST => {
+                let wished = Preference::of(&parts.headers);
                 let Seen { method, id } = match check(&parts.headers, &body) {
                     Ok(seen) => seen,
-                    Err(refused) => return *refused,
+                    Err(refused) => return wished.wrong(*refused),
                 };
                 if method != Some(CALL) {
                     let shown: String = method.unwrap_or("none").chars().take(80).collect();
@@ -248,6 +258,18 @@ impl Mcp {
                 asked.quiet = !reads_events;
                 let begins = method == Some(INITIALIZE) && reads_events;
                 let in_session = begins || (session.is_some() && !is_without_sessions(&parts.headers));
+                if !in_session {
+                    asked.preference = wished;
+                }
+                if method == Some(INITIALIZE) {
+                    match initialize::complete(&body) {
+                        Ok(None) => {}
+                        Ok(Some(whole)) => sent = whole.into(),
+                        Err(refusal) => {
+                            return asked.preference.wrong(json(StatusCode::OK, &refusal.to_json()));
+                        }
+                    }
+                }
                 if let (Some(session), Some(id)) = (&session, &id)
                     && in_session
                     && !pair.heard.ask(session, id, &asked.call)
@@ -275,8 +297,9 @@ impl Mcp {
             }
         };
         let ends = parts.method == Method::DELETE;
+        let revision = unknown(&parts.headers);
         parts.extensions.insert(asked.clone());
-        let mut response = service(Request::from_parts(parts, Full::new(body.clone()))).await;
+        let mut response = service(Request::from_parts(parts, Full::new(sent))).await;
         // The SDK says 202, which Python's takes for a failure: the session has ended by now.
         if ends && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -286,8 +309,14 @@ impl Mcp {
             return unread(&body);
         }
         let well = response.status().is_success();
+        if well && is_json(response.headers()) {
+            response = asked.preference.applied(response);
+        }
         if !well && !is_json(response.headers()) {
-            return in_json(response).await;
+            return match (revision, request) {
+                (Some(revision), Some(id)) => unknown_revision(&revision, &id),
+                (Some(_) | None, _) => in_json(response).await,
+            };
         }
         if ends {
             if let Some(id) = session.filter(|_| well) {

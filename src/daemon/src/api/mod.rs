@@ -26,6 +26,7 @@ mod files;
 mod fixtures;
 mod guard;
 mod health;
+mod initialize;
 mod local;
 mod mcp;
 mod metrics;
@@ -44,10 +45,12 @@ pub(crate) use server::CONNECTIONS;
 pub use server::{ApiConfig, Server};
 pub(crate) use socket::{Door, Socket};
 
-/// Looks at a message of JSON-RPC that came by another way than HTTP.
+/// Looks at a message of JSON-RPC that came by another way than HTTP. The message as the SDK has to get it, where that is
+/// another one.
 ///
 /// # Errors
 /// What to answer in place of the SDK.
-pub(crate) fn check_message(message: &[u8]) -> Result<(), Refusal> {
-    envelope::inspect(message).map(drop)
+pub(crate) fn check_message(message: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+    envelope::inspect(message)?;
+    initialize::complete(message)
 }

@@ -31,6 +31,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use self::place::Place;
 use self::refusal::Refusal;
+pub(super) use self::refusal::status_of;
 use self::staging::Staging;
 use super::body::{Answer, BodyError, Given, Paced, error, full, json as answer};
 use super::files::Download;

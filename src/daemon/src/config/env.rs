@@ -44,9 +44,12 @@ struct Row {
 
 const ROWS: &[Row] = &[
     Row { key: "http.public_url", names: &["PUBLIC_BASE_URL"], read: text },
+    Row { key: "http.allowed_hosts", names: &["SANDBOX_ALLOWED_HOSTS"], read: list },
+    Row { key: "http.allow_open", names: &["SANDBOX_ALLOW_OPEN"], read: boolean },
     Row { key: "auth.token", names: &["MCP_API_TOKEN", "SANDBOX_AUTH_TOKEN"], read: text },
     Row { key: "store.root", names: &["SANDBOX_ROOT", "WORKSPACE_BASE_DIR"], read: text },
     Row { key: "files.secret", names: &["FILE_SECRET"], read: text },
+    Row { key: "files.url_style", names: &["SANDBOX_URL_STYLE"], read: style },
     Row { key: "engine.host", names: &["DOCKER_HOST"], read: text },
     Row { key: "limits.memory", names: &["SANDBOX_MEMORY_LIMIT"], read: size },
     Row { key: "limits.cpus", names: &["SANDBOX_CPU_LIMIT"], read: number },
@@ -111,6 +114,27 @@ fn duration(text: &str, unit: f64) -> Option<Value> {
     let number: f64 = text.trim().parse().ok()?;
     let time = std::time::Duration::try_from_secs_f64(number * unit).ok()?;
     Some(Value::String(humantime::format_duration(time).to_string()))
+}
+
+/// Items with commas between them.
+fn list(text: &str) -> Result<Value, &'static str> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    Ok(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+}
+
+fn boolean(text: &str) -> Result<Value, &'static str> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" => Ok(Value::Boolean(true)),
+        "false" | "0" | "no" => Ok(Value::Boolean(false)),
+        _ => Err("true or false"),
+    }
+}
+
+fn style(text: &str) -> Result<Value, &'static str> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        style @ ("signed" | "hashed") => Ok(Value::String(style.to_owned())),
+        _ => Err("signed or hashed"),
+    }
 }
 
 fn level(text: &str) -> Result<Value, &'static str> {

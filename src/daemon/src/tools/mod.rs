@@ -137,7 +137,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Why it did not come out, if there is a code for that.
-    fn code(&self) -> Option<Code> {
+    pub(crate) fn code(&self) -> Option<Code> {
         Code::of(self.document.get("error")?.as_str()?)
     }
 }

@@ -155,6 +155,9 @@ impl ServerHandler for Handler {
         drop(caller); // it could write more
         over.cancel();
         let _ = tokio::time::timeout(LAST_PIECES, telling).await;
+        if let Some(asked) = asked {
+            asked.preference.note(&done);
+        }
         let mut outcome = done.map_err(|error| match error {
             CallError::UnknownTool(..) | CallError::Arguments(_) => {
                 ErrorData::invalid_params(error.to_string(), None)

@@ -9,8 +9,10 @@ use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode, request};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Collected};
+use rmcp::model::{ErrorCode, ProtocolVersion};
+use serde_json::{Value, json};
 
-use super::super::body::{Answer, error, json};
+use super::super::body::{Answer, error, json as answer};
 use super::super::envelope::{JSON, Refusal};
 use crate::tools::ToolSets;
 
@@ -20,6 +22,8 @@ const VERSION: &str = "mcp-protocol-version";
 pub(super) const LAST_EVENT: &str = "last-event-id";
 /// The first revision without sessions; as texts they are in the order of time.
 const WITHOUT_SESSIONS: &str = "2026-07-28";
+/// Characters of a caller's text that a refusal repeats.
+const SHOWN: usize = 40;
 
 /// The MCP session that a request names.
 pub(super) fn the_session(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
@@ -34,7 +38,7 @@ pub(super) fn the_session(headers: &HeaderMap) -> Result<Option<String>, &'stati
 /// To whoever comes back for what is not kept, or was another session's.
 pub(super) fn unknown_event() -> Answer {
     let message = "no stream of this session has the event of Last-Event-ID, or has it still: its answer cannot be had any more";
-    json(StatusCode::BAD_REQUEST, &Refusal::invalid(message).to_json())
+    answer(StatusCode::BAD_REQUEST, &Refusal::invalid(message).to_json())
 }
 
 pub(super) fn no_session() -> Answer {
@@ -84,6 +88,23 @@ pub(super) fn is_without_sessions(headers: &HeaderMap) -> bool {
         .get(VERSION)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|version| version >= WITHOUT_SESSIONS)
+}
+
+/// The revision that a request names, if there is none of this name.
+pub(super) fn unknown(headers: &HeaderMap) -> Option<String> {
+    let named = headers.get(VERSION)?.to_str().ok()?;
+    let is_known = ProtocolVersion::KNOWN_VERSIONS.iter().any(|known| known.as_str() == named);
+    (!is_known).then(|| named.chars().take(SHOWN).collect())
+}
+
+/// The answer to the request `id`, which names such a one. The SDK says it in plain words where the message does not name it too.
+pub(super) fn unknown_revision(named: &str, id: &Value) -> Answer {
+    let error = json!({
+        "code": ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+        "message": format!("MCP-Protocol-Version {named:?} is not served"),
+        "data": { "requested": named, "supported": ProtocolVersion::KNOWN_VERSIONS },
+    });
+    answer(StatusCode::BAD_REQUEST, &json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }
 
 pub(super) fn accepts_events(headers: &HeaderMap) -> bool {

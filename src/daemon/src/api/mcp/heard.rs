@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// MCP sessions of one owner in memory. Each takes some 50 KB, and many clients make one for every call and never end
-/// it: of more than these the one unheard of for longest goes, to be had from the disk again.
+/// it: of more than these the least recently used is evicted; it can be loaded from disk again.
 pub(super) const SESSIONS: usize = 500;
 
 /// How often the disk is told that a session is used.
@@ -48,6 +48,12 @@ impl Heard {
         }
         session.calls.push((Arc::downgrade(call), id.clone()));
         true
+    }
+
+    /// The ids of those in memory.
+    pub(super) fn ids(&self) -> Vec<Arc<str>> {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.iter().map(|session| session.id.clone()).collect()
     }
 
     /// Notes that a session was heard of, by a request if it was one.

@@ -12,7 +12,7 @@ import * as output from './output.js'
 import { showEngine, showPool } from './pool.js'
 import * as runs from './runs.js'
 import * as status from './status.js'
-import { count, named, took } from './text.js'
+import { count, named, sized, took } from './text.js'
 import { initUpload, settled } from './upload.js'
 
 const CLOCK = 100
@@ -38,6 +38,8 @@ editor.language = 'python'
 editor.text = BEFORE
 
 const tell = text => say($('status'), text)
+// What a run tells is of its own conversation: in another one it would be read as being of that.
+const tellOf = (one, text) => one.conversation === conversation.id && tell(text)
 
 // Finds out which languages there are; whether that went well.
 async function connect() {
@@ -131,14 +133,14 @@ async function run() {
       wall: answer.run_id ? performance.now() - begun : undefined,
     })
     if (answer.run_id && one.conversation === conversation.id) conversation.used()
-    tell(ending(one))
+    tellOf(one, ending(one))
   } catch (error) {
     if (signal.aborted) {
       one.state = 'cancelled'
-      tell('Cancelled. The program is ended; files that it made are kept.')
+      tellOf(one, 'Cancelled. The program is ended; files that it made are kept.')
     } else {
       Object.assign(one, { state: 'failed', problem: error.message, problemStatus: error.status || error.code })
-      tell(`${error.status || error.code ? 'Not run' : 'No answer'}: ${error.message}.`)
+      tellOf(one, `${error.status || error.code ? 'Not run' : 'No answer'}: ${error.message}.`)
     }
   } finally {
     clearInterval(clock)
@@ -149,12 +151,13 @@ async function run() {
     history.draw()
     status.soon()
     if (one.conversation === conversation.id) files.refresh()
+    else tell('')
   }
 }
 
 function ending(one) {
   const { document: answer } = one
-  if (!answer.run_id) return `Not run: ${answer.message ?? answer.error ?? 'the daemon did not say why'}`
+  if (!answer.run_id) return `Not run: ${sized(answer.message ?? answer.error ?? 'the daemon did not say why')}`
   const how = { timeout: 'Timed out', lost: 'Lost', failed: answer.limit ? 'Ended by a limit' : 'Failed' }[runs.status(one)] ?? 'Done'
   return `${how}: exit code ${answer.exit_code}, ${took(one.wall)}.`
 }
@@ -215,6 +218,7 @@ history.initHistory({
 initConversation(() => {
   output.clear()
   history.reset()
+  tell(under ? 'A run of another conversation is under way.' : '')
   if (!language) return // not connected yet
   files.refresh()
   status.soon()

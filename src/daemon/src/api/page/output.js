@@ -4,7 +4,7 @@ import { $, el, say } from './dom.js'
 import { ownLink } from './http.js'
 import { figure, row } from './made.js'
 import { status } from './runs.js'
-import { count, named, shown } from './text.js'
+import { count, named, shown, sized } from './text.js'
 import { showTiming } from './timing.js'
 
 // Characters of a stream in the page.
@@ -130,7 +130,7 @@ function problem(run) {
     lines.push(`an earlier run, ${named(earlier.run_id)}, ended meanwhile: ${named(earlier.status ?? '')}`)
   }
   $('problem').hidden = lines.length === 0
-  const texts = lines.map(line => el('p', {}, shown(line)))
+  const texts = lines.map(line => el('p', {}, sized(shown(line))))
   if ($('problem').textContent !== texts.map(text => text.textContent).join('')) $('problem').replaceChildren(...texts)
 }
 

@@ -2,8 +2,9 @@
 import { $, el, reconcile, say } from './dom.js'
 import { count, named, took } from './text.js'
 
-// Containers of a language that are drawn one by one.
-const DRAWN = 8
+// Containers of a language that are drawn one by one, and how many of them stand in the line of its name.
+const DRAWN = 64
+const IN_LINE = 4
 
 // `kind`: good, warn or bad.
 export function showEngine(kind, text) {
@@ -46,10 +47,11 @@ function create({ language, image }) {
       if (waiting) parts.push(`${waiting} waiting`)
       say(words, parts.join(' · ') || (target ? 'none ready' : 'started when wanted'))
       const kinds = [['idle', idle], ['leased', leased], ['starting', starting]]
-      const all = kinds.flatMap(([kind, number]) => Array(Math.max(0, number) || 0).fill(kind)).slice(0, DRAWN)
+      const all = kinds.flatMap(([kind, number]) => Array(Math.min(DRAWN, Math.max(0, number) || 0)).fill(kind)).slice(0, DRAWN)
       const drawn = all.join(' ')
       if (dots.dataset.drawn === drawn) return
       dots.dataset.drawn = drawn
+      element.classList.toggle('many', all.length > IN_LINE)
       dots.replaceChildren(...all.map(kind => el('span', { class: `dot ${kind}` })))
     },
   }

@@ -39,6 +39,10 @@ export function size(bytes) {
   return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`
 }
 
+// A sentence of the daemon's, its sizes as people read them: it counts in bytes, and a bound is exact.
+export const sized = text => String(text).replace(/\b(\d{4,15}) bytes\b/g,
+  (_, bytes) => `${Number(bytes).toLocaleString('en')} bytes (${size(Number(bytes))})`)
+
 // A duration in its own unit.
 export function took(ms) {
   if (ms < 999.5) return `${ms < 99.95 ? ms.toFixed(1) : ms.toFixed(0)} ms`

@@ -3,7 +3,7 @@
 import { $, el } from './dom.js'
 import { conversation } from './conversation.js'
 import { Refused, address, authorization, filesOf, refusal } from './http.js'
-import { count, named, size } from './text.js'
+import { count, named, size, sized } from './text.js'
 
 // Files of one drop. A folder of more is a case for a tar.
 const MAX = 500
@@ -113,7 +113,7 @@ async function work() {
 
 function failed(one, error) {
   one.bar.hidden = true
-  one.words.textContent = error.code === 'file_exists' && error.status === 412 ? 'is there already' : error.message
+  one.words.textContent = error.code === 'file_exists' && error.status === 412 ? 'is there already' : sized(error.message)
   one.words.classList.add('bad')
   told.say(`${named(one.name)}: ${one.words.textContent}`)
   const dismiss = el('button', { type: 'button', class: 'small quiet', onclick: () => one.element.remove(),

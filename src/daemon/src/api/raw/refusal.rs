@@ -43,7 +43,7 @@ impl Refusal {
                 error(StatusCode::BAD_REQUEST, Code::InvalidArgument.as_str(), &call.to_string())
             }
             Self::Failure(Failure::Fault(fault)) => {
-                let status = status(fault.code);
+                let status = status_of(fault.code);
                 let mut document = json!({ "error": fault.code.as_str(), "message": fault.message });
                 if let Some(document) = document.as_object_mut() {
                     document.extend(fault.details);
@@ -58,7 +58,8 @@ impl Refusal {
     }
 }
 
-fn status(code: Code) -> StatusCode {
+/// The status of a call that is refused with this code.
+pub(in crate::api) fn status_of(code: Code) -> StatusCode {
     match code {
         Code::InvalidArgument | Code::UnknownLanguage => StatusCode::BAD_REQUEST,
         Code::TooLarge | Code::ArtifactTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::super::{Config, Overrides, WhenFull};
+use super::super::{Config, Overrides, UrlStyle, WhenFull};
 use super::{TOKEN, config, error, warnings};
 
 #[test]
@@ -50,8 +50,12 @@ fn every_variable_reaches_its_key() {
             ("LOG_LEVEL", "WARNING"),
             ("SANDBOX_LOG_FORMAT", "JSON"),
             ("SANDBOX_LOG_FILE", "/var/log/p.log"),
+            ("SANDBOX_ALLOWED_HOSTS", "paddock.lan, host.docker.internal:8080,"),
+            ("SANDBOX_URL_STYLE", "Hashed"),
         ],
     );
+    assert_eq!(all.http.allowed_hosts, ["paddock.lan", "host.docker.internal:8080"]);
+    assert_eq!(all.files.url_style, UrlStyle::Hashed);
     let url = all.http.public_url.as_ref().expect("it is set");
     assert_eq!((url.as_str(), url.authority()), ("https://sandbox.example.org/p", "sandbox.example.org"));
     assert_eq!(all.auth.tokens[0].name, "default");
@@ -65,6 +69,20 @@ fn every_variable_reaches_its_key() {
     assert_eq!(all.sessions.when_full, WhenFull::Evict);
     assert_eq!(all.runners, BTreeMap::from([("python".to_owned(), "python:3.13-slim".to_owned())]));
     assert_eq!(all.log.file.as_deref(), Some(Path::new("/var/log/p.log")));
+}
+
+#[test]
+fn openness_may_be_asked_for_by_a_variable() {
+    let open = |given: &str| config("", &[("MCP_HTTP_ADDR", ":8080"), ("SANDBOX_ALLOW_OPEN", given)]);
+    for given in ["true", "1", "Yes"] {
+        assert!(open(given).auth.tokens.is_empty(), "{given}");
+    }
+    for (given, says) in [("false", "allow_open"), ("0", "allow_open"), ("perhaps", "SANDBOX_ALLOW_OPEN")] {
+        let refused = error("", &[("MCP_HTTP_ADDR", ":8080"), ("SANDBOX_ALLOW_OPEN", given)]);
+        assert!(refused.contains(says), "{given}: {refused}");
+    }
+    let refused = error("", &[("SANDBOX_URL_STYLE", "plain")]);
+    assert!(refused.contains("SANDBOX_URL_STYLE"), "{refused}");
 }
 
 #[test]
