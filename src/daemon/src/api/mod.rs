@@ -18,7 +18,9 @@
 
 mod accept;
 mod answer;
+mod aside;
 mod body;
+mod census;
 mod count;
 mod envelope;
 mod events;
@@ -26,15 +28,19 @@ mod files;
 mod fixtures;
 mod guard;
 mod health;
+mod listening;
 mod local;
 mod mcp;
 mod metrics;
 mod page;
+mod places;
 mod range;
 mod raw;
+mod refusals;
 mod route;
 mod server;
 mod socket;
+mod stall;
 mod status;
 
 pub(crate) use envelope::Refusal;
