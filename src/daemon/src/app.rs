@@ -247,6 +247,7 @@ async fn make(
         max_body: config.http.max_body,
         header_timeout: config.http.header_timeout,
         body_timeout: config.http.body_timeout,
+        write_timeout: config.http.write_timeout,
         resume_window: config.mcp.resume_window,
         mcp_folder: store.folder("mcp").map_err(|e| AppError::Failed(e.to_string()))?,
         mcp_key: secret("mcp.secret")?,

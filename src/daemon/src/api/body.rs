@@ -1,4 +1,6 @@
-//! Bodies: what comes in is bounded in size and time, what goes out is one type.
+//! Bodies: what comes in is bounded in size, structure and time, what goes out is one type.
+//!
+//! It must never set memory aside for bytes that have not come.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::census::{Census, Excess};
 use super::count::Counted;
+use super::envelope::Refusal;
 
 /// Every request's body, counted.
 pub(super) type Given = Counted<Incoming>;
@@ -25,46 +29,67 @@ pub(super) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 /// A sender that keeps this pace is never too slow, in bytes a second.
 const PACE: u64 = 256 * 1024;
 
-/// Bytes of large bodies in memory at one time, if one body may not be larger: a call holds its body, and what it
-/// was decoded to, several times over.
+/// Bytes of large bodies in memory at one time, beside those of the one that may be finished when this is used up.
+/// A call holds its body, and what it was decoded to, up to four times over for a moment.
 const LARGE_BODIES: u64 = 128 << 20;
 
 /// A body up to this size counts as none; there are no more of them than connections.
-const SMALL: u64 = 64 * 1024;
+pub(super) const SMALL: u64 = 64 * 1024;
+
+/// What a value or a key of a message counts, in bytes of a body: parsed it takes several times that.
+const PART: u64 = 256;
 
 /// One permit's worth of a large body.
 const UNIT: u64 = 64 * 1024;
 
 /// Room for large bodies.
-pub(super) struct Room(Arc<Semaphore>);
+///
+/// A body takes what has arrived of it, never what was announced. So all of the room can be held by bodies of which each
+/// lacks a piece; then one of them at a time gets the last place, and with it as much as it needs, and ends.
+pub(super) struct Room {
+    shared: Arc<Semaphore>,
+    last: Arc<Semaphore>,
+}
 
-/// A place in the [`Room`], kept for as long as the call that the body is of.
-pub(super) type Place = Option<Arc<OwnedSemaphorePermit>>;
+/// What a body holds of the [`Room`], until the call that it is of has ended.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    shared: Option<OwnedSemaphorePermit>,
+    last: Option<OwnedSemaphorePermit>,
+}
+
+/// The same, for as long as anybody at work for the call has it.
+pub(super) type Place = Arc<Held>;
+
+impl Default for Room {
+    fn default() -> Self {
+        let places = units(LARGE_BODIES) as usize;
+        Self { shared: Arc::new(Semaphore::new(places)), last: Arc::new(Semaphore::new(1)) }
+    }
+}
 
 impl Room {
-    /// Room for one body of `limit` bytes at least.
-    pub(super) fn new(limit: u64) -> Self {
-        Self(Arc::new(Semaphore::new(units(limit.max(LARGE_BODIES)) as usize)))
-    }
-
     /// Waits until there is room for `bytes` in all.
-    async fn grow(
-        &self,
-        held: &mut Option<OwnedSemaphorePermit>,
-        bytes: u64,
-        patience: Duration,
-    ) -> Result<(), BodyError> {
-        let have = held.as_ref().map_or(0, |held| held.num_permits());
+    async fn grow(&self, held: &mut Held, bytes: u64, patience: Duration) -> Result<(), BodyError> {
+        let have = held.shared.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = units(bytes).saturating_sub(u32::try_from(have).unwrap_or(u32::MAX));
-        if bytes <= SMALL || more == 0 {
+        if bytes <= SMALL || more == 0 || held.last.is_some() {
             return Ok(());
         }
-        let permit = tokio::time::timeout(patience, self.0.clone().acquire_many_owned(more)).await;
-        let permit = permit.map_err(|_| BodyError::NoRoom)?.map_err(|_| BodyError::NoRoom)?;
-        match held {
-            Some(held) => held.merge(permit),
-            None => *held = Some(permit),
+        let waiting = async {
+            tokio::select! {
+                biased;
+                permit = self.shared.clone().acquire_many_owned(more) => (permit.ok(), None),
+                permit = self.last.clone().acquire_owned() => (None, permit.ok()),
+            }
+        };
+        let (shared, last) = tokio::time::timeout(patience, waiting).await.map_err(|_| BodyError::NoRoom)?;
+        match (&mut held.shared, shared) {
+            (Some(held), Some(more)) => held.merge(more),
+            (none @ None, more) => *none = more,
+            (Some(_), None) => {}
         }
+        held.last = last;
         Ok(())
     }
 }
@@ -84,11 +109,28 @@ pub(super) enum BodyError {
     NoRoom,
     #[error("the connection broke in mid-body")]
     Broken,
+    #[error(transparent)]
+    Excess(#[from] Excess),
 }
 
 impl BodyError {
+    /// A word for the metrics.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::TooLarge(_) => "too_large",
+            Self::TooSlow => "too_slow",
+            Self::NoRoom => "no_room",
+            Self::Broken => "broken",
+            Self::Excess(_) => "structure",
+        }
+    }
+
     pub(super) fn answer(&self) -> Answer {
         let (status, code) = match self {
+            // The whole of it was read, so the connection is good for more.
+            Self::Excess(excess) => {
+                return json(StatusCode::BAD_REQUEST, &Refusal::invalid(&excess.to_string()).to_json());
+            }
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
             Self::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
@@ -104,34 +146,35 @@ impl BodyError {
     }
 }
 
-/// A body that must keep its pace: it may take its patience, and longer only while it keeps [`PACE`].
+/// A body that must keep its pace: it may take its patience, and longer only while it keeps [`PACE`]. However quick it
+/// was before, it never rests for longer than its patience.
 pub(super) struct Paced {
     body: Given,
-    begun: Instant,
+    until: Instant,
     patience: Duration,
-    got: u64,
 }
 
 impl Paced {
     pub(super) fn new(body: Given, patience: Duration) -> Self {
-        Self { body, begun: Instant::now(), patience, got: 0 }
+        Self { body, until: Instant::now() + patience, patience }
     }
 
     /// The next piece; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
-            let until = self.begun + self.patience + Duration::from_secs(self.got / PACE);
-            let frame = tokio::time::timeout_at(until, self.body.frame()).await;
+            let frame = tokio::time::timeout_at(self.until, self.body.frame()).await;
             let Some(frame) = frame.map_err(|_| BodyError::TooSlow)? else { return Ok(None) };
             if let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() {
-                self.got += data.len() as u64;
+                let earned = Duration::from_micros(data.len() as u64 * 1_000_000 / PACE);
+                self.until = (self.until + earned).min(Instant::now() + self.patience);
                 return Ok(Some(data));
             }
         }
     }
 }
 
-/// Reads a whole body of at most `limit` bytes, with `patience` as [`Paced`] has it.
+/// Reads the whole body of a JSON message of at most `limit` bytes, with `patience` as [`Paced`] has it. One whose structure
+/// exceeds a bound of the [`Census`] is read to its end, so that its sender hears why, and not kept.
 /// The [`Place`] is to live as long as the call.
 pub(super) async fn read(
     body: Given,
@@ -139,30 +182,39 @@ pub(super) async fn read(
     patience: Duration,
     room: &Room,
 ) -> Result<(Bytes, Place), BodyError> {
-    let announced = body.size_hint().lower();
-    if announced > limit {
+    if body.size_hint().lower() > limit {
         return Err(BodyError::TooLarge(limit));
     }
-    let mut place = None;
-    room.grow(&mut place, announced, patience).await?;
+    let (mut held, mut census) = (Held::default(), Census::default());
     let mut body = Paced::new(body, patience);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
+    let mut got = 0;
     while let Some(data) = body.next().await? {
-        let got = (first.len() + all.len()) as u64;
-        if got + data.len() as u64 > limit {
+        got += data.len() as u64;
+        if got > limit {
             return Err(BodyError::TooLarge(limit));
         }
-        room.grow(&mut place, got + data.len() as u64, patience).await?;
+        if let Err(excess) = census.count(&data) {
+            drop((first, all, held));
+            while let Some(data) = body.next().await? {
+                got += data.len() as u64;
+                if got > limit {
+                    return Err(BodyError::TooLarge(limit));
+                }
+            }
+            return Err(excess.into());
+        }
+        room.grow(&mut held, got + census.parts() as u64 * PART, patience).await?;
         // Most bodies are one frame: those are not copied.
-        if got == 0 {
+        if first.is_empty() && all.is_empty() {
             first = data;
         } else {
             all.extend_from_slice(&std::mem::take(&mut first));
             all.extend_from_slice(&data);
         }
     }
-    Ok((if all.is_empty() { first } else { all.freeze() }, place.map(Arc::new)))
+    Ok((if all.is_empty() { first } else { all.freeze() }, Arc::new(held)))
 }
 
 /// A body that is all there.

@@ -9,19 +9,20 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use prometheus::IntCounter;
 
-/// A body that adds what passes to a counter.
-pub(super) struct Counted<B> {
+/// A body that adds what passes to a counter, and holds something for as long as it lives.
+pub(super) struct Counted<B, H = ()> {
     body: B,
     bytes: IntCounter,
+    _held: H,
 }
 
-impl<B> Counted<B> {
-    pub(super) fn new(body: B, bytes: IntCounter) -> Self {
-        Self { body, bytes }
+impl<B, H> Counted<B, H> {
+    pub(super) fn new(body: B, bytes: IntCounter, held: H) -> Self {
+        Self { body, bytes, _held: held }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
+impl<B: Body<Data = Bytes> + Unpin, H: Unpin> Body for Counted<B, H> {
     type Data = Bytes;
     type Error = B::Error;
 

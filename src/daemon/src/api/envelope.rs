@@ -2,6 +2,8 @@
 //!
 //! It must never look into a tool's arguments: that they are an object is all it asks.
 
+use std::ops::Range;
+
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
@@ -9,11 +11,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Answer, error, json as answer};
+use super::census::Census;
 
 /// The type that every message has.
 pub(super) const JSON: &str = "application/json";
 
-/// Bytes of a body that is no tool call: what a client says of itself is kept as long as its session.
+/// Bytes of a message beside the arguments of a tool call: what a client says of itself is kept as long as its session.
 const SMALL: usize = 64 * 1024;
 
 /// The outermost of a JSON-RPC message: enough to say what is wrong with it.
@@ -76,9 +79,11 @@ pub(super) struct Seen<'a> {
     pub(super) method: Option<&'a str>,
     /// The id of a request.
     pub(super) id: Option<Value>,
+    /// Where the arguments of a tool call stand in the message.
+    pub(super) arguments: Option<Range<usize>>,
 }
 
-/// What the SDK would answer otherwise than JSON-RPC says.
+/// What the SDK would answer otherwise than JSON-RPC says, of a message whose structure was counted already.
 pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Seen<'a>, Box<Answer>> {
     let essence =
         headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|v| v.split(';').next());
@@ -86,14 +91,24 @@ pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Seen<'a>,
         let message = "Content-Type must be application/json";
         return Err(Box::new(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)));
     }
-    inspect(body).map_err(|refusal| refusal.answer())
+    look(body).map_err(|refusal| refusal.answer())
 }
 
-/// The same of a message that came by itself.
+/// The same of a message that came by itself, which is counted as well.
 ///
 /// # Errors
 /// What to answer in place of the SDK.
 pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
+    let seen = look(body)?;
+    Census::of(body).map_err(|excess| Refusal {
+        id: seen.id.clone().unwrap_or_default(),
+        code: INVALID,
+        message: excess.to_string(),
+    })?;
+    Ok(seen)
+}
+
+fn look(body: &[u8]) -> Result<Seen<'_>, Refusal> {
     let refuse = |code: i32, message: &str| Refusal { id: Value::Null, code, message: message.to_owned() };
     let envelope: Envelope<'_> = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
@@ -125,7 +140,7 @@ pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
         None if named && !method.is_some_and(|method| method.starts_with("\"notifications/")) => {
             return Err(refuse(INVALID, "`id` is missing: without it only notifications are taken"));
         }
-        None => return Ok(Seen { method, id: None }),
+        None => return Ok(Seen { method, id: None, arguments: None }),
         Some(text) => serde_json::from_str(text).unwrap_or(Value::Null),
     };
     if !(id.is_string() || id.is_i64()) {
@@ -135,6 +150,7 @@ pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
     if envelope.params.is_some_and(|params| !params.get().starts_with('{')) {
         return Err(invalid("`params` must be an object"));
     }
+    let mut at = None;
     if is_call {
         let shape: Option<Shape<'_>> =
             envelope.params.and_then(|params| serde_json::from_str(params.get()).ok());
@@ -143,13 +159,20 @@ pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
         else {
             return Err(invalid("`params` must have the tool's `name`, a text"));
         };
-        let arguments = shape.and_then(|shape| shape.arguments).map_or("{", RawValue::get);
-        if !arguments.starts_with('{') {
+        let arguments = shape.as_ref().and_then(|shape| shape.arguments).map_or("", RawValue::get);
+        if !arguments.is_empty() && !arguments.starts_with('{') {
             let name: String = name.get().chars().take(80).collect();
             return Err(invalid(&format!("the `arguments` of {name} must be an object")));
         }
+        let others = body.len() - arguments.len();
+        if others > SMALL {
+            let message =
+                format!("all of a message but its `arguments` may have {SMALL} bytes; this has {others}");
+            return Err(invalid(&message));
+        }
+        at = shape.and_then(|shape| shape.arguments).map(|arguments| place(body, arguments));
     }
-    Ok(Seen { method, id: named.then_some(id) })
+    Ok(Seen { method, id: named.then_some(id), arguments: at })
 }
 
 /// What a tool call must look like to be one.
@@ -159,6 +182,18 @@ struct Shape<'a> {
     name: Option<&'a RawValue>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
+}
+
+/// Where a part stands in the message that it was borrowed from.
+fn place(body: &[u8], part: &RawValue) -> Range<usize> {
+    let begin = part.get().as_ptr().addr() - body.as_ptr().addr();
+    begin..begin + part.get().len()
+}
+
+/// An answer to a message one of whose texts is none.
+pub(super) fn no_text(id: Option<&Value>, error: &serde_json::Error) -> Answer {
+    let message = format!("this is not JSON: {error}");
+    *Refusal { id: id.cloned().unwrap_or_default(), code: NOT_JSON, message }.answer()
 }
 
 /// Why the SDK could not read a message that [`inspect`] let through: an escape that is no character, too much nesting.

@@ -3,6 +3,7 @@
 //! A heartbeat every [`HEARTBEAT`] keeps proxies from closing it. It must never tell of another owner's runs.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Answer;
+use super::listening::Listeners;
 use crate::feed::Note;
 use crate::tools::Tools;
 
@@ -25,11 +27,20 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const MISSED: &str = "notifications/missed";
 
 /// Streams until the client goes, or `stop`.
-pub(super) fn events(tools: &Tools, owner: &str, stop: &CancellationToken) -> Answer {
+pub(super) fn events(
+    tools: &Tools,
+    owner: &str,
+    listeners: &Arc<Listeners>,
+    stop: &CancellationToken,
+) -> Answer {
+    let listening = match listeners.take(owner) {
+        Ok(listening) => listening,
+        Err(full) => return full.answer(&tools.metrics),
+    };
     let (notes, stop) = (tools.feed.watch(owner), stop.clone());
     let first = Some(": paddock\n\n".to_owned());
-    let stream = futures_util::stream::unfold((notes, stop, first), |state| async move {
-        let (mut notes, stop, first) = state;
+    let stream = futures_util::stream::unfold((notes, stop, first, listening), |state| async move {
+        let (mut notes, stop, first, listening) = state;
         let text = match first {
             Some(first) => first,
             None => tokio::select! {
@@ -38,7 +49,7 @@ pub(super) fn events(tools: &Tools, owner: &str, stop: &CancellationToken) -> An
             },
         };
         let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(text)));
-        Some((frame, (notes, stop, None)))
+        Some((frame, (notes, stop, None, listening)))
     });
     let body = StreamBody::new(stream).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);

@@ -7,7 +7,6 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -46,40 +45,55 @@ pub(super) enum Kind {
     Log,
 }
 
-/// Answers a download; `rest` is the path behind `/files/` or `/logs/`.
-pub(super) async fn serve(
-    store: &Arc<Store>,
-    signer: &Signer,
+/// A link that is valid.
+pub(super) struct Link {
+    asked: Asked,
     kind: Kind,
-    rest: &str,
-    uri: &Uri,
-    method: &Method,
-    headers: &HeaderMap,
-) -> Answer {
-    let forbidden = || error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid");
-    let missing = || error(StatusCode::NOT_FOUND, "not_found", "there is no such file");
-    let Some(asked) = Asked::parse(kind, rest, uri.query().unwrap_or("")) else { return forbidden() };
-    let target = match kind {
-        Kind::File => Target::File(&asked.path),
-        Kind::Log => Target::Log(&asked.run),
-    };
-    let dir = match &asked.proof {
-        Some((signature, expires)) => {
-            let proof = Proof { signature, expires: expires.as_deref() };
-            let Some(owner) = signer.owner(&asked.session, target, proof) else { return forbidden() };
-            store.place(owner, &asked.session)
-        }
-        None if kind == Kind::File => {
-            let Some((owner, session)) = signer.hashed(&asked.session) else { return forbidden() };
-            store.place(&owner, &session)
-        }
-        None => return forbidden(),
-    };
-    let served = match kind {
-        Kind::File => Download::file(dir, asked.path).await,
-        Kind::Log => Download::log(dir, asked.run).await,
-    };
-    served.map_or_else(missing, |download| download.answer(method, headers))
+    /// Whose file it is.
+    pub(super) owner: String,
+    /// The folder of the session.
+    dir: PathBuf,
+}
+
+impl Link {
+    /// What is asked for, if its signature is right; `rest` is the path behind `/files/` or `/logs/`.
+    pub(super) fn of(store: &Store, signer: &Signer, kind: Kind, rest: &str, uri: &Uri) -> Option<Self> {
+        let asked = Asked::parse(kind, rest, uri.query().unwrap_or(""))?;
+        let target = match kind {
+            Kind::File => Target::File(&asked.path),
+            Kind::Log => Target::Log(&asked.run),
+        };
+        let (owner, dir) = match &asked.proof {
+            Some((signature, expires)) => {
+                let proof = Proof { signature, expires: expires.as_deref() };
+                let owner = signer.owner(&asked.session, target, proof)?.to_owned();
+                let dir = store.place(&owner, &asked.session);
+                (owner, dir)
+            }
+            None if kind == Kind::File => {
+                let (owner, session) = signer.hashed(&asked.session)?;
+                (owner.to_string(), store.place(&owner, &session))
+            }
+            None => return None,
+        };
+        Some(Self { asked, kind, owner, dir })
+    }
+
+    /// The answer to whoever has another one.
+    pub(super) fn refused() -> Answer {
+        error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid")
+    }
+
+    /// Answers a download.
+    pub(super) async fn serve(self, method: &Method, headers: &HeaderMap) -> Answer {
+        let Self { asked, kind, dir, .. } = self;
+        let served = match kind {
+            Kind::File => Download::file(dir, asked.path).await,
+            Kind::Log => Download::log(dir, asked.run).await,
+        };
+        let missing = || error(StatusCode::NOT_FOUND, "not_found", "there is no such file");
+        served.map_or_else(missing, |download| download.answer(method, headers))
+    }
 }
 
 /// A link, taken apart.

@@ -3,18 +3,22 @@
 //! A client first says a name of its own, [`CLIENT`] hex digits in a line: the session of its calls that name none is
 //! the same for the same name, whichever daemon serves it. It must never give two clients one session that they did not name.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rmcp::service::serve_server_with_ct;
 use rmcp::transport::async_rw::AsyncRwTransport;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use super::accept;
+use super::census::{Census, Excess};
 use super::mcp::Handler;
 use super::server::LAST_ANSWERS;
 use super::socket::Socket;
@@ -73,6 +77,43 @@ impl Local {
     }
 }
 
+/// What a client sends, whose messages are counted as they pass. `paddock stdio` refuses those that exceed a bound, and
+/// answers them; whoever else sends one is not heard any longer.
+struct Lines<R> {
+    from: R,
+    census: Census,
+}
+
+impl<R> Lines<R> {
+    fn new(from: R) -> Self {
+        Self { from, census: Census::default() }
+    }
+
+    fn count(&mut self, mut bytes: &[u8]) -> Result<(), Excess> {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            self.census.count(&bytes[..end])?;
+            (self.census, bytes) = (Census::default(), &bytes[end + 1..]);
+        }
+        self.census.count(bytes)
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let had = into.filled().len();
+        let polled = Pin::new(&mut self.from).poll_read(context, into);
+        if let Err(excess) = self.count(&into.filled()[had..]) {
+            into.set_filled(had);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, excess)));
+        }
+        polled
+    }
+}
+
 /// One client, to its end.
 async fn client(
     mut socket: UnixStream,
@@ -91,7 +132,7 @@ async fn client(
     let own = SessionId::derived(key, &format!("local\n{}", String::from_utf8_lossy(name)));
     let (from, to) = socket.into_split();
     let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own, calls, end);
-    let transport = AsyncRwTransport::new(from, to).with_max_line_length(max_message);
+    let transport = AsyncRwTransport::new(Lines::new(from), to).with_max_line_length(max_message);
     let begun = tokio::time::timeout(BEGINNING, serve_server_with_ct(handler, transport, cut)).await;
     let ended = match begun {
         Ok(Ok(running)) => {
@@ -101,4 +142,21 @@ async fn client(
         Err(_) => format!("it said nothing of itself in {BEGINNING:?}"),
     };
     debug!(ended, "a local client went");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_line_is_counted_for_itself_and_one_too_many_is_the_end() {
+        let line = format!("[{}0]\n", "0,".repeat(60_000));
+        let three = line.repeat(3);
+        let mut heard = Vec::new();
+        Lines::new(three.as_bytes()).read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard, three.as_bytes());
+        let one = line.trim_end().repeat(2);
+        let error = Lines::new(one.as_bytes()).read_to_end(&mut heard).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
 }

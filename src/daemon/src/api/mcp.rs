@@ -34,6 +34,7 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{SessionManager, SessionStore};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,10 +49,12 @@ use self::heard::{Heard, SESSIONS};
 use self::preference::Preference;
 use self::remembered::Remembered;
 use self::resume::{Events, Reading, SharedEvents, Tie};
-use super::body::{Answer, error, json};
-use super::envelope::{JSON, Refusal, Seen, check, unread};
+use super::aside::{Aside, set_aside};
+use super::body::{Answer, SMALL, error, json};
+use super::envelope::{JSON, Refusal, Seen, check, no_text, unread};
 use super::fixtures::{Fixtures, Shared};
 use super::initialize;
+use super::listening::{Listeners, Listening};
 use crate::session::SessionId;
 use crate::tools::{ToolSets, Tools};
 
@@ -95,6 +98,8 @@ pub(super) struct McpConfig<'a> {
     pub(super) key: [u8; 32],
     /// What stands in front of the tools; in tests only.
     pub(super) fixtures: Option<Arc<Shared>>,
+    /// Bounds the streams that only listen.
+    pub(super) listeners: Arc<Listeners>,
 }
 
 /// The endpoint.
@@ -104,6 +109,7 @@ pub(super) struct Mcp {
     services: HashMap<String, Pair>,
     window: Duration,
     key: [u8; 32],
+    listeners: Arc<Listeners>,
     stop_streams: CancellationToken,
 }
 
@@ -124,6 +130,10 @@ struct Asked {
     span: Option<Span>,
     /// Held by whatever is at work for it.
     call: Arc<()>,
+    /// The long texts of its arguments, which the SDK does not see.
+    aside: Aside,
+    /// Its place among the streams that only listen.
+    listening: Option<Arc<Listening>>,
 }
 
 /// One owner's services.
@@ -207,6 +217,7 @@ impl Mcp {
             services: config.owners.iter().map(pair).collect(),
             window: config.resume_window,
             key: config.key,
+            listeners: config.listeners.clone(),
             stop_streams: stop_streams.clone(),
         }
     }
@@ -224,7 +235,7 @@ impl Mcp {
             Ok(session) => session,
             Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", problem),
         };
-        let (mut reading, mut request, mut sent) = (None, None, body.clone());
+        let (mut reading, mut request, mut shorter) = (None, None, None);
         let (service, listens) = match parts.method {
             Method::GET => {
                 let last = parts.headers.get(LAST_EVENT).map(|value| value.to_str().unwrap_or_default());
@@ -246,10 +257,17 @@ impl Mcp {
             }
             Method::POST => {
                 let wished = Preference::of(&parts.headers);
-                let Seen { method, id } = match check(&parts.headers, &body) {
-                    Ok(seen) => seen,
-                    Err(refused) => return wished.wrong(*refused),
-                };
+                let Seen { method, id, arguments } =
+                    match may_take_long(body.len(), || check(&parts.headers, &body)) {
+                        Ok(seen) => seen,
+                        Err(refused) => return wished.wrong(*refused),
+                    };
+                if let Some(arguments) = arguments.filter(|_| body.len() as u64 > SMALL) {
+                    match may_take_long(body.len(), || set_aside(&body, arguments)) {
+                        Ok((short, aside)) => (shorter, asked.aside) = (Some(short), aside),
+                        Err(error) => return wished.wrong(no_text(id.as_ref(), &error)),
+                    }
+                }
                 if method != Some(CALL) {
                     let shown: String = method.unwrap_or("none").chars().take(80).collect();
                     info!(method = shown.trim_matches('"'), "message");
@@ -264,7 +282,7 @@ impl Mcp {
                 if method == Some(INITIALIZE) {
                     match initialize::complete(&body) {
                         Ok(None) => {}
-                        Ok(Some(whole)) => sent = whole.into(),
+                        Ok(Some(whole)) => shorter = Some(whole),
                         Err(refusal) => {
                             return asked.preference.wrong(json(StatusCode::OK, &refusal.to_json()));
                         }
@@ -296,10 +314,18 @@ impl Mcp {
                 return answer;
             }
         };
+        // From here on nobody has the long one.
+        let body = shorter.map_or(body, Bytes::from);
         let ends = parts.method == Method::DELETE;
         let revision = unknown(&parts.headers);
         parts.extensions.insert(asked.clone());
-        let mut response = service(Request::from_parts(parts, Full::new(sent))).await;
+        if listens && !ends {
+            asked.listening = match self.listeners.take(owner) {
+                Ok(place) => Some(Arc::new(place)),
+                Err(full) => return full.answer(&self.tools.metrics),
+            };
+        }
+        let mut response = service(Request::from_parts(parts, Full::new(body.clone()))).await;
         // The SDK says 202, which Python's takes for a failure: the session has ended by now.
         if ends && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -359,6 +385,15 @@ impl Mcp {
             warn!(%error, session_id = %own, "the session of an MCP session could not be closed");
         }
     }
+}
+
+/// Bytes from which on reading a message is no work for a thread that serves others: a millisecond, at a gigabyte a second.
+const LONG: usize = 1 << 20;
+
+/// Does what takes long if a message is this large; whoever else this thread serves is then served by another.
+fn may_take_long<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let others = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if bytes >= LONG && others { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// A body that holds what its request brought, and says to `reading` what is read of it.

@@ -18,7 +18,9 @@
 
 mod accept;
 mod answer;
+mod aside;
 mod body;
+mod census;
 mod count;
 mod envelope;
 mod events;
@@ -27,15 +29,19 @@ mod fixtures;
 mod guard;
 mod health;
 mod initialize;
+mod listening;
 mod local;
 mod mcp;
 mod metrics;
 mod page;
+mod places;
 mod range;
 mod raw;
+mod refusals;
 mod route;
 mod server;
 mod socket;
+mod stall;
 mod status;
 
 pub(crate) use envelope::Refusal;

@@ -2,6 +2,8 @@
 //!
 //! It must never give a route a name that a caller chose: the names are labels of metrics.
 
+use http::Method;
+
 /// Where a path leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route<'a> {
@@ -59,6 +61,11 @@ impl<'a> Route<'a> {
                     .unwrap_or(Self::Page(path))
             }
         }
+    }
+
+    /// Whether there is an answer to this method; MCP and the files of sessions refuse others themselves.
+    pub(super) fn takes(self, method: &Method) -> bool {
+        matches!(self, Self::Mcp | Self::Sessions(_)) || matches!(*method, Method::GET | Method::HEAD)
     }
 
     /// Whether machines ask for it every few seconds: such requests are logged where they fail, or at level debug.

@@ -18,19 +18,28 @@ use tracing::{debug, info};
 
 use super::accept;
 use super::body;
+use super::count::Counted;
 use super::fixtures;
 use super::guard::Guard;
+use super::listening::Listeners;
 use super::mcp::{Mcp, McpConfig};
 use super::metrics;
+use super::places::{Places, Seat};
 use super::raw::{Raw, RawLimits};
+use super::refusals::Refusals;
 use super::route::Route;
 use super::socket::Socket;
+use super::stall::{Pressed, reset};
 use crate::config::Token;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// Connections at one time; more wait in the kernel's queue.
+/// Connections at one time; see [`super::places`] for what becomes of more.
 pub(crate) const CONNECTIONS: usize = 1024;
+/// Connections beside them, for probes.
+const SPARE: usize = 128;
+/// How long the head of a request may take on one of those.
+const SPARE_HEAD: Duration = Duration::from_secs(2);
 /// Connections at one time to the listener of the metrics.
 const SCRAPERS: usize = 256;
 /// How long one of these may take to ask: it is open to everyone, and one that says nothing must not keep a place for long.
@@ -60,6 +69,8 @@ pub struct ApiConfig {
     pub header_timeout: Duration,
     /// How long its body may take, if it is slow.
     pub body_timeout: Duration,
+    /// How long a client may read nothing of its answer.
+    pub write_timeout: Duration,
     /// How long a call whose client went away goes on.
     pub resume_window: Duration,
     /// Where MCP sessions are remembered.
@@ -78,9 +89,19 @@ pub struct ApiConfig {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
     /// To the daemon's address: it has to bring a token.
-    Address(#[expect(dead_code, reason = "it is for the log")] SocketAddr),
+    Address(SocketAddr),
     /// By the socket in the store, which only the daemon's own user can open.
     Socket,
+}
+
+impl Way {
+    /// The peer, as lines of the log name it.
+    pub(super) fn shown(self) -> String {
+        match self {
+            Self::Address(peer) => peer.to_string(),
+            Self::Socket => "socket".to_owned(),
+        }
+    }
 }
 
 /// The HTTP side of a daemon.
@@ -92,6 +113,8 @@ pub struct Server {
     pub(super) mcp: Mcp,
     pub(super) raw: Raw,
     pub(super) room: body::Room,
+    pub(super) listeners: Arc<Listeners>,
+    pub(super) refusals: Refusals,
     pub(super) begun: Instant,
     /// Ends streams that only listen.
     pub(super) stop_streams: CancellationToken,
@@ -115,7 +138,9 @@ impl Server {
         owners.sort();
         owners.dedup();
         let [stop_streams, stop_calls, cut] = std::array::from_fn(|_| CancellationToken::new());
+        let listeners = Arc::new(Listeners::default());
         let mcp = McpConfig {
+            listeners: listeners.clone(),
             owners: &owners,
             max_body: config.max_body,
             resume_window: config.resume_window,
@@ -124,7 +149,6 @@ impl Server {
             fixtures: config.conformance_fixtures.then(fixtures::shared),
         };
         let mcp = Mcp::new(&tools, &mcp, &stop_streams, &stop_calls, &cut);
-        let room = body::Room::new(config.max_body);
         let limits = RawLimits {
             file: config.max_file,
             data: config.max_archive.0,
@@ -135,7 +159,22 @@ impl Server {
         tools.introduce();
         Route::ALL.iter().for_each(|route| tools.metrics.know_route(route.as_str()));
         let begun = Instant::now();
-        Arc::new(Self { config, guard, tools, store, mcp, raw, room, begun, stop_streams, stop_calls, cut })
+        let (room, refusals) = (body::Room::default(), Refusals::default());
+        Arc::new(Self {
+            config,
+            guard,
+            tools,
+            store,
+            mcp,
+            raw,
+            room,
+            listeners,
+            refusals,
+            begun,
+            stop_streams,
+            stop_calls,
+            cut,
+        })
     }
 
     /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
@@ -146,20 +185,25 @@ impl Server {
         drain: Duration,
     ) {
         let abort = CancellationToken::new();
-        let connection = |(stream, peer): (TcpStream, SocketAddr)| {
+        let connection = |(stream, peer): (TcpStream, SocketAddr), seat: Seat| {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move {
                 let _ = stream.set_nodelay(true);
-                server.connection(stream, Way::Address(peer), stop, abort).await;
+                let stream = Pressed::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
+                server.connection(stream, Way::Address(peer), seat, stop, abort).await;
             }
         };
-        let local = |(stream, _)| {
+        // `paddock run` is a pipe there, whose reader may take its time.
+        let local = |(stream, _), seat| {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
-            async move { server.connection(stream, Way::Socket, stop, abort).await }
+            async move { server.connection(stream, Way::Socket, seat, stop, abort).await }
         };
+        let places = || Places::new(CONNECTIONS, SPARE, self.tools.metrics.clone());
+        let (places, local_places) = (places(), places());
+        let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
         let (connections, locals) = tokio::join!(
-            accept::each(CONNECTIONS, &stop, || listener.accept(), connection),
-            accept::each(CONNECTIONS, &stop, || socket.listener.accept(), local),
+            accept::seated(&places, &stop, || listener.accept(), of_peer, connection),
+            accept::seated(&local_places, &stop, || socket.listener.accept(), |_| None, local),
         );
         drop((listener, socket));
         let all = async {
@@ -184,15 +228,19 @@ impl Server {
 
     /// Serves nothing but the metrics, and that to whoever comes, until `stop`.
     pub async fn serve_metrics(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let connection = |(stream, _)| {
+        let connection = |(stream, _): (TcpStream, SocketAddr), seat: Seat| {
             let (server, stop) = (self.clone(), stop.clone());
             async move {
+                let stream = Pressed::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
+                let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
                 let service = service_fn(|request: Request<Incoming>| {
-                    let server = server.clone();
+                    let (server, seat) = (server.clone(), seat.clone());
                     async move {
+                        let at_work = seat.begin();
                         let (tools, store) = (&server.tools, &server.store);
                         let answer = metrics::alone(tools, store, request.method(), request.uri().path());
-                        Ok::<_, Infallible>(answer.await)
+                        let sent = tools.metrics.sent(Route::Metrics.as_str());
+                        Ok::<_, Infallible>(answer.await.map(|body| Counted::new(body, sent, at_work)))
                     }
                 });
                 let mut http = server.http();
@@ -200,11 +248,14 @@ impl Server {
                     http.header_read_timeout(SCRAPE).serve_connection(TokioIo::new(stream), service);
                 tokio::select! {
                     _ = serving => {}
+                    () = cut.cancelled() => {}
                     () = stop.cancelled() => {}
                 }
             }
         };
-        accept::each(SCRAPERS, &stop, || listener.accept(), connection).await.wait().await;
+        let places = Places::new(SCRAPERS, 0, self.tools.metrics.clone());
+        let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
+        accept::seated(&places, &stop, || listener.accept(), of_peer, connection).await.wait().await;
     }
 
     /// How any connection is spoken to.
@@ -222,28 +273,39 @@ impl Server {
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         way: Way,
+        seat: Seat,
         stop: CancellationToken,
         abort: CancellationToken,
     ) {
+        let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
+        let mut http = self.http();
+        if seat.is_spare() {
+            http.header_read_timeout(SPARE_HEAD.min(self.config.header_timeout));
+        }
         let service = service_fn(|request| {
-            let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request, way).await) }
+            let (server, seat) = (self.clone(), seat.clone());
+            async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) }
         });
         let _counted = self.tools.metrics.connection();
-        let connection = self.http().serve_connection(TokioIo::new(stream), service);
+        let connection = http.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = abort.cancelled() => return,
+            () = cut.cancelled() => return,
             () = stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection.as_mut() => ended,
                     () = abort.cancelled() => return,
+                    () = cut.cancelled() => return,
                 }
             }
         };
         if let Err(error) = ended {
+            if seat.stall.lasts() >= Some(self.config.write_timeout) {
+                self.tools.metrics.connection_cut("stalled");
+            }
             debug!(?way, %error, "connection ended");
         }
     }

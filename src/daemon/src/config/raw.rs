@@ -40,6 +40,7 @@ pub(super) struct RawHttp {
     pub(super) max_body: Size,
     pub(super) header_timeout: Time,
     pub(super) body_timeout: Time,
+    pub(super) write_timeout: Time,
 }
 
 #[derive(Deserialize)]

@@ -70,6 +70,8 @@ pub struct Http {
     pub header_timeout: Duration,
     /// For the next piece of its body.
     pub body_timeout: Duration,
+    /// For a client to read some of its answer.
+    pub write_timeout: Duration,
 }
 
 impl Http {

@@ -13,11 +13,31 @@ pub(super) struct Http {
     connections: IntGauge,
     received: IntCounterVec,
     sent: IntCounterVec,
+    refused: IntCounterVec,
+    cut: IntCounterVec,
 }
+
+/// Why a request can be refused before it does anything.
+const REFUSED: [&str; 11] = [
+    "guard",
+    "token",
+    "link",
+    "peer",
+    "busy",
+    "streams",
+    "structure",
+    "too_large",
+    "too_slow",
+    "no_room",
+    "broken",
+];
+
+/// Why a connection can be cut.
+const CUT: [&str; 4] = ["silent", "idle", "slow", "stalled"];
 
 impl Http {
     pub(super) fn new(make: &Make) -> Self {
-        Self {
+        let http = Self {
             requests: make.counters(
                 "paddock_http_requests_total",
                 "HTTP requests that were answered, by route, method and status code.",
@@ -41,7 +61,24 @@ impl Http {
                 "Bytes of answers' bodies, by route.",
                 &["route"],
             ),
+            refused: make.counters(
+                "paddock_http_refused_total",
+                "HTTP requests that were refused before they did anything, by reason.",
+                &["reason"],
+            ),
+            cut: make.counters(
+                "paddock_http_connections_cut_total",
+                "HTTP connections that were cut: silent, idle or slow ones when others came, stalled ones in any case.",
+                &["reason"],
+            ),
+        };
+        for reason in REFUSED {
+            http.refused.with_label_values(&[reason]);
         }
+        for reason in CUT {
+            http.cut.with_label_values(&[reason]);
+        }
+        http
     }
 }
 
@@ -93,6 +130,16 @@ impl Metrics {
         let http = &self.0.http;
         http.requests.with_label_values(&[route, method_name(method), code.as_str()]).inc();
         http.took.with_label_values(&[route]).observe(took.as_secs_f64());
+    }
+
+    /// A request was refused before it did anything.
+    pub fn request_refused(&self, reason: &'static str) {
+        self.0.http.refused.with_label_values(&[reason]).inc();
+    }
+
+    /// A connection was cut.
+    pub fn connection_cut(&self, reason: &'static str) {
+        self.0.http.cut.with_label_values(&[reason]).inc();
     }
 
     /// Counts the bytes that come in on this route.

@@ -120,15 +120,18 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let _at_work = self.calls.token();
-        let arguments = request.arguments.unwrap_or_default();
+        let mut arguments = request.arguments.unwrap_or_default();
         let asked = Self::asked(&context);
+        if let Some(asked) = asked {
+            asked.aside.put_back(&mut arguments);
+        }
         let token = context.meta.get_progress_token();
         let token = token.filter(|_| asked.is_none_or(|asked| !asked.quiet));
         let (live, pieces) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
         let whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
         let caller = self.caller(asked, live.map(|pieces| Listener { pieces, whole }));
         let cancel = context.ct.clone();
-        let span = span(asked, &context.meta);
+        let span = span(asked, &self.owner, &context.meta);
         let gone = async {
             match asked.and_then(|asked| asked.tie.as_ref()) {
                 Some(tie) => tie.gone().await,
@@ -249,7 +252,7 @@ fn links(document: &Map<String, Value>) -> Vec<ContentBlock> {
 }
 
 /// What the lines of a call are found by: the trace of its request, or of its own where the message names another.
-fn span(asked: Option<&Asked>, meta: &RequestMetaObject) -> Span {
+fn span(asked: Option<&Asked>, owner: &str, meta: &RequestMetaObject) -> Span {
     let around = asked.and_then(|asked| asked.span.clone());
     let given = meta.get(TRACEPARENT).and_then(Value::as_str).and_then(Trace::of);
     match (given, around) {
@@ -257,6 +260,10 @@ fn span(asked: Option<&Asked>, meta: &RequestMetaObject) -> Span {
         (given, around) => {
             let Trace { trace_id, span_id, parent_id, .. } = given.unwrap_or_default();
             let around = around.and_then(|around| around.id());
+            if asked.is_none() {
+                let peer = "stdio";
+                return error_span!(parent: None, "call", token = owner, peer, trace_id, span_id, parent_id);
+            }
             error_span!(parent: around, "call", trace_id, span_id, parent_id)
         }
     }

@@ -30,6 +30,7 @@ impl Check<'_> {
             max_body,
             header_timeout,
             body_timeout,
+            write_timeout,
         } = raw;
         let parsed = parse_addr(&addr);
         let addr =
@@ -47,6 +48,7 @@ impl Check<'_> {
             max_body: self.max_body(max_body)?,
             header_timeout: self.time("http.header_timeout", header_timeout, instant..=HOUR)?,
             body_timeout: self.time("http.body_timeout", body_timeout, instant..=HOUR)?,
+            write_timeout: self.time("http.write_timeout", write_timeout, instant..=HOUR)?,
         })
     }
 

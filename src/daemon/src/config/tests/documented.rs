@@ -17,6 +17,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.max_body", "\"97MiB\""),
     ("http.header_timeout", "\"11s\""),
     ("http.body_timeout", "\"31s\""),
+    ("http.write_timeout", "\"61s\""),
     ("auth.token", "\"0123456789abcdef\""),
     ("mcp.resume_window", "\"31s\""),
     ("mcp.toolsets", "[\"code\"]"),
