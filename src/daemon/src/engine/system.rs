@@ -76,6 +76,14 @@ fn yes() -> bool {
     true
 }
 
+impl EngineInfo {
+    /// Whether its containers have a user namespace of their own: it is rootless, or started with userns-remap.
+    pub fn maps_users(&self) -> bool {
+        let options = self.security_options.iter().flat_map(|option| option.split(','));
+        options.into_iter().any(|part| matches!(part, "name=rootless" | "name=userns"))
+    }
+}
+
 /// One runtime of an engine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Runtime {

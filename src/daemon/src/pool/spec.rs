@@ -36,6 +36,15 @@ const WARM: u64 = 128 * 1024 * 1024;
 const WARM_PIDS: u64 = 4;
 /// Entries of `/tmp`.
 const TMP_INODES: u64 = 16_384;
+/// Bytes of a core dump. The kernel runs a program of the host, as root, for a crash where `core_pattern` begins with `|`;
+/// neither 0 nor any other limit stops that, only 1 does (core(5)). The seccomp profile keeps it at 1.
+const CORE: u64 = 1;
+
+/// System V IPC belongs to no process, so what one run leaves would stay for as long as the container, and take memory from
+/// every later run of the session. A segment goes with the last process that used it; message queues and semaphores cannot
+/// be made to, so few are allowed: 32 queues of 16 KiB, 32,000 semaphores in 128 sets (what Linux allowed up to 3.16).
+const SYSCTLS: [(&str, &str); 3] =
+    [("kernel.shm_rmid_forced", "1"), ("kernel.msgmni", "32"), ("kernel.sem", "250 32000 32 128")];
 
 /// Files of `/proc` and `/sys` that tell of the host or have been ways out of a container: Docker's own list
 /// and more. A path that does not exist is skipped by the runtime.
@@ -114,6 +123,8 @@ pub(super) struct Blueprint {
     pub agent: VolumeName,
     /// The bounds.
     pub bounds: Bounds,
+    /// Whether the engine maps users. Most kernels then let nobody set [`SYSCTLS`], and no container would start.
+    pub maps_users: bool,
 }
 
 /// One container to be: what to ask of the engine.
@@ -248,6 +259,7 @@ impl Blueprint {
         let nano_cpus = (bounds.cpus * 1e9) as i64;
         let (warm, warm_pids) = if runner.warm.is_empty() { (0, 0) } else { (WARM, WARM_PIDS) };
         let memory = signed(bounds.total_memory().saturating_add(warm));
+        let sysctls: &[_] = if self.maps_users { &[] } else { &SYSCTLS };
         HostConfig {
             mounts,
             tmpfs,
@@ -264,7 +276,7 @@ impl Blueprint {
             nano_cpus: Some(nano_cpus),
             ulimits: vec![
                 ulimit("nofile", bounds.open_files),
-                ulimit("core", 0),
+                ulimit("core", CORE),
                 ulimit("fsize", bounds.file_size),
                 ulimit("memlock", MEMLOCK),
                 ulimit("msgqueue", MSGQUEUE),
@@ -278,7 +290,57 @@ impl Blueprint {
             oom_score_adj: Some(800),
             runtime: (!bounds.runtime.is_empty()).then(|| bounds.runtime.clone()),
             init: Some(false),
+            sysctls: sysctls.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             ..HostConfig::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(maps_users: bool) -> HostConfig {
+        let bounds = Bounds {
+            memory: 1 << 29,
+            cpus: 1.0,
+            pids: 128,
+            data: 1 << 28,
+            data_inodes: 16_384,
+            tmp: 1 << 26,
+            shm: 1 << 24,
+            open_files: 1024,
+            file_size: 1 << 28,
+            runtime: String::new(),
+        };
+        let runner = Runner {
+            language: "sh".into(),
+            image: "x".into(),
+            image_id: format!("sha256:{}", "a".repeat(64)).parse().expect("an image"),
+            argv: vec![],
+            env: vec![],
+            libraries: String::new(),
+            stdin: false,
+            warm: vec![],
+            volumes: vec![],
+        };
+        let agent = "paddock-agent".parse().expect("a name");
+        let blueprint = Blueprint { owner: "o".into(), agent, bounds, maps_users };
+        blueprint.plan(&runner, Uid(20_000)).expect("a plan").container.host_config
+    }
+
+    #[test]
+    fn the_kernel_hands_no_crash_to_a_program_of_the_host() {
+        let core = made(false).ulimits.into_iter().find(|limit| limit.name == "core").expect("a limit");
+        assert_eq!((core.soft, core.hard), (1, 1), "0 would not stop it, see core(5)");
+    }
+
+    #[test]
+    fn what_runs_leave_of_system_v_ipc_is_bounded_where_that_can_be_said() {
+        let sysctls = made(false).sysctls;
+        assert_eq!(sysctls.get("kernel.shm_rmid_forced").map(String::as_str), Some("1"));
+        assert_eq!(sysctls.get("kernel.msgmni").map(String::as_str), Some("32"));
+        assert!(sysctls.contains_key("kernel.sem"));
+        assert!(made(true).sysctls.is_empty(), "no container would start");
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Watch {
     engine_up: latest::Sender<bool>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
     proved: bool,
+    /// Whether the engine does, see [`Blueprint`].
+    maps_users: bool,
     warned: Vec<String>,
 }
 
@@ -60,6 +62,7 @@ impl Watch {
             engine_up: latest::Sender::new(true),
             fatal: latest::Sender::new(None),
             proved: false,
+            maps_users: false,
             warned: Vec::new(),
         }
     }
@@ -76,6 +79,7 @@ impl Watch {
     pub(super) async fn first_look(
         &mut self,
     ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
+        self.maps_users = self.engine.info().await?.maps_users();
         let blueprint = self.blueprint()?;
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let used = left.uids();
@@ -90,7 +94,8 @@ impl Watch {
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
         let agent = agent::volume_name().map_err(PoolError::Agent)?;
-        Ok(Arc::new(Blueprint { owner: self.owner.clone(), agent, bounds: self.bounds.clone() }))
+        let (owner, bounds) = (self.owner.clone(), self.bounds.clone());
+        Ok(Arc::new(Blueprint { owner, agent, bounds, maps_users: self.maps_users }))
     }
 
     /// The runners that there are; the first time that there are any, with the agent put there and the proof.
