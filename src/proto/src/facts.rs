@@ -47,8 +47,8 @@ pub enum Allowed {
     UpTo(u64),
 }
 
-/// Whether the kernel charges the container for memory of its own that programs make it use; `None` where that could not
-/// be measured. What it does not charge no container's limit bounds.
+/// Whether the kernel charges the container for memory of its own that programs make it use; `None` where that could
+/// not be measured. What it does not charge no container's limit bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charged {
     /// Bytes that wait in TCP sockets.

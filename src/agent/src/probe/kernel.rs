@@ -17,8 +17,8 @@ const IO_IDLE: libc::c_long = 3 << 13;
 /// Terminals of the whole host where no mount says less; where that is unknown, any number is too many.
 const TERMINALS_OF_HOST: &str = "/proc/sys/kernel/pty/max";
 
-/// Calls that must be refused, and what each answered: its errno, or 0 where it went through. The caller is PID 1, whose
-/// scheduling all runs inherit.
+/// Calls that must be refused, and what each answered: its errno, or 0 where it went through. The caller is PID 1,
+/// whose scheduling all runs inherit.
 pub(super) fn refused() -> Vec<(String, i32)> {
     let mut seen = Vec::new();
     let mut tell = |name: &str, result: libc::c_long| {
@@ -132,7 +132,9 @@ mod tests {
     #[test]
     fn the_bound_of_terminals_is_the_mounts() {
         let line = |options: &str| {
-            format!("proc /proc proc rw 0 0\ndevpts /dev/pts devpts rw,gid=5,{options} 0 0\nx /y z rw,max=3 0 0\n")
+            format!(
+                "proc /proc proc rw 0 0\ndevpts /dev/pts devpts rw,gid=5,{options} 0 0\nx /y z rw,max=3 0 0\n"
+            )
         };
         assert_eq!(most_terminals(&line("mode=620,ptmxmode=666")), Some(Allowed::All));
         assert_eq!(most_terminals(&line("ptmxmode=666,max=64")), Some(Allowed::UpTo(64)));

@@ -11,7 +11,8 @@
 //!   (`fs.aio-max-nr`), and one program could take them all. The answer is `ENOSYS`, as from a kernel that was built
 //!   without: databases then read and write in the usual way.
 //! * Scheduling of other processes. PID 1 and all programs have the same user, so a program could make PID 1, or the
-//!   warm part, slow (`SCHED_IDLE`, nice 19), and every later run would inherit that. A program may change itself (PID 0).
+//!   warm part, slow (`SCHED_IDLE`, nice 19), and every later run would inherit that. A program may change itself (PID
+//!   0).
 //! * The limit of core dumps. It is 1, at which the kernel hands no dump to a program of the host; at 0 it would.
 //!
 //! Where a program only gives a hint, refusing would break it for nothing, so the answer is success and nothing
@@ -39,8 +40,8 @@ const MEMORY: &str = "brk madvise mincore mlock mlock2 mlockall mmap mprotect mr
     munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages memfd_create membarrier \
     map_shadow_stack";
 
-/// Processes, threads, signals, limits. `clone`, `clone3`, `personality`, what sets limits and what sets scheduling have
-/// rules of their own.
+/// Processes, threads, signals, limits. `clone`, `clone3`, `personality`, what sets limits and what sets scheduling
+/// have rules of their own.
 const PROCESSES: &str = "arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue \
     futex_wait futex_waitv futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups \
     getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage getsid gettid getuid \
@@ -66,8 +67,7 @@ const SOCKETS: &str = "accept accept4 bind connect getpeername getsockname getso
     recvmsg sendmmsg sendmsg sendto setsockopt shutdown socketpair";
 
 /// Asynchronous I/O of the kernel.
-const AIO: [&str; 6] =
-    ["io_setup", "io_submit", "io_destroy", "io_getevents", "io_pgetevents", "io_cancel"];
+const AIO: [&str; 6] = ["io_setup", "io_submit", "io_destroy", "io_getevents", "io_pgetevents", "io_cancel"];
 
 /// Address families that a program may open: Unix, IPv4, IPv6. Netlink is allowed for route queries only.
 const FAMILIES: [u64; 3] = [1, 2, 10];
@@ -122,7 +122,8 @@ pub(super) fn profile() -> String {
     .to_string()
 }
 
-/// A program sets its own limits only, for one of the same user could otherwise set PID 1's; and not that of core dumps.
+/// A program sets its own limits only, for one of the same user could otherwise set PID 1's; and not that of core
+/// dumps.
 fn limits() -> Vec<Value> {
     let (own, core) = (masked(0, INT, 0), masked(1, INT, CORE));
     let mut rules = Vec::new();
