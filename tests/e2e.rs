@@ -34,6 +34,8 @@ mod ending;
 mod engine_gone;
 #[path = "e2e/exec.rs"]
 mod exec;
+#[path = "e2e/fence.rs"]
+mod fence;
 #[path = "e2e/full.rs"]
 mod full;
 #[path = "e2e/guard.rs"]

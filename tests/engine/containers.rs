@@ -115,7 +115,7 @@ async fn a_running_container_is_removed_with_its_volume_left() {
         source: volume.name.to_string(),
         target: "/mnt".to_owned(),
         read_only: false,
-        volume_options: Some(VolumeOptions { no_copy: true }),
+        volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
     });
     let id = scene.create(&spec).await;
     scene.engine.container_start(&id).await.expect("start");

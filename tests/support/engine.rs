@@ -65,7 +65,15 @@ impl View {
         found.remove(0).id
     }
 
+    /// The volumes that have a name: each container's `/data`.
     pub(crate) async fn volumes(&self) -> Vec<Volume> {
+        let mut found = self.all_volumes().await;
+        found.retain(|volume| volume.labels.get("paddock.name").is_none_or(|of| *of == volume.name.as_str()));
+        found
+    }
+
+    /// Those too that containers have for themselves, without a name.
+    async fn all_volumes(&self) -> Vec<Volume> {
         self.engine.volume_list(&self.labels).await.expect("volumes")
     }
 
@@ -73,7 +81,7 @@ impl View {
     pub(crate) async fn expect_empty(&self) {
         let names: Vec<_> = self.containers().await.into_iter().flat_map(|c| c.names).collect();
         assert_eq!(names, Vec::<String>::new(), "containers are left");
-        let names: Vec<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
+        let names: Vec<_> = self.all_volumes().await.into_iter().map(|v| v.name.to_string()).collect();
         assert_eq!(names, Vec::<String>::new(), "volumes are left");
     }
 

@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use crate::{policy, spawn};
 
 mod cgroup;
+mod charge;
 mod fill;
+mod kernel;
 
 pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -48,7 +50,11 @@ pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
         data_write_errno: fill::first(DATA_DIR).err().map_or(0, Errno::raw_os_error),
         data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
         tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),
-        refused: refused(),
+        refused: [refused(), kernel::refused()].concat(),
+        core_limit: kernel::core_limit(),
+        core_pattern: kernel::core_pattern(),
+        segments_stay: kernel::segments_stay(),
+        terminals: kernel::terminals(),
         landlock: landlock(),
         notification: policy::can_notify(),
         // Any that denies something: it is never put in force.
@@ -63,6 +69,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
         outer_root: outer_root(),
         label: label(),
         filled: quotas.map(|quotas| fill::try_out(&quotas)),
+        charged: quotas.map(|_| charge::look()).unwrap_or_default(),
     }
 }
 

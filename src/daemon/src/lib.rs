@@ -133,6 +133,9 @@
 //! * **`/data` is a tmpfs volume**: a hard quota of bytes and inodes on every file system, and quick. It dies with
 //!   the container; hence the store is the truth and the container a cache. It is memory: the container's limit
 //!   is the program's plus what these file systems may take.
+//! * **What a host has only once is fenced for each container**: contexts of asynchronous I/O, terminals, the handler of
+//!   crashes; and what a run could leave to the next, such as the scheduling of PID 1 and System V IPC. Where Linux has
+//!   no fence (`fcntl`'s locks, TCP memory with control groups of version 1), `doctor` measures that and says so.
 //! * **A UID for each container**, because pipes, inotify and queues are limited per user, across containers.
 //! * **Containers are never used twice**: a lease that is dropped is a container that is removed.
 //!

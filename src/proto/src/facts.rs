@@ -47,6 +47,16 @@ pub enum Allowed {
     UpTo(u64),
 }
 
+/// Whether the kernel charges the container for memory of its own that programs make it use; `None` where that could
+/// not be measured. What it does not charge no container's limit bounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charged {
+    /// Bytes that wait in TCP sockets.
+    pub sockets: Option<bool>,
+    /// Byte-range locks of files.
+    pub locks: Option<bool>,
+}
+
 /// What a process inside the container can see of its own confinement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -80,6 +90,14 @@ pub struct Facts {
     pub tmp_bytes: u64,
     /// System calls that must be refused, and the errno that each gave (0: it went through).
     pub refused: Vec<(String, i32)>,
+    /// The limit of core dumps, soft and hard, after an attempt to change it: 1 and 1 is right.
+    pub core_limit: [u64; 2],
+    /// The kernel's `core_pattern`; empty where it cannot be read.
+    pub core_pattern: String,
+    /// Whether a System V segment is still there when the process that made it is gone.
+    pub segments_stay: bool,
+    /// Terminals that `/dev/pts` gives out.
+    pub terminals: Allowed,
     /// Landlock's ABI version, 0 where there is none.
     pub landlock: u32,
     /// Whether a process may listen to another's system calls (seccomp's user notification).
@@ -100,4 +118,6 @@ pub struct Facts {
     pub label: String,
     /// What could be taken, where that was asked.
     pub filled: Option<Filled>,
+    /// What is charged, where that was asked.
+    pub charged: Charged,
 }

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use crate::facts::{Allowed, Facts, Filled, Quotas, Taken};
+pub use crate::facts::{Allowed, Charged, Facts, Filled, Quotas, Taken};
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;

@@ -19,12 +19,14 @@ const WRAPPER: &str = include_str!("wrapper.py");
 const IMAGE: &str = "paddock-example-sh";
 
 /// What is switched off by the wrapper's name, what doctor calls it, how it stands, and a word of what it finds.
-const OFF: [(&str, &str, &str, &str); 19] = [
+const OFF: [(&str, &str, &str, &str); 21] = [
     ("groups", "container/user", "fail", "groups [0]"),
     ("capabilities", "container/capabilities", "fail", "capabilities 0x2000"),
     ("privileges", "container/no-new-privileges", "fail", "not set"),
     ("seccomp", "container/seccomp", "fail", "mode 0"),
     ("call", "container/seccomp", "fail", "kcmp goes through"),
+    ("cores", "container/core dumps", "fail", "core dumps is 0"),
+    ("segments", "container/system v memory", "warn", "stays"),
     ("network", "container/network", "fail", "network interfaces"),
     ("root", "container/read-only root", "fail", "not mounted read-only"),
     ("data", "container/data", "fail", "could be had in /data"),

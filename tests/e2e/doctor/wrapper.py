@@ -31,11 +31,17 @@ def leave_out(what, spec):
         del linux["seccomp"]
     elif what == "call":
         linux["seccomp"]["syscalls"][0]["names"].append("kcmp")
+    elif what == "cores":
+        for limit in process["rlimits"]:
+            if limit["type"] == "RLIMIT_CORE":
+                limit["soft"] = limit["hard"] = 0
+    elif what == "segments":
+        del linux["sysctl"]["kernel.shm_rmid_forced"]
     elif what == "network":
         linux["namespaces"] = [n for n in linux["namespaces"] if n["type"] != "network"]
         # The engine would change the host's: its hook sets the namespace up, and these are of it.
         spec.pop("hooks", None)
-        linux["sysctl"] = {}
+        linux["sysctl"] = {key: value for key, value in linux["sysctl"].items() if not key.startswith("net.")}
     elif what == "root":
         spec["root"]["readonly"] = False
     elif what == "data":

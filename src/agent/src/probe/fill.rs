@@ -55,7 +55,7 @@ pub(super) fn first(dir: &str) -> Result<(), Errno> {
     take(dir, PAGE).map(drop)
 }
 
-fn take(dir: &str, bytes: u64) -> Result<OwnedFd, Errno> {
+pub(super) fn take(dir: &str, bytes: u64) -> Result<OwnedFd, Errno> {
     let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     Ok(file)

@@ -9,6 +9,7 @@ use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Allowed, Taken};
 
 use super::check::{Check, Checks, Group};
+use super::shared;
 use crate::engine::EngineError;
 use crate::pool::Aspect;
 use crate::pool::trial::{TrialError, Tried};
@@ -56,6 +57,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
             confined(tried, &mut checks);
             places(tried, &mut checks);
             bounds(tried, &mut checks);
+            shared::judge(tried, &mut checks);
             policies(tried, &mut checks);
         }
     }

@@ -1,6 +1,6 @@
 //! What is made of a container, lack by lack.
 
-use paddock_proto::message::{Facts as Seen, Filled};
+use paddock_proto::message::{Charged, Facts as Seen, Filled};
 
 use super::super::check::Status::{self, Fail, Warn};
 use super::super::check::tests::lacks;
@@ -26,6 +26,11 @@ fn good() -> Facts {
     let full = |amount| Taken { amount, errno: FULL };
     let seen = Seen {
         no_new_privs: true,
+        seccomp: 2,
+        core_limit: [1, 1],
+        core_pattern: "core".into(),
+        terminals: Allowed::UpTo(64),
+        charged: Charged { sockets: Some(true), locks: Some(true) },
         landlock: 7,
         notification: true,
         memory: Allowed::UpTo(848 * MIB),
@@ -60,9 +65,13 @@ fn with(spoil: impl FnOnce(&mut Tried)) -> Facts {
 #[test]
 fn each_lack_gives_its_line_and_no_other() {
     type Spoil = fn(&mut Tried);
-    let fine: [Spoil; 5] = [
+    let fine: [Spoil; 9] = [
         |_| {},
         |t| t.facts.filled = None,
+        |t| t.facts.charged = Charged::default(),
+        |t| t.facts.terminals = Allowed::Unseen,
+        |t| t.facts.core_pattern = "|/usr/lib/systemd/systemd-coredump %P".into(),
+        |t| t.facts.core_pattern.clear(),
         |t| t.facts.swap = Allowed::Unseen,
         |t| t.warm = Some(Duration::from_secs(1)),
         |t| t.facts.label = "docker-default (enforce)".into(),
@@ -70,7 +79,7 @@ fn each_lack_gives_its_line_and_no_other() {
     for spoil in fine {
         assert_eq!(lacks(&judge(&with(spoil))), []);
     }
-    let spoil: [(&str, Status, Spoil); 14] = [
+    let spoil: [(&str, Status, Spoil); 19] = [
         ("start", Warn, |t| t.armed = Duration::from_secs(9)),
         ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(257 * MIB, 0)),
         ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(0, 13)),
@@ -84,6 +93,11 @@ fn each_lack_gives_its_line_and_no_other() {
         ("processes", Fail, |t| t.facts.pids = Allowed::All),
         ("processors", Fail, |t| t.facts.cpu_milli = Allowed::All),
         ("processors", Fail, |t| t.facts.cpu_milli = Allowed::UpTo(2000)),
+        ("core dumps", Warn, |t| t.facts.core_pattern = "@/run/crashes".into()),
+        ("system v memory", Warn, |t| t.facts.segments_stay = true),
+        ("terminals", Warn, |t| t.facts.terminals = Allowed::All),
+        ("socket memory", Warn, |t| t.facts.charged.sockets = Some(false)),
+        ("file locks", Warn, |t| t.facts.charged.locks = Some(false)),
         ("file policies", Warn, |t| t.facts.policies_lack = Some("no Landlock".into())),
     ];
     for (name, status, spoil) in spoil {
@@ -95,6 +109,7 @@ fn each_lack_gives_its_line_and_no_other() {
         (Aspect::Capabilities, "capabilities"),
         (Aspect::Privileges, "no-new-privileges"),
         (Aspect::Seccomp, "seccomp"),
+        (Aspect::Cores, "core dumps"),
         (Aspect::Network, "network"),
         (Aspect::Root, "read-only root"),
         (Aspect::Names, "names"),
@@ -124,4 +139,12 @@ fn what_follows_from_another_lack_is_not_said_twice() {
         t.faults = vec![Fault { aspect: Aspect::Privileges, text: "no-new-privileges is not set".into() }];
     });
     assert_eq!(lacks(&judge(&facts)), [("no-new-privileges", Fail)]);
+    // It is the filter that keeps the limit.
+    let facts = with(|t| {
+        t.facts.seccomp = 0;
+        t.faults = [Aspect::Seccomp, Aspect::Cores]
+            .map(|aspect| Fault { aspect, text: "nothing is filtered".into() })
+            .to_vec();
+    });
+    assert_eq!(lacks(&judge(&facts)), [("seccomp", Fail)]);
 }

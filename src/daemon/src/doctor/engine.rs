@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::advisories;
 use super::check::{Check, Checks, Group};
 use super::down::Down;
 use super::runc;
@@ -82,6 +83,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
             says(&facts.host, up, &mut checks);
             confines(up, &mut checks);
             runs(up, &mut checks);
+            advisories::judge(&up.version, &up.info.plugins.authorization, &mut checks);
         }
     }
     checks.done()

@@ -7,11 +7,11 @@ use crate::engine::Component;
 
 fn good() -> Up {
     let version = serde_json::json!({
-        "Version": "28.5.2", "ApiVersion": "1.51", "MinAPIVersion": "1.24", "Os": "linux", "Arch": "amd64",
-        "Components": [{ "Name": "runc", "Version": "1.3.3" }],
+        "Version": "29.5.1", "ApiVersion": "1.51", "MinAPIVersion": "1.24", "Os": "linux", "Arch": "amd64",
+        "Components": [{ "Name": "runc", "Version": "1.3.3" }, { "Name": "containerd", "Version": "2.2.0" }],
     });
     let info = serde_json::json!({
-        "ID": "x", "Name": "host", "ServerVersion": "28.5.2", "OSType": "linux",
+        "ID": "x", "Name": "host", "ServerVersion": "29.5.1", "OSType": "linux",
         "Architecture": std::env::consts::ARCH, "KernelVersion": "6.12.1", "NCPU": 8, "MemTotal": 1_u64 << 35,
         "CgroupVersion": "2", "CgroupDriver": "systemd", "Driver": "overlay2", "SystemTime": "2026-11-22T00:00:00Z",
         "Runtimes": { "runc": { "path": "runc" }, "runsc": { "path": "/usr/bin/runsc" } }, "DefaultRuntime": "runc",
@@ -51,7 +51,7 @@ fn each_lack_gives_its_line_and_no_other() {
         spoil(&mut up);
         assert_eq!(lacks(&of(up.clone())), [], "{up:?}");
     }
-    let spoil: [(&str, super::super::check::Status, &str, Spoil); 15] = [
+    let spoil: [(&str, super::super::check::Status, &str, Spoil); 17] = [
         ("platform", Fail, "windows", |up| up.info.os_type = "windows".into()),
         ("platform", Fail, "m68k", |up| up.info.architecture = "m68k".into()),
         ("cgroup", Warn, "none", |up| up.info.cgroup_driver = "none".into()),
@@ -65,6 +65,8 @@ fn each_lack_gives_its_line_and_no_other() {
         ("live-restore", Warn, "off", |up| up.info.live_restore_enabled = false),
         ("storage", Warn, "vfs", |up| up.info.driver = "vfs".into()),
         ("runtime", Fail, "no runtime nosuch", |up| up.runtime = Some("nosuch".into())),
+        ("advisories", Warn, "CVE-2026-41567", |up| up.version.version = "28.5.2".into()),
+        ("containerd", Warn, "CVE-2024-25621", |up| up.version.components[1].version = "1.7.28".into()),
         ("runc", Warn, "1.1.5", |up| up.version.components[0].version = "1.1.5+ds1".into()),
         ("runc", Warn, "1.4.0-rc.2", |up| up.version.components[0].version = "1.4.0-rc.2".into()),
         ("runc", Warn, "does not say", |up| up.version.components.clear()),

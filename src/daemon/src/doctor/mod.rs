@@ -11,6 +11,7 @@
 //! It must never disturb a daemon that lives on the same store or engine, nor leave anything behind, also when it is
 //! interrupted; and every wait has a bound, for what is asked may hang.
 
+mod advisories;
 mod check;
 mod configuration;
 mod container;
@@ -21,6 +22,7 @@ mod images;
 mod print;
 mod room;
 mod runc;
+mod shared;
 mod store;
 mod way_in;
 

@@ -18,11 +18,11 @@ pub(super) const HOLES: &str = "CVE-2025-31133, CVE-2025-52565 and CVE-2025-5288
 
 const RELEASE: u32 = u32::MAX;
 
-const fn release(numbers: [u32; 3]) -> Version {
+pub(super) const fn release(numbers: [u32; 3]) -> Version {
     Version { numbers, candidate: RELEASE }
 }
 
-const fn candidate(numbers: [u32; 3], candidate: u32) -> Version {
+pub(super) const fn candidate(numbers: [u32; 3], candidate: u32) -> Version {
     Version { numbers, candidate }
 }
 
@@ -39,6 +39,10 @@ impl Version {
         let text = text.trim().trim_start_matches('v');
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (numbers, rest) = text.split_at(end);
+        // Earlier than any candidate, and of no known order.
+        if ["-alpha", "-beta", "-dev"].iter().any(|stage| rest.starts_with(stage)) {
+            return None;
+        }
         let numbers: Option<Vec<u32>> = numbers.split('.').map(|number| number.parse().ok()).collect();
         let &[major, minor, patch] = numbers?.as_slice() else { return None };
         let pre = rest.strip_prefix(['-', '~']).and_then(|rest| rest.strip_prefix("rc"));
@@ -56,7 +60,12 @@ impl Version {
 
     /// The version that mends what this one has.
     pub(super) fn mended_by(self) -> Option<Self> {
-        SERIES.iter().find(|(first, mended)| *first <= self && self < *mended).map(|(_, mended)| *mended)
+        self.mended_in(&SERIES)
+    }
+
+    /// The same for other holes: where they begin, and the first version without them.
+    pub(super) fn mended_in(self, series: &[(Self, Self)]) -> Option<Self> {
+        series.iter().find(|(first, mended)| *first <= self && self < *mended).map(|(_, mended)| *mended)
     }
 }
 
@@ -98,6 +107,9 @@ mod tests {
         ] {
             let version = Version::parse(text).expect(text);
             assert_eq!(version.mended_by().map(|v| v.to_string()).as_deref(), mended, "{text}");
+        }
+        for text in ["1.4.0-beta.1", "1.4.0-alpha", "1.4.0-dev+x"] {
+            assert_eq!(Version::parse(text), None, "{text}");
         }
         for text in ["", "N/A", "unknown", "1", "1.2", "1.2.x", "1.2.3.4", "1.0.0-rc", "spec: 1.0.2"] {
             assert_eq!(Version::parse(text), None, "{text}");

@@ -76,9 +76,10 @@ pub use images::{ImageConfig, ImageDetail, ImageSummary};
 pub use limits::EngineLimits;
 pub use op::Op;
 pub use spec::{
-    ContainerSpec, Healthcheck, HostConfig, LogConfig, Mount, MountType, RestartPolicy, Ulimit, VolumeOptions,
+    ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, RestartPolicy, Ulimit,
+    VolumeOptions,
 };
-pub use system::{EngineInfo, Runtime};
+pub use system::{EngineInfo, Plugins, Runtime};
 pub use version::{ApiVersion, Component, EngineVersion, VersionError};
 pub use volumes::{Volume, VolumeSpec};
 

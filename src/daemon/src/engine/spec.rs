@@ -140,7 +140,7 @@ pub struct Mount {
     /// What is mounted.
     #[serde(rename = "Type")]
     pub kind: MountType,
-    /// A volume's name, or a path on the engine's host.
+    /// A volume's name, or a path on the engine's host. Empty: a volume without a name, which goes with the container.
     pub source: String,
     /// Where in the container.
     pub target: String,
@@ -162,11 +162,27 @@ pub enum MountType {
 }
 
 /// `VolumeOptions` of a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct VolumeOptions {
     /// Whether an empty volume stays empty instead of being filled with what the image has at the target.
     pub no_copy: bool,
+    /// Its labels, if it is made on the spot.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// How it is made then; `None` for a plain folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver_config: Option<DriverConfig>,
+}
+
+/// `DriverConfig` of a mount's volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct DriverConfig {
+    /// `local` for what the engine itself does.
+    pub name: String,
+    /// As [`VolumeSpec::driver_opts`](super::VolumeSpec::driver_opts).
+    pub options: BTreeMap<String, String>,
 }
 
 /// One of `HostConfig.Ulimits`.
@@ -244,7 +260,14 @@ mod tests {
                     source: "v".into(),
                     target: "/data".into(),
                     read_only: true,
-                    volume_options: Some(VolumeOptions { no_copy: true }),
+                    volume_options: Some(VolumeOptions {
+                        no_copy: true,
+                        labels: map("l", "v"),
+                        driver_config: Some(DriverConfig {
+                            name: "local".into(),
+                            options: map("o", "max=1"),
+                        }),
+                    }),
                 }],
                 tmpfs: map("/tmp", "size=1"),
                 readonly_rootfs: true,
@@ -276,7 +299,8 @@ mod tests {
             "Labels": {"l": "v"}, "Healthcheck": {"Test": ["NONE"]}, "StopSignal": "SIGKILL", "Hostname": "h",
             "HostConfig": {
                 "Mounts": [{"Type": "volume", "Source": "v", "Target": "/data", "ReadOnly": true,
-                            "VolumeOptions": {"NoCopy": true}}],
+                            "VolumeOptions": {"NoCopy": true, "Labels": {"l": "v"},
+                                              "DriverConfig": {"Name": "local", "Options": {"o": "max=1"}}}}],
                 "Tmpfs": {"/tmp": "size=1"}, "ReadonlyRootfs": true, "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges"], "NetworkMode": "none", "IpcMode": "private",
                 "CgroupnsMode": "private", "UsernsMode": "host", "PidsLimit": 1, "Memory": 2, "MemorySwap": 3,

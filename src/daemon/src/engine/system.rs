@@ -53,6 +53,9 @@ pub struct EngineInfo {
     /// Such as `name=seccomp,profile=default`, `name=userns`, `name=rootless`.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub security_options: Vec<String>,
+    /// Its plugins.
+    #[serde(default)]
+    pub plugins: Plugins,
     /// Whether containers outlive the engine's restart.
     #[serde(default)]
     pub live_restore_enabled: bool,
@@ -75,6 +78,23 @@ pub struct EngineInfo {
 
 fn yes() -> bool {
     true
+}
+
+impl EngineInfo {
+    /// Whether its containers have a user namespace of their own: it is rootless, or started with userns-remap.
+    pub fn maps_users(&self) -> bool {
+        let options = self.security_options.iter().flat_map(|option| option.split(','));
+        options.into_iter().any(|part| matches!(part, "name=rootless" | "name=userns"))
+    }
+}
+
+/// Plugins of an engine, by what they do; only what is used here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Plugins {
+    /// Those that decide who may ask it for what.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub authorization: Vec<String>,
 }
 
 /// One runtime of an engine.

@@ -114,7 +114,7 @@ fn helper(image: &ImageRef, volume: &VolumeName, owner: &[String; 2]) -> Contain
         source: volume.to_string(),
         target: AGENT_DIR.to_owned(),
         read_only: false,
-        volume_options: Some(VolumeOptions { no_copy: true }),
+        volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
     };
     let labels = owner.iter().filter_map(|label| label.split_once('='));
     ContainerSpec {

@@ -17,7 +17,7 @@ use super::container::{Armed, destroy, gone};
 use super::core::Uid;
 use super::restored::is_miscounted;
 use super::runner::Runner;
-use super::spec::{Blueprint, Mark};
+use super::spec::{Blueprint, Mark, container_of};
 use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
 use crate::link::{Bridge, Greeting, Link, Terms};
 
@@ -36,7 +36,8 @@ pub(super) struct Leftovers {
     engine: Engine,
     /// Of every container: its id, whether it runs, and what its labels say.
     containers: Vec<(ContainerId, bool, Option<Mark>)>,
-    volumes: Vec<VolumeName>,
+    /// Of every volume: its name, and that of its container.
+    volumes: Vec<(VolumeName, VolumeName)>,
 }
 
 impl Leftovers {
@@ -48,7 +49,8 @@ impl Leftovers {
         let containers = engine.container_list(owned).await?.into_iter();
         let containers =
             containers.map(|c| (c.id, c.state == ContainerStatus::Running, Mark::of(&c.labels))).collect();
-        let volumes = engine.volume_list(owned).await?.into_iter().map(|volume| volume.name).collect();
+        let volumes = engine.volume_list(owned).await?.into_iter();
+        let volumes = volumes.map(|volume| (volume.name.clone(), container_of(volume))).collect();
         Ok(Self { engine: engine.clone(), containers, volumes })
     }
 
@@ -101,8 +103,8 @@ impl Leftovers {
             });
         }
         // Gone before the pool begins: it may give their UIDs to others.
-        let volumes = self.volumes.into_iter().filter(|name| !kept.contains(name)).collect();
-        remove_all(&self.engine, others, volumes).await;
+        let volumes = self.volumes.into_iter().filter(|(_, of)| !kept.contains(of)).map(|(name, _)| name);
+        remove_all(&self.engine, others, volumes.collect()).await;
         arming.join_all().await.into_iter().flatten().collect()
     }
 
@@ -111,8 +113,8 @@ impl Leftovers {
     pub(super) async fn remove_all_but(self, names: &BTreeSet<VolumeName>) -> usize {
         let stray = |mark: &Option<Mark>| !mark.as_ref().is_some_and(|mark| names.contains(&mark.name));
         let containers = self.containers.into_iter().filter(|(.., mark)| stray(mark)).map(|(id, ..)| id);
-        let volumes = self.volumes.into_iter().filter(|name| !names.contains(name)).collect();
-        remove_all(&self.engine, containers.collect(), volumes).await
+        let volumes = self.volumes.into_iter().filter(|(_, of)| !names.contains(of)).map(|(name, _)| name);
+        remove_all(&self.engine, containers.collect(), volumes.collect()).await
     }
 }
 

@@ -99,6 +99,8 @@ pub enum Aspect {
     Privileges,
     /// The filter of system calls, and what it must refuse.
     Seccomp,
+    /// That no crash reaches a program of the host.
+    Cores,
     /// That there is no network.
     Network,
     /// That the image cannot be written.
@@ -158,6 +160,12 @@ pub(super) fn faults(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<Fault> {
         Aspect::Seccomp,
         facts.seccomp == 2,
         format!("seccomp is in mode {}, not 2 (filter)", facts.seccomp),
+    );
+    let [soft, hard] = facts.core_limit;
+    demand(
+        Aspect::Cores,
+        facts.core_limit == [1, 1],
+        format!("the limit of core dumps is {soft} (at most {hard}) after an attempt to change it, not 1"),
     );
     demand(
         Aspect::Network,
@@ -241,6 +249,7 @@ mod tests {
             data_aliases: true,
             tmp_bytes: 1 << 26,
             refused: vec![("io_uring_setup".into(), 1)],
+            core_limit: [1, 1],
             landlock: 7,
             ..Facts::default()
         }
@@ -250,13 +259,15 @@ mod tests {
     fn each_weakness_is_found_and_named() {
         assert_eq!(judge(&good(), &bounds(), Uid(20_000)), Vec::<String>::new());
         type Spoil = fn(&mut Facts);
-        let spoil: [(&str, Spoil); 16] = [
+        let spoil: [(&str, Spoil); 18] = [
             ("UID", |f| f.uids[1] = 0),
             ("GID", |f| f.gids = [0; 3]),
             ("groups", |f| f.groups.push(0)),
             ("capabilities", |f| f.capabilities = 1 << 21),
             ("no-new-privileges", |f| f.no_new_privs = false),
             ("seccomp", |f| f.seccomp = 0),
+            ("core dumps is 0", |f| f.core_limit = [0, 0]),
+            ("at most 9", |f| f.core_limit = [1, 9]),
             ("eth0", |f| f.interfaces.push("eth0".into())),
             ("created in /", |f| f.root_write_errno = 0),
             ("read-only", |f| (f.root_write_errno, f.root_read_only) = (EACCES, false)),

@@ -12,8 +12,8 @@ use super::core::Uid;
 use super::runner::Runner;
 use super::seccomp;
 use crate::engine::{
-    ContainerSpec, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, VolumeName, VolumeOptions,
-    VolumeSpec,
+    ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
+    VolumeName, VolumeOptions, VolumeSpec,
 };
 use crate::id::hex;
 
@@ -36,6 +36,22 @@ const WARM: u64 = 128 * 1024 * 1024;
 const WARM_PIDS: u64 = 4;
 /// Entries of `/tmp`.
 const TMP_INODES: u64 = 16_384;
+/// Bytes of a core dump. The kernel runs a program of the host, as root, for a crash where `core_pattern` begins with
+/// `|`; neither 0 nor any other limit stops that, only 1 does (core(5)). The seccomp profile keeps it at 1.
+const CORE: u64 = 1;
+
+/// Terminals of one container. The host has one number for all containers together (`kernel.pty.max`, less a reserve
+/// of its own), and one program could take them all; a mount of `/dev/pts` with a bound of its own ends that.
+const TERMINALS: u64 = 64;
+/// Runtimes that mount what they are told at `/dev/pts`. Others have a kernel of their own, and terminals of their own.
+const MOUNTING: [&str; 3] = ["", "runc", "crun"];
+
+/// System V IPC belongs to no process, so what one run leaves would stay for as long as the container, and take memory
+/// from every later run of the session. A segment goes with the last process that used it; message queues and
+/// semaphores cannot be made to, so few are allowed: 32 queues of 16 KiB, 32,000 semaphores in 128 sets (what Linux
+/// allowed up to 3.16).
+const SYSCTLS: [(&str, &str); 3] =
+    [("kernel.shm_rmid_forced", "1"), ("kernel.msgmni", "32"), ("kernel.sem", "250 32000 32 128")];
 
 /// Files of `/proc` and `/sys` that tell of the host or have been ways out of a container: Docker's own list
 /// and more. A path that does not exist is skipped by the runtime.
@@ -114,6 +130,8 @@ pub(super) struct Blueprint {
     pub agent: VolumeName,
     /// The bounds.
     pub bounds: Bounds,
+    /// Whether the engine maps users. Most kernels then let nobody set [`SYSCTLS`], and no container would start.
+    pub maps_users: bool,
 }
 
 /// One container to be: what to ask of the engine.
@@ -136,6 +154,11 @@ pub(super) struct Mark {
     pub(super) uid: Uid,
     /// The hash of all that it was made from, see [`Blueprint::hash`].
     pub(super) spec: String,
+}
+
+/// The name of the container that a volume of ours belongs to: its own, or that on its label.
+pub(super) fn container_of(volume: Volume) -> VolumeName {
+    volume.labels.get(NAME).and_then(|name| name.parse().ok()).unwrap_or(volume.name)
 }
 
 impl Mark {
@@ -219,6 +242,25 @@ impl Blueprint {
         }
     }
 
+    /// A `/dev/pts` of the container's own, on a volume that goes with it.
+    fn terminals(&self, name: &VolumeName) -> Mount {
+        let map = |pairs: &[(&str, String)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
+        };
+        // Group 5 is the terminals' everywhere, and what the engine says itself.
+        let options = format!("ptmxmode=0666,mode=0620,gid=5,nosuid,noexec,max={TERMINALS}");
+        let options = map(&[("type", "devpts".into()), ("device", "devpts".into()), ("o", options)]);
+        let labels = map(&[("app", "paddock".into()), (OWNER, self.owner.clone()), (NAME, name.to_string())]);
+        let driver_config = Some(DriverConfig { name: "local".to_owned(), options });
+        Mount {
+            kind: MountType::Volume,
+            source: String::new(),
+            target: "/dev/pts".to_owned(),
+            read_only: false,
+            volume_options: Some(VolumeOptions { no_copy: true, labels, driver_config }),
+        }
+    }
+
     fn host_config(&self, runner: &Runner, name: &VolumeName) -> HostConfig {
         let bounds = &self.bounds;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -227,10 +269,13 @@ impl Blueprint {
             source: source.to_string(),
             target: target.to_owned(),
             read_only,
-            volume_options: Some(VolumeOptions { no_copy: true }),
+            volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
         };
         let mut mounts = vec![mount(&self.agent, AGENT_DIR, true), mount(name, DATA_DIR, false)];
         mounts.extend(DATA_ALIASES.iter().map(|alias| mount(name, alias, false)));
+        if MOUNTING.contains(&bounds.runtime.as_str()) {
+            mounts.push(self.terminals(name));
+        }
         let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
         let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={TMP_INODES},mode=1777", bounds.tmp);
         let mut tmpfs = BTreeMap::from([("/tmp".to_owned(), tmp)]);
@@ -248,6 +293,7 @@ impl Blueprint {
         let nano_cpus = (bounds.cpus * 1e9) as i64;
         let (warm, warm_pids) = if runner.warm.is_empty() { (0, 0) } else { (WARM, WARM_PIDS) };
         let memory = signed(bounds.total_memory().saturating_add(warm));
+        let sysctls: &[_] = if self.maps_users { &[] } else { &SYSCTLS };
         HostConfig {
             mounts,
             tmpfs,
@@ -264,7 +310,7 @@ impl Blueprint {
             nano_cpus: Some(nano_cpus),
             ulimits: vec![
                 ulimit("nofile", bounds.open_files),
-                ulimit("core", 0),
+                ulimit("core", CORE),
                 ulimit("fsize", bounds.file_size),
                 ulimit("memlock", MEMLOCK),
                 ulimit("msgqueue", MSGQUEUE),
@@ -278,7 +324,75 @@ impl Blueprint {
             oom_score_adj: Some(800),
             runtime: (!bounds.runtime.is_empty()).then(|| bounds.runtime.clone()),
             init: Some(false),
+            sysctls: sysctls.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             ..HostConfig::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(maps_users: bool) -> HostConfig {
+        made_for("", maps_users)
+    }
+
+    fn made_for(runtime: &str, maps_users: bool) -> HostConfig {
+        let bounds = Bounds {
+            memory: 1 << 29,
+            cpus: 1.0,
+            pids: 128,
+            data: 1 << 28,
+            data_inodes: 16_384,
+            tmp: 1 << 26,
+            shm: 1 << 24,
+            open_files: 1024,
+            file_size: 1 << 28,
+            runtime: runtime.to_owned(),
+        };
+        let runner = Runner {
+            language: "sh".into(),
+            image: "x".into(),
+            image_id: format!("sha256:{}", "a".repeat(64)).parse().expect("an image"),
+            argv: vec![],
+            env: vec![],
+            libraries: String::new(),
+            stdin: false,
+            warm: vec![],
+            volumes: vec![],
+        };
+        let agent = "paddock-agent".parse().expect("a name");
+        let blueprint = Blueprint { owner: "o".into(), agent, bounds, maps_users };
+        blueprint.plan(&runner, Uid(20_000)).expect("a plan").container.host_config
+    }
+
+    #[test]
+    fn the_kernel_hands_no_crash_to_a_program_of_the_host() {
+        let core = made(false).ulimits.into_iter().find(|limit| limit.name == "core").expect("a limit");
+        assert_eq!((core.soft, core.hard), (1, 1), "0 would not stop it, see core(5)");
+    }
+
+    #[test]
+    fn terminals_are_a_containers_own_where_the_kernel_is_the_hosts() {
+        let mount =
+            |runtime| made_for(runtime, false).mounts.into_iter().find(|mount| mount.target == "/dev/pts");
+        for runtime in ["", "runc", "crun"] {
+            let options = mount(runtime).and_then(|mount| mount.volume_options).expect("a volume");
+            let driver = options.driver_config.expect("a driver");
+            assert_eq!(driver.options.get("type").map(String::as_str), Some("devpts"));
+            assert!(driver.options.get("o").is_some_and(|o| o.contains("max=64")), "{driver:?}");
+            assert_eq!(options.labels.get(OWNER).map(String::as_str), Some("o"), "it can be found");
+        }
+        assert_eq!(mount("runsc"), None);
+    }
+
+    #[test]
+    fn what_runs_leave_of_system_v_ipc_is_bounded_where_that_can_be_said() {
+        let sysctls = made(false).sysctls;
+        assert_eq!(sysctls.get("kernel.shm_rmid_forced").map(String::as_str), Some("1"));
+        assert_eq!(sysctls.get("kernel.msgmni").map(String::as_str), Some("32"));
+        assert!(sysctls.contains_key("kernel.sem"));
+        assert!(made(true).sysctls.is_empty(), "no container would start");
     }
 }

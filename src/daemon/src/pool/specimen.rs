@@ -54,7 +54,9 @@ impl Specimen {
             .remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
         let agent = agent::volume_name().map_err(SpecimenError::Agent)?;
-        let blueprint = Blueprint { owner: config.owner.clone(), agent, bounds: config.bounds.clone() };
+        let maps_users = engine.info().await?.maps_users();
+        let blueprint =
+            Blueprint { owner: config.owner.clone(), agent, bounds: config.bounds.clone(), maps_users };
         agent::ensure(engine, &runner.image_id, &blueprint.owned()).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {

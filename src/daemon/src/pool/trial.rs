@@ -151,7 +151,9 @@ async fn attempt(
     go_on()?;
     agent::put(engine, &runner.image_id, owned, volume.clone(), labels).await?;
     go_on()?;
-    let blueprint = Blueprint { owner: config.owner.clone(), agent: volume, bounds: config.bounds.clone() };
+    let maps_users = engine.info().await?.maps_users();
+    let (owner, bounds) = (config.owner.clone(), config.bounds.clone());
+    let blueprint = Blueprint { owner, agent: volume, bounds, maps_users };
     let runner = Arc::new(runner);
     let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
     let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);

@@ -46,6 +46,8 @@ pub(super) struct Watch {
     reach: Arc<Reach>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
     proved: bool,
+    /// Whether the engine does, see [`Blueprint`].
+    maps_users: bool,
     warned: Vec<String>,
     /// What the last look found.
     found: BTreeMap<String, Runner>,
@@ -65,6 +67,7 @@ impl Watch {
             sender,
             fatal: latest::Sender::new(None),
             proved: false,
+            maps_users: false,
             warned: Vec::new(),
             found: BTreeMap::new(),
         }
@@ -82,6 +85,7 @@ impl Watch {
     pub(super) async fn first_look(
         &mut self,
     ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
+        self.maps_users = self.engine.info().await?.maps_users();
         let blueprint = self.blueprint()?;
         // The engine may have been restarted while there was no daemon.
         restored::remind(&self.engine, &blueprint.owned()).await;
@@ -98,7 +102,8 @@ impl Watch {
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
         let agent = agent::volume_name().map_err(PoolError::Agent)?;
-        Ok(Arc::new(Blueprint { owner: self.owner.clone(), agent, bounds: self.bounds.clone() }))
+        let (owner, bounds) = (self.owner.clone(), self.bounds.clone());
+        Ok(Arc::new(Blueprint { owner, agent, bounds, maps_users: self.maps_users }))
     }
 
     /// The runners that there are; the first time that there are any, with the agent put there and the proof.

@@ -180,7 +180,8 @@ fn begin(limits: &ToolLimits, waits: bool) -> Value {
                             "max_memory_mb": most("MiB of memory of all its processes together."),
                             "max_cpu_seconds": most("Seconds of CPU time of each of its processes."),
                             "max_file_size_mb": most("MiB of a file that it writes."),
-                            "max_processes": most("Processes at one time."),
+                            "max_processes": most("Processes at one time. One more ends the command and all that it \
+                                started; fork does not fail."),
                         },
                     },
                 },
