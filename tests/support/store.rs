@@ -46,8 +46,8 @@ impl Store {
         self.mount(&format!("remount,size={bytes}"));
     }
 
-    /// Makes it read-only for everybody, until what this gives is dropped: the folder is mounted over itself. Files that
-    /// are open stay as they are. It needs root.
+    /// Makes it read-only for everybody, until what this gives is dropped: the folder is mounted over itself. Files
+    /// that are open stay as they are. It needs root.
     pub(crate) fn read_only(&self) -> ReadOnly {
         let mount = |options: &[&str]| {
             let done = Command::new("mount").args(options).arg(self.path()).status();

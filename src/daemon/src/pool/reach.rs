@@ -1,8 +1,8 @@
 //! Whether the engine answers, by two signs: its event stream is open, and it answers a ping now and then.
 //!
-//! An engine that died breaks the stream, which is noticed at once. One that was stopped, or hangs, keeps its connections
-//! open and says nothing: only the ping notices that. This must never take one unanswered ping for an outage, for an
-//! outage costs the pool its idle containers.
+//! An engine that died breaks the stream, which is noticed at once. One that was stopped, or hangs, keeps its
+//! connections open and says nothing: only the ping notices that. This must never take one unanswered ping for an
+//! outage, for an outage costs the pool its idle containers.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -94,7 +94,8 @@ impl fmt::Display for Bound {
 }
 
 impl StoreError {
-    /// The same, of an attempt to save something: what failed is noted in the log, with its path, and not told to callers.
+    /// The same, of an attempt to save something: what failed is noted in the log, with its path, and not told to
+    /// callers.
     pub(super) fn of_saving(self) -> Self {
         match self {
             Self::Io { what, source } => {

@@ -43,8 +43,8 @@
 //!
 //! # Bounds
 //!
-//! One file and one session by [`Quota`], bytes and entries of all sessions by [`Options::total`], the journal by its own constants, the
-//! disk by asking before a record is written. What is being written counts.
+//! One file and one session by [`Quota`], bytes and entries of all sessions by [`Options::total`], the journal by its
+//! own constants, the disk by asking before a record is written. What is being written counts.
 //!
 //! The store must never follow a symbolic link, never make one, and never use a name that is no
 //! [`RelPath`](paddock_proto::RelPath).

@@ -8,9 +8,9 @@
 //! What sizes and names are is decided as Go's `archive/tar` does, so that Docker and this reader see the same
 //! archive: a PAX record is stronger than the header, a name ends at its first NUL, links and directories have no
 //! content. Where readers are known to differ (sparse files, global PAX names, a link with content, an entry below
-//! a link) it is an error. [`TarReader::strictly`] also refuses what some reader would unpack with something missing. It
-//! must never touch a file system, trust a size before the bytes came, or hold more than one header and one piece in
-//! memory, beside the names of links, and all names where it reads strictly.
+//! a link) it is an error. [`TarReader::strictly`] also refuses what would be unpacked with something missing. It must
+//! never touch a file system, trust a size before the bytes came, or hold more than one header and one piece in memory,
+//! beside the names of links, and all names where it reads strictly.
 
 mod fields;
 mod member;

@@ -26,7 +26,7 @@ pub(super) const SESSION_ENTRIES: u64 = 3;
 pub struct Amount {
     /// Bytes of files, in pages, and of logs.
     pub bytes: u64,
-    /// Files, directories and links, and [`SESSION_ENTRIES`] for each session.
+    /// Files, directories and links, and three for each session.
     pub entries: u64,
 }
 

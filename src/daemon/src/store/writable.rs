@@ -60,7 +60,8 @@ pub(super) fn look(shared: &Arc<Shared>) {
         // By its path: someone may have mounted over it. An error says nothing of writing.
         let stat = rustix::fs::statvfs(&shared.root);
         if stat.is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY)) {
-            tracing::error!(root = %shared.root.display(), "the file system of the store is read-only: nothing can be saved");
+            let root = shared.root.display();
+            tracing::error!(%root, "the file system of the store is read-only: nothing can be saved");
             shared.writable.failed();
         }
         return;

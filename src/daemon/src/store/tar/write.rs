@@ -240,7 +240,8 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             runtime().block_on(async {
                 let quota = Quota { bytes: 1 << 30, entries: 1000, file: 1 << 30 };
-                let store = Arc::new(Store::open(dir.path(), Options { quota, total: Amount { bytes: 1 << 40, entries: 1 << 40 } }).unwrap());
+                let total = Amount { bytes: 1 << 40, entries: 1 << 40 };
+                let store = Arc::new(Store::open(dir.path(), Options { quota, total }).unwrap());
                 let space = store.space("o", "s").await.unwrap();
                 let mut batch = Batch::new(space.clone());
                 let mut wanted = Vec::new();
