@@ -1,5 +1,5 @@
-// A real n8n and the workflows of deploy/n8n, as its command line imports and runs them, each kind against a daemon that wants a
-// token or none. `make n8n` installs it. It must never change more of a workflow than the daemon's
+// A real n8n and the workflows of deploy/n8n, as its command line imports and runs them, each kind against a daemon
+// that wants a token or none. `make n8n` installs it. It must never change more of a workflow than the daemon's
 // address, but where it says so.
 //   n8n-real.mjs open|token
 import assert from 'node:assert/strict'
@@ -30,7 +30,7 @@ async function n8n(...args) {
   const program = `${installed}/node_modules/n8n/bin/n8n`
   const options = { env: environment, maxBuffer: 256 << 20, timeout: 240_000 }
   return promisify(execFile)(process.execPath, [program, ...args], options)
-    .then(({ stdout, stderr }) => ({ stdout, stderr, code: 0 }), ({ stdout, stderr, code }) => ({ stdout, stderr, code }))
+    .then(ended => ({ ...ended, code: 0 }), ({ stdout, stderr, code }) => ({ stdout, stderr, code }))
 }
 
 // A model that asks for a tool once, and then says what the tool answered.
@@ -47,10 +47,12 @@ const model = createServer(async (request, answer) => {
     ? { role: 'assistant', content: `It printed: ${JSON.stringify(told.content)}` }
     : { role: 'assistant', content: null, tool_calls: [called] }
   const finish_reason = told ? 'stop' : 'tool_calls'
-  const about = { id: 'one', created: 1, model: 'none', usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 } }
+  const usage = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }
+  const about = { id: 'one', created: 1, model: 'none', usage }
   if (stream) {
     answer.setHeader('content-type', 'text/event-stream')
-    const say = choice => answer.write(`data: ${JSON.stringify({ ...about, object: 'chat.completion.chunk', choices: [choice] })}\n\n`)
+    const object = 'chat.completion.chunk'
+    const say = choice => answer.write(`data: ${JSON.stringify({ ...about, object, choices: [choice] })}\n\n`)
     say({ index: 0, delta: message, finish_reason: null })
     say({ index: 0, delta: {}, finish_reason })
     answer.end('data: [DONE]\n\n')
@@ -86,7 +88,8 @@ credentials.push({
   data: { apiKey: 'none', url: `http://127.0.0.1:${model.address().port}/v1` },
 })
 writeFileSync('credentials.json', JSON.stringify(kind === 'token' ? credentials : credentials.slice(1)))
-for (const args of [['import:credentials', '--input=credentials.json'], ['import:workflow', '--separate', '--input=workflows']]) {
+const imports = [['import:credentials', '--input=credentials.json'], ['import:workflow', '--separate', '--input=workflows']]
+for (const args of imports) {
   const { stdout, stderr, code } = await n8n(...args)
   assert.equal(code, 0, `${args[0]}: ${stdout}${stderr}`)
 }

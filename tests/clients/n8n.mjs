@@ -1,6 +1,6 @@
-// What n8n's MCP Client node does: the SDK that it is built on, used as it does. It connects, lists, calls, and goes away
-// without ending its session. The workflows that we offer for import are checked and run, those of the HTTP Request node by the
-// requests that it sends; a real n8n runs them by `make n8n`.
+// What n8n's MCP Client node does: the SDK that it is built on, used as it does. It connects, lists, calls, and goes
+// away without ending its session. The workflows that we offer for import are checked and run, those of the HTTP
+// Request node by the requests that it sends; a real n8n runs them by `make n8n`.
 import assert from 'node:assert/strict'
 import { readFileSync, readdirSync } from 'node:fs'
 import { Client } from 'n8n-sdk/client/index.js'
@@ -45,7 +45,8 @@ const { parameters } = workflows['mcp-client.json'].nodes.find(({ type }) => typ
 assert.equal(parameters.endpointUrl, mcp)
 const ran = await call(parameters.tool.value, JSON.parse(parameters.jsonInput))
 assert.equal(ran.stdout, '1200\n')
-const offered = workflows['ai-agent.json'].nodes.find(({ type }) => type.endsWith('.mcpClientTool')).parameters.includeTools
+const agentTools = workflows['ai-agent.json'].nodes.find(({ type }) => type.endsWith('.mcpClientTool'))
+const offered = agentTools.parameters.includeTools
 assert.ok(offered.every(name => tools.some(tool => tool.name === name)), 'the agent is given tools that exist')
 
 const http = workflows['http-request.json']

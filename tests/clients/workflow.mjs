@@ -1,6 +1,6 @@
-// Runs a workflow of deploy/n8n without n8n: as many of its nodes, as much of its expressions, and the very requests of its HTTP
-// Request node, as those workflows have. A real n8n runs them by `make n8n`; this is for every run of the tests. It must never be
-// kinder than n8n: what it does not know is an error.
+// Runs a workflow of deploy/n8n without n8n: as many of its nodes, as much of its expressions, and the very requests of
+// its HTTP Request node, as those workflows have. A real n8n runs them by `make n8n`; this is for every run of the
+// tests. It must never be kinder than n8n: what it does not know is an error.
 import assert from 'node:assert/strict'
 
 // What n8n's HTTP Request node sends with every request.
@@ -44,7 +44,8 @@ const nodes = {
 }
 
 async function request(parameters, item, authorization) {
-  const { method = 'GET', url, authentication, headerParameters, contentType, jsonBody, inputDataFieldName, options } = parameters
+  const { method = 'GET', url, authentication, headerParameters, contentType, jsonBody } = parameters
+  const { inputDataFieldName, options } = parameters
   const headers = { accept: ACCEPT, connection: 'close' }
   for (const { name, value } of headerParameters?.parameters ?? []) headers[name] = evaluated(value, item)
   if (authentication) headers.authorization = authorization
@@ -89,12 +90,15 @@ export function check(workflow, wantsToken) {
   assert.equal(new Set(names).size, names.length, 'names are what connections go by')
   assert.equal(new Set(workflow.nodes.map(({ id }) => id)).size, names.length)
   for (const [from, kinds] of Object.entries(workflow.connections)) {
-    for (const { node } of Object.values(kinds).flat(2)) assert.ok(names.includes(from) && names.includes(node), `${from} → ${node}`)
+    for (const { node } of Object.values(kinds).flat(2)) {
+      assert.ok(names.includes(from) && names.includes(node), `${from} → ${node}`)
+    }
   }
   for (const { name, parameters, credentials } of workflow.nodes) {
     const isCaller = /127\.0\.0\.1:8080/.test(JSON.stringify(parameters))
     const { httpBearerAuth } = credentials ?? {}
-    assert.deepEqual(httpBearerAuth, isCaller && wantsToken ? { id: 'paddockBearer001', name: 'paddock' } : undefined, name)
+    const wanted = isCaller && wantsToken ? { id: 'paddockBearer001', name: 'paddock' } : undefined
+    assert.deepEqual(httpBearerAuth, wanted, name)
     const asks = parameters.genericAuthType === 'httpBearerAuth' || parameters.authentication === 'bearerAuth'
     assert.equal(asks, Boolean(httpBearerAuth), `${name}: its authentication and its credential go together`)
     for (const text of texts(parameters).filter(text => text.startsWith('='))) {

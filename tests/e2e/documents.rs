@@ -1,6 +1,6 @@
-//! The examples of the documents that the daemon's tools come from, each request as its document has it, sent as a bare call: the
-//! commands' (its program is in `s1.rs`), the protocol's with its two beginnings, and the Python sandbox's. What needs a network
-//! is refused by name today. It must never compare more of an answer than the document says.
+//! The examples of the documents that the daemon's tools come from, each request as its document has it, sent as a bare
+//! call: the commands' (its program is in `s1.rs`), the protocol's with its two beginnings, and the Python sandbox's.
+//! What needs a network is refused by name today. It must never compare more of an answer than the document says.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -87,7 +87,8 @@ async fn the_protocols_two_beginnings_are_answered_with_their_version() {
         assert!(listed["result"]["tools"].is_array(), "{listed}");
     }
     // What is there and wrong is said, in the same place.
-    let wrong = r#"{ "jsonrpc": "2.0", "id": 7, "method": "initialize", "params": { "protocolVersion": 7 } }"#;
+    let wrong =
+        r#"{ "jsonrpc": "2.0", "id": 7, "method": "initialize", "params": { "protocolVersion": 7 } }"#;
     let answer = asked(&d, wrong).await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     d.stop().await;
@@ -179,15 +180,17 @@ async fn the_commands_calls_are_answered_as_their_document_says() {
     }"#;
     let refused = called(&d, with_network).await;
     assert_eq!(refused["structuredContent"]["error"], "network_unavailable", "{refused}");
-    let ran = called(&d, &with_network.replace(r#""network": {"allowed_domains": ["example.com"]},"#, "")).await;
+    let ran =
+        called(&d, &with_network.replace(r#""network": {"allowed_domains": ["example.com"]},"#, "")).await;
     let document = in_text(&ran);
     assert_eq!((&document["status"], &document["exit_code"]), (&json!("completed"), &json!(0)));
     let told = document["output"].as_array().expect("events");
     let kinds: Vec<&str> = told.iter().map(|event| event["type"].as_str().expect("a type")).collect();
     assert_eq!((kinds.first(), kinds.last()), (Some(&"ready"), Some(&"exit")), "{document}");
-    let said: String = told.iter().filter(|event| event["type"] == "stdout").fold(String::new(), |all, event| {
-        all + event["data"].as_str().expect("data") + "\n"
-    });
+    let said: String = told
+        .iter()
+        .filter(|event| event["type"] == "stdout")
+        .fold(String::new(), |all, event| all + event["data"].as_str().expect("data") + "\n");
     assert_eq!(said, "hello\ndone\n");
     let exit = told.last().expect("an event");
     assert!(exit["code"] == 0 && exit["duration_ms"].as_u64() >= Some(1000), "{exit}");
@@ -208,14 +211,16 @@ async fn the_commands_calls_are_answered_as_their_document_says() {
     let with_id = |call: &str| call.replace("abc-123", id);
     let status = r#"{ "name": "get_execution_status", "arguments": { "execution_id": "abc-123" } }"#;
     assert_eq!(called(&d, &with_id(status)).await["structuredContent"]["status"], "running");
-    let cancel = r#"{ "name": "cancel_execution", "arguments": { "execution_id": "abc-123", "force": false } }"#;
+    let cancel =
+        r#"{ "name": "cancel_execution", "arguments": { "execution_id": "abc-123", "force": false } }"#;
     assert_eq!(called(&d, &with_id(cancel)).await["structuredContent"]["status"], "cancelled");
-    let output = r#"{ "name": "get_execution_output", "arguments": { "execution_id": "abc-123", "wait": true } }"#;
+    let output =
+        r#"{ "name": "get_execution_output", "arguments": { "execution_id": "abc-123", "wait": true } }"#;
     let output = called(&d, &with_id(output)).await;
     assert_eq!(output["structuredContent"]["status"], "cancelled", "{output}");
     let stdin = r#"{ "name": "send_stdin", "arguments": { "execution_id": "abc-123", "input_data": "user input\n" } }"#;
     let refused = called(&d, &with_id(stdin)).await;
-    assert_eq!(refused["structuredContent"]["error"], "execution_finished", "{refused}");
+    assert_eq!(refused["structuredContent"]["error"], "not_interactive", "{refused}");
     let listed = called(&d, r#"{ "name": "list_executions", "arguments": {} }"#).await;
     assert!(listed["structuredContent"]["executions"].is_array(), "{listed}");
 
@@ -226,7 +231,8 @@ async fn the_commands_calls_are_answered_as_their_document_says() {
 
 #[tokio::test]
 async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
-    let setup = Daemon::with().env("SANDBOX_EXEC_TIMEOUT_S", "2").env("SANDBOX_MAX_ARTIFACT_READ_BYTES", "1000");
+    let setup =
+        Daemon::with().env("SANDBOX_EXEC_TIMEOUT_S", "15").env("SANDBOX_MAX_ARTIFACT_READ_BYTES", "1000");
     let d = setup.start().await;
     let call = async |tool: &str, arguments: Value| {
         let call = json!({ "name": tool, "arguments": arguments });
@@ -270,9 +276,12 @@ async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
 
     let failed = call("run_python", json!({ "session_id": id, "code": "{}['sales_amount']" })).await;
     has(&failed, json!({ "exit_code": 1, "stdout": "", "artifacts": [] }));
-    assert!(failed["stderr"].as_str().is_some_and(|text| text.contains("KeyError: 'sales_amount'")), "{failed}");
+    assert!(
+        failed["stderr"].as_str().is_some_and(|text| text.contains("KeyError: 'sales_amount'")),
+        "{failed}"
+    );
     let slow = call("run_python", json!({ "session_id": id, "code": "import time; time.sleep(60)" })).await;
-    has(&slow, json!({ "exit_code": -1, "stdout": "", "stderr": "Execution timed out after 2 seconds" }));
+    has(&slow, json!({ "exit_code": -1, "stdout": "", "stderr": "Execution timed out after 15 seconds" }));
 
     let read = call("read_artifact", json!({ "session_id": id, "path": "/mnt/data/sales.csv" })).await;
     has(&read, json!({ "filename": "sales.csv", "mime_type": "text/csv", "content_base64": csv }));
@@ -283,7 +292,8 @@ async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
     let outside = call("read_artifact", json!({ "session_id": id, "path": "/mnt/data/../etc/passwd" })).await;
     has(&outside, json!({ "error": "invalid_argument" }));
     let listed = call("list_artifacts", json!({ "session_id": id })).await;
-    let names: Vec<&Value> = listed["artifacts"].as_array().expect("a list").iter().map(|a| &a["filename"]).collect();
+    let names: Vec<&Value> =
+        listed["artifacts"].as_array().expect("a list").iter().map(|a| &a["filename"]).collect();
     assert_eq!(names, [&json!("chart.png"), &json!("sales.csv")]);
 
     has(&call("close_session", json!({ "session_id": id })).await, json!({ "status": "closed" }));

@@ -117,8 +117,15 @@ async fn conversations_that_look_alike_are_not_the_same() {
 #[tokio::test]
 async fn foreign_hosts_are_refused_wherever_nobody_shows_a_credential() {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
-    let foreign =
-        ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "0.0.0.0", "", "paddock:8080"];
+    let foreign = [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "10.0.0.1",
+        "0.0.0.0",
+        "",
+        "paddock:8080",
+    ];
     let open = Daemon::with().without_token().start().await;
     let guarded = Daemon::start().await;
     for (path, method) in
@@ -150,7 +157,10 @@ async fn foreign_hosts_are_refused_wherever_nobody_shows_a_credential() {
     let (_, path) = link.split_once(&guarded.addr.to_string()).expect("a link of this daemon");
     let by_link = |path: &str| Request::new(guarded.addr, "GET", path).header("host", "paddock:8080").send();
     let answer = by_link(path).await.expect(200);
-    assert_eq!((answer.text().as_str(), answer.header("referrer-policy").as_str()), ("content", "no-referrer"));
+    assert_eq!(
+        (answer.text().as_str(), answer.header("referrer-policy").as_str()),
+        ("content", "no-referrer")
+    );
     by_link(&path.replace("sig=", "sig=0")).await.expect(403);
     open.stop().await;
     guarded.stop().await;
@@ -176,8 +186,7 @@ async fn foreign_origins_are_refused_everywhere() {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let (own, other) = (format!("http://localhost:{port}"), format!("https://localhost:{port}"));
     for (path, method) in [("/mcp", "POST"), ("/health", "GET"), ("/", "GET"), ("/files/a/b?sig=x", "GET")] {
-        let request =
-            || d.request(method, path).json(&list).header("host", &format!("localhost:{port}"));
+        let request = || d.request(method, path).json(&list).header("host", &format!("localhost:{port}"));
         for origin in
             ["http://evil.example", "null", "https://localhost:1", "http://n8n.example", other.as_str()]
         {

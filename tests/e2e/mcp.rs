@@ -127,7 +127,10 @@ async fn a_refusal_is_seen_by_its_status_where_the_caller_prefers_that() {
     };
     let preferring = |code: &str, language: &str| call(code, language).header("prefer", "http-status");
     let full = preferring("true", "sh").send().await.expect(503);
-    assert_eq!((full.header("retry-after"), full.header("preference-applied")), ("5".into(), "http-status".into()));
+    assert_eq!(
+        (full.header("retry-after"), full.header("preference-applied")),
+        ("5".into(), "http-status".into())
+    );
     Ran::of(full.json()).expect_error("max_sessions");
     // Nobody else sees anything but 200.
     let usual = call("true", "sh").send().await.expect(200);
@@ -159,14 +162,18 @@ async fn a_revision_that_does_not_exist_is_refused_by_its_code() {
         let data = &answer["error"]["data"];
         assert_eq!(data["requested"], "1900-01-01", "{answer}");
         let supported = data["supported"].as_array().expect("revisions");
-        assert!(supported.contains(&json!("2024-11-05")) && supported.contains(&json!("2026-07-28")), "{answer}");
+        assert!(
+            supported.contains(&json!("2024-11-05")) && supported.contains(&json!("2026-07-28")),
+            "{answer}"
+        );
     }
     d.stop().await;
 }
 
 /// Resident memory of a process, in KiB.
 fn resident(pid: rustix::process::Pid) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("its status");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("its status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
@@ -194,7 +201,8 @@ async fn sessions_that_nobody_ends_are_bounded_in_memory_and_on_disk() {
     };
     let files = || {
         let folder = d.store.path().join("mcp");
-        let folders = std::fs::read_dir(folder).expect("the sessions").map(|folder| folder.expect("a folder").path());
+        let folders =
+            std::fs::read_dir(folder).expect("the sessions").map(|folder| folder.expect("a folder").path());
         folders.map(|folder| std::fs::read_dir(folder).expect("a folder").count()).max().expect("an owner")
     };
     batch(ALL / 2).await;

@@ -1,6 +1,6 @@
-//! A real n8n, which imports the workflows of `deploy/n8n` by its command line and runs them: `make n8n`. It is 2 GB and takes ten
-//! minutes to install, so it is not among what every change is tested by; there, `clients::n8n` runs the same workflows by a
-//! program that does what their nodes do.
+//! A real n8n, which imports the workflows of `deploy/n8n` by its command line and runs them: `make n8n`. It is 2 GB
+//! and takes ten minutes to install, so it is not among what every change is tested by; there, `clients::n8n` runs the
+//! same workflows by a program that does what their nodes do.
 
 use std::time::Duration;
 

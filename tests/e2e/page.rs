@@ -63,7 +63,7 @@ async fn draws_every_container_that_it_counts() {
 
 #[tokio::test]
 async fn tells_of_a_run_in_its_conversation_only() {
-    plays("elsewhere", Daemon::with()).await;
+    plays("elsewhere", Daemon::with().set("limits.code", 10_000)).await;
 }
 
 #[tokio::test]

@@ -187,8 +187,8 @@ impl Front {
         Ok(())
     }
 
-    /// The line that the daemon gets. Refuses what the SDK would answer without its id, or not at all, so that nobody waits
-    /// for that.
+    /// The line that the daemon gets. Refuses what the SDK would answer without its id, or not at all, so that nobody
+    /// waits for that.
     fn check(&self, line: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         if line.len() > self.max {
             return Err(Refusal::invalid(&format!("a message may have {} bytes (http.max_body)", self.max)));

@@ -1,20 +1,21 @@
-//! Who may ask: where tokens are configured one must be given, an `Origin` must be ours, and so must the `Host` of whatever
-//! brings no credential.
+//! Who may ask: where tokens are configured one must be given, an `Origin` must be ours, and so must the `Host` of
+//! whatever brings no credential.
 //!
-//! Why a `Host` is looked at: a page of a stranger's site can have its own name resolve to this machine (DNS rebinding). The
-//! visitor's browser then takes the daemon for a part of that site, sends requests here and lets the page read the answers. Such
-//! a request names the stranger's host, and it carries no credential of ours, because the browser keeps credentials by site and
-//! the page knows none. So the `Host` matters exactly where a request is served without a credential:
+//! Why a `Host` is looked at: a page of a stranger's site can have its own name resolve to this machine (DNS
+//! rebinding). The visitor's browser then takes the daemon for a part of that site, sends requests here and lets the
+//! page read the answers. Such a request names the stranger's host, and it carries no credential of ours, because the
+//! browser keeps credentials by site and the page knows none. So the `Host` matters exactly where a request is served
+//! without a credential:
 //!
 //! | request | what its `Host` must be |
 //! |---|---|
-//! | with a valid token (also `metrics.token`, for `/metrics`) | anything: n8n or Prometheus in a container says `paddock:8080` |
+//! | with a valid token (also `metrics.token`, for `/metrics`) | anything: a container says `paddock:8080` |
 //! | `/files`, `/logs` | anything: without a right signature they say nothing |
-//! | `/health`, `/ready` | anything, or none: they say nothing that a stranger may not know, and load balancers ask by address |
-//! | all others: the page; every route of a daemon without tokens | loopback, the public URL's, or one of `http.allowed_hosts` |
+//! | `/health`, `/ready` | anything, or none: they tell no secret, and load balancers ask by address |
+//! | all others: the page; any route of a daemon without tokens | loopback, the public URL's, or a listed one |
 //!
-//! A target in absolute form outranks `Host` (RFC 9112, 3.2.2). Our own origin is `http` at our own host: this daemon speaks no
-//! TLS, so `https` there is somebody else, unless `http.public_url` or `http.allowed_origins` names it.
+//! A target in absolute form outranks `Host` (RFC 9112, 3.2.2). Our own origin is `http` at our own host: this daemon
+//! speaks no TLS, so `https` there is somebody else, unless `http.public_url` or `http.allowed_origins` names it.
 //!
 //! It must never compare a token in a time that depends on it.
 

@@ -1,8 +1,8 @@
 //! What a client may leave out of its `initialize`, and what it then means.
 //!
-//! The revisions of MCP ask for a version, capabilities and the client's name. People who write the message by hand (an n8n
-//! workflow, a line of curl) send the version alone, and the SDK takes a message without the others for an unknown method.
-//! It must never change what a client did say, nor any other message.
+//! The revisions of MCP ask for a version, capabilities and the client's name. People who write the message by hand (an
+//! n8n workflow, a line of curl) send the version alone, and the SDK takes a message without the others for an unknown
+//! method. It must never change what a client did say, nor any other message.
 
 use rmcp::model::InitializeRequestParams;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,8 @@ const ASSUMED: &str = "2025-03-26";
 /// The name and version of a client that does not say them.
 const UNKNOWN: &str = "unknown";
 
-/// The same message with everything that the SDK wants to see; `None` if nothing is missing, or if it is another message.
+/// The same message with everything that the SDK wants to see; `None` if nothing is missing, or if it is another
+/// message.
 ///
 /// # Errors
 /// A part of it is there and is not what it must be.

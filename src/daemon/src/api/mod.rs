@@ -51,8 +51,8 @@ pub(crate) use server::CONNECTIONS;
 pub use server::{ApiConfig, Server};
 pub(crate) use socket::{Door, Socket};
 
-/// Looks at a message of JSON-RPC that came by another way than HTTP. The message as the SDK has to get it, where that is
-/// another one.
+/// Looks at a message of JSON-RPC that came by another way than HTTP. The message as the SDK has to get it, where that
+/// is another one.
 ///
 /// # Errors
 /// What to answer in place of the SDK.

@@ -97,7 +97,8 @@ pub(super) fn unknown(headers: &HeaderMap) -> Option<String> {
     (!is_known).then(|| named.chars().take(SHOWN).collect())
 }
 
-/// The answer to the request `id`, which names such a one. The SDK says it in plain words where the message does not name it too.
+/// The answer to the request `id`, which names such a one. The SDK says it in plain words where the message does not
+/// name it too.
 pub(super) fn unknown_revision(named: &str, id: &Value) -> Answer {
     let error = json!({
         "code": ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,

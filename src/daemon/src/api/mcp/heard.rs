@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// MCP sessions of one owner in memory. Each takes some 50 KB, and many clients make one for every call and never end
 /// it: of more than these the least recently used is evicted; it can be loaded from disk again.
-pub(super) const SESSIONS: usize = 500;
+pub(super) const SESSIONS: usize = 200;
 
 /// How often the disk is told that a session is used.
 const NOTE_USE: Duration = Duration::from_secs(3600);

@@ -1,9 +1,9 @@
 //! `Prefer: http-status` on a bare call: a refusal is then to be seen by the status of HTTP.
 //!
-//! JSON-RPC over HTTP answers 200 whatever it answers, and so does this daemon where nobody asks for more. A workflow tool looks at
-//! the status alone: an item whose call was refused stays green, and its result is lost silently. With this header (RFC 7240)
-//! a call that was refused has the status that the raw routes give the same code, `Retry-After` where waiting helps, and
-//! `Preference-Applied`; the document is the same.
+//! JSON-RPC over HTTP answers 200 whatever it answers, and so does this daemon where nobody asks for more. A workflow
+//! tool looks at the status alone: an item whose call was refused stays green, and its result is lost silently. With
+//! this header (RFC 7240) a call that was refused has the status that the raw routes give the same code, `Retry-After`
+//! where waiting helps, and `Preference-Applied`; the document is the same.
 //!
 //! | status | what it means | worth another try |
 //! |---|---|---|

@@ -1,10 +1,11 @@
 //! MCP sessions on disk, so that a client goes on after a restart of the daemon as if nothing had been: most give up
 //! for ever on a 404.
 //!
-//! One small file each, named by a hash of its id, in a folder of its owner's: what the client said of itself when it began. They
-//! are written beside and renamed, not synced: a lost one costs a client a new beginning. Those unused for a week are removed.
-//! Of an owner's the least recently used are evicted where there are too many, since most clients never end a session; what
-//! is in memory stays. It must never let one token's session be another's, nor use an id as a name.
+//! One small file each, named by a hash of its id, in a folder of its owner's: what the client said of itself when it
+//! began. They are written beside and renamed, not synced: a lost one costs a client a new beginning. Those unused for
+//! a week are removed. Of an owner's the least recently used are evicted where there are too many, since most clients
+//! never end a session; what is in memory stays. It must never let one token's session be another's, nor use an id as a
+//! name.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,12 +18,13 @@ use std::time::{Duration, SystemTime};
 use rmcp::transport::streamable_http_server::session::{SessionState, SessionStore, SessionStoreError};
 use sha2::{Digest, Sha256};
 
-use super::heard::{Heard, SESSIONS};
+use super::heard::Heard;
 
 /// A session that nobody used for this long is forgotten.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Sessions of one token that are remembered: twice those in memory, so that evicting them leaves some to come back to.
-const REMEMBERED: usize = 2 * SESSIONS;
+/// Sessions of one token that are remembered, some 4 KB each: more than those in memory, since a client whose session is
+/// in neither has to begin anew, and most never do.
+const REMEMBERED: usize = 1000;
 /// After this many new ones the folder is looked through, and as many places are made.
 const LOOK_EVERY: usize = 100;
 
@@ -63,8 +65,8 @@ impl Remembered {
     }
 }
 
-/// Sweeps all folders, also those of owners that are not served any more. Removes files of an earlier layout, which had no
-/// folders.
+/// Sweeps all folders, also those of owners that are not served any more. Removes files of an earlier layout, which had
+/// no folders.
 pub(super) fn sweep_all(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_type()?.is_dir() {
@@ -81,7 +83,8 @@ fn hash(text: &str) -> String {
     crate::id::hex(&Sha256::digest(text))
 }
 
-/// Removes what is too old from an owner's folder, and the least recently used of what is too many; but nothing of `kept`.
+/// Removes what is too old from an owner's folder, and the least recently used of what is too many; but nothing of
+/// `kept`.
 fn sweep(folder: &Path, kept: &HashSet<PathBuf>) -> io::Result<()> {
     let now = SystemTime::now();
     let mut others = Vec::new();

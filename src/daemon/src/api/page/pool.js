@@ -47,7 +47,8 @@ function create({ language, image }) {
       if (waiting) parts.push(`${waiting} waiting`)
       say(words, parts.join(' · ') || (target ? 'none ready' : 'started when wanted'))
       const kinds = [['idle', idle], ['leased', leased], ['starting', starting]]
-      const all = kinds.flatMap(([kind, number]) => Array(Math.min(DRAWN, Math.max(0, number) || 0)).fill(kind)).slice(0, DRAWN)
+      const all = kinds.flatMap(([kind, number]) => Array(Math.min(DRAWN, Math.max(0, number) || 0)).fill(kind))
+        .slice(0, DRAWN)
       const drawn = all.join(' ')
       if (dots.dataset.drawn === drawn) return
       dots.dataset.drawn = drawn

@@ -113,7 +113,8 @@ async function work() {
 
 function failed(one, error) {
   one.bar.hidden = true
-  one.words.textContent = error.code === 'file_exists' && error.status === 412 ? 'is there already' : sized(error.message)
+  const isThere = error.code === 'file_exists' && error.status === 412
+  one.words.textContent = isThere ? 'is there already' : sized(error.message)
   one.words.classList.add('bad')
   told.say(`${named(one.name)}: ${one.words.textContent}`)
   const dismiss = el('button', { type: 'button', class: 'small quiet', onclick: () => one.element.remove(),
