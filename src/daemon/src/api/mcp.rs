@@ -13,6 +13,7 @@ mod handler;
 mod head;
 mod heard;
 mod progress;
+mod reader;
 mod remembered;
 mod resume;
 

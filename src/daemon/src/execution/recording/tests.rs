@@ -27,7 +27,7 @@ fn put(recording: &mut Recording, reader: &mut Reader, record: Record, at_ms: u6
 }
 
 fn read(recording: &Recording, since: u64, room: usize) -> Page {
-    recording.page(since, room).map(Wanted::read).transpose().unwrap().unwrap_or_default()
+    recording.page(since, room, false).map(Wanted::read).transpose().unwrap().unwrap_or_default()
 }
 
 fn all(recording: &Recording, room: usize) -> Vec<Event> {
