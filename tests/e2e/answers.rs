@@ -33,7 +33,8 @@ impl<'d> Client<'d> {
         let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         let request = self.d.request("POST", "/mcp").set("accept", BOTH);
-        let request = request.header("mcp-session-id", &self.session).header("mcp-protocol-version", self.revision);
+        let request =
+            request.header("mcp-session-id", &self.session).header("mcp-protocol-version", self.revision);
         request.json(&call).send().await.expect(200)
     }
 
@@ -58,23 +59,33 @@ async fn a_model_reads_the_output_as_it_was_and_nothing_twice() {
     assert_eq!(client.python("print('hi')").await.expect_stdout("hi\n").said, "hi\n");
     assert_eq!(client.sh("true").await.said, "(no output)");
     let failed = client.python("print('first')\n1 / 0").await.expect_exit(1);
-    assert!(failed.said.starts_with("first\n\nTraceback") && failed.said.ends_with("\n[exit code 1]"), "{}", failed.said);
+    assert!(
+        failed.said.starts_with("first\n\nTraceback") && failed.said.ends_with("\n[exit code 1]"),
+        "{}",
+        failed.said
+    );
     assert_eq!(failed.said.matches("ZeroDivisionError").count(), 1, "{}", failed.said);
     let made = client.sh("echo a > a.csv; echo made").await.expect_stdout("made\n");
     let url = made.document["artifacts"][0]["download_url"].as_str().expect("a link");
     assert_eq!(made.said, format!("made\nFiles made or changed:\n/mnt/data/a.csv (2 bytes, text/csv) {url}"));
-    let slow = client.call("run_code", json!({ "language": "sh", "code": "sleep 9", "timeout_seconds": 0.2 })).await;
+    let slow =
+        client.call("run_code", json!({ "language": "sh", "code": "sleep 9", "timeout_seconds": 0.2 })).await;
     assert_eq!(slow.said, "Execution timed out after 0.2 seconds");
-    let wrong = client.call("run_code", json!({ "language": "cobol", "code": "1" })).await.expect_error("unknown_language");
+    let wrong = client
+        .call("run_code", json!({ "language": "cobol", "code": "1" }))
+        .await
+        .expect_error("unknown_language");
     assert_eq!(wrong.said, format!("unknown_language: {}", wrong.text("message")));
 
     let ran = client.call("execute_code", json!({ "command": "echo out; echo err >&2; exit 3" })).await;
     assert_eq!(ran.said, "out\nerr\n[exit code 3]");
-    let ran = client.call("execute_code", json!({ "command": "echo a; sleep 9", "timeout_seconds": 1 })).await;
+    let ran =
+        client.call("execute_code", json!({ "command": "echo a; sleep 9", "timeout_seconds": 1 })).await;
     assert_eq!(ran.said, "a\n[timeout]");
     let begun = client.call("execute_code_async", json!({ "command": "sleep 50" })).await;
     assert!(begun.said.contains(&format!("execution_id: {}", begun.text("execution_id"))), "{}", begun.said);
-    let read = client.call("read_artifact", json!({ "path": "a.csv", "session_id": made.text("session_id") })).await;
+    let read =
+        client.call("read_artifact", json!({ "path": "a.csv", "session_id": made.text("session_id") })).await;
     assert_eq!(read.said, "a\n");
     let listed = client.call("list_artifacts", json!({ "session_id": made.text("session_id") })).await;
     assert_eq!(listed.said, format!("/mnt/data/a.csv (2 bytes, text/csv) {url}"));
@@ -84,8 +95,10 @@ async fn a_model_reads_the_output_as_it_was_and_nothing_twice() {
 #[tokio::test]
 async fn programs_read_json_where_there_is_nothing_but_the_text() {
     let d = Daemon::start().await;
-    let json_of = |ran: &Ran| serde_json::from_str::<Value>(&ran.said).unwrap_or_else(|e| panic!("{e}: {}", ran.said));
-    let keys = |document: &Value| document.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let json_of =
+        |ran: &Ran| serde_json::from_str::<Value>(&ran.said).unwrap_or_else(|e| panic!("{e}: {}", ran.said));
+    let keys =
+        |document: &Value| document.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     let old = Client::named(&d, "claude-code", "2025-03-26").await;
     let bare = d.run("sh", "echo hi; echo x > f").await;
     for ran in [old.sh("echo hi; echo x > f").await, bare] {
@@ -97,11 +110,18 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
     // S1's document, its lines joined; S1's example reads it by Python's SDK, of any revision.
     let sdk = Client::named(&d, "mcp", "2025-11-25").await;
     let command = json!({ "command": "echo a; echo b; echo c >&2; exit 2" });
-    for ran in [d.tool("execute_code", command.clone()).await, sdk.call("execute_code", command.clone()).await] {
+    for ran in
+        [d.tool("execute_code", command.clone()).await, sdk.call("execute_code", command.clone()).await]
+    {
         let said = json_of(&ran);
-        let events: Vec<_> = said["output"].as_array().expect("events").iter().map(|e| (&e["type"], &e["data"])).collect();
+        let events: Vec<_> =
+            said["output"].as_array().expect("events").iter().map(|e| (&e["type"], &e["data"])).collect();
         assert_eq!(events[1], (&json!("stdout"), &json!("a\nb")), "{said}");
-        assert_eq!((events[2], said["exit_code"].as_i64()), ((&json!("stderr"), &json!("c")), Some(2)), "{said}");
+        assert_eq!(
+            (events[2], said["exit_code"].as_i64()),
+            ((&json!("stderr"), &json!("c")), Some(2)),
+            "{said}"
+        );
     }
     assert_eq!(sdk.sh("echo hi").await.said, "hi\n");
     // n8n's tool for agents hands its model the document.
@@ -117,18 +137,28 @@ async fn of_a_long_output_both_ends_are_shown_and_the_whole_is_linked() {
     let client = Client::of_a_model(&d).await;
     let code = "i=0; while [ $i -lt 30000 ]; do echo \"line $i\"; i=$((i+1)); done; echo THE ANSWER IS 42";
     let ran = client.sh(code).await.expect_success();
-    let whole: String = (0..30_000).map(|n| format!("line {n}\n")).chain(["THE ANSWER IS 42\n".to_owned()]).collect();
+    let whole: String =
+        (0..30_000).map(|n| format!("line {n}\n")).chain(["THE ANSWER IS 42\n".to_owned()]).collect();
     for (text, most) in [(ran.said.as_str(), 21_000), (ran.text("output"), 20_100), (ran.stdout(), 100_100)] {
         assert!(text.len() < most && text.starts_with("line 0\nline 1\n"), "{} bytes", text.len());
         assert!(text.contains("\nTHE ANSWER IS 42\n"), "the last line is gone");
-        assert!(text.contains(&format!(" of {} bytes are left out here ...]", whole.len())), "it is not said what is missing");
+        assert!(
+            text.contains(&format!(" of {} bytes are left out here ...]", whole.len())),
+            "it is not said what is missing"
+        );
     }
     let link = ran.text("log_url");
-    assert!(ran.said.ends_with(&format!("The whole output: {link}")), "{}", &ran.said[ran.said.len() - 300..]);
+    assert!(
+        ran.said.ends_with(&format!("The whole output: {link}")),
+        "{}",
+        &ran.said[ran.said.len() - 300..]
+    );
     assert_eq!(d.fetch(link).await.expect(200).text(), whole);
     // More than a model is shown, and less than an answer has.
     let ran = client.sh("head -c 50000 /dev/zero | tr '\\0' x; echo; echo end >&2").await;
-    assert!(ran.stdout().len() == 50_001 && ran.text("output").ends_with("\nend\n") && ran.said.len() < 21_000);
+    assert!(
+        ran.stdout().len() == 50_001 && ran.text("output").ends_with("\nend\n") && ran.said.len() < 21_000
+    );
     assert_eq!(d.fetch(ran.text("log_url")).await.expect(200).body.len(), 50_005);
 
     let ran = client.call("execute_code", json!({ "command": code })).await;
@@ -139,7 +169,9 @@ async fn of_a_long_output_both_ends_are_shown_and_the_whole_is_linked() {
     loop {
         let asked = json!({ "execution_id": ran.text("execution_id"), "since": since });
         let page = client.call("get_execution_output", asked).await.document;
-        for event in page["output"].as_array().expect("events").iter().filter(|event| event["type"] == "stdout") {
+        for event in
+            page["output"].as_array().expect("events").iter().filter(|event| event["type"] == "stdout")
+        {
             all.extend_from_slice(event["data"].as_str().expect("data").as_bytes());
             all.push(b'\n');
         }
@@ -159,13 +191,21 @@ async fn what_fails_for_a_reason_of_the_sandbox_says_so() {
     let client = Client::of_a_model(&d).await;
     let ran = client.python("import sklearn.cluster").await.expect_exit(1);
     assert!(ran.said.contains("The module sklearn is") && ran.said.contains("list_runners"), "{}", ran.said);
-    assert!(ran.text("hint").contains("sklearn") && !ran.stderr().contains("list_runners"), "{}", ran.document);
+    assert!(
+        ran.text("hint").contains("sklearn") && !ran.stderr().contains("list_runners"),
+        "{}",
+        ran.document
+    );
     let code = "import urllib.request; urllib.request.urlopen('http://example.com')";
     let ran = client.python(code).await.expect_exit(1);
     assert!(ran.said.contains("Programs have no network here"), "{}", ran.said);
     let command = "python3 -c \"import socket; socket.create_connection(('example.com', 80))\"";
     let ran = client.call("execute_code", json!({ "command": command })).await;
-    assert!(ran.said.contains("Programs have no network here") && ran.document["hint"].is_string(), "{}", ran.said);
+    assert!(
+        ran.said.contains("Programs have no network here") && ran.document["hint"].is_string(),
+        "{}",
+        ran.said
+    );
     let ran = client.python("x = bytearray(1 << 30); print(len(x))").await.expect_limit(Some("memory"));
     assert!(ran.text("message").contains("out of memory: 64 MiB, and"), "{}", ran.document);
     assert_eq!(client.python("1 / 0").await.document.get("hint"), None);
@@ -183,17 +223,27 @@ async fn text_is_given_as_text_and_never_taken_for_base64() {
     run(json!({ "path": "data.txt", "text": "hello123\u{fc}\n" })).await.expect_stdout("hello123\u{fc}\n");
     run(json!({ "path": "data.txt", "content": "aGk=" })).await.expect_stdout("hi");
     for content in ["name,age\nanna,3\n", "aGk", "hello world!"] {
-        let refused = run(json!({ "path": "data.txt", "content": content })).await.expect_error("invalid_argument");
-        assert!(refused.text("message").contains("plain text goes into `files[0].text`"), "{}", refused.document);
+        let refused =
+            run(json!({ "path": "data.txt", "content": content })).await.expect_error("invalid_argument");
+        assert!(
+            refused.text("message").contains("plain text goes into `files[0].text`"),
+            "{}",
+            refused.document
+        );
     }
-    for file in [json!({ "path": "data.txt" }), json!({ "path": "data.txt", "content": "aGk=", "text": "hi" })] {
+    for file in
+        [json!({ "path": "data.txt" }), json!({ "path": "data.txt", "content": "aGk=", "text": "hi" })]
+    {
         let refused = run(file).await.expect_error("invalid_argument");
         assert!(refused.text("message").contains("`files[0].text`"), "{}", refused.document);
     }
     let upload = |arguments: Value| d.tool("upload_file", arguments);
-    upload(json!({ "session_id": "s", "filename": "data.txt", "text": "abcd", "overwrite": true })).await.expect_success();
+    upload(json!({ "session_id": "s", "filename": "data.txt", "text": "abcd", "overwrite": true }))
+        .await
+        .expect_success();
     s.sh("cat data.txt").await.expect_stdout("abcd");
-    let refused = upload(json!({ "filename": "x", "content": "not base64" })).await.expect_error("invalid_argument");
+    let refused =
+        upload(json!({ "filename": "x", "content": "not base64" })).await.expect_error("invalid_argument");
     assert!(refused.text("message").contains("plain text goes into `text`"), "{}", refused.document);
     d.stop().await;
 }
@@ -210,7 +260,8 @@ async fn figures_that_nobody_saved_are_saved_and_shown() {
     }
     let open = s.python("import matplotlib.pyplot as plt\nplt.plot([1])\n").await.expect_success();
     assert_eq!(open.artifacts(), ["/mnt/data/figure_3.png"]);
-    let saved = s.python("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('mine.png')\nplt.show()").await;
+    let saved =
+        s.python("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('mine.png')\nplt.show()").await;
     assert_eq!(saved.expect_success().artifacts(), ["/mnt/data/mine.png"]);
     // A full disk costs the figure, not the program.
     s.sh("head -c 2000000 /dev/zero > fill || true").await;

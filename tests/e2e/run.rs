@@ -149,7 +149,11 @@ async fn long_output_is_cut_and_kept_whole_as_a_log() {
     assert_eq!(ran.document["stderr_truncated"], false);
     let (head, tail) = ran.stdout().split_once("[... ").expect("a mark");
     let (mark, tail) = tail.split_once(" ...]\n").expect("an end of the mark");
-    assert!(whole.starts_with(head) && whole.ends_with(tail) && tail.ends_with("line 999\n"), "{}", ran.stdout());
+    assert!(
+        whole.starts_with(head) && whole.ends_with(tail) && tail.ends_with("line 999\n"),
+        "{}",
+        ran.stdout()
+    );
     let left_out = whole.len() - head.len() - tail.len();
     assert_eq!(mark, format!("{left_out} of {} bytes are left out here", whole.len()));
     assert!((900..=1000).contains(&(head.len() + tail.len())), "{}", ran.stdout());

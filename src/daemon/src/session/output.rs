@@ -109,7 +109,8 @@ pub(crate) fn excerpt(first: &[u8], last: &[u8], bytes: u64, limit: usize) -> Sh
     let lossy = matches!((&head_text, &tail_text), (Cow::Owned(_), _) | (_, Cow::Owned(_)));
     let left_out = bytes.saturating_sub((head.len() + tail.len()) as u64);
     let before = if head.is_empty() || head.ends_with(b"\n") { "" } else { "\n" };
-    let text = format!("{head_text}{before}[... {left_out} of {bytes} bytes are left out here ...]\n{tail_text}");
+    let text =
+        format!("{head_text}{before}[... {left_out} of {bytes} bytes are left out here ...]\n{tail_text}");
     Shown { text, truncated: true, lossy }
 }
 

@@ -100,11 +100,13 @@ pub(super) fn content(
         (None, Some(text)) if text.len() > limit => Err(too_large(as_text, text.len(), limit)),
         (None, Some(text)) => Ok(text.as_bytes().to_vec()),
         (Some(_), Some(_)) => {
-            let message = format!("`{argument}` and `{as_text}` are the content in two forms; give one of them");
+            let message =
+                format!("`{argument}` and `{as_text}` are the content in two forms; give one of them");
             Err(Fault::new(Code::InvalidArgument, message))
         }
         (None, None) => {
-            let message = format!("there is no content: give `{as_text}` (plain text) or `{argument}` (base64)");
+            let message =
+                format!("there is no content: give `{as_text}` (plain text) or `{argument}` (base64)");
             Err(Fault::new(Code::InvalidArgument, message))
         }
     }
@@ -135,7 +137,8 @@ fn too_large(argument: &str, bytes: usize, limit: usize) -> Fault {
 
 /// The one line of base64 that was wrapped into several of one length; `None` if it was not.
 fn unwrapped(text: &str) -> Option<String> {
-    let mut lines = text.trim_ascii_end().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).peekable();
+    let mut lines =
+        text.trim_ascii_end().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).peekable();
     let length = lines.peek()?.len();
     let mut tight = String::with_capacity(text.len());
     while let Some(line) = lines.next() {
@@ -164,9 +167,19 @@ mod tests {
         for (text, want) in [("YWI=", "ab"), ("YWI=\n", "ab"), ("", ""), ("YWJj", "abc")] {
             assert_eq!(base64(text, 100).unwrap(), want.as_bytes(), "{text:?}");
         }
-        for text in
-            ["Y", "YWI", "YWI=YWI=", "YW_I", "YW-I", "\u{fc}", "=", "YWI===", " YWI=", "YW\r\nI=", "a,b\n1,2\n"]
-        {
+        for text in [
+            "Y",
+            "YWI",
+            "YWI=YWI=",
+            "YW_I",
+            "YW-I",
+            "\u{fc}",
+            "=",
+            "YWI===",
+            " YWI=",
+            "YW\r\nI=",
+            "a,b\n1,2\n",
+        ] {
             let refused = base64(text, 100).unwrap_err();
             assert_eq!(refused.code, Code::InvalidArgument, "{text:?}");
             assert!(refused.message.contains("plain text goes into `text`"), "{}", refused.message);
@@ -183,7 +196,12 @@ mod tests {
             assert_eq!(base64(&wrapped, 1000).unwrap(), format!("{}A", "ABC".repeat(38)).into_bytes());
         }
         assert_eq!(base64(&format!("{line}\n{line}"), 113).unwrap_err().code, Code::TooLarge);
-        for text in ["abcd\nefgh\n", "name\nanna\nbert\n", &format!("{line}\nAAAA\n{line}"), &format!("{line} {line}")] {
+        for text in [
+            "abcd\nefgh\n",
+            "name\nanna\nbert\n",
+            &format!("{line}\nAAAA\n{line}"),
+            &format!("{line} {line}"),
+        ] {
             assert_eq!(base64(text, 1000).unwrap_err().code, Code::InvalidArgument, "{text:?}");
         }
     }
@@ -196,7 +214,11 @@ mod tests {
         assert_eq!(given(None, Some("12345678901")).unwrap_err().code, Code::TooLarge);
         for (base64, text) in [(None, None), (Some("YWI="), Some("ab"))] {
             let refused = given(base64, text).unwrap_err();
-            assert!(refused.message.contains("`text`") && refused.message.contains("`content`"), "{}", refused.message);
+            assert!(
+                refused.message.contains("`text`") && refused.message.contains("`content`"),
+                "{}",
+                refused.message
+            );
         }
     }
 

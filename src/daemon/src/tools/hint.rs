@@ -45,7 +45,8 @@ pub(super) fn hint(stderr: &str, failed: bool) -> Option<String> {
 
 /// The module that the last error of an import names; a path is a file of the program's own.
 fn missing_module(stderr: &str) -> Option<&str> {
-    let (_, found) = MISSING.iter().filter_map(|words| stderr.rsplit_once(words)).min_by_key(|(_, rest)| rest.len())?;
+    let (_, found) =
+        MISSING.iter().filter_map(|words| stderr.rsplit_once(words)).min_by_key(|(_, rest)| rest.len())?;
     let (name, _) = found.split_once('\'')?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_-./@".contains(c);
     let is_a_path = name.starts_with(['.', '/']);
@@ -61,10 +62,14 @@ mod tests {
         let python = "Traceback (most recent call last):\n  File \"/tmp/run.7/main.py\", line 1, in <module>\n\
                       ModuleNotFoundError: No module named 'sklearn.cluster'\n";
         let node = "Error: Cannot find module 'lodash'\nRequire stack:\n- /data/main.ts\n";
-        let esm = "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@scope/name' imported from /data/main.ts";
+        let esm =
+            "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@scope/name' imported from /data/main.ts";
         for (stderr, module) in [(python, "sklearn.cluster"), (node, "lodash"), (esm, "@scope/name")] {
             let hint = hint(stderr, true).unwrap();
-            assert!(hint.contains(&format!("The module {module} is")) && hint.contains("list_runners"), "{hint}");
+            assert!(
+                hint.contains(&format!("The module {module} is")) && hint.contains("list_runners"),
+                "{hint}"
+            );
         }
         // The last one is what the program failed of.
         let two = "No module named 'first'\nDuring handling of the above\nNo module named 'second'\n";
@@ -74,7 +79,9 @@ mod tests {
     #[test]
     fn a_program_that_goes_on_without_a_module_and_a_file_of_its_own_are_no_reason() {
         assert_eq!(hint("no lxml: No module named 'lxml'\n", false), None);
-        for stderr in ["Cannot find module './helper'", "Cannot find module '/data/x.js'", "No module named 'a b'", ""] {
+        for stderr in
+            ["Cannot find module './helper'", "Cannot find module '/data/x.js'", "No module named 'a b'", ""]
+        {
             assert_eq!(hint(stderr, true), None, "{stderr}");
         }
         let long = format!("No module named '{}'", "x".repeat(61));

@@ -5,6 +5,8 @@
 
 mod lines;
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use self::lines::Lines;
@@ -76,35 +78,41 @@ impl Outcome {
 
     /// The answer as a document for a model, or for a client that has nothing but its text: of a run the least that there
     /// must be, of a command its events, joined and bounded; of anything else all of it.
-    pub(crate) fn compact(&self) -> Map<String, Value> {
-        let mut document = self.document.clone();
+    pub(crate) fn compact(&self) -> Cow<'_, Map<String, Value>> {
+        let picked = |wanted: &dyn Fn(&str, &Value) -> bool| -> Map<String, Value> {
+            let fields = self.document.iter().filter(|(key, value)| wanted(key, value));
+            fields.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
         match (self.tool, &self.said) {
             ("run_code" | "run_python", _) => {
-                let output = document.get("output").and_then(Value::as_str).unwrap_or_default().to_owned();
+                let output = self.document.get("output").and_then(Value::as_str).unwrap_or_default();
                 // What is said of an end stands in the output already; that nothing is saved does not.
                 let is_new = |value: &Value| value.as_str().is_some_and(|text| !output.ends_with(text));
-                document.retain(|key, value| {
-                    OF_A_RUN.contains(&key.as_str()) || (key == "message" && is_new(value))
-                });
+                Cow::Owned(picked(&|key, value| {
+                    OF_A_RUN.contains(&key) || (key == "message" && is_new(value))
+                }))
             }
             (_, Some(said)) => {
-                document.remove("conversationId");
+                let mut document = picked(&|key, _| !["output", "conversationId"].contains(&key));
                 document.insert("output".into(), Value::Array(said.events.clone()));
                 document.insert("next_since".into(), json!(said.next_since));
                 document.insert("more".into(), json!(said.more));
                 if let Some(tail) = &said.tail {
                     document.insert("tail".into(), json!(tail));
                 }
+                Cow::Owned(document)
             }
-            _ => {}
+            (_, None) => Cow::Borrowed(&self.document),
         }
-        document
     }
 
     /// The same without what a model cannot read.
     pub(crate) fn for_a_model(&self, shown: usize) -> Map<String, Value> {
-        let mut document = self.compact();
-        if document.remove("content_base64").is_some()
+        let compact = self.compact();
+        let readable = compact.iter().filter(|(key, _)| *key != "content_base64");
+        let mut document: Map<String, Value> =
+            readable.map(|(key, value)| (key.clone(), value.clone())).collect();
+        if self.tool == "read_artifact"
             && let Some(text) = document.get("text").and_then(Value::as_str)
         {
             let text = excerpt(text.as_bytes(), text.as_bytes(), text.len() as u64, shown).text;

@@ -14,12 +14,23 @@ const RESERVED: &str = "SANDBOX_STDIN_FD";
 
 /// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with one decimal.
 pub(super) fn size(bytes: u64) -> String {
-    const EXACT: [(u64, &str); 6] =
-        [(1 << 30, "GiB"), (1_000_000_000, "GB"), (1 << 20, "MiB"), (1_000_000, "MB"), (1 << 10, "KiB"), (1000, "KB")];
-    if let Some((unit, name)) = EXACT.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+    const EXACT: [(u64, &str); 6] = [
+        (1 << 30, "GiB"),
+        (1_000_000_000, "GB"),
+        (1 << 20, "MiB"),
+        (1_000_000, "MB"),
+        (1 << 10, "KiB"),
+        (1000, "KB"),
+    ];
+    if let Some((unit, name)) =
+        EXACT.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit))
+    {
         return format!("{} {name}", bytes / unit);
     }
-    match [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")].into_iter().find(|(unit, _)| bytes >= *unit) {
+    match [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit)
+    {
         // Tenths in whole numbers: the last of them is cut, not rounded.
         Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
         None => format!("{bytes} bytes"),

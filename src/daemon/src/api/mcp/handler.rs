@@ -230,7 +230,7 @@ fn timing(timing: &Timing) -> Value {
 fn result(outcome: Outcome, reader: Reader, linked: bool, shown: usize) -> CallToolResult {
     let links = if linked { links(&outcome.document) } else { Vec::new() };
     let text = match reader {
-        Reader::Program => Value::Object(outcome.compact()).to_string(),
+        Reader::Program => serde_json::to_string(&*outcome.compact()).unwrap_or_default(),
         Reader::Model | Reader::ModelOfDocuments => outcome.text(shown),
     };
     let document = match reader {

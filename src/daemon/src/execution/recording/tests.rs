@@ -177,7 +177,11 @@ async fn the_end_is_read_without_all_that_is_before_it() {
         assert!(closed || wanted.from > 0, "it is read from its beginning");
         let tail = wanted.read_tail().unwrap();
         let text = output(&tail.events);
-        assert!(output(&told).ends_with(&text) && (1000..=10_000).contains(&text.len()), "{} bytes", text.len());
+        assert!(
+            output(&told).ends_with(&text) && (1000..=10_000).contains(&text.len()),
+            "{} bytes",
+            text.len()
+        );
         assert_eq!(tail.events.last().map(|event| event.seq), Some(20_000));
         // Only what is behind a number.
         let last = recording.tail(19_999, 10_000).unwrap().read_tail().unwrap();

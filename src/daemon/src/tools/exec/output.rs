@@ -94,16 +94,18 @@ async fn said(
     let fits = !page.more && size <= shown && is_joined(page);
     let all = usize::try_from(execution.output()).unwrap_or(usize::MAX);
     let is_cut = is_over && since == 0 && all > shown;
-    let joined = match fits {
-        true => None,
-        false => Some(execution.page(since, if is_cut { shown / 2 } else { shown }, true).await?),
+    let joined = if fits {
+        None
+    } else {
+        Some(execution.page(since, if is_cut { shown / 2 } else { shown }, true).await?)
     };
     let head = joined.as_ref().unwrap_or(page);
     let next_since = head.events.last().map_or(since, |event| event.seq);
     let first = text(&head.events, |_| true);
-    let tail = match is_cut && head.more {
-        true => Some(text(&execution.tail(next_since, shown / 2).await?.events, |_| true)),
-        false => None,
+    let tail = if is_cut && head.more {
+        Some(text(&execution.tail(next_since, shown / 2).await?.events, |_| true))
+    } else {
+        None
     };
     let last = tail.as_deref().unwrap_or_default();
     // A line that is longer than what is shown is on a page by itself, and cut within.

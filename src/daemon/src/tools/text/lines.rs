@@ -65,8 +65,11 @@ fn inline(value: &Value, without: &[&str]) -> String {
         Value::String(text) => text.clone(),
         Value::Array(all) => all.iter().map(|one| inline(one, without)).collect::<Vec<_>>().join(", "),
         Value::Object(fields) => {
-            let told = fields.iter().filter(|(key, value)| !value.is_null() && !without.contains(&key.as_str()));
-            told.map(|(key, value)| format!("{key}: {}", inline(value, without))).collect::<Vec<_>>().join("; ")
+            let told =
+                fields.iter().filter(|(key, value)| !value.is_null() && !without.contains(&key.as_str()));
+            told.map(|(key, value)| format!("{key}: {}", inline(value, without)))
+                .collect::<Vec<_>>()
+                .join("; ")
         }
     }
 }

@@ -44,11 +44,18 @@ fn many_files_are_counted_and_the_tool_that_lists_them_is_named() {
     let mut made = run_of("", 0);
     made["artifacts"] = json!(files);
     let text = outcome("run_code", made.clone()).text(1000);
-    assert!(text.contains("\n/mnt/data/0 (1.4 KiB, text/csv) u\n") && text.contains("/mnt/data/19"), "{text}");
-    assert!(!text.contains("/mnt/data/20") && text.ends_with("\n[5 more: list_artifacts lists all files]"), "{text}");
+    assert!(
+        text.contains("\n/mnt/data/0 (1.4 KiB, text/csv) u\n") && text.contains("/mnt/data/19"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("/mnt/data/20") && text.ends_with("\n[5 more: list_artifacts lists all files]"),
+        "{text}"
+    );
     made["artifacts_truncated"] = json!(true);
     assert!(outcome("run_code", made).text(1000).ends_with("\n[more: list_artifacts lists all files]"));
-    let listed = outcome("list_artifacts", json!({ "artifacts": files, "total": 90, "next_cursor": "c" })).text(1000);
+    let listed =
+        outcome("list_artifacts", json!({ "artifacts": files, "total": 90, "next_cursor": "c" })).text(1000);
     assert_eq!(listed.lines().count(), 26);
     assert!(listed.ends_with("\n[25 of 90 files; call again with cursor c]"), "{listed}");
 }
@@ -87,8 +94,11 @@ fn of_a_file_a_model_gets_the_text_or_the_link_and_no_base64() {
     let text = long.text(1000);
     assert!(text.len() < 1100 && text.ends_with("\nThe whole file: u"), "{text}");
     assert!(long.for_a_model(1000)["text"].as_str().is_some_and(|text| text.len() < 1100));
-    assert_eq!(long.compact(), long.document, "a program reads all of it");
-    assert_eq!(file(None).text(1000), "/mnt/data/f (6 KB, text/plain; it is not text, or too long to be shown) u");
+    assert_eq!(*long.compact(), long.document, "a program reads all of it");
+    assert_eq!(
+        file(None).text(1000),
+        "/mnt/data/f (6 KB, text/plain; it is not text, or too long to be shown) u"
+    );
     assert!(!file(None).for_a_model(1000).contains_key("content_base64"));
 }
 
@@ -98,6 +108,10 @@ fn whatever_else_is_told_is_told_field_by_field() {
         { "language": "python", "image": "i", "libraries": ["a=1", "b=2"] }, { "language": "sh", "libraries": [] } ] });
     let wanted = "languages:\n- image: i; language: python; libraries: a=1, b=2\n- language: sh; libraries: ";
     assert_eq!(outcome("list_runners", runners).text(1000), wanted);
-    let status = json!({ "id": "x", "execution_id": "x", "status": "running", "exit_code": null, "executions": [] });
-    assert_eq!(outcome("get_execution_status", status).text(1000), "execution_id: x\nexecutions: none\nstatus: running");
+    let status =
+        json!({ "id": "x", "execution_id": "x", "status": "running", "exit_code": null, "executions": [] });
+    assert_eq!(
+        outcome("get_execution_status", status).text(1000),
+        "execution_id: x\nexecutions: none\nstatus: running"
+    );
 }
