@@ -153,7 +153,7 @@ fn command(session: &str, command: &str) -> Value {
 }
 
 fn of(begun: &Value, since: Option<&Value>) -> Value {
-    let mut arguments = json!({ "execution_id": begun["execution_id"], "wait": true });
+    let mut arguments = json!({ "execution_id": begun["execution_id"], "wait": true, "lines": true });
     if let Some(since) = since {
         arguments["since"] = since.clone();
     }

@@ -8,6 +8,8 @@
 
 #[path = "e2e/alike.rs"]
 mod alike;
+#[path = "e2e/answers.rs"]
+mod answers;
 #[path = "e2e/archives.rs"]
 mod archives;
 #[path = "e2e/client.rs"]

@@ -54,7 +54,7 @@ print(len(content))`
 // The document of a result as SDKs give it.
 export function document(result) {
   assert.notEqual(result.isError, true, JSON.stringify(result))
-  assert.deepEqual(JSON.parse(result.content[0].text), result.structuredContent, 'both forms say the same')
+  assert.ok(result.content[0].text, 'a model reads the text')
   return result.structuredContent
 }
 

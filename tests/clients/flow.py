@@ -1,7 +1,6 @@
 """What every client in Python does with its tools: as flow.mjs, which says the rest."""
 
 import asyncio
-import json
 import os
 import secrets
 import sys
@@ -50,5 +49,5 @@ print(len(content))"""
 def document(is_error, structured, content):
     """The document of a result."""
     assert not is_error, content
-    assert json.loads(content[0].text) == structured, "both forms say the same"
+    assert content[0].text, "a model reads the text"
     return structured

@@ -7,7 +7,7 @@ die() {
 }
 
 document() { # its standard input: a result of tools/call
-    jq -e 'select(.isError | not) | select((.content[0].text | fromjson) == .structuredContent).structuredContent'
+    jq -e 'select(.isError | not) | select(.content[0].text != "").structuredContent'
 }
 
 turned() { # FILE OTHER: whether one is the other, last byte first

@@ -59,12 +59,15 @@ class Client:
         self.session = session
 
     async def call(self, tool, progress=None, **arguments):
-        """The document of an answer, and whether it is one of a failure."""
+        """The document of an answer, and whether it is one of a failure. Each line is an event of its own."""
+        if tool in ("execute_code", "get_execution_output"):
+            arguments.setdefault("lines", True)
         result = await self.session.call_tool(tool, arguments, progress_callback=progress)
         failed = result.is_error if hasattr(result, "is_error") else result.isError
         structured = result.structured_content if hasattr(result, "structured_content") else result.structuredContent
-        document = json.loads(result.content[0].text)
-        assert document == structured, "both forms say the same"
+        document, said = structured, json.loads(result.content[0].text)
+        for key in ("execution_id", "status", "exit_code", "error"):
+            assert said.get(key) == document.get(key), "both forms say the same"
         if "output" in document and "execution_id" in document:
             for event in document["output"]:
                 check(event)

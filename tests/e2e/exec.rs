@@ -52,7 +52,7 @@ async fn read_all(d: &Daemon, id: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
         let since = events.last().map_or(0, |event| event["seq"].as_u64().expect("a number"));
-        let asked = json!({ "execution_id": id, "wait": true, "since": since });
+        let asked = json!({ "execution_id": id, "wait": true, "since": since, "lines": true });
         let page = d.tool("get_execution_output", asked).await.document;
         let output = page["output"].as_array().unwrap_or_else(|| panic!("no output in {page}"));
         events.extend(output.iter().cloned());
@@ -100,7 +100,7 @@ fn expect_numbered(events: &[Value]) {
 
 /// Waits for its end.
 async fn ended(d: &Daemon, id: &str) -> Value {
-    d.tool("get_execution_output", json!({ "execution_id": id, "wait": true })).await.document
+    d.tool("get_execution_output", json!({ "execution_id": id, "wait": true, "lines": true })).await.document
 }
 
 async fn status(d: &Daemon, id: &str) -> Value {

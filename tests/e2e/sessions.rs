@@ -232,8 +232,8 @@ async fn what_a_run_made_is_linked_for_whoever_knows_links() {
     let answer = client.call(&d, 1, "echo 1 > a.csv; echo 2 > b.txt").send().await.expect(200).text();
     let answer = events(&answer).into_iter().find(|event| event["id"] == 1).expect("an answer");
     let content = answer["result"]["content"].as_array().expect("content").clone();
-    let text: Value = serde_json::from_str(content[0]["text"].as_str().expect("text")).expect("JSON");
-    assert_eq!(text, answer["result"]["structuredContent"]);
+    let text = content[0]["text"].as_str().expect("text");
+    assert!(text.contains("/mnt/data/a.csv") && text.contains("/mnt/data/b.txt"), "{text}");
     let links: Vec<_> = content.iter().filter(|block| block["type"] == "resource_link").collect();
     assert_eq!(links.len(), 2, "{content:?}");
     assert_eq!((&links[0]["name"], &links[0]["mimeType"]), (&json!("a.csv"), &json!("text/csv")));

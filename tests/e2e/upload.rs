@@ -94,7 +94,9 @@ async fn what_cannot_be_uploaded_is_refused() {
     let over = BASE64_STANDARD.encode(vec![b'x'; 1001]);
     upload("a", &over).await.expect_error("too_large");
     upload("a", &whole).await.expect_success();
-    upload("a", &format!("{}\n {}", &whole[..100], &whole[100..])).await.expect_success();
+    let lines: Vec<&str> =
+        (0..whole.len()).step_by(76).map(|at| &whole[at..(at + 76).min(whole.len())]).collect();
+    upload("a", &lines.join("\n")).await.expect_success();
     let s = d.session("c");
     // Pages are counted, as /data counts them: this makes 255 of 256.
     let fill = "for n in range(254): open(f'/data/{n}', 'w').write('x')";

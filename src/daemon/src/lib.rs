@@ -56,8 +56,8 @@
 //!    empty container goes by one archive instead, where the link is an exec's stream.
 //! 5. `Run` goes over the same link, code behind it. The agent gives it to the image's *warm part*, if one stands: a
 //!    process that has started, and imported, beforehand. If none does it forks a *job* (a child subreaper), the job
-//!    the image's entrypoint. Output comes back under a window per stream; its head is kept for the answer, and all of
-//!    it in a log if it is longer than an answer.
+//!    the image's entrypoint. Output comes back under a window per stream; its two ends are kept for the
+//!    answer, and all of it in a log if it is more than a model is shown.
 //! 6. The program ends, or a bound ends it. The job kills whatever else it started, PID 1 whatever a killed job
 //!    left. Only then `Ended` is said.
 //! 7. The daemon asks for the files, one program of a session after the other. The agent walks `/data`, compares with what both sides agreed on, and sends what differs. `store` makes
@@ -127,6 +127,11 @@
 //!   Spans at the boundaries (request, run) put their ids into every line within them.
 //! * **Output that is shown while it comes may be left out, the answer's never is.** A page or a model's client that reads slowly
 //!   must not hold a program up; `paddock run`, which is a pipe, asks for the whole of it and is waited for.
+//! * **An answer has two readers.** A model pays for each byte, so its text is the output (two ends of it), the files and what
+//!   went wrong, once. A program reads the document. Hosts differ in what they hand to their model, so `api::mcp::reader` decides
+//!   the form by how the client speaks; `bench/README.md` has the tokens.
+//! * **An execution is opened by its id**, a random UUID, for whoever has a token of its owner's name, whatever the session: a
+//!   client that connects again has another session and the same work. A session that is named as well must be its own.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
 //!   program's mode (0111) keeps its memory closed.

@@ -70,7 +70,7 @@ async fn a_reader_waits_for_what_comes_next_and_a_prompt_is_seen() {
         if let Some(say) = say {
             d.tool("send_stdin", json!({ "execution_id": id, "input_data": say })).await.expect_success();
         }
-        let asked = json!({ "execution_id": id, "wait": true, "since": since });
+        let asked = json!({ "execution_id": id, "wait": true, "since": since, "lines": true });
         let page = d.tool("get_execution_output", asked).await.document;
         let event = &page["output"][0];
         assert_eq!((&event["data"], event.get("eol")), (&json!(hear), eol), "{page}");

@@ -147,7 +147,8 @@ async fn floods_hold_up_nobody_and_are_nowhere_but_on_disk() {
         d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await.expect_success();
     }
     // One of them, whole: as many numbers as lines, and two more.
-    let page = d.tool("get_execution_output", json!({ "execution_id": floods[0] })).await.document;
+    let page =
+        d.tool("get_execution_output", json!({ "execution_id": floods[0], "lines": true })).await.document;
     expect_numbered(page["output"].as_array().expect("events"));
     d.stop().await;
 }

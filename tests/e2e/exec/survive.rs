@@ -56,7 +56,7 @@ async fn a_hundred_go_on_while_the_daemon_is_killed() {
         for (id, _) in &ids {
             seen.insert(
                 id.clone(),
-                d.tool("get_execution_output", json!({ "execution_id": id })).await.document,
+                d.tool("get_execution_output", json!({ "execution_id": id, "lines": true })).await.document,
             );
         }
         seen

@@ -14,6 +14,7 @@ mod head;
 mod heard;
 mod preference;
 mod progress;
+mod reader;
 mod remembered;
 mod resume;
 

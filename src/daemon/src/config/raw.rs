@@ -98,6 +98,7 @@ pub(super) struct RawLimits {
     pub(super) cpus: f64,
     pub(super) pids: u32,
     pub(super) output: Size,
+    pub(super) shown: Size,
     pub(super) code: Size,
     pub(super) upload: Size,
     pub(super) artifact_read: Size,

@@ -215,6 +215,8 @@ pub struct Limits {
     pub pids: u32,
     /// What is answered of each output stream.
     pub output: u64,
+    /// What a model is shown of both streams together.
+    pub shown: u64,
     /// The code of one run.
     pub code: u64,
     /// One file uploaded within a call.

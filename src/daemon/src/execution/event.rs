@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::lines::Line;
 
+/// Milliseconds from the first line of an event to its last, where lines are joined.
+const JOINED: u64 = 500;
+
 /// One event. `seq` counts from 1 without a gap; the time is in milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -89,8 +92,8 @@ impl What {
 }
 
 impl Event {
-    /// As clients get it: `type`, `seq`, `ts` in seconds, and what belongs to the type. Output has `data`; where no newline
-    /// follows it `eol` is false, and where it is not UTF-8 `encoding` is `base64`.
+    /// As clients get it: `type`, `seq`, `ts` in seconds, and what belongs to the type. Output has `data`, of several lines
+    /// where they are joined; where no newline follows it `eol` is false, and where it is not UTF-8 `encoding` is `base64`.
     pub fn json(&self) -> Value {
         let mut event = match &self.what {
             What::Output { channel, bytes, eol } => {
@@ -111,6 +114,42 @@ impl Event {
         event["seq"] = json!(self.seq);
         event["ts"] = json!(seconds);
         event
+    }
+
+    /// Whether `next`, the event behind it, is more text of the same stream, written at the same time as far as anybody
+    /// cares: [`JOINED`].
+    pub(crate) fn goes_on_with(&self, next: &Self) -> bool {
+        match (&self.what, &next.what) {
+            (What::Output { channel, bytes, .. }, What::Output { channel: same, bytes: more, .. }) => {
+                // What was joined is text: only its last line has to be looked at.
+                let line = memchr::memrchr(b'\n', bytes).map_or(bytes.as_slice(), |at| &bytes[at + 1..]);
+                channel == same
+                    && next.at_ms.saturating_sub(self.at_ms) < JOINED
+                    && std::str::from_utf8(line).is_ok()
+                    && std::str::from_utf8(more).is_ok()
+            }
+            (What::Output { .. } | What::Mark(_), _) => false,
+        }
+    }
+
+    /// Takes in what goes on with it. The number is from then on that of its last line, the time that of its first.
+    pub(super) fn join(&mut self, next: Self) {
+        if let (What::Output { bytes, eol, .. }, What::Output { bytes: more, eol: ends, .. }) =
+            (&mut self.what, next.what)
+        {
+            bytes.extend(eol.then_some(b'\n'));
+            bytes.extend(more);
+            *eol = ends;
+            self.seq = next.seq;
+        }
+    }
+
+    /// Bytes of output, with the newline.
+    pub(crate) fn output_size(&self) -> usize {
+        match &self.what {
+            What::Output { bytes, eol, .. } => bytes.len() + usize::from(*eol),
+            What::Mark(_) => 0,
+        }
     }
 
     /// What it takes in memory, about.

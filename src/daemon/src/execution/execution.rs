@@ -16,7 +16,7 @@ use super::about::{About, End, Kept, State, now_ms};
 use super::ending::Ending;
 use super::event::Mark;
 use super::record::Record;
-use super::recording::{Page, Recording, Told};
+use super::recording::{Page, Recording, Told, Wanted};
 use crate::session::{Control, SessionError, SessionId};
 use crate::store::{Space, StoreError, blocking};
 
@@ -139,12 +139,39 @@ impl Execution {
         let _ = self.progress().wait_for(|now| now.over).await;
     }
 
-    /// The events after `since`, at most `room` bytes of them, about, but one at least.
+    /// The events after `since`, at most `room` bytes of them, about, but one at least. With `join`, lines that were written
+    /// at one time are one event, whose `seq` is that of the last of them.
     ///
     /// # Errors
     /// The store's.
-    pub async fn page(self: &Arc<Self>, since: u64, room: usize) -> Result<Page, StoreError> {
-        let what = || format!("cannot read what is kept of the execution {}", self.id);
+    pub async fn page(self: &Arc<Self>, since: u64, room: usize, join: bool) -> Result<Page, StoreError> {
+        self.load().await?;
+        let wanted = self.inner().recording.as_ref().and_then(|recording| recording.page(since, room, join));
+        self.read(wanted, Wanted::read).await
+    }
+
+    /// The last of the events after `since`, joined, at most `room` bytes of them, about, but one at least.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn tail(self: &Arc<Self>, since: u64, room: usize) -> Result<Page, StoreError> {
+        self.load().await?;
+        let wanted = self.inner().recording.as_ref().and_then(|recording| recording.tail(since, room));
+        self.read(wanted, Wanted::read_tail).await
+    }
+
+    async fn read(
+        &self,
+        wanted: Option<Wanted>,
+        read: fn(Wanted) -> io::Result<Page>,
+    ) -> Result<Page, StoreError> {
+        let Some(wanted) = wanted else { return Ok(Page::default()) };
+        let what = format!("cannot read what is kept of the execution {}", self.id);
+        blocking(move || read(wanted).map_err(StoreError::io(what))).await
+    }
+
+    /// Reads what an earlier daemon kept, if nobody asked for it yet.
+    async fn load(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.inner().recording.is_none() {
             let this = self.clone();
             blocking(move || {
@@ -159,10 +186,7 @@ impl Execution {
             })
             .await?;
         }
-        let wanted = self.inner().recording.as_ref().and_then(|recording| recording.page(since, room));
-        let Some(wanted) = wanted else { return Ok(Page::default()) };
-        let what = what();
-        blocking(move || wanted.read().map_err(StoreError::io(what))).await
+        Ok(())
     }
 
     /// Asks it to end (SIGTERM), and has it killed after `grace`; zero: at once. False if it is over.
@@ -236,7 +260,7 @@ impl Execution {
     }
 
     /// Bytes of output that are kept.
-    pub(super) fn output(&self) -> u64 {
+    pub(crate) fn output(&self) -> u64 {
         self.inner().recording.as_ref().map_or(0, Recording::output)
     }
 

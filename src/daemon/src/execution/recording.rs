@@ -9,6 +9,7 @@
 //! system's cache. Events are made for whoever reads them, so that a flood that nobody reads costs next to nothing. It must
 //! never tell an event that is not in the file.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -205,12 +206,24 @@ impl Recording {
     }
 
     /// The events after `since`, as long as they have no more than `room` bytes together, but one at least: what has to be
-    /// read for them; `None` if there are none.
-    pub(super) fn page(&self, since: u64, room: usize) -> Option<Wanted> {
+    /// read for them; `None` if there are none. With `join`, lines that were written at one time are one event.
+    pub(super) fn page(&self, since: u64, room: usize, join: bool) -> Option<Wanted> {
+        let at = self.index.partition_point(|(_, reader)| reader.next() <= since.saturating_add(1));
+        self.wanted(at, since, room, join)
+    }
+
+    /// The last of the events after `since`, in `room` bytes, joined.
+    pub(super) fn tail(&self, since: u64, room: usize) -> Option<Wanted> {
+        let from = self.bytes.saturating_sub(room as u64);
+        let at = self.index.partition_point(|(at, _)| *at <= from);
+        self.wanted(at, since, room, true)
+    }
+
+    /// From the place in the index before `at` on.
+    fn wanted(&self, at: usize, since: u64, room: usize, join: bool) -> Option<Wanted> {
         if since >= self.last() {
             return None;
         }
-        let at = self.index.partition_point(|(_, reader)| reader.next() <= since.saturating_add(1));
         let (from, reader) = self.index[at.saturating_sub(1)].clone();
         Some(Wanted {
             space: self.space.clone(),
@@ -220,6 +233,7 @@ impl Recording {
             reader,
             since,
             room,
+            join,
         })
     }
 }
@@ -233,6 +247,7 @@ pub(super) struct Wanted {
     reader: Reader,
     since: u64,
     room: usize,
+    join: bool,
 }
 
 impl Wanted {
@@ -242,13 +257,39 @@ impl Wanted {
     /// What the file system says.
     pub(super) fn read(self) -> io::Result<Page> {
         let file = self.space.read_recording(&self.id)?;
-        let mut page = Filling::new(self.since, self.room);
+        let mut page = Filling::new(self.since, self.room, self.join);
         let mut reader = self.reader;
         Stretch { file, from: self.from, to: self.to }.each(|record, at_ms| {
             let mut goes_on = true;
             reader.read(record, at_ms, |event| goes_on = goes_on && page.take(event));
             goes_on
         })?;
+        Ok(page.done())
+    }
+
+    /// Reads all of it, and gives the last events that have room.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(super) fn read_tail(self) -> io::Result<Page> {
+        let file = self.space.read_recording(&self.id)?;
+        let (mut reader, mut last, mut bytes) = (self.reader, VecDeque::new(), 0);
+        Stretch { file, from: self.from, to: self.to }.each(|record, at_ms| {
+            reader.read(record, at_ms, |event| {
+                if event.seq > self.since {
+                    bytes += event.size();
+                    last.push_back(event);
+                }
+                while bytes > self.room && last.len() > 1 {
+                    bytes -= last.pop_front().map_or(0, |event| event.size());
+                }
+            });
+            true
+        })?;
+        let mut page = Filling::new(self.since, usize::MAX, true);
+        for event in last {
+            page.take(event);
+        }
         Ok(page.done())
     }
 }
@@ -288,11 +329,12 @@ struct Filling {
     page: Page,
     since: u64,
     room: usize,
+    join: bool,
 }
 
 impl Filling {
-    fn new(since: u64, room: usize) -> Self {
-        Self { page: Page::default(), since, room }
+    fn new(since: u64, room: usize, join: bool) -> Self {
+        Self { page: Page::default(), since, room, join }
     }
 
     /// False if it does not fit any more.
@@ -300,13 +342,17 @@ impl Filling {
         if event.seq <= self.since {
             return true;
         }
-        let size = event.size();
+        let joins = self.join && self.page.events.last().is_some_and(|before| before.goes_on_with(&event));
+        let size = if joins { event.output_size() } else { event.size() };
         if size > self.room && !self.page.events.is_empty() {
             self.page.more = true;
             return false;
         }
         self.room = self.room.saturating_sub(size);
-        self.page.events.push(event);
+        match self.page.events.last_mut().filter(|_| joins) {
+            Some(before) => before.join(event),
+            None => self.page.events.push(event),
+        }
         true
     }
 

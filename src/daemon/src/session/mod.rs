@@ -46,7 +46,8 @@ use tracing::info;
 pub use hear::{Control, Hearer};
 pub use id::{IdError, SessionId};
 pub use live::{Listener, Live, Piece};
-pub use output::{Heard, Output};
+pub(crate) use output::excerpt;
+pub use output::{Heard, Output, Shown};
 pub use recover::{Flying, Recovered};
 pub use report::{Phases, RunEnd, RunReport, limit_name};
 pub use request::{Program, RunRequest, new_run_id};
@@ -81,8 +82,10 @@ pub struct SessionBounds {
     pub waiting: usize,
     /// How long one call may wait for a container.
     pub wait: Duration,
-    /// Shown bytes of each output stream.
+    /// Bytes of each output stream that an answer has.
     pub output: usize,
+    /// Bytes of both streams together that a model is shown.
+    pub shown: usize,
     /// Bytes of each output stream that are taken at all; one that writes more is ended.
     pub max_log: u64,
     /// What `/data` may hold; also bounds what is taken out of a container.
@@ -93,6 +96,13 @@ pub struct SessionBounds {
     pub retention: Option<Duration>,
     /// The longest wall time that a run can have.
     pub longest: Duration,
+}
+
+impl SessionBounds {
+    /// The bound of each stream, and of what a model is shown of both.
+    fn shown(&self) -> (usize, usize) {
+        (self.output, self.shown)
+    }
 }
 
 /// Why a call on a session could not be done.

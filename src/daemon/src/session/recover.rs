@@ -163,7 +163,7 @@ impl Sessions {
     async fn hear_out(&self, flying: Flying) {
         let (session, id) = (flying.session.clone(), flying.flight.id.clone());
         let cancel = self.ending.child_token();
-        let mut capture = Capture::new(session.space.clone(), &id, self.bounds.output, None);
+        let mut capture = Capture::new(session.space.clone(), &id, self.bounds.shown(), None);
         let hearing = self.hear_on(flying, Control::end_only(&cancel), &mut capture);
         let (heard, _) = session.unless_closed(&cancel, hearing).await;
         let logged = capture.finish().logged;

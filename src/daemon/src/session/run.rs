@@ -53,7 +53,7 @@ impl Sessions {
         cancel: &CancellationToken,
         live: Option<Live>,
     ) -> Result<(RunReport, Heard), SessionError> {
-        let mut capture = Capture::new(turn.session.space.clone(), &request.id, self.bounds.output, live);
+        let mut capture = Capture::new(turn.session.space.clone(), &request.id, self.bounds.shown(), live);
         let report = self.execute(turn, request, Control::end_only(cancel), &mut capture).await?;
         Ok((report, capture.finish()))
     }

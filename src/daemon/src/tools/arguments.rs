@@ -3,8 +3,7 @@
 //! It must never echo a value that could be secret (environment, file content) beyond its type.
 
 use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::BASE64_STANDARD;
 use paddock_proto::RelPath;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -12,11 +11,8 @@ use serde_json::{Map, Value};
 use super::{Caller, Code, Fault};
 use crate::session::SessionId;
 
-/// The standard alphabet, padded or not. White space is allowed between, since people wrap lines.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
+/// Characters of a line of base64, at least, where it is wrapped: `base64` makes 76 of them, PEM 64.
+const WRAPPED: usize = 60;
 
 /// The arguments are not what the tool takes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,29 +89,67 @@ pub(super) fn path(argument: &str, text: &str) -> Result<RelPath, Fault> {
     })
 }
 
-/// Content that a caller sent as base64, at most `limit` bytes of it.
-pub(super) fn content(argument: &str, text: &str, limit: usize) -> Result<Vec<u8>, Fault> {
-    let too_large = |bytes: usize| {
-        let message = format!("`{argument}` has {bytes} bytes, the limit is {limit}");
-        Fault::new(Code::TooLarge, message)
-    };
-    let least = text.len() / 4 * 3;
-    let spaced = text.bytes().any(|b| b.is_ascii_whitespace());
-    if !spaced && least.saturating_sub(2) > limit {
-        return Err(too_large(least));
+/// Content that a caller sent in one of two arguments: as base64, or as the text that it is. At most `limit` bytes of it.
+pub(super) fn content(
+    (argument, base64): (&str, Option<&str>),
+    (as_text, text): (&str, Option<&str>),
+    limit: usize,
+) -> Result<Vec<u8>, Fault> {
+    match (base64, text) {
+        (Some(base64), None) => decoded(argument, base64, as_text, limit),
+        (None, Some(text)) if text.len() > limit => Err(too_large(as_text, text.len(), limit)),
+        (None, Some(text)) => Ok(text.as_bytes().to_vec()),
+        (Some(_), Some(_)) => {
+            let message =
+                format!("`{argument}` and `{as_text}` are the content in two forms; give one of them");
+            Err(Fault::new(Code::InvalidArgument, message))
+        }
+        (None, None) => {
+            let message =
+                format!("there is no content: give `{as_text}` (plain text) or `{argument}` (base64)");
+            Err(Fault::new(Code::InvalidArgument, message))
+        }
     }
-    let decoded = if spaced {
-        let tight: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        BASE64.decode(tight)
-    } else {
-        BASE64.decode(text)
-    };
-    let bytes = decoded.map_err(|error| {
-        let message =
-            format!("`{argument}` is not base64 of the standard alphabet (A-Z a-z 0-9 + /): {error}");
+}
+
+/// Base64 of the standard alphabet, with its padding, in one line or wrapped as programs wrap it. Nothing else passes: plain
+/// text that happens to have the alphabet's characters would be saved as garbage.
+fn decoded(argument: &str, base64: &str, as_text: &str, limit: usize) -> Result<Vec<u8>, Fault> {
+    let tight = unwrapped(base64);
+    let tight = tight.as_deref().unwrap_or(base64);
+    let least = tight.len() / 4 * 3;
+    if least.saturating_sub(2) > limit {
+        return Err(too_large(argument, least, limit));
+    }
+    let bytes = BASE64_STANDARD.decode(tight).map_err(|error| {
+        let message = format!(
+            "`{argument}` is not base64 of the standard alphabet with its padding (A-Z a-z 0-9 + / =): {error}; plain text goes \
+             into `{as_text}`"
+        );
         Fault::new(Code::InvalidArgument, message)
     })?;
-    if bytes.len() > limit { Err(too_large(bytes.len())) } else { Ok(bytes) }
+    if bytes.len() > limit { Err(too_large(argument, bytes.len(), limit)) } else { Ok(bytes) }
+}
+
+fn too_large(argument: &str, bytes: usize, limit: usize) -> Fault {
+    Fault::new(Code::TooLarge, format!("`{argument}` has {bytes} bytes, the limit is {limit}"))
+}
+
+/// The one line of base64 that was wrapped into several of one length; `None` if it was not.
+fn unwrapped(text: &str) -> Option<String> {
+    let mut lines =
+        text.trim_ascii_end().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).peekable();
+    let length = lines.peek()?.len();
+    let mut tight = String::with_capacity(text.len());
+    while let Some(line) = lines.next() {
+        let is_last = lines.peek().is_none();
+        let fits = if is_last { line.len() <= length || tight.is_empty() } else { line.len() == length };
+        if !fits || (!is_last && length < WRAPPED) {
+            return None;
+        }
+        tight.push_str(line);
+    }
+    Some(tight)
 }
 
 #[cfg(test)]
@@ -124,18 +158,68 @@ mod tests {
 
     use super::*;
 
+    fn base64(text: &str, limit: usize) -> Result<Vec<u8>, Fault> {
+        content(("content", Some(text)), ("text", None), limit)
+    }
+
     #[test]
     fn base64_is_read_by_one_rule() {
-        for (text, want) in [("YWI=", "ab"), ("YWI", "ab"), (" YW\r\nI=\n", "ab"), ("", ""), ("YWJj", "abc")]
-        {
-            assert_eq!(content("content", text, 100).unwrap(), want.as_bytes(), "{text:?}");
+        for (text, want) in [("YWI=", "ab"), ("YWI=\n", "ab"), ("", ""), ("YWJj", "abc")] {
+            assert_eq!(base64(text, 100).unwrap(), want.as_bytes(), "{text:?}");
         }
-        for text in ["Y", "YWI=YWI=", "YW_I", "YW-I", "ü", "=", "YWI==="] {
-            assert_eq!(content("content", text, 100).unwrap_err().code, Code::InvalidArgument, "{text:?}");
+        for text in [
+            "Y",
+            "YWI",
+            "YWI=YWI=",
+            "YW_I",
+            "YW-I",
+            "\u{fc}",
+            "=",
+            "YWI===",
+            " YWI=",
+            "YW\r\nI=",
+            "a,b\n1,2\n",
+        ] {
+            let refused = base64(text, 100).unwrap_err();
+            assert_eq!(refused.code, Code::InvalidArgument, "{text:?}");
+            assert!(refused.message.contains("plain text goes into `text`"), "{}", refused.message);
         }
-        assert_eq!(content("content", &"A".repeat(400), 100).unwrap_err().code, Code::TooLarge);
-        assert_eq!(content("content", &"AAA\n".repeat(100), 50).unwrap_err().code, Code::TooLarge);
-        assert!(content("content", &"AAAA".repeat(100), 300).is_ok());
+        assert_eq!(base64(&"A".repeat(400), 100).unwrap_err().code, Code::TooLarge);
+        assert!(base64(&"AAAA".repeat(100), 300).is_ok());
+    }
+
+    #[test]
+    fn base64_can_be_wrapped_as_programs_wrap_it_and_text_is_never_taken_for_that() {
+        let line = "QUJD".repeat(19);
+        for end in ["\n", "\r\n"] {
+            let wrapped = format!("{line}{end}{line}{end}QQ=={end}");
+            assert_eq!(base64(&wrapped, 1000).unwrap(), format!("{}A", "ABC".repeat(38)).into_bytes());
+        }
+        assert_eq!(base64(&format!("{line}\n{line}"), 113).unwrap_err().code, Code::TooLarge);
+        for text in [
+            "abcd\nefgh\n",
+            "name\nanna\nbert\n",
+            &format!("{line}\nAAAA\n{line}"),
+            &format!("{line} {line}"),
+        ] {
+            assert_eq!(base64(text, 1000).unwrap_err().code, Code::InvalidArgument, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn content_is_one_of_base64_and_text() {
+        let given = |base64, text| content(("content", base64), ("text", text), 10);
+        assert_eq!(given(None, Some("hello123")).unwrap(), b"hello123");
+        assert_eq!(given(None, Some("")).unwrap(), b"");
+        assert_eq!(given(None, Some("12345678901")).unwrap_err().code, Code::TooLarge);
+        for (base64, text) in [(None, None), (Some("YWI="), Some("ab"))] {
+            let refused = given(base64, text).unwrap_err();
+            assert!(
+                refused.message.contains("`text`") && refused.message.contains("`content`"),
+                "{}",
+                refused.message
+            );
+        }
     }
 
     #[test]

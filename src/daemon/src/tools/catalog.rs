@@ -7,7 +7,7 @@ mod exec;
 
 use serde_json::{Map, Value, json};
 
-use super::{ToolLimits, listing};
+use super::{ToolLimits, listing, values};
 use crate::config::ToolSet;
 use crate::pool::Runners;
 
@@ -120,10 +120,14 @@ fn code(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
                         "items": {
                             "type": "object",
                             "additionalProperties": false,
-                            "required": ["path", "content"],
+                            "required": ["path"],
                             "properties": {
                                 "path": { "type": "string", "description": "Where, relative to /data." },
-                                "content": { "type": "string", "description": "Base64." },
+                                "text": { "type": "string", "description": "The content of a text file, as it is." },
+                                "content": {
+                                    "type": "string",
+                                    "description": "Instead of text: the content of any other file, as base64 with padding.",
+                                },
                             },
                         },
                     },
@@ -136,8 +140,8 @@ fn code(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             title: "Run Python",
             description: format!(
                 "Run Python in an isolated container and get its output and the files it made or changed as download \
-                 links. Each run is a new process; files in /mnt/data (also /data and /workspace) stay for the session. No \
-                 network, no package installation. At most {} bytes of code, {} seconds. Answers session_busy while another \
+                 links. Each run is a new process; files in /mnt/data (also /data and /workspace) stay for the session. Figures \
+                 of matplotlib that are shown or left open are saved. No network, no package installation. At most {} bytes of code, {} seconds. Answers session_busy while another \
                  run of the session is at work.",
                 limits.code,
                 limits.run_python.as_secs_f64(),
@@ -176,11 +180,15 @@ fn code(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
                         "type": "string",
                         "description": "Name of the file, for example data.csv; directories in it are made.",
                     },
-                    "content": { "type": "string", "description": "The file's content as base64." },
+                    "text": { "type": "string", "description": "The content of a text file, as it is." },
+                    "content": {
+                        "type": "string",
+                        "description": "Instead of text: the content of any other file, as base64 with padding.",
+                    },
                     "content_base64": { "type": "string", "description": "The same as content." },
                     "overwrite": {
                         "type": "boolean",
-                        "description": "Replace a file of this name. Default: true with conversationId and content, else false.",
+                        "description": "Replace a file of this name. Default: true with conversationId and without content_base64, else false.",
                     },
                 },
             })),
@@ -272,10 +280,13 @@ fn run_code_text(runners: &Runners, limits: &ToolLimits) -> String {
     let mut text = format!(
         "Run a program in an isolated container and get its output and files. Languages: {}. Each run is a new \
          process: variables are gone afterwards, files in /data (also /mnt/data and /workspace) stay for the \
-         conversation and come back as download links. A plot has to be saved to be seen (plt.savefig): small pictures \
-         come back with the answer. No network, no package installation. At most {} bytes of \
-         code, {} seconds unless timeout_seconds says otherwise.",
+         conversation and come back as download links. Figures of matplotlib that are shown (plt.show) or left open are saved as \
+         /data/figure_1.png and so on; small pictures come back with the answer. Of a long output the beginning and the end are \
+         shown, {} in all (`output` too; `stdout` and `stderr` have up to {} each); log_url has all of it. No network, no package \
+         installation. At most {} bytes of code, {} seconds unless timeout_seconds says otherwise.",
         or_none(&languages),
+        values::size(limits.shown as u64),
+        values::size(limits.output as u64),
         limits.code,
         limits.run_code.as_secs_f64(),
     );

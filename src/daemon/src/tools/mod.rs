@@ -16,6 +16,7 @@ mod close_session;
 mod earlier;
 mod exec;
 mod fault;
+mod hint;
 mod list_artifacts;
 mod list_runners;
 mod listing;
@@ -25,6 +26,7 @@ mod run;
 mod run_code;
 mod run_python;
 mod sets;
+mod text;
 mod upload_file;
 mod values;
 
@@ -66,6 +68,8 @@ pub struct ToolLimits {
     pub artifact_read: u64,
     /// Output of one stream in an answer; also a text that is shown as one.
     pub output: usize,
+    /// Output of both streams together that a model is shown.
+    pub shown: usize,
     /// All environment variables of one call, names and values.
     pub environment: usize,
     /// Standard input.
@@ -133,6 +137,12 @@ pub struct Outcome {
     pub timing: Option<Timing>,
     /// To be kept until the answer is sent.
     pub place: Option<OwnedSemaphorePermit>,
+    /// Which tool answers.
+    tool: &'static str,
+    /// Whether the session was made up for this call, so that nobody knows its name yet.
+    is_new_session: bool,
+    /// A command's output, for a model.
+    said: Option<text::Said>,
 }
 
 impl Outcome {
@@ -250,6 +260,7 @@ impl Tools {
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
         let known = name.strip_prefix(OLD_PREFIX).unwrap_or(name);
+        let has_session = caller.own_session.get().is_some();
         let done = match known {
             other if !catalog::find(other).is_some_and(|(_, set)| self.offers(sets, set)) => {
                 let names: Vec<_> = self.list(sets).into_iter().map(|tool| tool.name).collect();
@@ -274,8 +285,13 @@ impl Tools {
             other => return Err(CallError::Internal(format!("the tool `{other}` is not built in"))),
         };
         let mut done = done.or_else(fault::Failure::into_outcome)?;
-        if catalog::find(known).is_some_and(|(_, set)| set == ToolSet::Exec) {
+        let (tool, set) = catalog::find(known).unwrap_or(("", ToolSet::Code));
+        done.tool = tool;
+        done.is_new_session = !has_session && caller.own_session.get().is_some();
+        if set == ToolSet::Exec {
             exec::keep_output_a_list(&mut done);
+        } else if ["run_code", "run_python"].contains(&tool) {
+            done.document.entry("files").or_insert_with(|| Value::Array(Vec::new()));
         }
         Ok(done)
     }

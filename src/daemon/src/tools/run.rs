@@ -13,10 +13,10 @@ use tracing::Instrument;
 use super::artifacts::{LISTED, put_if};
 use super::fault::Failure;
 use super::upload_file::now_ns;
-use super::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, news};
+use super::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, hint, news, values};
 use crate::pool::Runner;
 use crate::session::{
-    Heard, Live, Phases, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId, limit_name,
+    Heard, Live, Output, Phases, RunEnd, RunReport, RunRequest, Session, SessionError, SessionId, limit_name,
 };
 use crate::sign::Target;
 use crate::store::{Batch, StoreError};
@@ -147,7 +147,7 @@ async fn run(
     let total = begun.elapsed();
     tools.metrics.overhead(&job.run.language, total.saturating_sub(report.duration));
     let timing = Timing { queued: turned + container, files_in, program: report.duration, files_out, total };
-    Ok(Outcome { document, failed, images, timing: Some(timing), place: None })
+    Ok(Outcome { document, failed, images, timing: Some(timing), ..Outcome::default() })
 }
 
 /// A run's state after its end, in one word.
@@ -195,30 +195,21 @@ fn document(
     let id = session.id.as_str();
     let exit_code = report.end.exit_code();
     let verdict = verdict(tools, run, &report.end);
-    let mut stderr = heard.stderr.text.clone();
-    if let Some(verdict) = &verdict {
-        if !stderr.is_empty() && !stderr.ends_with('\n') {
-            stderr.push('\n');
-        }
-        stderr.push_str(&verdict.message);
-    }
-    let stdout = &heard.stdout.text;
-    let output = match (stdout.is_empty(), stderr.is_empty()) {
-        (_, true) => stdout.clone(),
-        (true, false) => stderr.clone(),
-        (false, false) => format!("{stdout}\n{stderr}"),
-    };
+    let message = verdict.as_ref().map(|verdict| verdict.message.as_str());
+    let stdout = heard.stdout.shown(tools.limits.output);
+    let stderr = heard.stderr.shown(tools.limits.output);
+    let hint = hint::hint(&heard.stderr.end(hint::LOOKED_AT), exit_code != 0);
     let (files, files_truncated) = tools.files(session);
     let artifacts: Vec<Value> =
         report.changed.iter().take(LISTED).map(|entry| tools.artifact(session, entry)).collect();
     let mut document = Map::new();
     let mut put = |key: &str, value: Value| document.insert(key.to_owned(), value);
     put("success", json!(exit_code == 0));
-    put("output", json!(output));
-    put("stdout", json!(stdout));
-    put("stderr", json!(stderr));
-    put("stdout_truncated", json!(heard.stdout.truncated));
-    put("stderr_truncated", json!(heard.stderr.truncated));
+    put("output", json!(combined(heard, message, tools.limits.shown)));
+    put("stdout", json!(stdout.text));
+    put("stderr", json!(followed_by(stderr.text, message)));
+    put("stdout_truncated", json!(stdout.truncated));
+    put("stderr_truncated", json!(stderr.truncated));
     put("exit_code", json!(exit_code));
     put("files", json!(files));
     put("artifacts", json!(artifacts));
@@ -233,6 +224,9 @@ fn document(
     if !report.not_saved.is_empty() {
         put("not_saved", not_saved(&report.not_saved));
     }
+    if let Some(hint) = hint {
+        put("hint", json!(hint));
+    }
     if let Some(Verdict { message, limit, error }) = verdict {
         put("message", json!(message));
         if let Some(limit) = limit {
@@ -246,9 +240,34 @@ fn document(
     put_if(&mut document, "timed_out", timed_out);
     put_if(&mut document, "files_truncated", files_truncated);
     put_if(&mut document, "artifacts_truncated", report.changed.len() > LISTED);
-    put_if(&mut document, "stdout_lossy", heard.stdout.lossy);
-    put_if(&mut document, "stderr_lossy", heard.stderr.lossy);
+    put_if(&mut document, "stdout_lossy", stdout.lossy);
+    put_if(&mut document, "stderr_lossy", stderr.lossy);
     document
+}
+
+/// Standard output, then standard error, in what a model is shown; of two long streams each has half of that.
+fn combined(heard: &Heard, message: Option<&str>, room: usize) -> String {
+    let taken = |output: &Output| usize::try_from(output.bytes()).unwrap_or(usize::MAX);
+    let (out, err) = (taken(&heard.stdout), taken(&heard.stderr));
+    let half = room / 2;
+    let stdout = heard.stdout.shown(room - err.min(half)).text;
+    let stderr = followed_by(heard.stderr.shown(room - out.min(room - half)).text, message);
+    match (stdout.is_empty(), stderr.is_empty()) {
+        (_, true) => stdout,
+        (true, false) => stderr,
+        (false, false) => format!("{stdout}\n{stderr}"),
+    }
+}
+
+/// What a program wrote to standard error, and what is to be said about its end, on a line of its own.
+fn followed_by(mut stderr: String, message: Option<&str>) -> String {
+    if let Some(message) = message {
+        if !stderr.is_empty() && !stderr.ends_with('\n') {
+            stderr.push('\n');
+        }
+        stderr.push_str(message);
+    }
+    stderr
 }
 
 /// `[{path, reason}]`, the first of them.
@@ -285,22 +304,22 @@ fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> Option<Verdict> {
             verdict(message)
         }
         Some(Limit::Output) => {
-            let max = tools.sessions.bounds().max_log;
-            let message = format!("The program was ended: it wrote more than {max} bytes to one stream");
+            let max = values::size(tools.sessions.bounds().max_log);
+            let message = format!("The program was ended: it wrote more than {max} to one stream");
             verdict(message)
         }
         Some(Limit::Memory) => {
             let message = format!(
-                "The program ran out of memory: {} bytes, and what its files in /data, /tmp and /dev/shm take",
-                tools.limits.memory
+                "The program ran out of memory: {}, and what its files in /data, /tmp and /dev/shm take",
+                values::size(tools.limits.memory)
             );
             verdict(message)
         }
         Some(Limit::Pids) => verdict("The program ran out of processes".to_owned()),
         Some(Limit::Cpu) => verdict("The program used up its CPU time".to_owned()),
         Some(Limit::FileSize) => {
-            let max = tools.limits.file_size;
-            verdict(format!("The program was ended: it wrote more than {max} bytes to one file"))
+            let max = values::size(tools.limits.file_size);
+            verdict(format!("The program was ended: it wrote more than {max} to one file"))
         }
         Some(Limit::Cancelled) => verdict("The run was cancelled".to_owned()),
         None => match outcome {

@@ -37,7 +37,8 @@ struct Arguments {
 #[serde(deny_unknown_fields)]
 struct File {
     path: String,
-    content: String,
+    content: Option<String>,
+    text: Option<String>,
 }
 
 pub(super) async fn call(
@@ -73,7 +74,9 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
     let mut files = Vec::new();
     for (at, file) in given.files.iter().enumerate() {
         let path = arguments::path(&format!("files[{at}].path"), &file.path)?;
-        let content = arguments::content(&format!("files[{at}].content"), &file.content, room)?;
+        let (base64, text) = (format!("files[{at}].content"), format!("files[{at}].text"));
+        let given = ((base64.as_str(), file.content.as_deref()), (text.as_str(), file.text.as_deref()));
+        let content = arguments::content(given.0, given.1, room)?;
         room -= content.len();
         files.push((path, content));
     }

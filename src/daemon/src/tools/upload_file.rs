@@ -24,6 +24,7 @@ struct Arguments {
     filename: String,
     content: Option<String>,
     content_base64: Option<String>,
+    text: Option<String>,
     overwrite: Option<bool>,
 }
 
@@ -34,19 +35,23 @@ pub(super) async fn call(
 ) -> Result<Outcome, Failure> {
     let given: Arguments = arguments::read(TOOL, given)?;
     let id = arguments::session(TOOL, caller, given.conversation_id.as_deref(), given.session_id.as_deref())?;
-    let (name, text) = match (&given.content, &given.content_base64) {
+    let base64 = match (&given.content, &given.content_base64) {
         (Some(_), Some(_)) => {
             let problem = "content and content_base64 name the same thing; give one of them";
             return Err(ArgumentError::new(TOOL, problem).into());
         }
-        (Some(text), None) => ("content", text),
-        (None, Some(text)) => ("content_base64", text),
-        (None, None) => return Err(ArgumentError::new(TOOL, "missing field `content` (base64)").into()),
+        (Some(base64), None) => ("content", Some(base64.as_str())),
+        (None, Some(base64)) => ("content_base64", Some(base64.as_str())),
+        (None, None) if given.text.is_none() => {
+            let problem = "missing field `text` (plain text) or `content` (base64)";
+            return Err(ArgumentError::new(TOOL, problem).into());
+        }
+        (None, None) => ("content", None),
     };
     let path = arguments::path("filename", &given.filename)?;
-    let bytes = arguments::content(name, text, tools.limits.upload)?;
+    let bytes = arguments::content(base64, ("text", given.text.as_deref()), tools.limits.upload)?;
     // The workflow form writes the same file at every run; the other asks before it destroys.
-    let workflow = given.conversation_id.is_some() && given.content.is_some();
+    let workflow = given.conversation_id.is_some() && given.content_base64.is_none();
     let overwrite = given.overwrite.unwrap_or(workflow);
 
     let asked = tools.sessions.get(&caller.owner, &id).await?;

@@ -12,6 +12,31 @@ use super::{Code, Fault, ToolLimits, run};
 /// Set by the agent for a program that has an input; not a caller's to set.
 const RESERVED: &str = "SANDBOX_STDIN_FD";
 
+/// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with one decimal.
+pub(super) fn size(bytes: u64) -> String {
+    const EXACT: [(u64, &str); 6] = [
+        (1 << 30, "GiB"),
+        (1_000_000_000, "GB"),
+        (1 << 20, "MiB"),
+        (1_000_000, "MB"),
+        (1 << 10, "KiB"),
+        (1000, "KB"),
+    ];
+    if let Some((unit, name)) =
+        EXACT.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit))
+    {
+        return format!("{} {name}", bytes / unit);
+    }
+    match [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit)
+    {
+        // Tenths in whole numbers: the last of them is cut, not rounded.
+        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
+
 fn invalid(message: String) -> Fault {
     Fault::new(Code::InvalidArgument, message)
 }
@@ -45,4 +70,28 @@ pub(super) fn timeout(given: Option<f64>, unsaid: Duration, limits: &ToolLimits)
         let longest = limits.longest.as_secs();
         invalid(format!("`timeout_seconds` is {seconds}; it must be over 0 and at most {longest}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_said_in_the_unit_that_was_meant() {
+        for (bytes, said) in [
+            (0, "0 bytes"),
+            (999, "999 bytes"),
+            (1000, "1 KB"),
+            (1024, "1 KiB"),
+            (1234, "1.2 KiB"),
+            (100_000, "100 KB"),
+            (512 << 20, "512 MiB"),
+            (50_000_000, "50 MB"),
+            (3 << 30, "3 GiB"),
+            ((1 << 20) + 1, "1.0 MiB"),
+            (u64::MAX, "17179869183.9 GiB"),
+        ] {
+            assert_eq!(size(bytes), said);
+        }
+    }
 }

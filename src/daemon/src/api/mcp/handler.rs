@@ -24,6 +24,7 @@ use tracing::{Instrument, Span, error_span, info};
 
 use super::Asked;
 use super::progress::Progress;
+use super::reader::Reader;
 use crate::session::{Listener, SessionId};
 use crate::tools::{CallError, Caller, Outcome, Timing, ToolSets, Tools};
 use crate::trace::{TRACEPARENT, Trace};
@@ -172,9 +173,16 @@ impl ServerHandler for Handler {
         }
         span.in_scope(|| info!(tool = %known(&request.name), failed = outcome.failed, "tool called"));
         // Before this revision a client can refuse a whole answer for a kind of content that it does not know.
-        let linked =
+        let is_new =
             context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
-        Ok(CallToolResponse::Complete(result(outcome, linked)))
+        let client = context.client_info();
+        let reader = Reader::of(
+            asked.is_some_and(|asked| asked.quiet),
+            is_new,
+            client.as_ref().map(|client| client.name.as_str()),
+            outcome.is_of_a_command(),
+        );
+        Ok(CallToolResponse::Complete(result(outcome, reader, is_new, self.tools.limits.shown)))
     }
 
     // The SDK answers these with nothing, although nothing of the kind is advertised.
@@ -224,11 +232,19 @@ fn timing(timing: &Timing) -> Value {
     })
 }
 
-/// One document, as text and as data, and what else goes with it.
-fn result(outcome: Outcome, linked: bool) -> CallToolResult {
+/// One answer, as text and as data for whoever reads it, and what else goes with it. `shown` bytes of output for a model.
+fn result(outcome: Outcome, reader: Reader, linked: bool, shown: usize) -> CallToolResult {
     let links = if linked { links(&outcome.document) } else { Vec::new() };
-    let document = Value::Object(outcome.document);
-    let mut content = vec![ContentBlock::text(document.to_string())];
+    let text = match reader {
+        Reader::Program => serde_json::to_string(&*outcome.compact()).unwrap_or_default(),
+        Reader::Model | Reader::ModelOfDocuments => outcome.text(shown),
+    };
+    let document = match reader {
+        Reader::ModelOfDocuments => outcome.for_a_model(shown),
+        Reader::Model | Reader::Program => outcome.document,
+    };
+    let document = Value::Object(document);
+    let mut content = vec![ContentBlock::text(text)];
     content.extend(outcome.images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
     content.extend(links);
     let mut result =

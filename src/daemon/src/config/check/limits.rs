@@ -16,6 +16,7 @@ impl Check<'_> {
             cpus,
             pids,
             output,
+            shown,
             code,
             upload,
             artifact_read,
@@ -35,6 +36,8 @@ impl Check<'_> {
             pids: self.within("limits.pids", pids, 8..=4_194_304)?,
             // Held in memory for each run.
             output: self.size("limits.output", output, 1..=64 * MIB)?,
+            // Less, and the mark of what is left out is longer than what is shown.
+            shown: self.size("limits.shown", shown, 100..=64 * MIB)?,
             code: self.size("limits.code", code, 1..=64 * MIB)?,
             upload: self.size("limits.upload", upload, 1..=16 * GIB)?,
             // Held in memory several times over, in base64 too.

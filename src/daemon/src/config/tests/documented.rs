@@ -35,6 +35,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("limits.cpus", "2"),
     ("limits.pids", "129"),
     ("limits.output", "\"101KB\""),
+    ("limits.shown", "\"21KB\""),
     ("limits.code", "\"101KB\""),
     ("limits.upload", "\"51MB\""),
     ("limits.artifact_read", "\"11MB\""),
@@ -168,6 +169,7 @@ fn the_defaults_are_those_that_are_promised() {
         (defaults.limits.output, defaults.limits.code, defaults.limits.upload),
         (100_000, 100_000, 50_000_000)
     );
+    assert_eq!(defaults.limits.shown, 20_000);
     assert_eq!((defaults.limits.artifact_read, defaults.store.max_bytes), (10_000_000, 50 << 30));
     assert_eq!(defaults.store.max_files, 1_000_000);
     assert_eq!((defaults.timeouts.run_code.as_secs(), defaults.timeouts.run_python.as_secs()), (30, 60));

@@ -28,7 +28,7 @@ fn put(recording: &mut Recording, reader: &mut Reader, record: Record, at_ms: u6
 }
 
 fn read(recording: &Recording, since: u64, room: usize) -> Page {
-    recording.page(since, room).map(Wanted::read).transpose().unwrap().unwrap_or_default()
+    recording.page(since, room, false).map(Wanted::read).transpose().unwrap().unwrap_or_default()
 }
 
 fn all(recording: &Recording, room: usize) -> Vec<Event> {
@@ -113,4 +113,80 @@ async fn a_part_of_a_record_is_taken_back_and_the_numbers_go_on() {
     );
     drop(recording);
     assert_eq!(all(&Recording::load(&space, "bb", false).unwrap(), 1 << 20), told);
+}
+
+#[tokio::test]
+async fn lines_of_one_time_are_joined_and_keep_their_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    let space = space(root.path()).await;
+    let (mut recording, mut reader) = (Recording::begin(&space, "cc").unwrap(), Reader::from(1));
+    let out = |text: &[u8]| Record::Bytes(Channel::Stdout, text.to_vec());
+    let err = |text: &[u8]| Record::Bytes(Channel::Stderr, text.to_vec());
+    for (record, at_ms) in [
+        (Record::Mark(Mark::Ready), 1000),
+        (out(b"one\ntwo\n"), 1000),
+        (out(b"three\n"), 1499),
+        (out(b"late\n"), 1500),
+        (err(b"wrong\n"), 1500),
+        (out(b"a\n\xff\nb"), 1600),
+        (Record::Cut(Channel::Stdout, true), 1600),
+        (out(b"c\n"), 1600),
+        (Record::Mark(Mark::Exit { code: 0, duration_ms: 1 }), 1600),
+    ] {
+        put(&mut recording, &mut reader, record, at_ms);
+    }
+    let joined = |since, room| recording.page(since, room, true).unwrap().read().unwrap();
+    let said = |page: &Page| -> Vec<_> {
+        let text = |event: &Event| String::from_utf8_lossy(&output(std::slice::from_ref(event))).into_owned();
+        page.events.iter().map(|event| (event.seq, event.at_ms, text(event))).collect()
+    };
+    let wanted = [
+        (1, 1000, ""),
+        (4, 1000, "one\ntwo\nthree\n"),
+        (5, 1500, "late\n"),
+        (6, 1500, "wrong\n"),
+        (7, 1600, "a\n"),
+        (8, 1600, "\u{fffd}\n"),
+        (10, 1600, "bc\n"),
+        (11, 1600, ""),
+    ]
+    .map(|(seq, at_ms, text)| (seq, at_ms, text.to_owned()));
+    assert_eq!(said(&joined(0, 1 << 20)), wanted);
+    // From the middle of what is joined elsewhere.
+    assert_eq!(said(&joined(2, 1 << 20))[0], (4, 1000, "two\nthree\n".to_owned()));
+    // A joined line takes the room of its bytes only.
+    let page = joined(0, 64 + 64 + 3 + 4);
+    assert_eq!((said(&page), page.more), (vec![wanted[0].clone(), (3, 1000, "one\ntwo\n".to_owned())], true));
+    assert_eq!(output(&joined(0, 1 << 20).events), output(&all(&recording, 100)), "no byte is lost");
+}
+
+#[tokio::test]
+async fn the_end_is_read_without_all_that_is_before_it() {
+    let root = tempfile::tempdir().unwrap();
+    let space = space(root.path()).await;
+    let (mut recording, mut reader) = (Recording::begin(&space, "dd").unwrap(), Reader::from(1));
+    let mut told = Vec::new();
+    for n in 0..20_000 {
+        let line = Record::Bytes(Channel::Stdout, format!("line {n}\n").into_bytes());
+        told.extend(put(&mut recording, &mut reader, line, 1));
+    }
+    for closed in [false, true] {
+        if closed {
+            recording.close();
+        }
+        let wanted = recording.tail(0, 10_000).unwrap();
+        assert!(closed || wanted.from > 0, "it is read from its beginning");
+        let tail = wanted.read_tail().unwrap();
+        let text = output(&tail.events);
+        assert!(
+            output(&told).ends_with(&text) && (1000..=10_000).contains(&text.len()),
+            "{} bytes",
+            text.len()
+        );
+        assert_eq!(tail.events.last().map(|event| event.seq), Some(20_000));
+        // Only what is behind a number.
+        let last = recording.tail(19_999, 10_000).unwrap().read_tail().unwrap();
+        assert_eq!(output(&last.events), b"line 19999\n");
+        assert!(recording.tail(20_000, 10_000).is_none());
+    }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ToolInfo, object};
 use crate::config::ToolSet;
-use crate::tools::ToolLimits;
+use crate::tools::{ToolLimits, values};
 
 /// The tools of the set.
 pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
@@ -23,11 +23,14 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
             "Run a shell command",
             format!(
                 "Run a shell command (/bin/sh -c) in an isolated container with the tools of the {runner} image, and get its \
-                 output line by line. Each command is a new process that starts in /data (also /mnt/data and /workspace); \
+                 output. Each command is a new process that starts in /data (also /mnt/data and /workspace); \
                  files there stay for the session. No network, no package installation. Ends after {} seconds unless \
-                 timeout_seconds says otherwise. A command that takes longer than 45 seconds goes on by itself: the answer \
-                 then has status running; read on with get_execution_output.",
-                limits.execute_code.as_secs_f64()
+                 timeout_seconds says otherwise. A command that takes longer than 45 seconds goes on by itself, unless the \
+                 call asks for progress: the answer then has status running; read on with get_execution_output. Of a long output the \
+                 beginning and the end are shown, {} in all; get_execution_output reads the rest. `output` in the document is a list \
+                 of events; lines that were written within half a second are one event, unless lines is true.",
+                limits.execute_code.as_secs_f64(),
+                values::size(limits.shown as u64),
             ),
             false,
             true,
@@ -46,14 +49,17 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
         tool(
             "get_execution_output",
             "Read a command's output",
-            "Read the events of an execution: ready, stdout and stderr (a line each), resource_limit with the bound that \
-             ended it, and last exit, timeout, cancelled or error. Each has a seq. Nothing is used up by reading. With wait true it waits up to 45 seconds: for something \
-             after since if that is given, else for the end. When more is true, call again with since = next_since."
+            "Read the events of an execution: ready, stdout and stderr (lines), resource_limit with the bound that ended it, and last \
+             exit, timeout, cancelled or error. Each has a seq: that of its last line, where lines are joined. Nothing is used up by \
+             reading. With wait true it waits up to 45 seconds: for something after since if that is given, else for the end. When more \
+             is true, call again with since = next_since. Whoever has an execution's id can read and end it, from any session of the \
+             same token; list_executions lists one session's."
                 .to_owned(),
             true,
             false,
             by_id(json!({
                 "wait": { "type": "boolean", "default": false, "description": "Wait until there is something to read." },
+                "lines": { "type": "boolean", "default": false, "description": "Give each line an event of its own." },
                 "since": {
                     "type": "integer", "minimum": 0,
                     "description": "The seq of the last event that is known already; next_since of the answer before.",
@@ -190,6 +196,10 @@ fn begin(limits: &ToolLimits, waits: bool) -> Value {
         session(),
     );
     if waits {
+        properties.insert(
+            "lines".into(),
+            json!({ "type": "boolean", "default": false, "description": "Give each line an event of its own." }),
+        );
         properties.insert(
             "wait_for_completion".into(),
             json!({ "type": "boolean", "default": true, "description": "false: answer at once, as execute_code_async." }),

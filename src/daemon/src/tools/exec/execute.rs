@@ -1,6 +1,7 @@
 //! `execute_code` and `execute_code_async`: a command, waited for or not.
 //!
-//! A caller that goes away, or takes its call back, ends what it waits for; what passes [`WAIT`] goes on by itself.
+//! A caller that goes away, or takes its call back, ends what it waits for. What passes [`WAIT`] goes on by itself, unless the
+//! caller hears of its progress: then the call waits for the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ struct Arguments {
     #[serde(alias = "timeoutSeconds")]
     timeout_seconds: Option<f64>,
     interactive: Option<bool>,
+    lines: Option<bool>,
     #[serde(alias = "workingDirectory")]
     working_directory: Option<String>,
     environment: Option<BTreeMap<String, String>>,
@@ -57,6 +59,7 @@ pub(in crate::tools) async fn wait(
 ) -> Result<Outcome, Failure> {
     let given: Arguments = arguments::read(WAITED, given)?;
     let waits = given.wait_for_completion.unwrap_or(true);
+    let apart = given.lines == Some(true);
     let (session, start) = check(tools, caller, WAITED, given)?;
     let answer_at = Instant::now() + WAIT;
     let place = tokio::select! {
@@ -70,7 +73,8 @@ pub(in crate::tools) async fn wait(
     let waiting = EndOnDrop(Some(execution.clone()));
     tokio::select! {
         () = execution.over() => {}
-        () = tokio::time::sleep_until(answer_at.into()) => {}
+        // Whoever hears of its progress does not give up, and waits for its end.
+        () = tokio::time::sleep_until(answer_at.into()), if caller.live.is_none() => {}
         () = cancel.cancelled() => {
             execution.end_within(Duration::ZERO);
             execution.over().await;
@@ -79,19 +83,19 @@ pub(in crate::tools) async fn wait(
     }
     waiting.let_go();
     refused(&execution)?;
-    let mut document = Map::new();
-    put_standing(&mut document, &execution);
-    output::put_page(tools, &mut document, &execution, 0).await?;
+    let mut outcome = Outcome::default();
+    put_standing(&mut outcome.document, &execution);
+    output::put_page(tools, &mut outcome, &execution, 0, apart).await?;
     if execution.end().is_none() {
         let message = format!(
             "The command is still running after {} seconds and goes on. Read it with get_execution_output (wait: true, since: \
              next_since), end it with cancel_execution.",
             WAIT.as_secs()
         );
-        document.insert("message".into(), json!(message));
+        outcome.document.insert("message".into(), json!(message));
     }
-    let failed = !came_out(&execution);
-    Ok(Outcome { document, failed, ..Outcome::default() })
+    outcome.failed = !came_out(&execution);
+    Ok(outcome)
 }
 
 pub(in crate::tools) async fn begin(
@@ -160,7 +164,7 @@ async fn tell_live(execution: &Arc<Execution>, live: Option<&Listener>) {
             pieces.push(Piece { channel: None, text });
             since = last - BEHIND / 10;
         }
-        let Ok(page) = execution.page(since, LIVE).await else { return std::future::pending().await };
+        let Ok(page) = execution.page(since, LIVE, false).await else { return std::future::pending().await };
         for event in &page.events {
             since = event.seq;
             if let What::Output { channel, bytes, eol } = &event.what {
