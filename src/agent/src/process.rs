@@ -94,6 +94,7 @@ pub(crate) async fn begin(container: &Container, spec: &RunSpec, reads: Reads) -
     program.limits = spec.limits;
     let (confinement, policy) = policy::prepare(spec)?.unzip();
     program.confinement = confinement;
+    container.warm.make_way();
     let (job, reports) = spawn::start(&program)?;
     if let Some(policy) = policy {
         policy.serve();

@@ -3,11 +3,13 @@
 //! Whatever comes out was written by the code. It must never take more than the bounds say, nor believe a size,
 //! a name or an order that the agent's words do not keep.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use paddock_proto::limits::{MAX_NAME, MAX_PATH};
 use paddock_proto::message::{Entry, EntryKind, SkipReason};
 use paddock_proto::{Channel, Event, Request};
 use tokio::sync::mpsc;
@@ -28,6 +30,12 @@ const LOADS: usize = 2;
 
 /// What an entry counts in a load, whatever its length; also the least that is read of a file at once.
 const ENTRY: usize = 256;
+
+/// What is kept of what was not saved: an answer names fewer.
+const MAX_NOT_SAVED: usize = 256;
+
+/// Bytes of the longest path that an agent skips: a directory as deep as any that is carried, and a name in it.
+const MAX_SKIPPED: usize = MAX_PATH + 1 + MAX_NAME;
 
 /// The next word of the agent, within [`SILENCE`].
 pub(super) async fn next(stream: &Stream) -> Result<Incoming, LinkError> {
@@ -159,8 +167,17 @@ impl Load {
 pub(super) struct Collected {
     /// Files that are new or changed, now saved.
     pub(super) changed: Vec<Entry>,
-    /// What stays in the container only, and why, in words.
+    /// What stays in the container only, and why, in words: the first of it.
     pub(super) not_saved: Vec<(Vec<u8>, &'static str)>,
+}
+
+impl Collected {
+    /// Notes that this stays in the container only.
+    pub(super) fn leave(&mut self, path: impl Into<Vec<u8>>, why: &'static str) {
+        if self.not_saved.len() < MAX_NOT_SAVED {
+            self.not_saved.push((path.into(), why));
+        }
+    }
 }
 
 /// Takes what changed into the store and says so to the agent. The stream must be where a collection begins.
@@ -172,14 +189,20 @@ pub(super) async fn collect(
 ) -> Result<Collected, SessionError> {
     let mut batch = Batch::new(space.clone());
     let mut done = Collected::default();
-    let mut gone = Vec::new();
+    let mut gone = BTreeSet::new();
     let (mut refused, mut entries) = (0u64, 0u64);
     let mut agreed = true;
     loop {
         match next(stream).await? {
+            // What nobody here knows of cannot go; what goes twice did not go.
             Incoming::Event(Event::Removed(path)) => {
-                gone.push(path.clone());
-                batch.remove(path);
+                let is_known = known.paths.contains_key(&path) || space.manifest().get(&path).is_some();
+                if is_known && !gone.insert(path.clone()) {
+                    return Err(LinkError::Refused.into());
+                }
+                if is_known {
+                    batch.remove(path);
+                }
             }
             Incoming::Event(Event::Changed(entry)) => match entry.kind {
                 EntryKind::Dir => batch.dir(entry),
@@ -187,7 +210,7 @@ pub(super) async fn collect(
                     Ok(()) => batch.link(entry),
                     Err(error) => {
                         agreed = false;
-                        done.not_saved.push((entry.path.into(), error.left_out()));
+                        done.leave(entry.path, error.left_out());
                     }
                 },
                 EntryKind::File(size) => {
@@ -210,13 +233,15 @@ pub(super) async fn collect(
                         (Ok(()), true) => batch.keep(),
                         (Ok(()), false) => {
                             batch.discard();
-                            done.not_saved.push((entry.path.into(), "it changed while it was read"));
+                            done.leave(entry.path, "it changed while it was read");
                         }
-                        (Err(error), _) => done.not_saved.push((entry.path.into(), error.left_out())),
+                        (Err(error), _) => done.leave(entry.path, error.left_out()),
                     }
                 }
             },
-            Incoming::Event(Event::Skipped { path, reason }) => done.not_saved.push((path, words(reason))),
+            Incoming::Event(Event::Skipped { path, reason }) if path.len() <= MAX_SKIPPED => {
+                done.leave(path, words(reason));
+            }
             Incoming::Event(Event::Collected { .. }) => break,
             Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
         }
@@ -280,3 +305,6 @@ fn words(reason: SkipReason) -> &'static str {
         SkipReason::Unreadable => "it could not be read",
     }
 }
+
+#[cfg(test)]
+mod tests;
