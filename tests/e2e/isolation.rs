@@ -219,9 +219,7 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
         let terms = AgentTerms { key, orphan_after: Duration::from_secs(60) };
         terms.of(&name.parse().expect("a name")).secret
     };
-    for (secret, answer) in
-        [(key, "False\n"), (of(&format!("{name}0")), "False\n"), (of(name), "True\n")]
-    {
+    for (secret, answer) in [(key, "False\n"), (of(&format!("{name}0")), "False\n"), (of(name), "True\n")] {
         let code = format!("{ask}print(ask(base64.b64decode('{}')) != b'')", hello(secret));
         assert_eq!(view.exec(&id, &["python3", "-c", &code]).await, answer);
     }

@@ -306,7 +306,8 @@ async fn code_that_ends_a_part_does_not_meet_the_next_one_as_it_loads() {
                 while time.monotonic() < end: met += any(map(is_open, parts() - before))\n\
                 print(met)";
     let argv_of_code = ["python3", "-c", code].map(str::to_owned).to_vec();
-    let env = vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned(), format!("PART={}", argv.replace('\0', " "))];
+    let env =
+        vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned(), format!("PART={}", argv.replace('\0', " "))];
     let ran = container.run(&RunSpec { argv: argv_of_code, env, ..spec("") });
     assert_eq!(ended(&ran).await.0, "True False\n0\n");
     // When that is over the part comes back.

@@ -79,7 +79,8 @@ fn bounds() -> SessionBounds {
 async fn collected(events: impl IntoIterator<Item = Event>) -> (Result<Collected, SessionError>, bool) {
     let root = tempfile::tempdir().unwrap();
     let quota = Quota { bytes: 1 << 20, entries: 1000, file: 1 << 20 };
-    let store = Arc::new(Store::open(root.path(), Options { quota, total: 1 << 30 }).unwrap());
+    let total = crate::store::Amount { bytes: 1 << 30, entries: 1 << 30 };
+    let store = Arc::new(Store::open(root.path(), Options { quota, total }).unwrap());
     let space = store.space("o", "s").await.unwrap();
     let committed = Arc::new(AtomicBool::new(false));
     let says = Says { events: events.into_iter().collect(), committed: committed.clone() };
@@ -125,5 +126,8 @@ async fn what_goes_was_known_and_goes_once() {
     assert!(collected([gone(), END]).await.0.is_ok());
     assert!(is_refused(&collected([gone(), gone(), END]).await));
     let unknown = || Event::Removed(path("never/heard/of"));
-    assert!(collected([unknown(), unknown(), END]).await.0.is_ok(), "there is nothing to do, and nothing is kept");
+    assert!(
+        collected([unknown(), unknown(), END]).await.0.is_ok(),
+        "there is nothing to do, and nothing is kept"
+    );
 }
