@@ -32,6 +32,8 @@ mod ending;
 mod engine_gone;
 #[path = "e2e/exec.rs"]
 mod exec;
+#[path = "e2e/flood.rs"]
+mod flood;
 #[path = "e2e/full.rs"]
 mod full;
 #[path = "e2e/guard.rs"]

@@ -18,6 +18,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// Characters of what an error says of a value.
+const SAID: usize = 300;
+
 /// The arguments are not what the tool takes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{tool}: {problem}")]
@@ -39,11 +42,20 @@ pub(super) fn read<T: DeserializeOwned>(
 ) -> Result<T, ArgumentError> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
         let path = error.path().to_string();
-        let inner = error.into_inner().to_string();
+        let inner = cut(error.into_inner().to_string());
         // serde_json puts a position behind errors of text; values have none.
         let problem = if path == "." { inner } else { format!("argument `{path}`: {inner}") };
         ArgumentError::new(tool, problem)
     })
+}
+
+/// What an error says, without all of a value that it repeats.
+fn cut(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(SAID) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }
 
 /// The session that a call names by either of two names, or the caller's own.
