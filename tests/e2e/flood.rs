@@ -314,7 +314,8 @@ async fn wrong_tokens_and_signatures_fill_no_log_and_lock_out_nobody() {
 async fn lines_name_the_token_and_the_peer() {
     let d = Daemon::with().set("log.format", "json").start().await;
     let ran = d.session("s").sh("echo x > f").await.expect_success();
-    d.session("s").tool("execute_code").with("command", "true").await.expect_success();
+    let executed = d.session("s").tool("execute_code").with("command", "true").await;
+    assert_eq!(executed.document["exit_code"], 0, "{}", executed.document);
     d.fetch(&ran.link("f")).await.expect(200);
     Request::new(d.addr, "GET", "/status").send().await.expect(401);
     let text = d.stop().await.text();
