@@ -38,6 +38,8 @@ mod engine_gone;
 mod exec;
 #[path = "e2e/fence.rs"]
 mod fence;
+#[path = "e2e/flood.rs"]
+mod flood;
 #[path = "e2e/full.rs"]
 mod full;
 #[path = "e2e/guard.rs"]

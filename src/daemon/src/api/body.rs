@@ -234,3 +234,37 @@ pub(super) fn json(status: StatusCode, document: &Value) -> Answer {
 pub(super) fn error(status: StatusCode, code: &str, message: &str) -> Answer {
     json(status, &json!({ "error": code, "message": message }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_that_hold_all_of_the_room_end_one_after_the_other() {
+        let (room, patience) = (Room::default(), Duration::from_secs(3600));
+        let third = LARGE_BODIES / 3;
+        let [mut first, mut second, mut third_body] = [Held::default(), Held::default(), Held::default()];
+        for held in [&mut first, &mut second, &mut third_body] {
+            room.grow(held, third, patience).await.unwrap();
+        }
+        // Each lacks a piece. One gets it, and whatever more it needs.
+        room.grow(&mut first, 2 * third, patience).await.unwrap();
+        room.grow(&mut first, 100 * third, patience).await.unwrap();
+        let short = Duration::from_millis(10);
+        let refused = room.grow(&mut second, 2 * third, short).await;
+        assert!(matches!(refused, Err(BodyError::NoRoom)), "{refused:?}");
+        drop(first);
+        room.grow(&mut second, 2 * third, patience).await.unwrap();
+        room.grow(&mut third_body, 2 * third, patience).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn small_bodies_never_wait() {
+        let room = Room::default();
+        let [mut all, mut last, mut small] = [Held::default(), Held::default(), Held::default()];
+        room.grow(&mut all, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
+        room.grow(&mut last, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
+        room.grow(&mut small, SMALL, Duration::ZERO).await.unwrap();
+        assert!(room.grow(&mut small, SMALL + 1, Duration::ZERO).await.is_err());
+    }
+}

@@ -264,4 +264,23 @@ mod tests {
             assert_eq!(refused(body).await, None, "{body}");
         }
     }
+
+    #[test]
+    fn what_is_too_much_is_refused_with_its_id() {
+        let call = |arguments: &str, more: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{{"name":"x","arguments":{arguments}{more}}}}}"#
+            )
+        };
+        let refused = |text: &str| inspect(text.as_bytes()).err().map(|refusal| (refusal.id, refusal.code));
+        let many = format!(r#"{{"a":[{}0]}}"#, "0,".repeat(70_000));
+        assert_eq!(refused(&call(&many, "")), Some((json!(3), INVALID)));
+        let beside = format!(r#","_meta":{{"a":"{}"}}"#, "x".repeat(SMALL));
+        assert_eq!(refused(&call("{}", &beside)), Some((json!(3), PARAMS)));
+        // In its arguments a text may have any length.
+        let long = format!(r#"{{"content":"{}"}}"#, "x".repeat(2 * SMALL));
+        let text = call(&long, r#","_meta":{}"#);
+        let arguments = inspect(text.as_bytes()).unwrap().arguments.unwrap();
+        assert_eq!(text[arguments], long);
+    }
 }

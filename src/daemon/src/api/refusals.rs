@@ -58,7 +58,10 @@ enum Told {
 
 impl Log {
     fn tell(&mut self, now: Instant) -> Told {
-        let Some(last) = self.last.filter(|last| now.saturating_duration_since(*last) < LINE) else {
+        // A line that is due has the others with it, however late it is.
+        let is_due = self.untold > 0;
+        let is_close = |last: &Instant| is_due || now.saturating_duration_since(*last) < LINE;
+        let Some(last) = self.last.filter(is_close) else {
             self.last = Some(now);
             return Told::Now;
         };
@@ -183,7 +186,8 @@ mod tests {
         for _ in 0..998 {
             assert_eq!(log.tell(now + LINE / 2), Told::Later);
         }
-        assert_eq!(log.rest(now + LINE), 999);
+        assert_eq!(log.tell(now + 2 * LINE), Told::Later, "the line is due, and late");
+        assert_eq!(log.rest(now + LINE), 1000);
         assert_eq!(log.tell(now + LINE), Told::At(now + 2 * LINE), "that was a line too");
         assert_eq!(log.rest(now + 2 * LINE), 1);
         assert_eq!(log.tell(now + 3 * LINE), Told::Now);

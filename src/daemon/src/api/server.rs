@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -34,10 +35,12 @@ use crate::config::Token;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// Connections at one time; see [`super::places`] for what becomes of more.
-pub(crate) const CONNECTIONS: usize = 1024;
+/// Connections with a regular place at one time; see [`super::places`] for what becomes of more.
+const REGULAR: usize = 1024;
 /// Connections beside them, for probes.
 const SPARE: usize = 128;
+/// Connections at one time.
+pub(crate) const CONNECTIONS: usize = REGULAR + SPARE;
 /// How long the head of a request may take on one of those.
 const SPARE_HEAD: Duration = Duration::from_secs(2);
 /// Connections at one time to the listener of the metrics.
@@ -46,6 +49,9 @@ const SCRAPERS: usize = 256;
 const SCRAPE: Duration = Duration::from_secs(2);
 /// How long calls that were ended may take to save what they did and to be answered.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// Bytes of an answer that the kernel keeps of each connection until they are read, and as many again of its own: left to
+/// itself it keeps megabytes, and with a thousand readers that do not read has none left for the whole machine.
+const UNREAD: usize = 256 * 1024;
 /// Lines of a request's head.
 const HEADERS: usize = 64;
 /// Bytes of a request's head.
@@ -189,6 +195,7 @@ impl Server {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move {
                 let _ = stream.set_nodelay(true);
+                let _ = sockopt::set_socket_send_buffer_size(&stream, UNREAD);
                 let stream = Pressed::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
                 server.connection(stream, Way::Address(peer), seat, stop, abort).await;
             }
@@ -198,7 +205,7 @@ impl Server {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move { server.connection(stream, Way::Socket, seat, stop, abort).await }
         };
-        let places = || Places::new(CONNECTIONS, SPARE, self.tools.metrics.clone());
+        let places = || Places::new(REGULAR, SPARE, self.tools.metrics.clone());
         let (places, local_places) = (places(), places());
         let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
         let (connections, locals) = tokio::join!(
@@ -244,8 +251,11 @@ impl Server {
                     }
                 });
                 let mut http = server.http();
-                let serving =
-                    http.header_read_timeout(SCRAPE).serve_connection(TokioIo::new(stream), service);
+                // One answer each: it is work to make one, and nobody should have many made that he does not read.
+                let serving = http
+                    .header_read_timeout(SCRAPE)
+                    .keep_alive(false)
+                    .serve_connection(TokioIo::new(stream), service);
                 tokio::select! {
                     _ = serving => {}
                     () = cut.cancelled() => {}

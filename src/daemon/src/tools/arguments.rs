@@ -14,6 +14,9 @@ use crate::session::SessionId;
 /// Characters of a line of base64, at least, where it is wrapped: `base64` makes 76 of them, PEM 64.
 const WRAPPED: usize = 60;
 
+/// Characters of what an error says of a value.
+const SAID: usize = 300;
+
 /// The arguments are not what the tool takes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{tool}: {problem}")]
@@ -35,11 +38,20 @@ pub(super) fn read<T: DeserializeOwned>(
 ) -> Result<T, ArgumentError> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
         let path = error.path().to_string();
-        let inner = error.into_inner().to_string();
+        let inner = cut(error.into_inner().to_string());
         // serde_json puts a position behind errors of text; values have none.
         let problem = if path == "." { inner } else { format!("argument `{path}`: {inner}") };
         ArgumentError::new(tool, problem)
     })
+}
+
+/// What an error says, without all of a value that it repeats.
+fn cut(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(SAID) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }
 
 /// The session that a call names by either of two names, or the caller's own.

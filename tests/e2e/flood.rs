@@ -1,0 +1,337 @@
+//! What hostile clients can take of the daemon: its memory, its places and its log. Others are served all the while.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::support::{Answer, Daemon, Opened, Request, TOKEN, field, within};
+
+/// More connections than a listener has regular places.
+const MANY: usize = 1100;
+
+/// Streams that one token may have.
+const STREAMS: usize = 256;
+
+/// How long a probe may take while an attack goes on: a few milliseconds, on a machine that is not busy with other tests.
+const SOON: Duration = Duration::from_secs(2);
+
+const MIB: u64 = 1 << 20;
+
+/// Beside what an attack costs: a container, and what was never used before.
+const OTHERS: u64 = 48 * MIB;
+
+/// Bytes of the daemon's memory, by this name in `/proc`.
+fn memory(d: &Daemon, name: &str) -> u64 {
+    let path = format!("/proc/{}/status", d.pid().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).expect("the daemon's status");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("a figure");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
+}
+
+/// What the daemon's memory grew by at most since it stood at `before`.
+fn grew(d: &Daemon, before: u64) -> u64 {
+    memory(d, "VmHWM").saturating_sub(before)
+}
+
+async fn expect_well(d: &Daemon) {
+    let begun = Instant::now();
+    within(SOON, "an answer of /health", Request::new(d.addr, "GET", "/health").send()).await.expect(200);
+    println!("/health answered in {:?}", begun.elapsed());
+}
+
+/// That somebody with a token is served too.
+async fn expect_served(d: &Daemon) {
+    let listed = within(Duration::from_secs(10), "a call", d.rpc("tools/list", json!({}))).await;
+    assert!(listed["result"]["tools"].is_array(), "{listed}");
+}
+
+/// One that reads as little as a connection can.
+async fn small_reader(addr: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    set_socket_recv_buffer_size(&socket, 2048).expect("a small buffer");
+    within(Duration::from_secs(5), "a connection", socket.connect(addr)).await.expect("a connection")
+}
+
+/// A call of a tool whose `arguments` are this text.
+fn call(tool: &str, arguments: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+    )
+}
+
+async fn post(d: &Daemon, body: String) -> Answer {
+    d.request("POST", "/mcp").set("content-type", "application/json").body(body).send().await
+}
+
+#[tokio::test]
+async fn the_structure_of_a_body_is_bounded_whatever_it_is() {
+    let d = Daemon::start().await;
+    expect_served(&d).await;
+    let before = memory(&d, "VmRSS");
+    let keys: String = (0..400_000).map(|n| format!("\"{n}\":0,")).collect();
+    let mut largest = 0;
+    for (what, arguments) in [
+        ("objects", format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(1 << 20))),
+        ("numbers", format!("{{\"a\":[{}0]}}", "0,".repeat(4 << 20))),
+        ("arrays", format!("{{\"a\":[{}0]}}", "[],".repeat(2 << 20))),
+        ("empty texts", format!("{{\"a\":[{}0]}}", "\"\",".repeat(2 << 20))),
+        ("keys", format!("{{{keys}\"a\":0}}")),
+        ("depth", format!("{{\"a\":{}0{}}}", "[".repeat(4 << 20), "]".repeat(4 << 20))),
+        ("white space", format!("{{\"a\":{}0}}", " ".repeat(8 << 20))),
+        ("one number", format!("{{\"a\":{}}}", "9".repeat(8 << 20))),
+    ] {
+        largest = largest.max(arguments.len() as u64);
+        let answer = post(&d, call("list_artifacts", &arguments)).await;
+        println!("{what}: {} MiB", grew(&d, before) / MIB);
+        let answer = answer.expect(400).json();
+        assert_eq!(answer["error"]["code"], -32600, "{what}: {answer}");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        assert!(message.contains("which is the limit"), "{what}: {message}");
+    }
+    // As much as may be: only the tool refuses it.
+    let most = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(20_000));
+    assert_eq!(post(&d, call("list_artifacts", &most)).await.expect(200).json()["error"]["code"], -32602);
+    let grew = grew(&d, before);
+    assert!(grew < 4 * largest + OTHERS, "{} MiB", grew / MIB);
+    d.stop().await;
+}
+
+/// A text may be long, with or without escapes, and where none should be: it is decoded once, and not repeated.
+#[tokio::test]
+async fn a_long_text_costs_at_most_four_times_its_size() {
+    let size = 24 << 20;
+    for (what, argument, text) in [
+        ("plain", "content", "A".repeat(size)),
+        ("one escape", "content", format!("\\u0041{}", "A".repeat(size - 1))),
+        ("slashes", "content", "AAA\\/".repeat(size / 5)),
+        ("nulls", "content", "\\u0000".repeat(size / 6)),
+        ("no bool", "overwrite", "A".repeat(size)),
+    ] {
+        let d = Daemon::start().await;
+        let s = d.session("s");
+        s.upload("small", b"x").await.expect_success();
+        let before = memory(&d, "VmRSS");
+        let rest = if argument == "content" { "" } else { ",\"content\":\"eA==\"" };
+        let arguments = format!(r#"{{"filename":"f","conversationId":"s","{argument}":"{text}"{rest}}}"#);
+        let answer = post(&d, call("upload_file", &arguments)).await.expect(200).text();
+        let grew = grew(&d, before);
+        println!("{what}: {} MiB, {:.200}", grew / MIB, answer);
+        assert!(grew < 4 * size as u64 + OTHERS, "{what}: {} MiB", grew / MIB);
+        assert!(answer.len() < 10_000, "{what}: {} bytes are answered", answer.len());
+        if argument == "content" && what != "nulls" {
+            assert!(answer.contains("\"isError\":false"), "{what}: {answer}");
+        }
+        d.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_are_announced_and_do_not_come_hold_nobody_up() {
+    let d = Daemon::start().await;
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        let mark = d.log.mark();
+        let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
+             Content-Length: 100000000\r\n\r\n{{",
+            d.addr
+        );
+        socket.write_all(head.as_bytes()).await.expect("written");
+        d.log.line_since(mark, " request ").await;
+        silent.push(socket);
+    }
+    let begun = Instant::now();
+    let upload = async { d.session("s").upload("f", &vec![b'x'; 2 << 20]).await };
+    within(Duration::from_secs(20), "an upload beside them", upload).await.expect_success();
+    println!("an upload of 2 MiB beside them took {:?}", begun.elapsed());
+    drop(silent);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn readers_that_do_not_read_keep_nobody_out() {
+    let d = Daemon::start().await;
+    let script = "/page/editor.js";
+    let size = Request::new(d.addr, "GET", script).send().await.expect(200).body.len();
+    assert!(size > 100_000, "{script} has {size} bytes");
+    let ask = format!("GET {script} HTTP/1.1\r\nHost: {}\r\n\r\n", d.addr).repeat(16);
+    let before = memory(&d, "VmRSS");
+    let mut readers = Vec::new();
+    for _ in 0..MANY {
+        let mut reader = small_reader(d.addr).await;
+        let _ = reader.write_all(ask.as_bytes()).await; // it may be cut already
+        readers.push(reader);
+    }
+    for _ in 0..5 {
+        expect_well(&d).await;
+        expect_served(&d).await;
+    }
+    println!("the daemon grew by {} MiB", grew(&d, before) / MIB);
+    assert!(grew(&d, before) < 512 * MIB, "{} MiB", grew(&d, before) / MIB);
+    drop(readers);
+    d.stop().await;
+}
+
+/// A reader that does not read loses its connection also when nobody else wants its place.
+#[tokio::test]
+async fn a_reader_that_does_not_read_is_cut_in_time() {
+    let d = Daemon::with().set("http.write_timeout", "1s").start().await;
+    let ran = d.session("s").sh("head -c 32000000 /dev/zero > big").await.expect_success();
+    let link = ran.link("big");
+    let path = link.strip_prefix(&d.url).expect("ours").to_owned();
+    let mut reader = small_reader(d.addr).await;
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", d.addr);
+    reader.write_all(ask.as_bytes()).await.expect("written");
+    let cut = async {
+        let wanted = r#"paddock_http_connections_cut_total{reason="stalled"} 1"#;
+        while !d.request("GET", "/metrics").send().await.expect(200).text().contains(wanted) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    within(Duration::from_secs(30), "the end of its connection", cut).await;
+    let mut got = Vec::new();
+    let read = within(Duration::from_secs(10), "an end", reader.read_to_end(&mut got)).await;
+    assert!(read.is_err() || got.len() < 32_000_000, "{} bytes", got.len());
+    // One that reads gets all of it.
+    assert_eq!(d.fetch(&link).await.expect(200).body.len(), 32_000_000);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn silent_connections_keep_nobody_out() {
+    let d = Daemon::start().await;
+    let mut silent = Vec::new();
+    for _ in 0..2 * MANY {
+        let connecting = TcpStream::connect(d.addr);
+        silent.push(within(Duration::from_secs(5), "a connection", connecting).await.expect("a connection"));
+    }
+    for _ in 0..5 {
+        expect_well(&d).await;
+        expect_served(&d).await;
+    }
+    drop(silent);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn one_token_s_streams_leave_places_for_others() {
+    let d = Daemon::start().await;
+    let mut streams: Vec<Opened> = Vec::new();
+    let mut refused = 0;
+    for _ in 0..MANY {
+        let opened = within(Duration::from_secs(5), "a head", d.request("GET", "/mcp/events").open()).await;
+        match opened.status {
+            200 => streams.push(opened),
+            429 => {
+                assert!(opened.headers.contains_key("retry-after"));
+                refused += 1;
+            }
+            status => panic!("{status}"),
+        }
+    }
+    assert_eq!((streams.len(), refused), (STREAMS, MANY - STREAMS));
+    expect_well(&d).await;
+    expect_served(&d).await;
+    // One that ends makes room for another.
+    streams.pop();
+    let again = async {
+        while d.request("GET", "/mcp/events").open().await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(Duration::from_secs(10), "another stream", again).await;
+    drop(streams);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn scrapers_that_do_not_read_keep_no_scraper_out() {
+    let d = Daemon::with().set("metrics.addr", "127.0.0.1:0").start().await;
+    let line = d.log.line("serving the metrics").await;
+    let addr: SocketAddr = field(&line, "addr").and_then(|addr| addr.parse().ok()).expect("an address");
+    let ask = format!("GET /metrics HTTP/1.1\r\nHost: {addr}\r\n\r\n").repeat(256);
+    let mut readers = Vec::new();
+    for _ in 0..300 {
+        let mut reader = small_reader(addr).await;
+        let _ = reader.write_all(ask.as_bytes()).await;
+        readers.push(reader);
+    }
+    let scrape = Request::new(addr, "GET", "/metrics").send();
+    within(Duration::from_secs(10), "a scrape beside them", scrape).await.expect(200);
+    expect_well(&d).await;
+    drop(readers);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_tokens_and_signatures_fill_no_log_and_lock_out_nobody() {
+    let d = Daemon::start().await;
+    let uploaded = d.session("s").upload("f", b"of ours").await.expect_success();
+    let link = uploaded.document["file"]["url"].as_str().expect("a link");
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let mark = d.log.mark();
+    let begun = Instant::now();
+    let mut answers = BTreeMap::<u16, u64>::new();
+    for n in 0..20 {
+        let some = (0..100).map(|m| {
+            let wrong = format!("wrong-{n}-{m}");
+            let request = if m % 2 == 0 {
+                Request::new(d.addr, "POST", "/mcp").json(&list).bearer(&wrong)
+            } else {
+                Request::new(d.addr, "GET", &format!("/files/s/f?sig={wrong}"))
+            };
+            request.send()
+        });
+        for answer in futures_util::future::join_all(some).await {
+            if answer.status == 429 {
+                assert!(answer.header("retry-after").parse::<u64>().is_ok_and(|seconds| seconds > 0));
+            }
+            *answers.entry(answer.status).or_default() += 1;
+        }
+    }
+    // The right ones from the same address are served.
+    expect_served(&d).await;
+    assert_eq!(d.fetch(link).await.expect(200).text(), "of ours");
+    let seconds = begun.elapsed().as_secs();
+    println!("{answers:?} in {seconds} s, {} lines of the log", d.log.mark() - mark);
+    assert_eq!(answers.keys().copied().collect::<Vec<_>>(), [401, 403, 429]);
+    assert!(answers[&401] + answers[&403] <= 20 + seconds + 1, "{answers:?}");
+    d.log.line_since(mark, "more requests were refused").await;
+    let text = d.stop().await.text();
+    let said = text.lines().skip(mark).filter(|line| line.contains("refused")).count() as u64;
+    assert!(said <= seconds + 4, "{said} lines in {seconds} s");
+    assert!(!text.contains("wrong-"), "a token or a signature is in the log");
+}
+
+/// Each line of a request, and of the run that it made, says whose it was and where it came from.
+#[tokio::test]
+async fn lines_name_the_token_and_the_peer() {
+    let d = Daemon::with().set("log.format", "json").start().await;
+    let ran = d.session("s").sh("echo x > f").await.expect_success();
+    let executed = d.session("s").tool("execute_code").with("command", "true").await;
+    assert_eq!(executed.document["exit_code"], 0, "{}", executed.document);
+    d.fetch(&ran.link("f")).await.expect(200);
+    Request::new(d.addr, "GET", "/status").send().await.expect(401);
+    let text = d.stop().await.text();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for (message, count) in [("request", 3), ("answer", 3), ("tool called", 2), ("ended", 2)] {
+        let found: Vec<_> = lines.iter().filter(|line| line["message"] == message).collect();
+        assert_eq!(found.len(), count, "{message}: {found:#?}");
+        for line in found {
+            assert_eq!(line["token"], "default", "{line}");
+            let peer: SocketAddr = line["peer"].as_str().expect("a peer").parse().expect("an address");
+            assert!(peer.ip().is_loopback(), "{line}");
+        }
+    }
+    let refused: Vec<_> = lines.iter().filter(|line| line["path"] == "/status").collect();
+    let [refused] = refused[..] else { panic!("{refused:#?}") };
+    assert_eq!((&refused["message"], &refused["token"]), (&json!("refused"), &json!("-")), "{refused}");
+    assert!(refused["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{refused}");
+    assert!(!text.contains(TOKEN), "the log has the token");
+}
