@@ -103,7 +103,7 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
     let bare = d.run("sh", "echo hi; echo x > f").await;
     for ran in [old.sh("echo hi; echo x > f").await, bare] {
         let said = json_of(&ran);
-        assert_eq!(keys(&said), ["exit_code", "files", "output", "session_id", "success"]);
+        assert_eq!(keys(&said), ["success", "output", "exit_code", "files", "session_id"]);
         assert_eq!((&said["output"], &said["files"][0]["name"]), (&json!("hi\n"), &json!("f")));
         assert_eq!(ran.stdout(), "hi\n", "the document has every field");
     }
@@ -127,7 +127,7 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
     // n8n's tool for agents hands its model the document.
     let n8n = Client::named(&d, "@n8n/n8n-nodes-langchain.mcpClientTool", "2025-11-25").await;
     let ran = n8n.sh("echo hi").await;
-    assert_eq!(keys(&ran.document), ["exit_code", "files", "output", "session_id", "success"]);
+    assert_eq!(keys(&ran.document), ["success", "output", "exit_code", "files", "session_id"]);
     d.stop().await;
 }
 

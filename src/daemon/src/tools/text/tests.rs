@@ -106,12 +106,12 @@ fn of_a_file_a_model_gets_the_text_or_the_link_and_no_base64() {
 fn whatever_else_is_told_is_told_field_by_field() {
     let runners = json!({ "languages": [
         { "language": "python", "image": "i", "libraries": ["a=1", "b=2"] }, { "language": "sh", "libraries": [] } ] });
-    let wanted = "languages:\n- image: i; language: python; libraries: a=1, b=2\n- language: sh; libraries: ";
+    let wanted = "languages:\n- language: python; image: i; libraries: a=1, b=2\n- language: sh; libraries: ";
     assert_eq!(outcome("list_runners", runners).text(1000), wanted);
     let status =
         json!({ "id": "x", "execution_id": "x", "status": "running", "exit_code": null, "executions": [] });
     assert_eq!(
         outcome("get_execution_status", status).text(1000),
-        "execution_id: x\nexecutions: none\nstatus: running"
+        "execution_id: x\nstatus: running\nexecutions: none"
     );
 }
