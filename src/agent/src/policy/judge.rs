@@ -157,9 +157,8 @@ pub(super) fn leading(rules: &Rules, place: &[u8], target: &[u8]) -> Result<(), 
 
 fn is_of_the_image(path: &[u8]) -> bool {
     let path = &*one_name(path);
-    let is_in = |dir: &&str| {
-        path.strip_prefix(dir.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    };
+    let is_in =
+        |dir: &&str| path.strip_prefix(dir.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
     // The root, and what else is above them, has them in it.
     let is_above = |dir: &&str| {
         let rest = dir.as_bytes().strip_prefix(path.strip_suffix(b"/").unwrap_or(path));
@@ -260,7 +259,9 @@ mod tests {
         for path in ["/usr/bin/python3", "/etc", "/dev/null", "/tmpx", "/home/x"] {
             assert!(is_of_the_image(path.as_bytes()), "{path}");
         }
-        for path in ["/", "/data", "/workspace/x", "/mnt/data", "/mnt", "/tmp/x", "/dev", "/dev/shm", "/proc/self"] {
+        for path in
+            ["/", "/data", "/workspace/x", "/mnt/data", "/mnt", "/tmp/x", "/dev", "/dev/shm", "/proc/self"]
+        {
             assert!(!is_of_the_image(path.as_bytes()), "{path}");
         }
     }

@@ -29,9 +29,7 @@ use paddock_proto::limits::AGENT_PROGRAM;
 use paddock_proto::message::Offer;
 use rustix::io::ioctl_fionread;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
@@ -290,7 +288,10 @@ mod tests {
         send_with(&theirs, &other); // which nobody reads
         drop((near, other));
         let error = from.read_u8().await.unwrap_err();
-        assert!(error.kind() == ErrorKind::InvalidData && error.to_string().contains("descriptors"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::InvalidData && error.to_string().contains("descriptors"),
+            "{error}"
+        );
         drop((from, to));
         assert!(begun.elapsed() < LONG / 2, "it waited");
     }

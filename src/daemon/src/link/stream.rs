@@ -94,7 +94,9 @@ impl Stream {
                 return match inbound {
                     Inbound::Message(bytes) => Ok(Incoming::Event(cut(message::decode(&bytes)?))),
                     // It carries nothing, and nothing that is counted by its bytes would bound it.
-                    Inbound::Data(_, bytes) if bytes.is_empty() => Err(ProtocolError::Malformed("data").into()),
+                    Inbound::Data(_, bytes) if bytes.is_empty() => {
+                        Err(ProtocolError::Malformed("data").into())
+                    }
                     Inbound::Data(channel, bytes) => Ok(Incoming::Data(channel, bytes)),
                     Inbound::Close => Ok(Incoming::End),
                     Inbound::Reset => Err(LinkError::Reset),

@@ -156,7 +156,8 @@ impl Dial for Liar {
                 let _ = to.write_all(&out).await;
                 // The hello, and what comes with it: what it says is about a stream that was opened by then.
                 let mut heard = BytesMut::new();
-                while Frame::decode(&mut heard).is_ok_and(|frame| frame.is_none_or(|frame| frame.stream == 0)) {
+                while Frame::decode(&mut heard).is_ok_and(|frame| frame.is_none_or(|frame| frame.stream == 0))
+                {
                     if from.read_buf(&mut heard).await.unwrap_or(0) == 0 {
                         return;
                     }
@@ -179,13 +180,16 @@ impl Dial for Liar {
 
 /// How a link ends whose agent says this on the first stream, or on none.
 async fn lost_to(says: &[(StreamId, Kind, &[u8])], for_ever: bool) -> LinkError {
-    let frame = |(stream, kind, payload): &(StreamId, Kind, &[u8])| {
-        Frame { stream: *stream, kind: *kind, payload: Bytes::copy_from_slice(payload) }
+    let frame = |(stream, kind, payload): &(StreamId, Kind, &[u8])| Frame {
+        stream: *stream,
+        kind: *kind,
+        payload: Bytes::copy_from_slice(payload),
     };
     let liar = Liar { says: says.iter().map(frame).collect(), for_ever, ..Liar::default() };
     let (link, _) = Link::open(liar, terms()).await.unwrap();
     let _stream = link.request(&Request::Collect).unwrap();
-    let lost = tokio::time::timeout(Duration::from_secs(60), link.lost()).await.expect("it is heard for ever");
+    let lost =
+        tokio::time::timeout(Duration::from_secs(60), link.lost()).await.expect("it is heard for ever");
     assert!(link.request(&Request::Collect).is_err());
     lost
 }

@@ -125,5 +125,8 @@ async fn what_goes_was_known_and_goes_once() {
     assert!(collected([gone(), END]).await.0.is_ok());
     assert!(is_refused(&collected([gone(), gone(), END]).await));
     let unknown = || Event::Removed(path("never/heard/of"));
-    assert!(collected([unknown(), unknown(), END]).await.0.is_ok(), "there is nothing to do, and nothing is kept");
+    assert!(
+        collected([unknown(), unknown(), END]).await.0.is_ok(),
+        "there is nothing to do, and nothing is kept"
+    );
 }
