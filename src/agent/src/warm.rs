@@ -51,6 +51,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_millis(150);
 /// After a part that stood and died, and after each that never stood twice as long as before, up to the second.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
+/// How long a part that must not meet code may hold it up while it loads; ours take half of that.
+const HOLDS_UP: Duration = Duration::from_secs(3);
 /// How long a part that is to end may take, and how long one may take to read what it waits for.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
@@ -123,12 +125,17 @@ impl Warm {
         matches!(&*self.standing.borrow(), Some(Standing::Forks(forker)) if forker.is_busy())
     }
 
-    /// To be called before code is started beside the part: one that loads and must not be written to is ended.
-    pub(crate) fn make_way(&self) {
-        if let Some(job) = self.loading.get().filter(|_| self.is_wary.get()) {
-            let mut all = tree::descendants(job);
-            all.push(job);
-            tree::kill(&all);
+    /// To be called before code is started: waits for a part that loads and must not be written to, and ends one that
+    /// takes too long.
+    pub(crate) async fn make_way(&self) {
+        let late = Instant::now() + HOLDS_UP;
+        while let Some(job) = self.loading.get().filter(|_| self.is_wary.get()) {
+            if tokio::time::timeout_at(late.into(), self.news.notified()).await.is_err() {
+                let mut all = tree::descendants(job);
+                all.push(job);
+                tree::kill(&all);
+                return;
+            }
         }
     }
 
