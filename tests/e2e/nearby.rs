@@ -35,10 +35,10 @@ open('sales-report.pdf', 'wb').write(b'%PDF-1.7\\n')
 ";
 
 /// A clone of the repository in which the daemon is built, as far as `deploy/first-run` wants one; and a home.
-struct Clone(TempDir);
+struct Checkout(TempDir);
 
-impl Clone {
-    fn make() -> Clone {
+impl Checkout {
+    fn make() -> Checkout {
         let dir = TempDir::new().expect("a folder");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for folder in ["deploy/demo", "target/release", "var/paddock", "home"] {
@@ -54,7 +54,7 @@ impl Clone {
         let note = format!("#!/bin/sh\necho \"$*\" >>{}/curl.arguments\n", dir.path().display());
         std::fs::write(&curl, note + "PATH=${PATH#*:} exec curl \"$@\"\n").expect("a program");
         std::fs::set_permissions(&curl, Permissions::from_mode(0o755)).expect("a mode");
-        Clone(dir)
+        Checkout(dir)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -86,7 +86,7 @@ echo $? >doctor.code
 "#;
 
 /// README's lines beside a daemon with these variables, whose store is then in `store`, below the clone.
-async fn readme_beside(clone: &Clone, variables: &str, store: &str) {
+async fn readme_beside(clone: &Checkout, variables: &str, store: &str) {
     std::fs::write(clone.path("readme.sh"), lines("From a terminal")).expect("a file");
     let hello = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
@@ -149,13 +149,13 @@ async fn readme_beside(clone: &Clone, variables: &str, store: &str) {
 
 #[tokio::test]
 async fn readmes_lines_reach_the_daemon_of_make_run() {
-    readme_beside(&Clone::make(), "", "var/paddock").await;
+    readme_beside(&Checkout::make(), "", "var/paddock").await;
 }
 
 /// Nobody tells the commands where that is: they find it by who listens at `http.addr`.
 #[tokio::test]
 async fn readmes_lines_reach_a_daemon_that_has_another_store() {
-    let clone = Clone::make();
+    let clone = Checkout::make();
     let store = clone.path("elsewhere");
     let token = "a-token-that-nobody-else-may-see";
     let variables = format!("SANDBOX_ROOT={} MCP_API_TOKEN={token}", store.display());
