@@ -5,9 +5,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run test check deny advisories e2e n8n crash bench pictures setup images clean
 
-# For the engines that tests start themselves, for their clients, and for the page: a browser, letters for it, and what makes
-# its pictures small.
-FOR_TESTS := iproute2 python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
+# For the engines that tests start themselves and their certificates, for their clients, and for the page: a browser, letters
+# for it, and what makes its pictures small.
+FOR_TESTS := iproute2 openssl python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +65,7 @@ setup: ## what the host needs, a Docker Engine included, installed or started if
 images: setup ## the runner images, those that are missing or have changed
 	deploy/images
 
-clean: ## remove what building and running left in this folder; the images stay
+clean: ## remove what building and running left in this folder; the images, the engine and the store stay
 	cargo clean
 	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
 		tests/clients/n8n tests/clients/prometheus bench/peers/venv src/daemon/src/api/page/editor/node_modules

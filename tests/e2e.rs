@@ -58,6 +58,8 @@ mod mcp;
 mod metrics;
 #[path = "e2e/n8n.rs"]
 mod n8n;
+#[path = "e2e/nearby.rs"]
+mod nearby;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/policy.rs"]
@@ -76,6 +78,8 @@ mod s1;
 mod salvage;
 #[path = "e2e/sessions.rs"]
 mod sessions;
+#[path = "e2e/setup.rs"]
+mod setup;
 #[path = "e2e/stdio.rs"]
 mod stdio;
 #[path = "e2e/supervisor.rs"]
@@ -86,6 +90,8 @@ mod support;
 mod symlinks;
 #[path = "e2e/terminal.rs"]
 mod terminal;
+#[path = "e2e/tls.rs"]
+mod tls;
 #[path = "e2e/tools.rs"]
 mod tools;
 #[path = "e2e/upload.rs"]

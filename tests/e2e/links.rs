@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::Daemon;
+use crate::support::{Daemon, Ran};
 
 #[tokio::test]
 async fn a_link_opens_its_file_and_no_other() {
@@ -118,6 +118,23 @@ async fn links_outlive_the_daemon_and_the_container() {
     let answer = d.fetch(&format!("{}{log}0", d.url)).await.expect(403);
     assert!(answer.text().contains("not valid"), "{}", answer.text());
     d.session("s").python("print(open('a').read())").await.expect_stdout("kept\n");
+    d.stop().await;
+}
+
+/// It would open its file for ever, whatever the operator has set since.
+#[tokio::test]
+async fn a_link_without_a_time_opens_nothing_once_links_have_one() {
+    let d = Daemon::start().await;
+    let link = |ran: &Ran| ran.document["file"]["url"].as_str().expect("a link").to_owned();
+    let before = link(&d.session("s").upload("a", b"1").await.expect_success());
+    assert_eq!(d.fetch(&before).await.expect(200).text(), "1");
+    let before = before.strip_prefix(&d.url).expect("a path").to_owned();
+    let store = d.store.clone();
+    d.stop().await;
+    let d = Daemon::with().store(&store).set("files.url_ttl", "1h").start().await;
+    d.fetch(&format!("{}{before}", d.url)).await.expect(403);
+    let after = link(&d.session("s").upload("a", b"2").await.expect_success());
+    assert_eq!(d.fetch(&after).await.expect(200).text(), "2");
     d.stop().await;
 }
 

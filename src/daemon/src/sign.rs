@@ -1,7 +1,8 @@
 //! Signed links: who has one may fetch one file, and nothing else.
 //!
 //! The signature is hex HMAC-SHA256 over `session/path`, where `%`, newline, and the `/` of a session id are
-//! percent-encoded, so that no two files sign alike; where links expire, a newline and the time follow. The key is
+//! percent-encoded, so that no two files sign alike; where links expire, a newline and the time follow, and one without
+//! a time opens nothing. The key is
 //! the store's secret for the owner `default`, and HMAC(secret, name) for any other: the key that fits says whose
 //! session it is. Keys of before open, but sign nothing.
 //!
@@ -150,7 +151,7 @@ impl Signer {
     }
 
     /// The owner whose key made this signature: 64 lower-case hex digits, nothing else counts. `None` also when
-    /// the link's time is over.
+    /// the link's time is over, and, where links expire, for one that has no time: it was made before they did.
     pub fn owner(&self, session: &str, target: Target<'_>, proof: Proof<'_>) -> Option<&str> {
         let text = text(session, target, proof.expires);
         let mut owner = None;
@@ -162,7 +163,8 @@ impl Signer {
         }
         // The time is in the signed text: what is parsed here is what was written there.
         let over = proof.expires.is_some_and(|at| at.parse::<u64>().is_ok_and(|at| now() > at));
-        owner.filter(|_| !over)
+        let is_endless = proof.expires.is_none() && self.ttl.is_some();
+        owner.filter(|_| !over && !is_endless)
     }
 
     /// Whether there are hashed links.

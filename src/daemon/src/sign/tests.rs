@@ -88,8 +88,15 @@ fn a_link_opens_until_its_time_and_its_time_is_signed() {
         assert_eq!(signer.owner("s", target, Proof { expires: Some(wrong), ..good }), None, "{wrong:?}");
     }
     assert_eq!(signer.owner("s", target, Proof { expires: None, ..good }), None);
+    // One that was made before links expired, which it would open for ever.
     let forever = plain().link("alice", "s", target);
-    assert_eq!(signer.owner("s", target, proof(&forever)), Some("alice"));
+    assert_eq!(signer.owner("s", target, proof(&forever)), None);
+    assert_eq!(plain().owner("s", target, proof(&forever)), Some("alice"));
+    let log = Target::Log("run_1");
+    let forever_log = plain().link("alice", "s", log);
+    assert_eq!(signer.owner("s", log, proof(&forever_log)), None);
+    // One with a time keeps it when links do not expire any more.
+    assert_eq!(plain().owner("s", target, good), Some("alice"));
     let late = Proof { expires: Some(expires), ..proof(&forever) };
     assert_eq!(signer.owner("s", target, late), None);
     // A time that is over is over for whoever checks it, and none that is not a number ever comes.

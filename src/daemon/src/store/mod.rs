@@ -6,6 +6,7 @@
 //!    owner             random id; labels everything that the daemon makes on an engine
 //!    files.secret      signs links, unless the configuration has one        0600
 //!    agent.secret      what the secrets of all containers are derived from    0600
+//!    port              where a daemon listened that stood in for another, for the next one that does
 //!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
 //!    mcp.secret        makes the ids of sessions that MCP clients did not name   0600
 //!    mcp/…             MCP sessions, for clients that come back after a restart
@@ -65,6 +66,7 @@ mod shared;
 mod space;
 mod staged;
 pub mod tar;
+pub(crate) mod trust;
 mod usage;
 mod writable;
 
@@ -142,6 +144,9 @@ impl Store {
     /// [`StoreError::InUse`], or what the file system says.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
         let what = |path: &Path| format!("cannot use the store at {}", path.display());
+        if let Some(why) = trust::of_root(root) {
+            return Err(StoreError::io(what(root))(io::Error::new(io::ErrorKind::PermissionDenied, why)));
+        }
         make_dir(root).map_err(StoreError::io(what(root)))?;
         let lock_path = root.join("lock");
         let lock = OpenOptions::new()
@@ -356,6 +361,7 @@ fn kept(root: &Path, name: &str, bytes: usize) -> Result<String, StoreError> {
     let what = || format!("cannot use {}", path.display());
     match File::open(&path) {
         Ok(file) => {
+            trust::of_secret(&file).map_err(StoreError::io(what()))?;
             let mut text = String::new();
             file.take(1024).read_to_string(&mut text).map_err(StoreError::io(what()))?;
             let text = text.trim().to_owned();

@@ -1,7 +1,7 @@
 //! The store on a real file system.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
@@ -152,8 +152,25 @@ fn a_store_has_one_owner_at_a_time() {
     assert_eq!(second.secret("files.secret").unwrap(), secret);
     let mode = fs::metadata(root.path().join("files.secret")).unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
-    fs::write(root.path().join("agent.secret"), "short").unwrap();
-    assert!(second.secret("agent.secret").unwrap_err().to_string().contains("agent.secret"));
+    let agent = root.path().join("agent.secret");
+    let refused = || second.secret("agent.secret").unwrap_err().to_string();
+    fs::write(&agent, "short").unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(refused().contains("agent.secret") && refused().contains("remove it"), "{}", refused());
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o604)).unwrap();
+    assert!(refused().contains("open to other users"), "{}", refused());
+}
+
+#[test]
+fn a_folder_that_others_can_write_is_no_store() {
+    let root = TempDir::new().unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Store::open(root.path(), OPTIONS).err().unwrap().to_string();
+    assert!(refused.contains("can be written by other users"), "{refused}");
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing was made in it");
+    // A folder below it is this user's alone.
+    Store::open(&root.path().join("mine"), OPTIONS).unwrap();
+    assert_eq!(fs::metadata(root.path().join("mine")).unwrap().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]

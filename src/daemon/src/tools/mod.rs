@@ -17,6 +17,7 @@ mod earlier;
 mod exec;
 mod fault;
 mod hint;
+mod language;
 mod list_artifacts;
 mod list_runners;
 mod listing;
@@ -112,6 +113,8 @@ pub struct Tools {
     pub executions: Arc<Executions>,
     /// The language whose runner commands run in.
     pub exec_runner: String,
+    /// Cancelled once the daemon is told to end.
+    pub stopping: CancellationToken,
 }
 
 /// Who calls.
