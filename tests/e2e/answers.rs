@@ -1,5 +1,5 @@
-//! What a model reads of an answer, and what a program does: plain text or a compact document, long outputs by their two ends,
-//! hints, and files as text.
+//! What a model reads of an answer, and what a program does: plain text or a compact document, long outputs by their
+//! two ends, hints, and files as text.
 
 use serde_json::{Value, json};
 

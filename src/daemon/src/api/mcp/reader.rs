@@ -10,8 +10,8 @@
 //!
 //! It must never decide more by a client's name than the form of an answer.
 
-/// How n8n's MCP Client Tool names itself, after the name of its package. Its model reads `structuredContent`, and the text
-/// never (n8n 2.41). Its MCP Client node, which workflows read, has another name.
+/// How n8n's MCP Client Tool names itself, after the name of its package. Its model reads `structuredContent`, and
+/// the text never (n8n 2.41). Its MCP Client node, which workflows read, has another name.
 const N8N_TOOL: &str = "mcpClientTool";
 
 /// What Python's SDK is called where the program says nothing. S1's example is such a program: it reads the text of
@@ -30,8 +30,8 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    /// The reader of an answer: whether the call was bare, whether its revision knows `structuredContent`, what the client
-    /// calls itself, and whether the answer tells of a shell command.
+    /// The reader of an answer: whether the call was bare, whether its revision knows `structuredContent`, what the
+    /// client calls itself, and whether the answer tells of a shell command.
     pub(super) fn of(is_bare: bool, is_new: bool, client: Option<&str>, is_of_a_command: bool) -> Self {
         match client {
             _ if is_bare || !is_new => Self::Program,
