@@ -65,7 +65,7 @@ def content(result):
 
 def main():
     readers = {
-        "a model's host": (Client("claude-code"), content),
+        "a model's host": (Client("a-host"), content),
         "n8n's tool for agents": (
             Client("@n8n/n8n-nodes-langchain.mcpClientTool"),
             lambda result: tokens(result["structuredContent"]),
