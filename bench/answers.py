@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What answers cost a model, in tokens of four bytes: python3 bench/answers.py http://127.0.0.1:8080
 
-Against a daemon that runs already; MCP_API_TOKEN is taken from the environment. Three readers of each answer: a model's host
-(what it hands on is `content`; a picture's bytes are not counted), n8n's tool for agents (it hands `structuredContent` on), and
-a bare call (its whole text).
+Against a daemon that runs already; MCP_API_TOKEN is taken from the environment. Three readers of each answer: a model's
+host (what it hands on is `content`; a picture's bytes are not counted), n8n's tool for agents (it hands
+`structuredContent` on), and a bare call (its whole text).
 """
 
 import json
@@ -13,12 +13,14 @@ import urllib.request
 
 URL = sys.argv[1].rstrip("/") + "/mcp"
 TOKEN = os.environ.get("MCP_API_TOKEN", "")
+LONG = "yes 'a line of some thirty characters' | head -c 100000"
+PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.savefig('plot.png')"
 RUNS = {
     "print('hi')": ("run_code", {"language": "python", "code": "print('hi')"}),
     "a traceback": ("run_code", {"language": "python", "code": "def f(n):\n    return 1 / n\nprint('before')\nf(0)"}),
-    "100 KB of output": ("run_code", {"language": "sh", "code": "yes 'a line of some thirty characters' | head -c 100000"}),
+    "100 KB of output": ("run_code", {"language": "sh", "code": LONG}),
     "seq 1 3000": ("execute_code", {"command": "seq 1 3000"}),
-    "a plot": ("run_code", {"language": "python", "code": "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.savefig('plot.png')"}),
+    "a plot": ("run_code", {"language": "python", "code": PLOT}),
     "twenty files": ("run_code", {"language": "sh", "code": "for n in $(seq 20); do echo $n > file-$n.csv; done"}),
 }
 
@@ -55,7 +57,7 @@ def tokens(value):
 
 
 def content(result):
-    """What a host makes of each block: a text, a link by its name and address; of a picture nothing that is counted here."""
+    """What a host makes of each block: a text, a link by its name and address; a picture is not counted."""
     texts = [b["text"] for b in result["content"] if b["type"] == "text"]
     texts += [f"{b['name']} {b['uri']}" for b in result["content"] if b["type"] == "resource_link"]
     return tokens("\n".join(texts))
@@ -63,7 +65,7 @@ def content(result):
 
 def main():
     readers = {
-        "a model's host": (Client("claude-code"), content),
+        "a model's host": (Client("a-host"), content),
         "n8n's tool for agents": (
             Client("@n8n/n8n-nodes-langchain.mcpClientTool"),
             lambda result: tokens(result["structuredContent"]),

@@ -1,9 +1,9 @@
-"""What plt.show() does in this image: it saves each open figure as /data/figure_1.png, figure_2.png, and so on, and closes
-it, as a notebook shows a figure and closes it. A figure that is still open when the program ends is saved as well.
+"""What plt.show() does in this image: it saves each open figure as /data/figure_1.png, figure_2.png, and so on, and
+closes it, as a notebook shows a figure and closes it. A figure that is still open when the program ends is saved too.
 
-The end of matplotlib's backend_agg.py installs this (see Dockerfile-python), so a program that draws nothing never meets
-it. A figure that the program itself saved below /data, and has not changed since, is not saved a second time. Nothing in
-here may overwrite a file, or end a program that would have gone on without it.
+The end of matplotlib's backend_agg.py installs this (see Dockerfile-python), so a program that draws nothing never
+meets it. A figure that the program itself saved below /data, and has not changed since, is not saved a second time.
+Nothing in here may overwrite a file, or end a program that would have gone on without it.
 """
 
 import atexit

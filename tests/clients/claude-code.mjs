@@ -21,20 +21,14 @@ function call(name, args) {
   return next.promise
 }
 
-// What a call came back with, as its model is given it: plain text, beside the links to what the call made.
+// What a call came back with, as its model is given it: the compact document, beside the links to what the call made.
 function answerToCall(messages) {
   const blocks = messages.flatMap(message => message.role === 'user' ? message.content : [])
   const { is_error, content } = blocks.findLast(block => block.type === 'tool_result' && block.tool_use_id === called.id)
   assert.ok(!is_error, JSON.stringify(content))
   const texts = typeof content === 'string' ? [content] : content.map(block => block.text)
-  const text = texts.join('\n')
-  const artifacts = [...text.matchAll(/^\/mnt\/data\/(\S+) \(.+\) (http\S+)$/gm)]
-  return {
-    success: text.includes('uploaded successfully'),
-    stdout: text.match(/^\d+\n/)?.[0],
-    session_id: called.args.conversationId ?? called.args.session_id,
-    artifacts: artifacts.map(([, filename, download_url]) => ({ filename, download_url })),
-  }
+  const document = JSON.parse(texts.find(text => text?.startsWith('{')))
+  return { ...document, stdout: document.stdout ?? document.output }
 }
 
 async function turn({ messages, tools, model }, response) {

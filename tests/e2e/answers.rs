@@ -1,5 +1,5 @@
-//! What a model reads of an answer, and what a program does: plain text or a compact document, long outputs by their two ends,
-//! hints, and files as text.
+//! What a model reads of an answer, and what a program does: plain text or a compact document, long outputs by their
+//! two ends, hints, and files as text.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ impl<'d> Client<'d> {
 
     /// A model's host of today.
     async fn of_a_model(d: &'d Daemon) -> Client<'d> {
-        Client::named(d, "claude-code", "2025-11-25").await
+        Client::named(d, "a-host", "2025-11-25").await
     }
 
     async fn ask(&self, tool: &str, arguments: Value, meta: Value) -> Answer {
@@ -99,7 +99,7 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
         |ran: &Ran| serde_json::from_str::<Value>(&ran.said).unwrap_or_else(|e| panic!("{e}: {}", ran.said));
     let keys =
         |document: &Value| document.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-    let old = Client::named(&d, "claude-code", "2025-03-26").await;
+    let old = Client::named(&d, "a-host", "2025-03-26").await;
     let bare = d.run("sh", "echo hi; echo x > f").await;
     for ran in [old.sh("echo hi; echo x > f").await, bare] {
         let said = json_of(&ran);
@@ -124,10 +124,11 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
         );
     }
     assert_eq!(sdk.sh("echo hi").await.said, "hi\n");
-    // n8n's tool for agents hands its model the document.
-    let n8n = Client::named(&d, "@n8n/n8n-nodes-langchain.mcpClientTool", "2025-11-25").await;
-    let ran = n8n.sh("echo hi").await;
-    assert_eq!(keys(&ran.document), ["success", "output", "exit_code", "files", "session_id"]);
+    // These hand their model the document.
+    for name in ["claude-code", "@n8n/n8n-nodes-langchain.mcpClientTool"] {
+        let ran = Client::named(&d, name, "2025-11-25").await.sh("echo hi").await;
+        assert_eq!(keys(&ran.document), ["success", "output", "exit_code", "files", "session_id"], "{name}");
+    }
     d.stop().await;
 }
 

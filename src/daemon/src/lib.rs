@@ -128,11 +128,12 @@
 //!   Spans at the boundaries (request, run) put their ids into every line within them.
 //! * **Output that is shown while it comes may be left out, the answer's never is.** A page or a model's client that reads slowly
 //!   must not hold a program up; `paddock run`, which is a pipe, asks for the whole of it and is waited for.
-//! * **An answer has two readers.** A model pays for each byte, so its text is the output (two ends of it), the files and what
-//!   went wrong, once. A program reads the document. Hosts differ in what they hand to their model, so `api::mcp::reader` decides
-//!   the form by how the client speaks; `bench/README.md` has the tokens.
-//! * **An execution is opened by its id**, a random UUID, for whoever has a token of its owner's name, whatever the session: a
-//!   client that connects again has another session and the same work. A session that is named as well must be its own.
+//! * **An answer has two readers.** A model pays for each byte, so its text is the output (two ends of it), the files
+//!   and what went wrong, once. A program reads the document. Hosts differ in what they hand to their model, so
+//!   `api::mcp::reader` decides the form by how the client speaks; `bench/README.md` has the tokens.
+//! * **An execution is opened by its id**, a random UUID, for whoever has a token of its owner's name, whatever the
+//!   session: a client that connects again has another session and the same work. A session that is named as well
+//!   must be its own.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
 //!   program's mode (0111) keeps its memory closed. Each container has a secret of its own, derived from the store's key

@@ -92,8 +92,9 @@ impl What {
 }
 
 impl Event {
-    /// As clients get it: `type`, `seq`, `ts` in seconds, and what belongs to the type. Output has `data`, of several lines
-    /// where they are joined; where no newline follows it `eol` is false, and where it is not UTF-8 `encoding` is `base64`.
+    /// As clients get it: `type`, `seq`, `ts` in seconds, and what belongs to the type. Output has `data`, of several
+    /// lines where they are joined; where no newline follows it `eol` is false, and where it is not UTF-8 `encoding`
+    /// is `base64`.
     pub fn json(&self) -> Value {
         let mut event = match &self.what {
             What::Output { channel, bytes, eol } => {

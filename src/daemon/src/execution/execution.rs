@@ -139,8 +139,8 @@ impl Execution {
         let _ = self.progress().wait_for(|now| now.over).await;
     }
 
-    /// The events after `since`, at most `room` bytes of them, about, but one at least. With `join`, lines that were written
-    /// at one time are one event, whose `seq` is that of the last of them.
+    /// The events after `since`, at most `room` bytes of them, about, but one at least. With `join`, lines that were
+    /// written at one time are one event, whose `seq` is that of the last of them.
     ///
     /// # Errors
     /// The store's.

@@ -1,5 +1,5 @@
-//! What a program wrote: the beginning and the end of each stream for the answer, all of it in a log when that is more than
-//! a model is shown.
+//! What a program wrote: the beginning and the end of each stream for the answer, all of it in a log when that is
+//! more than a model is shown.
 //!
 //! It must never hold more in memory than twice its bound for each stream, and never cut without saying so.
 
@@ -86,8 +86,9 @@ impl Output {
     }
 }
 
-/// A text of `bytes` bytes that begins with `first` and ends with `last`, in `limit` bytes and a mark. Both are all of it,
-/// or have half of the limit each. It is cut at the end of a line if one is near, and never within a character.
+/// A text of `bytes` bytes that begins with `first` and ends with `last`, in `limit` bytes and a mark. Both are all
+/// of it, or have half of the limit each. It is cut at the end of a line if one is near, and never within a
+/// character.
 pub(crate) fn excerpt(first: &[u8], last: &[u8], bytes: u64, limit: usize) -> Shown {
     if first.len() as u64 == bytes && first.len() <= limit {
         let text = String::from_utf8_lossy(first);

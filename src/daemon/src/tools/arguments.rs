@@ -101,7 +101,8 @@ pub(super) fn path(argument: &str, text: &str) -> Result<RelPath, Fault> {
     })
 }
 
-/// Content that a caller sent in one of two arguments: as base64, or as the text that it is. At most `limit` bytes of it.
+/// Content that a caller sent in one of two arguments: as base64, or as the text that it is. At most `limit` bytes of
+/// it.
 pub(super) fn content(
     (argument, base64): (&str, Option<&str>),
     (as_text, text): (&str, Option<&str>),
@@ -124,8 +125,8 @@ pub(super) fn content(
     }
 }
 
-/// Base64 of the standard alphabet, with its padding, in one line or wrapped as programs wrap it. Nothing else passes: plain
-/// text that happens to have the alphabet's characters would be saved as garbage.
+/// Base64 of the standard alphabet, with its padding, in one line or wrapped as programs wrap it. Nothing else
+/// passes: plain text that happens to have the alphabet's characters would be saved as garbage.
 fn decoded(argument: &str, base64: &str, as_text: &str, limit: usize) -> Result<Vec<u8>, Fault> {
     let tight = unwrapped(base64);
     let tight = tight.as_deref().unwrap_or(base64);
@@ -135,8 +136,8 @@ fn decoded(argument: &str, base64: &str, as_text: &str, limit: usize) -> Result<
     }
     let bytes = BASE64_STANDARD.decode(tight).map_err(|error| {
         let message = format!(
-            "`{argument}` is not base64 of the standard alphabet with its padding (A-Z a-z 0-9 + / =): {error}; plain text goes \
-             into `{as_text}`"
+            "`{argument}` is not base64 of the standard alphabet with its padding (A-Z a-z 0-9 + / =): {error}; \
+             plain text goes into `{as_text}`"
         );
         Fault::new(Code::InvalidArgument, message)
     })?;

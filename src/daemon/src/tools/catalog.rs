@@ -140,9 +140,10 @@ fn code(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
             title: "Run Python",
             description: format!(
                 "Run Python in an isolated container and get its output and the files it made or changed as download \
-                 links. Each run is a new process; files in /mnt/data (also /data and /workspace) stay for the session. Figures \
-                 of matplotlib that are shown or left open are saved. No network, no package installation. At most {} bytes of code, {} seconds. Answers session_busy while another \
-                 run of the session is at work.",
+                 links. Each run is a new process; files in /mnt/data (also /data and /workspace) stay for the \
+                 session. Figures of matplotlib that are shown or left open are saved. No network, no package \
+                 installation. At most {} bytes of code, {} seconds. Answers session_busy while another run of the \
+                 session is at work.",
                 limits.code,
                 limits.run_python.as_secs_f64(),
             ),
@@ -188,7 +189,9 @@ fn code(runners: &Runners, limits: &ToolLimits) -> Vec<ToolInfo> {
                     "content_base64": { "type": "string", "description": "The same as content." },
                     "overwrite": {
                         "type": "boolean",
-                        "description": "Replace a file of this name. Default: true with conversationId and without content_base64, else false.",
+                        "description":
+                            "Replace a file of this name. Default: true with conversationId and without \
+                            content_base64, else false.",
                     },
                 },
             })),
@@ -280,10 +283,11 @@ fn run_code_text(runners: &Runners, limits: &ToolLimits) -> String {
     let mut text = format!(
         "Run a program in an isolated container and get its output and files. Languages: {}. Each run is a new \
          process: variables are gone afterwards, files in /data (also /mnt/data and /workspace) stay for the \
-         conversation and come back as download links. Figures of matplotlib that are shown (plt.show) or left open are saved as \
-         /data/figure_1.png and so on; small pictures come back with the answer. Of a long output the beginning and the end are \
-         shown, {} in all (`output` too; `stdout` and `stderr` have up to {} each); log_url has all of it. No network, no package \
-         installation. At most {} bytes of code, {} seconds unless timeout_seconds says otherwise.",
+         conversation and come back as download links. Figures of matplotlib that are shown (plt.show) or left open \
+         are saved as /data/figure_1.png and so on; small pictures come back with the answer. Of a long output the \
+         beginning and the end are shown, {} in all (`output` too; `stdout` and `stderr` have up to {} each); \
+         log_url has all of it. No network, no package installation. At most {} bytes of code, {} seconds unless \
+         timeout_seconds says otherwise.",
         or_none(&languages),
         values::size(limits.shown as u64),
         values::size(limits.output as u64),

@@ -23,8 +23,8 @@ use crate::execution::{Execution, State};
 /// How long a call waits for an execution at most: clients give up after a minute.
 const WAIT: Duration = Duration::from_secs(45);
 
-/// The execution that a call names, of this caller; of the session too, where that is named. Its id is what opens it: nobody
-/// guesses one, and a client whose connection, and with it its session, is another one now still has it.
+/// The execution that a call names, of this caller; of the session too, where that is named. Its id is what opens it:
+/// nobody guesses one, and a client whose connection, and with it its session, is another one now still has it.
 fn named(
     tools: &Tools,
     caller: &Caller,

@@ -1,4 +1,5 @@
-//! What a model should know when its program failed for a reason of the sandbox: a sentence beside the output, never in it.
+//! What a model should know when its program failed for a reason of the sandbox: a sentence beside the output, never
+//! in it.
 //!
 //! It must never say anything that is not certain from the last lines of standard error.
 

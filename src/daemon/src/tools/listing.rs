@@ -14,8 +14,8 @@ use crate::session::{Session, SessionId};
 pub(super) const PAGE: usize = 100;
 /// Files of the largest page.
 pub(super) const MAX_PAGE: usize = 1000;
-/// Bytes of a page. The answer of a bare call has it twice, once as text in JSON, where each byte can become two: under 1 MiB
-/// in all.
+/// Bytes of a page. The answer of a bare call has it twice, once as text in JSON, where each byte can become two:
+/// under 1 MiB in all.
 const PAGE_BYTES: usize = 300 * 1024;
 
 impl Tools {

@@ -1,5 +1,5 @@
-//! What a model reads of an answer: plain text, as a good colleague would paste it. The output as it was, the files that were
-//! made, what went wrong; nothing twice. Programs read the document.
+//! What a model reads of an answer: plain text, as a good colleague would paste it. The output as it was, the files
+//! that were made, what went wrong; nothing twice. Programs read the document.
 //!
 //! It must never leave out where the rest is of what it cuts.
 
@@ -17,7 +17,8 @@ use crate::session::excerpt;
 /// Files of one answer that are named; the tool that lists all of them is named too.
 const FILES: usize = 20;
 
-/// Fields of a run that its compact document has, where they are there: the least that S0 promises, and what went wrong.
+/// Fields of a run that its compact document has, where they are there: the least that S0 promises, and what went
+/// wrong.
 const OF_A_RUN: [&str; 13] = [
     "success",
     "output",
@@ -76,8 +77,8 @@ impl Outcome {
         lines.done()
     }
 
-    /// The answer as a document for a model, or for a client that has nothing but its text: of a run the least that there
-    /// must be, of a command its events, joined and bounded; of anything else all of it.
+    /// The answer as a document for a model, or for a client that has nothing but its text: of a run the least that
+    /// there must be, of a command its events, joined and bounded; of anything else all of it.
     pub(crate) fn compact(&self) -> Cow<'_, Map<String, Value>> {
         let picked = |wanted: &dyn Fn(&str, &Value) -> bool| -> Map<String, Value> {
             let fields = self.document.iter().filter(|(key, value)| wanted(key, value));

@@ -12,7 +12,8 @@ use super::{Code, Fault, ToolLimits, run};
 /// Set by the agent for a program that has an input; not a caller's to set.
 const RESERVED: &str = "SANDBOX_STDIN_FD";
 
-/// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with one decimal.
+/// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with one
+/// decimal.
 pub(super) fn size(bytes: u64) -> String {
     const EXACT: [(u64, &str); 6] = [
         (1 << 30, "GiB"),

@@ -232,7 +232,8 @@ fn timing(timing: &Timing) -> Value {
     })
 }
 
-/// One answer, as text and as data for whoever reads it, and what else goes with it. `shown` bytes of output for a model.
+/// One answer, as text and as data for whoever reads it, and what else goes with it. `shown` bytes of output for a
+/// model.
 fn result(outcome: Outcome, reader: Reader, linked: bool, shown: usize) -> CallToolResult {
     let links = if linked { links(&outcome.document) } else { Vec::new() };
     let text = match reader {

@@ -22,13 +22,14 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
             "execute_code",
             "Run a shell command",
             format!(
-                "Run a shell command (/bin/sh -c) in an isolated container with the tools of the {runner} image, and get its \
-                 output. Each command is a new process that starts in /data (also /mnt/data and /workspace); \
+                "Run a shell command (/bin/sh -c) in an isolated container with the tools of the {runner} image, and \
+                 get its output. Each command is a new process that starts in /data (also /mnt/data and /workspace); \
                  files there stay for the session. No network, no package installation. Ends after {} seconds unless \
-                 timeout_seconds says otherwise. A command that takes longer than 45 seconds goes on by itself, unless the \
-                 call asks for progress: the answer then has status running; read on with get_execution_output. Of a long output the \
-                 beginning and the end are shown, {} in all; get_execution_output reads the rest. `output` in the document is a list \
-                 of events; lines that were written within half a second are one event, unless lines is true.",
+                 timeout_seconds says otherwise. A command that takes longer than 45 seconds goes on by itself, \
+                 unless the call asks for progress: the answer then has status running; read on with \
+                 get_execution_output. Of a long output the beginning and the end are shown, {} in all; \
+                 get_execution_output reads the rest. `output` in the document is a list of events; lines that were \
+                 written within half a second are one event, unless lines is true.",
                 limits.execute_code.as_secs_f64(),
                 values::size(limits.shown as u64),
             ),
@@ -49,11 +50,12 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
         tool(
             "get_execution_output",
             "Read a command's output",
-            "Read the events of an execution: ready, stdout and stderr (lines), resource_limit with the bound that ended it, and last \
-             exit, timeout, cancelled or error. Each has a seq: that of its last line, where lines are joined. Nothing is used up by \
-             reading. With wait true it waits up to 45 seconds: for something after since if that is given, else for the end. When more \
-             is true, call again with since = next_since. Whoever has an execution's id can read and end it, from any session of the \
-             same token; list_executions lists one session's."
+            "Read the events of an execution: ready, stdout and stderr (lines), resource_limit with the bound that \
+             ended it, and last exit, timeout, cancelled or error. Each has a seq: that of its last line, where \
+             lines are joined. Nothing is used up by reading. With wait true it waits up to 45 seconds: for \
+             something after since if that is given, else for the end. When more is true, call again with since = \
+             next_since. Whoever has an execution's id can read and end it, from any session of the same token; \
+             list_executions lists one session's."
                 .to_owned(),
             true,
             false,
@@ -86,8 +88,8 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
         tool(
             "send_stdin",
             "Send a command input",
-            "Send a line to an execution that was started with interactive true. A newline is put behind it if it has none. What \
-             the program has not read when the daemon is restarted can be lost."
+            "Send a line to an execution that was started with interactive true. A newline is put behind it if it \
+             has none. What the program has not read when the daemon is restarted can be lost."
                 .to_owned(),
             false,
             false,
@@ -102,8 +104,8 @@ pub(super) fn list(runner: &str, limits: &ToolLimits) -> Vec<ToolInfo> {
         tool(
             "cancel_execution",
             "End a command",
-            "End an execution with everything that it started. It is asked first (SIGTERM) and killed 5 seconds later; with force \
-             it is killed at once. Its output stays to be read."
+            "End an execution with everything that it started. It is asked first (SIGTERM) and killed 5 seconds \
+             later; with force it is killed at once. Its output stays to be read."
                 .to_owned(),
             false,
             true,
@@ -172,8 +174,9 @@ fn begin(limits: &ToolLimits, waits: bool) -> Value {
                     },
                     "filesystem": {
                         "type": "object", "additionalProperties": false,
-                        "description": "Paths, absolute, below ~ or relative to the working directory; * ? [] and ** match. A \
-                            name without a / in a deny list matches at any depth below the working directory.",
+                        "description": "Paths, absolute, below ~ or relative to the working directory; * ? [] and ** \
+                            match. A name without a / in a deny list matches at any depth below the working \
+                            directory.",
                         "properties": {
                             "allow_write": patterns("Only this may be written. Left out: all that usually may."),
                             "deny_write": patterns("This may not be written, for example .env or *.key."),

@@ -1,7 +1,7 @@
 //! `execute_code` and `execute_code_async`: a command, waited for or not.
 //!
-//! A caller that goes away, or takes its call back, ends what it waits for. What passes [`WAIT`] goes on by itself, unless the
-//! caller hears of its progress: then the call waits for the end.
+//! A caller that goes away, or takes its call back, ends what it waits for. What passes [`WAIT`] goes on by itself,
+//! unless the caller hears of its progress: then the call waits for the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,8 +88,8 @@ pub(in crate::tools) async fn wait(
     output::put_page(tools, &mut outcome, &execution, 0, apart).await?;
     if execution.end().is_none() {
         let message = format!(
-            "The command is still running after {} seconds and goes on. Read it with get_execution_output (wait: true, since: \
-             next_since), end it with cancel_execution.",
+            "The command is still running after {} seconds and goes on. Read it with get_execution_output (wait: \
+             true, since: next_since), end it with cancel_execution.",
             WAIT.as_secs()
         );
         outcome.document.insert("message".into(), json!(message));
@@ -113,7 +113,8 @@ pub(in crate::tools) async fn begin(
     begun(&tools.executions.start(place, start).await?).await
 }
 
-/// The answer of a call that does not wait for the end, once its container has it: what was answered survives the daemon.
+/// The answer of a call that does not wait for the end, once its container has it: what was answered survives the
+/// daemon.
 async fn begun(execution: &Arc<Execution>) -> Result<Outcome, Failure> {
     let _ = tokio::time::timeout(WAIT, execution.news(0)).await;
     refused(execution)?;

@@ -53,8 +53,8 @@ pub(in crate::tools) async fn call(
     Ok(outcome)
 }
 
-/// `output`, and where to go on: `next_since`, and `more` if there is more already. `apart` if each line is to be an event of
-/// its own.
+/// `output`, and where to go on: `next_since`, and `more` if there is more already. `apart` if each line is to be an
+/// event of its own.
 pub(super) async fn put_page(
     tools: &Tools,
     outcome: &mut Outcome,
@@ -81,8 +81,8 @@ pub(super) async fn put_page(
     Ok(())
 }
 
-/// What a model is shown of the events after `since`. Whoever reads on gets the next of them; whoever reads all of what is over,
-/// and more than is shown, gets the beginning and the end.
+/// What a model is shown of the events after `since`. Whoever reads on gets the next of them; whoever reads all of
+/// what is over, and more than is shown, gets the beginning and the end.
 async fn said(
     shown: usize,
     execution: &Arc<Execution>,
