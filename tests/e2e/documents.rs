@@ -231,9 +231,7 @@ async fn the_commands_calls_are_answered_as_their_document_says() {
 
 #[tokio::test]
 async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
-    let setup =
-        Daemon::with().env("SANDBOX_EXEC_TIMEOUT_S", "15").env("SANDBOX_MAX_ARTIFACT_READ_BYTES", "1000");
-    let d = setup.start().await;
+    let d = Daemon::with().env("SANDBOX_MAX_ARTIFACT_READ_BYTES", "1000").start().await;
     let call = async |tool: &str, arguments: Value| {
         let call = json!({ "name": tool, "arguments": arguments });
         let result = called(&d, &call.to_string()).await;
@@ -280,9 +278,6 @@ async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
         failed["stderr"].as_str().is_some_and(|text| text.contains("KeyError: 'sales_amount'")),
         "{failed}"
     );
-    let slow = call("run_python", json!({ "session_id": id, "code": "import time; time.sleep(60)" })).await;
-    has(&slow, json!({ "exit_code": -1, "stdout": "", "stderr": "Execution timed out after 15 seconds" }));
-
     let read = call("read_artifact", json!({ "session_id": id, "path": "/mnt/data/sales.csv" })).await;
     has(&read, json!({ "filename": "sales.csv", "mime_type": "text/csv", "content_base64": csv }));
     let large = call("read_artifact", json!({ "session_id": id, "path": "/mnt/data/chart.png" })).await;
@@ -304,5 +299,12 @@ async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
     has(&made_up, json!({ "exit_code": 0, "stdout": "4\n" }));
     let made_up = made_up["session_id"].as_str().expect("an id");
     assert!(made_up.starts_with("sess_") && made_up.len() == id.len(), "{made_up}");
+    d.stop().await;
+
+    // Its time limit, set by its variable.
+    let d = Daemon::with().env("SANDBOX_EXEC_TIMEOUT_S", "2").start().await;
+    let slow = r#"{ "name": "run_python", "arguments": { "code": "import time; time.sleep(60)" } }"#;
+    let slow = called(&d, slow).await["structuredContent"].clone();
+    has(&slow, json!({ "exit_code": -1, "stdout": "", "stderr": "Execution timed out after 2 seconds" }));
     d.stop().await;
 }
