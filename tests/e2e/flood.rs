@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::{Answer, Daemon, Opened, Request, TOKEN, field, within};
+use crate::support::{Answer, Daemon, Opened, PATIENCE, Request, TOKEN, field, within};
 
 /// More connections than a listener has regular places.
 const MANY: usize = 1100;
@@ -54,7 +54,7 @@ async fn expect_served(d: &Daemon) {
 async fn small_reader(addr: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     set_socket_recv_buffer_size(&socket, 2048).expect("a small buffer");
-    within(Duration::from_secs(5), "a connection", socket.connect(addr)).await.expect("a connection")
+    within(PATIENCE, "a connection", socket.connect(addr)).await.expect("a connection")
 }
 
 /// A call of a tool whose `arguments` are this text.
