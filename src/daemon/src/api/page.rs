@@ -4,6 +4,9 @@
 //! It must never load anything from elsewhere, run anything inline, or be shown in another page's frame: the policy
 //! below says so to the browser.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue,
@@ -42,12 +45,19 @@ const SCRIPTS: [Part; 19] = scripts! {
     "main.js" "mcp.js" "output.js" "pool.js" "runs.js" "status.js" "text.js" "theme.js" "timing.js" "upload.js"
 };
 
+/// What names the content of each part, by its path. Made once: to hash all of a large script for each request would be work
+/// that anybody could ask for.
+static ETAGS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
+    let etag = |text: &str| format!("\"{}\"", &crate::id::hex(&Sha256::digest(text))[..32]);
+    SHELL.iter().chain(&SCRIPTS).map(|(at, _, text)| (*at, etag(text))).collect()
+});
+
 /// The part of the page at `path`; 304 if the client has it already.
 pub(super) fn part(path: &str, headers: &HeaderMap) -> Option<Answer> {
     let (_, mime, text) = SHELL.iter().chain(&SCRIPTS).find(|(at, ..)| *at == path)?;
-    let etag = format!("\"{}\"", &crate::id::hex(&Sha256::digest(text))[..32]);
+    let etag = ETAGS.get(path)?;
     let mut tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
-    let known = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;
+    let known = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag.as_str();
     let is_known = tags.any(|tags| tags.split(',').any(|tag| known(tag.trim())));
     let mut answer =
         Response::new(full(if is_known { Bytes::new() } else { Bytes::from_static(text.as_bytes()) }));
