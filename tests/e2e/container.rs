@@ -51,13 +51,14 @@ impl Container {
         }
     }
 
-    /// Has the image's warm part stand; its command.
+    /// Has the warm part of our Python stand; its command.
     pub(crate) async fn stand(&self) -> Vec<String> {
-        let runner = &self.0.armed.runner;
-        let spec = WarmSpec { argv: runner.warm.clone(), env: runner.environment(&[]) };
+        let argv =
+            ["/usr/bin/python3", "-P", "-s", "/usr/local/share/sandbox/warm.py"].map(str::to_owned).to_vec();
+        let spec = WarmSpec { argv: argv.clone(), env: self.0.armed.runner.environment(&[]) };
         let stream = self.link().request(&Request::Warm(spec)).expect("a stream");
         assert_eq!(stream.next().await.expect("an answer"), Incoming::Event(Event::Warm));
-        runner.warm.clone()
+        argv
     }
 
     pub(crate) async fn stop(self) {
