@@ -55,7 +55,7 @@ impl Stand {
     pub(crate) async fn new() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let config = daemon::config(dir.path())?;
-        let engine = Engine::connect(&config.engine.host.parse()?, EngineLimits::default()).await?;
+        let engine = Engine::connect(&app::engine_host(&config)?, EngineLimits::default()).await?;
         let pool = app::pool(&config, paddock::id::random_hex::<16>(), paddock::id::random_bytes());
         Ok(Self {
             engine,

@@ -48,6 +48,8 @@ mod log;
 mod mcp;
 #[path = "e2e/metrics.rs"]
 mod metrics;
+#[path = "e2e/nearby.rs"]
+mod nearby;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/policy.rs"]
@@ -66,6 +68,8 @@ mod s1;
 mod salvage;
 #[path = "e2e/sessions.rs"]
 mod sessions;
+#[path = "e2e/setup.rs"]
+mod setup;
 #[path = "e2e/stdio.rs"]
 mod stdio;
 #[path = "e2e/supervisor.rs"]
@@ -76,6 +80,8 @@ mod support;
 mod symlinks;
 #[path = "e2e/terminal.rs"]
 mod terminal;
+#[path = "e2e/tls.rs"]
+mod tls;
 #[path = "e2e/tools.rs"]
 mod tools;
 #[path = "e2e/upload.rs"]

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use tokio::io::AsyncWriteExt;
 
-use self::look::Look;
+pub(crate) use self::look::Look;
 use crate::support::{Daemon, Store, engine_host, program};
 
 #[path = "doctor/look.rs"]
@@ -200,6 +200,13 @@ async fn beside_a_daemon_that_lives_it_disturbs_nothing_and_knows_its_address() 
     );
     assert!(report.found("configuration/address").contains("the daemon of this store"), "{}", report.text);
     assert_eq!(report.code, Some(0), "{}", report.text);
+    // One that has another store, and is well, is nothing that fails.
+    let other = tempfile::tempdir().expect("a folder");
+    let base = Look::at(other.path()).run().await;
+    let neighbour = Look::at(other.path()).args(&["--addr", &listening]).run().await;
+    neighbour.expect(&base, &[("configuration/address", "warn")]);
+    assert!(neighbour.found("configuration/address").contains("another paddock"), "{}", neighbour.text);
+    assert_eq!(neighbour.code, Some(0), "{}", neighbour.text);
     s.sh("cat kept").await.expect_stdout("kept\n");
     let ids =
         |list: &[paddock::engine::ContainerSummary]| list.iter().map(|c| c.id.clone()).collect::<Vec<_>>();

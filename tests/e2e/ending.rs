@@ -69,13 +69,34 @@ async fn a_run_that_does_not_is_broken_off_and_its_files_are_saved() {
     });
     // It is told what became of it.
     let told = Ran::of(answer.expect("an answer").expect(200).json());
-    assert_eq!((told.text("message"), told.exit_code()), ("The run was cancelled", -1));
+    assert!(told.text("message").contains("shutting down"), "{}", told.document);
+    assert_eq!((told.text("limit"), told.exit_code()), ("cancelled", -1));
     assert_eq!(told.files(), ["a", "b"]);
     let store = d.store.clone();
     d.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     let d = Daemon::with().store(&store).start().await;
     d.session("s").sh("cat a b").await.expect_stdout("before\npart\n");
+    d.stop().await;
+}
+
+/// The drain is far longer than this test may take.
+#[tokio::test]
+async fn a_second_signal_ends_the_drain_at_once() {
+    let d = Daemon::with().set("shutdown.drain", "10m").start().await;
+    let s = d.session("s");
+    s.sh("true").await.expect_success();
+    let view = d.view().await;
+    let container = view.the_container("sh").await;
+    let (told, ()) = join!(s.sh("echo part > b; touch /tmp/begun; sleep 600"), async {
+        view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+        d.terminate();
+        d.log.line("shutting down").await;
+        d.terminate();
+    });
+    assert!(told.text("message").contains("shutting down"), "{}", told.document);
+    assert_eq!(told.text("limit"), "cancelled");
+    assert_eq!(told.files(), ["b"]);
     d.stop().await;
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::support::{Daemon, Ran, Store, TOOLS, View, within};
+use crate::support::{Daemon, Ran, Request, Store, TOOLS, View, within};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -22,6 +22,11 @@ struct Server {
 impl Server {
     /// Starts one and says hello, as every client does.
     async fn start(store: &Store) -> Server {
+        Server::start_with(store, "").await
+    }
+
+    /// One with more in its configuration.
+    async fn start_with(store: &Store, more: &str) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
         command.args(["stdio", "--addr", "127.0.0.1:0"]).env_clear();
         command.env("SANDBOX_ROOT", store.path());
@@ -29,7 +34,7 @@ impl Server {
             command.env("DOCKER_HOST", host);
         }
         let file = store.path().join("stdio.toml");
-        std::fs::write(&file, "[pool]\nidle = 0\n").expect("a configuration file");
+        std::fs::write(&file, format!("pool.idle = 0\n{more}\n")).expect("a configuration file");
         command.arg("--config").arg(&file);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("the daemon's binary");
@@ -84,6 +89,26 @@ impl Server {
     async fn sh(&mut self, code: &str) -> Ran {
         let arguments = json!({ "language": "sh", "code": code });
         Ran::of(self.ask("tools/call", json!({ "name": "run_code", "arguments": arguments })).await)
+    }
+
+    /// Begins a command in the session `s`, which is waited for.
+    async fn begin(&mut self, store: &Store, code: &str) -> i64 {
+        let call = |code: &str| {
+            json!({
+                "name": "run_code", "arguments": { "language": "sh", "code": code, "conversationId": "s" },
+            })
+        };
+        Ran::of(self.ask("tools/call", call("true")).await).expect_success();
+        let id = self.send("tools/call", call(&format!("touch /tmp/begun; {code}"))).await;
+        let view = View::of(&store.owner()).await;
+        let container = view.the_container("sh").await;
+        view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
+        id
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
+        kill_process(pid, signal).expect("a living process");
     }
 
     /// Ends its input, as a client that leaves; all that it said since, and on standard error.
@@ -254,4 +279,71 @@ async fn a_call_that_a_daemon_died_in_is_answered_and_not_repeated() {
     let status = within(PATIENCE, "its end", server.child.wait()).await.expect("a status");
     assert_eq!(status.code(), Some(0));
     View::of(&store.owner()).await.expect_empty().await;
+}
+
+#[tokio::test]
+async fn a_call_that_goes_on_when_its_client_leaves_is_cut_after_the_drain() {
+    let store = Store::new();
+    let drain = "shutdown.drain = '500ms'";
+    let mut server = Server::start_with(&store, drain).await;
+    let id = server.begin(&store, "echo part > f; sleep 600").await;
+    let (said, _) = server.leave().await;
+    let cut = Ran::of(said.into_iter().find(|message| message["id"] == id).expect("an answer"));
+    assert!(cut.text("message").contains("shutting down"), "{}", cut.document);
+    assert_eq!((cut.text("limit"), cut.exit_code()), ("cancelled", -1));
+    assert_eq!(cut.files(), ["f"]);
+    View::of(&store.owner()).await.expect_empty().await;
+
+    // Beside a daemon that stays, whose call it is then no more.
+    let d = Daemon::with().store(&store).start().await;
+    let mut server = Server::start_with(&store, drain).await;
+    let id = server.begin(&store, "sleep 600").await;
+    let (said, _) = server.leave().await;
+    let told = said.into_iter().find(|message| message["id"] == id).expect("an answer");
+    assert!(told["error"]["message"].as_str().is_some_and(|why| why.contains("shutdown.drain")), "{told}");
+    d.session("s").sh("cat f").await.expect_stdout("part\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_signal_lets_a_call_end_and_a_second_one_does_not() {
+    let store = Store::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut server = Server::start_with(&store, "shutdown.drain = '50s'").await;
+        let id = server.begin(&store, "sleep 1; echo done").await;
+        server.signal(signal);
+        Ran::of(server.answer(id).await).expect_stdout("done\n");
+        server.leave().await;
+    }
+    // The drain is far longer than this test may take.
+    let mut server = Server::start_with(&store, "shutdown.drain = '10m'").await;
+    let id = server.begin(&store, "sleep 600").await;
+    server.signal(Signal::TERM);
+    server.signal(Signal::INT);
+    let cut = Ran::of(server.answer(id).await);
+    assert!(cut.text("message").contains("shutting down"), "{}", cut.document);
+    server.leave().await;
+    View::of(&store.owner()).await.expect_empty().await;
+}
+
+/// Whichever process gives them: they are kept in conversations.
+#[tokio::test]
+async fn links_are_the_same_of_one_daemon_and_the_next() {
+    let store = Store::new();
+    let call = json!({
+        "name": "run_code", "arguments": { "language": "sh", "code": "echo kept > f", "conversationId": "s" },
+    });
+    let mut links = Vec::new();
+    for _ in 0..2 {
+        let mut server = Server::start(&store).await;
+        let ran = Ran::of(server.ask("tools/call", call.clone()).await).expect_success();
+        links.push(ran.link("f").to_owned());
+        // The first one's opens at the second.
+        let (addr, path) =
+            links[0].strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");
+        let got = Request::new(addr.parse().expect("an address"), "GET", &format!("/{path}")).send().await;
+        assert_eq!(got.expect(200).text(), "kept\n");
+        server.leave().await;
+    }
+    assert_eq!(links[0], links[1]);
 }

@@ -192,6 +192,10 @@ async fn what_cannot_be_run_says_why() {
     let at = d.store.path();
     let ran = run(at, &["-t", "0.5", "-l", "sh", "-c", "echo begun; sleep 60"]).await;
     expect(&ran, 124, "begun\n", "paddock: Execution timed out after 0.5 seconds\n");
+    // As long as the most patient of its callers ask for, and no longer.
+    expect(&run(at, &["-t", "30m", "-l", "sh", "-c", "echo ran"]).await, 0, "ran\n", "");
+    let ran = run(at, &["-t", "1801", "-l", "sh", "-c", "echo ran"]).await;
+    assert!(ran.status.code() == Some(125) && text(&ran.stderr).contains("at most 1800"), "{ran:?}");
     let unknown = "paddock: no runner for language \"cobol\"; there are: python, sh, typescript\n";
     expect(&run(at, &["-l", "cobol", "-c", "x"]).await, 125, "", unknown);
     let ran = run(at, &["-l", "sh", "-c", "x", "-f", "/no/such/file"]).await;
@@ -205,6 +209,41 @@ async fn what_cannot_be_run_says_why() {
     );
     assert_eq!(run(at, &["-t", "never", "-c", "x"]).await.status.code(), Some(2));
     d.stop().await;
+}
+
+#[tokio::test]
+async fn a_language_may_be_called_as_people_call_it() {
+    let d = Daemon::start().await;
+    let at = d.store.path();
+    expect(&run(at, &["-l", "Bash", "-c", "echo $((6 * 7))"]).await, 0, "42\n", "");
+    expect(&run(at, &["-l", "JavaScript", "-c", "console.log(6 * 7)"]).await, 0, "42\n", "");
+    let similar =
+        "no runner for language \"pyhton\"; did you mean python?; there are: python, sh, typescript";
+    expect(&run(at, &["-l", "pyhton", "-c", "x"]).await, 125, "", &format!("paddock: {similar}\n"));
+    // By any client, and the answer says what it was.
+    let ran = d.run("py", "print(6 * 7)").await.expect_stdout("42\n");
+    assert_eq!(ran.text("language"), "python");
+    let refused = d.run("Typescrit", "x").await.expect_error("unknown_language");
+    assert!(refused.text("message").contains("did you mean typescript?"), "{}", refused.document);
+    d.stop().await;
+}
+
+/// The daemon's flags stand apart, and those that say nothing about a run are not shown.
+#[tokio::test]
+async fn its_help_is_about_running() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
+    let shown = within(PATIENCE, "its help", command.args(["run", "--help"]).output()).await.expect("help");
+    let help = text(&shown.stdout);
+    let (own, daemons) = help.split_once("The daemon that it goes to").expect("a heading");
+    for flag in ["--language", "--file", "--session", "--timeout"] {
+        assert!(own.contains(flag) && !daemons.contains(flag), "{flag}: {help}");
+    }
+    for flag in ["--config", "--store", "--engine"] {
+        assert!(daemons.contains(flag) && !own.contains(flag), "{flag}: {help}");
+    }
+    for flag in ["--addr", "--public-url", "--allow-open"] {
+        assert!(!help.contains(flag), "{flag}: {help}");
+    }
 }
 
 #[tokio::test]

@@ -3,27 +3,30 @@
 //! ```text
 //!  store (lock) ─► engine ─► pool (runners, proof, leftovers) ─► sessions (whose they are) ─► tools ─► server ─► signal ─► drain
 //! ```
+//!
+//! A second signal ends the drain.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{ApiConfig, Door, Local, Server, Socket};
+use crate::api::{ApiConfig, Door, Ending, Local, Server, Socket};
 use crate::config::{Config, UrlStyle};
-use crate::engine::{Engine, EngineHost, EngineLimits};
+use crate::engine::{Engine, EngineHost, EngineLimits, HostError};
 use crate::execution::{ExecutionBounds, Executions};
 use crate::feed::Feed;
 use crate::link::Terms;
 use crate::metrics::Metrics;
 use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
+use crate::port;
 use crate::recent::Recent;
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
+use crate::signals::Signals;
 use crate::store::{self, Quota, Store, StoreError};
 use crate::tools::{Room, ToolLimits, ToolSets, Tools};
 
@@ -45,12 +48,32 @@ fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
     move |error| AppError::Failed(format!("{what}: {error}"))
 }
 
-/// Runs a daemon until a signal ends it.
+/// Runs a daemon until a signal ends it; a second one ends the drain.
 ///
 /// # Errors
 /// [`AppError`], with everything that it had made removed again where the engine lets it.
 pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
-    run(config, metrics, Port::AsConfigured, ended_by_signal()).await
+    let hurry = CancellationToken::new();
+    let again = hurry.clone();
+    let why = async move {
+        let Ok(mut signals) = Signals::new() else { return std::future::pending().await };
+        let why = signals.next().await;
+        tokio::spawn(async move {
+            let why = signals.next().await;
+            info!(why, "told again: what still runs is ended now");
+            again.cancel();
+        });
+        why
+    };
+    run(config, metrics, Port::AsConfigured, Until { why, hurry }).await
+}
+
+/// When a daemon is to end.
+pub(crate) struct Until<F> {
+    /// Says why.
+    pub(crate) why: F,
+    /// Cancelled when it is not to wait for what runs: what that did is saved all the same.
+    pub(crate) hurry: CancellationToken,
 }
 
 /// What to do when `http.addr` is taken.
@@ -58,11 +81,11 @@ pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
 pub(crate) enum Port {
     /// Nothing: it is an error.
     AsConfigured,
-    /// Take a free one: links are good for as long as this daemon lives.
-    OrAny,
+    /// Take another, and the same the next time if it is free then: see [`crate::port`].
+    OrAnother,
 }
 
-/// Runs a daemon until `until` says why it is to end.
+/// Runs a daemon until `until` says that it is to end.
 ///
 /// # Errors
 /// As [`serve`].
@@ -70,7 +93,7 @@ pub(crate) async fn run(
     config: Config,
     metrics: Metrics,
     port: Port,
-    until: impl Future<Output = &'static str>,
+    until: Until<impl Future<Output = &'static str>>,
 ) -> Result<(), AppError> {
     let limits = &config.limits;
     let options = store::Options {
@@ -84,11 +107,10 @@ pub(crate) async fn run(
     let store = Arc::new(store);
     store.count(metrics.clone());
     // Bound first: a port in use is the commonest fault, and nothing was made yet.
-    let mut listener = TcpListener::bind(config.http.addr).await;
-    if port == Port::OrAny && listener.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
-        warn!(addr = %config.http.addr, "the address (http.addr) is taken: links to files get another port");
-        listener = TcpListener::bind((config.http.addr.ip(), 0)).await;
-    }
+    let listener = match port {
+        Port::AsConfigured => TcpListener::bind(config.http.addr).await,
+        Port::OrAnother => port::bind(config.http.addr, &config.store.root).await,
+    };
     let listener = listener
         .map_err(|e| AppError::Failed(format!("cannot listen on {} (http.addr): {e}", config.http.addr)))?;
     let scraped =
@@ -102,14 +124,12 @@ pub(crate) async fn run(
     let bound = listener.local_addr().map_err(|e| AppError::Failed(e.to_string()))?;
     let base = config.http.base_url(bound);
 
-    let host: EngineHost = config
-        .engine
-        .host
-        .parse()
-        .map_err(|e: crate::engine::HostError| AppError::Failed(format!("engine.host: {e}")))?;
+    let host = engine_host(&config).map_err(|e| AppError::Failed(format!("engine.host: {e}")))?;
     let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
     let engine = connecting.await.map_err(|error| {
-        let hint = if is_denied(&error) {
+        let hint = if let Some(why) = error.by_tls() {
+            return AppError::Failed(format!("{error}: {why} (engine.certificates, DOCKER_CERT_PATH)"));
+        } else if is_denied(&error) {
             ", which this user may not use: sudo usermod -aG docker $USER, then log in again"
         } else if error.is_unreachable() {
             "; is Docker running? (DOCKER_HOST or engine.host names it)"
@@ -122,23 +142,26 @@ pub(crate) async fn run(
     let pool = PoolConfig { metrics: metrics.clone(), ..pool(&config, store.owner.clone(), agent_secret) };
     let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
 
+    let stopping = CancellationToken::new();
     let Made { sessions, executions, server, local, socket } =
-        match make(&config, &metrics, &store, &pool, adopted, &base).await {
+        match make(&config, (&metrics, &stopping), &store, &pool, adopted, &base).await {
             Ok(made) => made,
             Err(error) => {
                 let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
                 return Err(error);
             }
         };
-    let stop = CancellationToken::new();
-    let local = tokio::spawn(local.serve(stop.clone(), config.shutdown.drain));
+    let Until { why: until, hurry } = until;
+    let stop = stopping;
+    let end = Ending { stop: stop.clone(), drain: config.shutdown.drain, hurry };
+    let local = tokio::spawn(local.serve(end.clone()));
     let sweeping = tokio::spawn(sessions.clone().sweep());
     let tidying = tokio::spawn(executions.clone().sweep());
     // Served to the very end: the last runs are worth counting too.
     let stop_scraping = CancellationToken::new();
     let scraping =
         scraped.map(|listener| tokio::spawn(server.clone().serve_metrics(listener, stop_scraping.clone())));
-    let serving = tokio::spawn(server.serve((listener, socket), stop.clone(), config.shutdown.drain));
+    let serving = tokio::spawn(server.serve((listener, socket), end));
     info!(addr = %bound, url = base, "serving");
     if let Some(addr) = metrics_addr {
         info!(%addr, "serving the metrics, to whoever can reach this address");
@@ -193,7 +216,7 @@ struct Made {
 /// Puts together what serves clients of a pool. When it fails the pool has containers already.
 async fn make(
     config: &Config,
-    metrics: &Metrics,
+    (metrics, stopping): (&Metrics, &CancellationToken),
     store: &Arc<Store>,
     pool: &Pool,
     adopted: Vec<Adopted>,
@@ -232,6 +255,7 @@ async fn make(
         recent: Recent::default(),
         executions: executions.clone(),
         exec_runner: config.exec.runner.clone(),
+        stopping: stopping.clone(),
     });
     let api = ApiConfig {
         public_url: base.to_owned(),
@@ -260,19 +284,12 @@ async fn make(
     Ok(Made { sessions, executions, server, local, socket })
 }
 
-/// Resolves with the first signal that asks the daemon to end; further ones change nothing: `shutdown.drain` and
-/// [`REMOVAL`] bound how long the end takes.
-pub(crate) async fn ended_by_signal() -> &'static str {
-    let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => "SIGTERM",
-        _ = int.recv() => "SIGINT",
-        _ = hup.recv() => "SIGHUP",
-    }
+/// The address of the engine, and how it is spoken to.
+///
+/// # Errors
+/// `engine.host` is none.
+pub fn engine_host(config: &Config) -> Result<EngineHost, HostError> {
+    EngineHost::new(&config.engine.host, config.engine.certificates.as_deref())
 }
 
 /// The pool as it is configured, of an owner whose agents know this secret.

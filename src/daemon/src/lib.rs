@@ -35,6 +35,7 @@
 //! | [`stdio`] | MCP on standard input and output, for as long as a client wants: in front of whichever daemon has the store |
 //! | [`terminal`] | `paddock run`: code from a terminal, its output as it comes, its files in and out |
 //! | `nearby` | the daemon that has the store, or this process in its place: where those two go |
+//! | `port`, `holder`, `signals` | a stand-in's port, who has a lock or an address, being told to end: leaves |
 //! | [`app`] | the only wiring: from a configuration to a running daemon and its end |
 //! | [`metrics`] | what is counted and measured: one facade, whose methods name what happened |
 //! | [`doctor`] | what this host's engine really enforces, tried in a container of its own; nothing else uses it |
@@ -76,7 +77,7 @@
 //! | the agent cannot be reached, the container runs | it is paused, the engine archives `/data`, what is whole is saved, then it goes |
 //! | the store's disk is full | the answer says so and has the output; the container keeps the files, the next call saves them |
 //! | the engine | calls that need a new container are refused, files are served, runs on a direct carrier go on; its containers go when it is back |
-//! | this daemon, by a signal | runs are drained or broken off, all files saved, all containers removed |
+//! | this daemon, by a signal | runs are drained, or broken off by a second one; all files saved, all containers removed |
 //! | this daemon, by `kill -9` | the programs run on; the next daemon takes over what it finds, see below |
 //!
 //! A daemon that starts looks at what its owner has on the engine. A container that is what it would make now is armed
@@ -155,7 +156,7 @@
 //! * Trying a run again. What code did before its container was lost is not known, and may not bear repeating.
 //! * Containers given back to a pool, and reset images of any kind: nobody can show that they are clean.
 //! * Any trust in a container's name: containers are known by id and by our labels.
-//! * HTTP/2, TLS: a reverse proxy's business.
+//! * HTTP/2 and TLS for clients: a reverse proxy's business.
 
 pub mod api;
 pub mod app;
@@ -165,18 +166,21 @@ pub mod doctor;
 pub mod engine;
 pub mod execution;
 pub mod feed;
+mod holder;
 pub mod id;
 pub mod link;
 pub mod log;
 pub mod metrics;
 mod nearby;
 pub mod pool;
+mod port;
 mod printable;
 #[cfg(test)]
 mod readme;
 pub mod recent;
 pub mod session;
 pub mod sign;
+mod signals;
 pub mod stdio;
 pub mod store;
 pub mod terminal;

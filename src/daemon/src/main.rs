@@ -28,7 +28,7 @@ enum What {
         overrides: Overrides,
     },
     /// MCP on standard input and output, for clients that start their servers themselves. Beside a daemon that has the
-    /// store it is that daemon's client; alone it is the daemon
+    /// store it is that daemon's client; alone it is the daemon, for as long as its client stays
     Stdio {
         /// The configuration, the same as the daemon's
         #[arg(long, value_name = "FILE")]
@@ -38,18 +38,26 @@ enum What {
     },
     /// Runs code and prints what it prints, in the daemon that has the store, or without one. Its exit code is the program's;
     /// 124 when its time is over, 125 when nothing could be run
+    #[command(
+        mut_arg("addr", |arg| arg.hide(true)),
+        mut_arg("public_url", |arg| arg.hide(true)),
+        mut_arg("allow_open", |arg| arg.hide(true))
+    )]
     Run {
         #[command(flatten)]
         arguments: terminal::Arguments,
         /// The configuration, the same as the daemon's
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", help_heading = DAEMON)]
         config: Option<PathBuf>,
-        #[command(flatten)]
+        #[command(flatten, next_help_heading = DAEMON)]
         overrides: Overrides,
     },
     /// What this host's engine really enforces, tried in a container of its own, and what to do about each lack
     Doctor(doctor::Arguments),
 }
+
+/// Above the flags of `paddock run` that say which daemon it goes to, and how it is one itself.
+const DAEMON: &str = "The daemon that it goes to, or is itself where there is none";
 
 /// For a command line or configuration that cannot be used.
 const UNUSABLE: u8 = 2;

@@ -7,7 +7,10 @@
 //!
 //! So any number of clients share one pool. The front outlives its daemon: what was asked of a dead one is answered
 //! with an error, the next daemon (or this process) hears the client's beginning again, and the client notices nothing
-//! else. It must never write anything but messages to standard output, nor send a call twice.
+//! else. At the end of its input, or at a signal, what was asked until then has `shutdown.drain` to be answered.
+//!
+//! It must never write anything but messages to standard output, nor send a call twice, nor outlive its client for
+//! longer than that.
 
 mod messages;
 
@@ -18,22 +21,27 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use self::messages::{Inbound, Pending};
-use crate::api::{CLIENT, Door, Refusal};
-use crate::app::{AppError, ended_by_signal};
+use crate::api::{CLIENT, Door, LAST_ANSWERS, Refusal};
+use crate::app::AppError;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::nearby::Nearby;
+use crate::signals::Signals;
 
 /// How long one that is gone may take to come back, before this process takes its place: it may be a service that is
 /// started again, and two cannot have one store.
 const COMING_BACK: Duration = Duration::from_secs(5);
+/// For an answer to get through before the process ends for want of it.
+const MARGIN: Duration = Duration::from_secs(1);
 /// Messages from the client that wait for a daemon.
 const AHEAD: usize = 64;
 
-/// Serves one client until its input ends, or a signal.
+/// Serves one client until its input ends, or a signal; a second signal ends it at once.
 ///
 /// # Errors
 /// No daemon could be reached, and none could be started here.
@@ -48,12 +56,38 @@ pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
         input: input(max),
         out: tokio::io::stdout(),
     };
+    let ends = Ends::listen()?;
+    let patience = front.nearby.drain() + LAST_ANSWERS + 3 * MARGIN;
     let served = tokio::select! {
-        served = front.run() => served,
-        _ = ended_by_signal() => Ok(()),
+        served = front.run(&ends) => served,
+        // A client that does not read must not hold the process either.
+        () = async { ends.begun.cancelled().await; tokio::time::sleep(patience).await } => Ok(()),
     };
-    let ended = front.nearby.end().await;
-    served.and(ended)
+    front.nearby.end(&ends.at_once).await.and(served)
+}
+
+/// When a front is to end.
+struct Ends {
+    /// The client's input has ended, or there was a signal: nothing more is taken.
+    begun: CancellationToken,
+    /// There was a second signal: nothing is waited for.
+    at_once: CancellationToken,
+}
+
+impl Ends {
+    fn listen() -> Result<Self, AppError> {
+        let mut signals =
+            Signals::new().map_err(|e| AppError::Failed(format!("signals cannot be heard: {e}")))?;
+        let (begun, at_once) = (CancellationToken::new(), CancellationToken::new());
+        let ends = Self { begun: begun.clone(), at_once: at_once.clone() };
+        tokio::spawn(async move {
+            signals.next().await;
+            begun.cancel();
+            signals.next().await;
+            at_once.cancel();
+        });
+        Ok(ends)
+    }
 }
 
 /// Lines of standard input as they come. The thread that reads ends with the process.
@@ -136,13 +170,32 @@ async fn heard(daemon: &mut Option<Daemon>, line: &mut Vec<u8>) -> bool {
 }
 
 impl Front {
-    /// Until the client's input ends and all that it asked is answered.
-    async fn run(&mut self) -> Result<(), AppError> {
-        let mut daemon = Some(self.reach(Duration::ZERO).await?);
-        let (mut line, mut open) = (Vec::new(), true);
-        while open || !self.pending.is_empty() {
+    /// Until the client's input ends, or a signal, and all that it asked until then is answered, or its time is over.
+    async fn run(&mut self, ends: &Ends) -> Result<(), AppError> {
+        let mut daemon = tokio::select! {
+            daemon = self.reach(Duration::ZERO) => Some(daemon?),
+            () = ends.begun.cancelled() => return Ok(()),
+        };
+        let mut line = Vec::new();
+        // Once it ends: until when answers are waited for, and whether this process's daemon was told to cut what runs.
+        let (mut until, mut cut) = (None, false);
+        while until.is_none() || !self.pending.is_empty() {
+            let over = tokio::time::sleep_until(until.unwrap_or_else(Instant::now));
             tokio::select! {
-                asked = self.input.recv(), if open => match asked {
+                () = ends.begun.cancelled(), if until.is_none() => until = Some(Instant::now() + self.nearby.drain()),
+                () = ends.at_once.cancelled(), if !cut => {
+                    (until, cut) = (Some(Instant::now() + LAST_ANSWERS + MARGIN), true);
+                    if !self.nearby.hurry() {
+                        break;
+                    }
+                }
+                () = over, if until.is_some() => {
+                    if cut || !self.nearby.hurry() {
+                        break;
+                    }
+                    (until, cut) = (Some(Instant::now() + LAST_ANSWERS + MARGIN), true);
+                }
+                asked = self.input.recv(), if until.is_none() => match asked {
                     Some(asked) => {
                         if let Err(refusal) = self.check(&asked) {
                             let mut answer = refusal.to_json().to_string().into_bytes();
@@ -152,13 +205,16 @@ impl Front {
                         }
                         let to = match &mut daemon {
                             Some(to) => to,
-                            gone => gone.insert(self.again().await?),
+                            gone => gone.insert(tokio::select! {
+                                again = self.again() => again?,
+                                () = ends.begun.cancelled() => return Ok(()),
+                            }),
                         };
                         self.note(&asked);
                         // One that is gone is noticed by the next read.
                         let _ = to.to.write_all(&asked).await;
                     }
-                    None => open = false,
+                    None => ends.begun.cancel(),
                 },
                 heard = heard(&mut daemon, &mut line) => {
                     if heard {
@@ -173,13 +229,19 @@ impl Front {
                         if self.begun.front().is_some_and(|begun| self.pending.has_asked(begun)) {
                             self.begun.clear(); // its client is told that it failed, and begins again
                         }
-                        let answers: Vec<_> = self.pending.give_up().collect();
-                        for answer in answers {
-                            self.say(&answer).await?;
-                        }
+                        self.give_up("the daemon ended before it answered").await?;
                     }
                 },
             }
+        }
+        self.give_up("the call was not over when the client's time to leave was (shutdown.drain)").await
+    }
+
+    /// Answers what nobody else will.
+    async fn give_up(&mut self, why: &str) -> Result<(), AppError> {
+        let answers: Vec<_> = self.pending.give_up(why).collect();
+        for answer in answers {
+            self.say(&answer).await?;
         }
         Ok(())
     }

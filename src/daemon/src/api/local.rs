@@ -16,7 +16,7 @@ use tracing::{debug, info};
 
 use super::accept;
 use super::mcp::Handler;
-use super::server::LAST_ANSWERS;
+use super::server::{Ending, LAST_ANSWERS};
 use super::socket::Socket;
 use crate::session::SessionId;
 use crate::sign::DEFAULT_OWNER;
@@ -45,19 +45,20 @@ impl Local {
         Self { socket, tools, key, max_message: usize::try_from(max_message).unwrap_or(usize::MAX) }
     }
 
-    /// Serves until `stop`; then every client's connection ends once what it asked is answered: what takes longer
-    /// than `drain` is ended.
-    pub(crate) async fn serve(self, stop: CancellationToken, drain: Duration) {
+    /// Serves until it is to stop; then every client's connection ends once what it asked is answered: what takes
+    /// longer than the drain is ended.
+    pub(crate) async fn serve(self, ending: Ending) {
+        let stop = &ending.stop;
         let serve = |(socket, _)| {
-            let (tools, key, max, stop) = (self.tools.clone(), self.key, self.max_message, stop.clone());
+            let (tools, key, max, ending) = (self.tools.clone(), self.key, self.max_message, ending.clone());
             async move {
                 let (calls, end, cut) =
                     (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
                 let client = client(socket, (tools, calls.clone(), end.clone()), &key, max, cut.clone());
                 let stopped = async {
-                    stop.cancelled().await;
+                    ending.stop.cancelled().await;
                     calls.close();
-                    let _ = tokio::time::timeout(drain, calls.wait()).await;
+                    ending.drained(calls.wait()).await;
                     end.cancel();
                     let _ = tokio::time::timeout(LAST_ANSWERS, calls.wait()).await;
                     cut.cancel();
@@ -69,7 +70,7 @@ impl Local {
                 }
             }
         };
-        accept::each(CLIENTS, &stop, || self.socket.listener.accept(), serve).await.wait().await;
+        accept::each(CLIENTS, stop, || self.socket.listener.accept(), serve).await.wait().await;
     }
 }
 

@@ -40,8 +40,8 @@ mod status;
 pub(crate) use envelope::Refusal;
 pub use local::CLIENT;
 pub(crate) use local::Local;
-pub(crate) use server::CONNECTIONS;
 pub use server::{ApiConfig, Server};
+pub(crate) use server::{CONNECTIONS, Ending, LAST_ANSWERS};
 pub(crate) use socket::{Door, Socket};
 
 /// Looks at a message of JSON-RPC that came by another way than HTTP.

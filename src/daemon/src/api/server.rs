@@ -36,7 +36,7 @@ const SCRAPERS: usize = 256;
 /// How long one of these may take to ask: it is open to everyone, and one that says nothing must not keep a place for long.
 const SCRAPE: Duration = Duration::from_secs(2);
 /// How long calls that were ended may take to save what they did and to be answered.
-pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Lines of a request's head.
 const HEADERS: usize = 64;
 /// Bytes of a request's head.
@@ -72,6 +72,27 @@ pub struct ApiConfig {
     pub max_archive: (u64, u64),
     /// Whether the fixtures of the MCP conformance suite are served.
     pub conformance_fixtures: bool,
+}
+
+/// How a daemon's serving ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    /// Nothing new is taken once it is cancelled.
+    pub(crate) stop: CancellationToken,
+    /// How long what is under way may go on then.
+    pub(crate) drain: Duration,
+    /// Cancelled when it may not go on any longer.
+    pub(crate) hurry: CancellationToken,
+}
+
+impl Ending {
+    /// Waits for what is under way as long as that may go on; whether all of it ended.
+    pub(crate) async fn drained(&self, all: impl Future<Output = ()>) -> bool {
+        tokio::select! {
+            ended = tokio::time::timeout(self.drain, all) => ended.is_ok(),
+            () = self.hurry.cancelled() => false,
+        }
+    }
 }
 
 /// How a request came.
@@ -138,13 +159,9 @@ impl Server {
         Arc::new(Self { config, guard, tools, store, mcp, raw, room, begun, stop_streams, stop_calls, cut })
     }
 
-    /// Serves until `stop`, then lets what is under way end for at most `drain`, then breaks off.
-    pub(crate) async fn serve(
-        self: Arc<Self>,
-        (listener, socket): (TcpListener, Socket),
-        stop: CancellationToken,
-        drain: Duration,
-    ) {
+    /// Serves until it is to stop, then lets what is under way end as long as the drain lasts, then breaks off.
+    pub(crate) async fn serve(self: Arc<Self>, (listener, socket): (TcpListener, Socket), ending: Ending) {
+        let stop = &ending.stop;
         let abort = CancellationToken::new();
         let connection = |(stream, peer): (TcpStream, SocketAddr)| {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
@@ -158,8 +175,8 @@ impl Server {
             async move { server.connection(stream, Way::Socket, stop, abort).await }
         };
         let (connections, locals) = tokio::join!(
-            accept::each(CONNECTIONS, &stop, || listener.accept(), connection),
-            accept::each(CONNECTIONS, &stop, || socket.listener.accept(), local),
+            accept::each(CONNECTIONS, stop, || listener.accept(), connection),
+            accept::each(CONNECTIONS, stop, || socket.listener.accept(), local),
         );
         drop((listener, socket));
         let all = async {
@@ -167,10 +184,12 @@ impl Server {
             locals.wait().await;
         };
         self.stop_streams.cancel();
-        let mut all = std::pin::pin!(all);
-        if tokio::time::timeout(drain, &mut all).await.is_err() {
+        if !ending.drained(all).await {
             let left = connections.len() + locals.len();
-            info!(left, "requests are broken off: they took longer than shutdown.drain");
+            info!(
+                left,
+                "requests are broken off: they took longer than they may at the end (shutdown.drain)"
+            );
         }
         // Calls of MCP sessions may go on without a connection.
         self.stop_calls.cancel();

@@ -12,7 +12,7 @@ mod limits;
 mod runners;
 
 use super::env;
-use super::error::{ConfigError, Warning};
+use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
 use super::raw::{
     Raw, RawAgent, RawEngine, RawFiles, RawLog, RawMcp, RawSessions, RawShutdown, RawStore, RawTimeouts,
@@ -117,7 +117,8 @@ impl<'a> Check<'a> {
 
     fn store(&self, RawStore { root, max_bytes }: RawStore) -> Result<Store, ConfigError> {
         let max_bytes = self.size("store.max_bytes", max_bytes, MIB..=PIB)?;
-        Ok(Store { root: self.root(&root)?, max_bytes })
+        let is_named = !root.is_empty();
+        Ok(Store { root: self.root(&root)?, is_named, max_bytes })
     }
 
     fn root(&self, given: &str) -> Result<PathBuf, ConfigError> {
@@ -163,7 +164,8 @@ impl<'a> Check<'a> {
         Ok(Files { secret, previous_secrets, url_ttl, url_style, max_log })
     }
 
-    fn engine(&mut self, RawEngine { host, runtime }: RawEngine) -> Result<Engine, ConfigError> {
+    fn engine(&mut self, raw: RawEngine) -> Result<Engine, ConfigError> {
+        let RawEngine { host, certificates, runtime } = raw;
         let socket = host.strip_prefix("unix://").is_some_and(|path| path.starts_with('/'));
         let tcp = host.strip_prefix("tcp://").filter(|authority| !authority.is_empty());
         if !socket && tcp.is_none() {
@@ -171,7 +173,8 @@ impl<'a> Check<'a> {
                 self.fail("engine.host", format!("is {host:?}, takes unix:///path or tcp://host:port"))
             );
         }
-        if tcp.is_some_and(|authority| !access::is_loopback(authority)) {
+        let certificates = self.certificates(&certificates, socket)?;
+        if certificates.is_none() && tcp.is_some_and(|authority| !access::is_loopback(authority)) {
             self.warn(
                 "engine.host is reached without TLS: whoever stands on the way there is root at its end"
                     .into(),
@@ -182,12 +185,53 @@ impl<'a> Check<'a> {
                 self.fail("engine.runtime", format!("is {runtime:?}, takes a runtime's name such as runsc"))
             );
         }
-        Ok(Engine { host, runtime: Some(runtime).filter(|runtime| !runtime.is_empty()) })
+        Ok(Engine { host, certificates, runtime: Some(runtime).filter(|runtime| !runtime.is_empty()) })
+    }
+
+    /// The folder of the certificates: as it is named, or where Docker's own client looks when it is told to verify.
+    fn certificates(&mut self, given: &str, by_socket: bool) -> Result<Option<PathBuf>, ConfigError> {
+        const KEY: &str = "engine.certificates";
+        let verify = self.env.get(env::TLS_VERIFY).is_some_and(|text| !text.is_empty());
+        if by_socket && (verify || !given.is_empty()) {
+            let name = if given.is_empty() { env::TLS_VERIFY } else { KEY };
+            self.warn(format!(
+                "{name} is set and does nothing: engine.host is a Unix socket, which has no TLS"
+            ));
+        }
+        if !given.is_empty() {
+            return self.absolute(KEY, given).map(Some);
+        }
+        if !verify || by_socket {
+            return Ok(None);
+        }
+        match self.env.get("HOME").filter(|home| home.starts_with('/')) {
+            Some(home) => Ok(Some(PathBuf::from(home).join(".docker"))),
+            None => {
+                let problem = format!(
+                    "is empty, while {} asks for TLS and there is no HOME: name the folder that has ca.pem, \
+                     cert.pem and key.pem (DOCKER_CERT_PATH)",
+                    env::TLS_VERIFY
+                );
+                Err(self.fail(KEY, problem))
+            }
+        }
     }
 
     fn timeouts(&self, raw: RawTimeouts) -> Result<Timeouts, ConfigError> {
         let RawTimeouts { run_code, run_python, execute_code, max } = raw;
-        let max = self.time("timeouts.max", max, SECOND..=MONTH)?;
+        let mut max = self.time("timeouts.max", max, SECOND..=MONTH)?;
+        // The maximum has no variable: whoever sets a longer time by one must not be stopped by a key that they do not
+        // see.
+        let keys = [
+            ("timeouts.run_code", run_code),
+            ("timeouts.run_python", run_python),
+            ("timeouts.execute_code", execute_code),
+        ];
+        for (key, Time(time)) in keys {
+            if matches!(self.layers.origin(key), Origin::Environment(_)) {
+                max = max.max(time);
+            }
+        }
         let of = |key: &str, time| {
             let time = self.time(key, time, SECOND..=MONTH)?;
             if time > max {

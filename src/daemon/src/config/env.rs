@@ -48,6 +48,7 @@ const ROWS: &[Row] = &[
     Row { key: "store.root", names: &["SANDBOX_ROOT", "WORKSPACE_BASE_DIR"], read: text },
     Row { key: "files.secret", names: &["FILE_SECRET"], read: text },
     Row { key: "engine.host", names: &["DOCKER_HOST"], read: text },
+    Row { key: "engine.certificates", names: &["DOCKER_CERT_PATH"], read: text },
     Row { key: "limits.memory", names: &["SANDBOX_MEMORY_LIMIT"], read: size },
     Row { key: "limits.cpus", names: &["SANDBOX_CPU_LIMIT"], read: number },
     Row { key: "limits.output", names: &["SANDBOX_MAX_OUTPUT_BYTES"], read: size },
@@ -71,9 +72,26 @@ const ROWS: &[Row] = &[
 /// The one key for which an empty variable says something: no file.
 const LOG_FILE: &str = "log.file";
 
-/// Variables that set nothing but could ask for what is not there.
+/// Sets nothing, but could ask for an engine that is not there.
 const ENGINE_KIND: &str = "SANDBOX_TYPE";
-const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
+/// To Docker's own client any value means TLS, even 0; where its certificates are is another variable's.
+pub(super) const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
+
+/// Variables of set-ups that run coding agents in a sandbox. Nothing takes them yet, so whoever sets one has to hear
+/// it; those that begin with `SANDBOX_` are told by that.
+const NOT_TAKEN: [&str; 11] = [
+    "ANTHROPIC_API_KEY",
+    "DEFAULT_AGENT",
+    "DOCKER_IMAGE_CLAUDE",
+    "DOCKER_IMAGE_OPENCODE",
+    "NETWORK_MODE",
+    "RESOURCE_CPU_CORES",
+    "RESOURCE_MAX_DISK_GB",
+    "RESOURCE_MAX_PROCESSES",
+    "RESOURCE_MEMORY_GB",
+    "RESOURCE_TIMEOUT_SECONDS",
+    "YOLO_DEFAULT_LEVEL",
+];
 
 /// Sets no key: it is for the tests of MCP, and no configuration of anybody's should ever have it.
 const FIXTURES: &str = "PADDOCK_CONFORMANCE_FIXTURES";
@@ -167,12 +185,6 @@ fn refuse_what_is_not_there(env: &BTreeMap<String, String>) -> Result<(), Config
     if let Some(kind) = set(ENGINE_KIND).filter(|kind| kind != "docker") {
         return Err(ConfigError::Value { name: ENGINE_KIND, value: Some(kind), takes: "only docker" });
     }
-    if let Some(verify) = set(TLS_VERIFY) {
-        // To Docker's own client any value means TLS, even 0. Going on without it would not be what was asked
-        // for.
-        let takes = "nothing yet: TLS to the engine is not supported; unset it and use a unix:// socket";
-        return Err(ConfigError::Value { name: TLS_VERIFY, value: Some(verify), takes });
-    }
     Ok(())
 }
 
@@ -195,9 +207,11 @@ pub(super) fn fixtures(
     }
 }
 
-/// A misspelt name would otherwise do nothing without a word.
+/// A misspelt name, or one that another system takes, would otherwise do nothing without a word.
 fn warn_of_strangers(env: &BTreeMap<String, String>, warnings: &mut Vec<Warning>) {
     let known = |name: &str| name == ENGINE_KIND || variables().any(|variable| variable.name == name);
-    let strangers = env.keys().filter(|name| name.starts_with("SANDBOX_") && !known(name));
+    let ours = |name: &str| name.starts_with("SANDBOX_") || NOT_TAKEN.contains(&name);
+    let set = env.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name);
+    let strangers = set.filter(|name| ours(name) && !known(name));
     warnings.extend(strangers.map(|name| Warning(format!("{name} is set and nothing here takes it"))));
 }

@@ -46,7 +46,7 @@ impl Layers {
     }
 
     /// Where the value of a key, or the closest thing around it, came from.
-    fn origin(&self, key: &str) -> Origin {
+    pub(super) fn origin(&self, key: &str) -> Origin {
         let around = |given: &str| {
             key.strip_prefix(given).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };

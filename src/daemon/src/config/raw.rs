@@ -86,6 +86,7 @@ pub(super) struct RawFiles {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawEngine {
     pub(super) host: String,
+    pub(super) certificates: String,
     pub(super) runtime: String,
 }
 

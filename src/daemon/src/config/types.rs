@@ -142,6 +142,8 @@ impl fmt::Debug for Token {
 pub struct Store {
     /// An absolute path. It may not exist yet.
     pub root: PathBuf,
+    /// Whether somebody named it; else it is where this user's daemons keep their state.
+    pub is_named: bool,
     /// All sessions' files together, in bytes.
     pub max_bytes: u64,
 }
@@ -196,6 +198,9 @@ pub enum UrlStyle {
 pub struct Engine {
     /// Its address: `unix:///path` or `tcp://host:port`.
     pub host: String,
+    /// The folder of `ca.pem`, `cert.pem` and `key.pem`, an absolute path: `tcp://` speaks TLS by them. `None`: plain
+    /// TCP.
+    pub certificates: Option<PathBuf>,
     /// The runtime to ask for; `None` for the engine's default.
     pub runtime: Option<String>,
 }

@@ -2,15 +2,19 @@
 //!
 //! It must never listen: a daemon that starts in that moment would find its address taken.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::net::TcpSocket;
 
 use super::check::{Check, Checks, Group};
-use super::holder::{self, Held, Holder};
 use crate::config::Loaded;
+use crate::holder::{self, Held, Holder};
+
+/// For whoever has the address to say what it is.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// What was found.
 #[derive(Debug, Clone)]
@@ -35,6 +39,10 @@ pub(super) enum Place {
     Free,
     /// By the daemon that has the store.
     Ours(Holder),
+    /// By a daemon that is well, and has another store.
+    Neighbour(Option<Holder>),
+    /// By somebody, while the daemon that has the store serves elsewhere.
+    Beside(Holder),
     Taken(Option<Holder>),
     /// It is no address of this machine.
     Elsewhere,
@@ -75,6 +83,8 @@ fn place(addr: SocketAddr, lock: &Path) -> Place {
         let listener = holder::of_address(addr);
         match (listener, holder::of_lock(lock)) {
             (Some(listener), Held::By(daemon)) if listener.pid == daemon.pid => Place::Ours(daemon),
+            (_, Held::By(daemon)) => Place::Beside(daemon),
+            (listener, _) if is_healthy(addr) => Place::Neighbour(listener),
             (listener, _) => Place::Taken(listener),
         }
     } else if kind == ErrorKind::AddrNotAvailable {
@@ -84,6 +94,30 @@ fn place(addr: SocketAddr, lock: &Path) -> Place {
     } else {
         Place::Unusable(error.to_string())
     }
+}
+
+/// Whether a paddock answers there that is well. Anybody could say so: it is worth a word, and no trust.
+fn is_healthy(addr: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut socket = TcpStream::connect_timeout(&reached(addr), ANSWER)?;
+        socket.set_read_timeout(Some(ANSWER))?;
+        socket.set_write_timeout(Some(ANSWER))?;
+        socket.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut said = Vec::new();
+        socket.take(4096).read_to_end(&mut said)?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    };
+    ask().is_ok_and(|said| said.starts_with("HTTP/1.1 200") && said.contains(r#"{"status":"healthy""#))
+}
+
+/// How a listener is reached from here.
+fn reached(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    SocketAddr::new(ip, addr.port())
 }
 
 /// As the daemon binds, and no further: what is bound so, and does not listen, is in nobody's way.
@@ -145,6 +179,22 @@ fn place_of(name: &'static str, addr: SocketAddr, place: &Place, other: &str, ch
         Place::Ours(daemon) => {
             checks.ok(name, format!("{addr} is served by the daemon of this store, {daemon}"));
         }
+        Place::Neighbour(by) => {
+            let by = by.as_ref().map_or_else(String::new, |by| format!(", {by}"));
+            checks.warn(
+                name,
+                format!("{addr} is served by another paddock, which has another store{by}"),
+                format!(
+                    "to use that one, name its store (store.root, SANDBOX_ROOT, --store); `paddock run` and `paddock stdio` \
+                     serve this store at another port by themselves; for `paddock serve` {other}"
+                ),
+            );
+        }
+        Place::Beside(daemon) => checks.warn(
+            name,
+            format!("{addr} is taken, and the daemon of this store, {daemon}, serves at another address"),
+            format!("it was started with another address than this; to look at it with that, {other}"),
+        ),
         Place::Taken(by) => {
             let by = by
                 .as_ref()
@@ -204,6 +254,8 @@ mod tests {
             ),
             (Facts { place: Place::Taken(Some(holder())), ..good() }, "address", Fail, "nginx (pid 7)"),
             (Facts { place: Place::Taken(None), ..good() }, "address", Fail, "may not look at"),
+            (Facts { place: Place::Neighbour(None), ..good() }, "address", Warn, "another paddock"),
+            (Facts { place: Place::Beside(holder()), ..good() }, "address", Warn, "at another address"),
             (
                 Facts {
                     metrics: Some(("127.0.0.1:9464".parse().expect("an address"), Place::Taken(None))),

@@ -22,6 +22,8 @@ pub(super) enum Down {
     Silent,
     /// Somebody else answers.
     Stranger(String),
+    /// TLS fails.
+    Tls(String),
     /// An engine answers that is too old or too new.
     Version(String),
     /// All else.
@@ -31,6 +33,9 @@ pub(super) enum Down {
 impl Down {
     /// By what a call came to.
     pub(super) fn of(error: EngineError) -> Down {
+        if let Some(why) = error.by_tls() {
+            return Down::Tls(why);
+        }
         let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
         let mut kind = None;
         while let Some(error) = cause {
@@ -80,6 +85,12 @@ impl Down {
             Down::Stranger(what) => (
                 format!("what answers at {host} is no Docker Engine: {what}"),
                 "another program has that address".to_owned(),
+            ),
+            Down::Tls(why) => (
+                format!("TLS with the engine at {host} fails: {why}"),
+                "engine.certificates (DOCKER_CERT_PATH) names the folder of ca.pem, cert.pem and key.pem, which its \
+                 operator issued; the engine's own certificate must be for the name or address in engine.host"
+                    .to_owned(),
             ),
             Down::Version(what) => (
                 what.clone(),

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::check::{Check, Checks, Group};
 use super::down::Down;
 use super::runc;
+use crate::app::engine_host;
 use crate::config::Config;
-use crate::engine::{ApiVersion, Engine, EngineHost, EngineInfo, EngineLimits, EngineVersion};
+use crate::engine::{ApiVersion, Engine, EngineInfo, EngineLimits, EngineVersion};
 
 /// An engine that is well answers what is only read in milliseconds; a hanging one is to be told of soon.
 const LIMITS: fn() -> EngineLimits = || EngineLimits {
@@ -51,8 +52,7 @@ pub(super) async fn look(config: &Config) -> (Facts, Option<Engine>) {
 }
 
 async fn ask(config: &Config) -> Result<(Up, Engine), Down> {
-    let host: EngineHost =
-        config.engine.host.parse().map_err(|e: crate::engine::HostError| Down::Address(e.to_string()))?;
+    let host = engine_host(config).map_err(|e| Down::Address(e.to_string()))?;
     let engine = Engine::connect(&host, LIMITS()).await.map_err(Down::of)?;
     let version = engine.version().await.map_err(Down::of)?;
     let info = engine.info().await.map_err(Down::of)?;

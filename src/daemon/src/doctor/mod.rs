@@ -16,7 +16,6 @@ mod configuration;
 mod container;
 mod down;
 mod engine;
-mod holder;
 mod images;
 mod print;
 mod room;
@@ -34,12 +33,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::check::{Check, Checks, Group};
 use self::print::Printer;
-use crate::app::{ended_by_signal, pool};
+use crate::app::pool;
 use crate::config::{Config, Loaded, Log, LogLevel, Overrides};
 use crate::engine::Engine;
+use crate::holder::{self, Held};
 use crate::id::random_bytes;
 use crate::metrics::Metrics;
 use crate::pool::{Runner, trial};
+use crate::signals::ended_by_signal;
 
 /// For the place of the store to answer: a server that is gone does not.
 const STORE: Duration = Duration::from_secs(8);
@@ -67,10 +68,18 @@ pub struct Arguments {
 /// Looks, and prints what it finds. What to exit with: 0 if a daemon would serve, 1 if it would not or must not, 2 for a
 /// configuration that cannot be used.
 pub fn run(arguments: &Arguments, env: &BTreeMap<String, String>) -> u8 {
-    let loaded = match Config::load(arguments.config.as_deref(), env, &arguments.overrides) {
+    let mut loaded = match Config::load(arguments.config.as_deref(), env, &arguments.overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
+    // What is looked at is the daemon that `paddock run` and `paddock stdio` would go to.
+    let store = &mut loaded.config.store;
+    if !store.is_named
+        && holder::of_lock(&store.root.join("lock")) == Held::Free
+        && let Some(there) = holder::store_at(loaded.config.http.addr)
+    {
+        store.root = there;
+    }
     // What the parts that are tried out have to say stands in the checks.
     let level = if loaded.config.log.level == LogLevel::Error { LogLevel::Error } else { LogLevel::Warn };
     let logged = Log { level, file: None, ..loaded.config.log.clone() };

@@ -13,9 +13,9 @@ use bytesize::ByteSize;
 use rustix::fs::{Access, OFlags};
 
 use super::check::{Check, Checks, Group};
-use super::holder::{self, Held};
 use crate::config::Config;
-use crate::store::RESERVE;
+use crate::holder::{self, Held};
+use crate::store::{RESERVE, trust};
 
 /// Every answer that saved files waits for one sync at least: slower ones are noticed.
 const SLOW: Duration = Duration::from_millis(20);
@@ -34,6 +34,8 @@ pub(super) struct Facts {
     pub(super) exists: bool,
     /// Why no file can be written there.
     pub(super) unwritable: Option<String>,
+    /// Why the daemon does not trust what is there.
+    pub(super) distrusted: Option<String>,
     pub(super) held: Held,
     pub(super) file_system: FileSystem,
     /// Bytes and inodes that are free; a file system that does not count inodes has none to run out of.
@@ -101,6 +103,7 @@ pub(super) fn look(config: &Config) -> Facts {
         root: root.clone(),
         exists,
         unwritable,
+        distrusted: trust::of_root(root),
         held: holder::of_lock(&root.join("lock")),
         file_system: FileSystem::of(magic),
         free: disk.as_ref().map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
@@ -192,6 +195,10 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
     }
     let there = if facts.exists { "is there and" } else { "is not there yet, can be made and" };
     checks.ok("writable", format!("{root} {there} can be written"));
+    if let Some(why) = &facts.distrusted {
+        let (found, advice) = why.split_once(": ").unwrap_or((why, ELSEWHERE));
+        checks.fail("owner", found, advice);
+    }
     match &facts.held {
         Held::Free => checks.ok("lock", "no daemon lives on it"),
         Held::By(daemon) => checks.ok("lock", format!("a daemon lives on it: {daemon}")),

@@ -2,8 +2,8 @@
 
 use super::super::check::Status::{Fail, Warn};
 use super::super::check::tests::lacks;
-use super::super::holder::Holder;
 use super::*;
+use crate::holder::Holder;
 
 const GIB: u64 = 1 << 30;
 
@@ -12,6 +12,7 @@ fn good() -> Facts {
         root: "/var/lib/paddock".into(),
         exists: true,
         unwritable: None,
+        distrusted: None,
         held: Held::Free,
         file_system: FileSystem::Disk("ext4"),
         free: 100 * GIB,
@@ -40,6 +41,7 @@ fn each_lack_gives_its_line_and_no_other() {
     }
     for (facts, name, status, word) in [
         (Facts { unwritable: Some("why".into()), ..good() }, "writable", Fail, "why"),
+        (Facts { distrusted: Some("/s is open: close it".into()), ..good() }, "owner", Fail, "/s is open"),
         (Facts { file_system: FileSystem::of(0x0102_1994), ..good() }, "file system", Warn, "tmpfs"),
         (Facts { file_system: FileSystem::of(0x794c_7630), ..good() }, "file system", Warn, "overlay"),
         (Facts { file_system: FileSystem::of(0x6969), ..good() }, "file system", Warn, "nfs"),

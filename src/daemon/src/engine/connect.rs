@@ -1,6 +1,7 @@
-//! Opens connections to an engine, over a Unix socket or TCP, as one type to the rest of the module.
+//! Opens connections to an engine, over a Unix socket, TCP or TLS, as one type to the rest of the module.
 //!
-//! It knows no HTTP. It must never fall back from one address to another: an engine is exactly where its host says.
+//! It knows no HTTP. It must never fall back from one address to another, nor from TLS to TCP: an engine is exactly
+//! where and how its host says.
 
 use std::io;
 use std::pin::Pin;
@@ -13,11 +14,13 @@ use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use hyperlocal::UnixConnector;
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tower::Service;
 
 use super::error::BoxError;
 use super::host::{Address, EngineHost};
 use super::limits::KEEPALIVE;
+use super::tls::Tls;
 
 /// Dials one engine; as a [`Service`] it ignores the request's authority, which is a stand-in.
 #[derive(Debug, Clone)]
@@ -29,15 +32,18 @@ pub(super) struct Connector {
 #[derive(Debug, Clone)]
 enum Target {
     Unix(UnixConnector, Uri),
-    Tcp(HttpConnector, Uri),
+    Tcp(HttpConnector, Uri, Option<Tls>),
 }
 
 impl Connector {
     /// A connector for `host` that gives up on one connection after `within`.
-    pub(super) fn new(host: &EngineHost, within: Duration) -> Result<Connector, http::Error> {
+    ///
+    /// Errors: certificates that cannot be used.
+    pub(super) fn new(host: &EngineHost, within: Duration) -> Result<Connector, BoxError> {
         let target = match host.address() {
             Address::Unix(path) => Target::Unix(UnixConnector, hyperlocal::Uri::new(path, "/").into()),
-            Address::Tcp { host, port } => {
+            Address::Tcp { host, port, certificates } => {
+                let tls = certificates.as_deref().map(|folder| Tls::new(folder, host)).transpose()?;
                 let mut tcp = HttpConnector::new();
                 tcp.set_nodelay(true);
                 tcp.set_keepalive(Some(KEEPALIVE));
@@ -45,7 +51,7 @@ impl Connector {
                 let authority =
                     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
                 let uri = Uri::builder().scheme("http").authority(authority).path_and_query("/").build()?;
-                Target::Tcp(tcp, uri)
+                Target::Tcp(tcp, uri, tls)
             }
         };
         Ok(Connector { target, within })
@@ -56,9 +62,16 @@ impl Connector {
         let opened = async {
             match self.target.clone() {
                 Target::Unix(mut unix, uri) => Ok(EngineStream::Unix(unix.call(uri).await?)),
-                Target::Tcp(mut tcp, uri) => {
+                Target::Tcp(mut tcp, uri, tls) => {
                     std::future::poll_fn(|cx| tcp.poll_ready(cx)).await?;
-                    Ok(EngineStream::Tcp(tcp.call(uri).await?))
+                    let plain = tcp.call(uri).await?;
+                    match tls {
+                        None => Ok(EngineStream::Tcp(plain)),
+                        Some(tls) => {
+                            let secured = tls.over(plain.into_inner()).await?;
+                            Ok(EngineStream::Tls(Box::new(TokioIo::new(secured))))
+                        }
+                    }
                 }
             }
         };
@@ -92,6 +105,7 @@ impl Service<Uri> for Connector {
 pub(super) enum EngineStream {
     Unix(hyperlocal::UnixStream),
     Tcp(TokioIo<TcpStream>),
+    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
 }
 
 impl Connection for EngineStream {
@@ -105,6 +119,7 @@ impl Read for EngineStream {
         match self.get_mut() {
             EngineStream::Unix(unix) => Read::poll_read(Pin::new(unix), cx, buf),
             EngineStream::Tcp(tcp) => Read::poll_read(Pin::new(tcp), cx, buf),
+            EngineStream::Tls(tls) => Read::poll_read(Pin::new(tls), cx, buf),
         }
     }
 }
@@ -114,6 +129,7 @@ impl Write for EngineStream {
         match self.get_mut() {
             EngineStream::Unix(unix) => Write::poll_write(Pin::new(unix), cx, buf),
             EngineStream::Tcp(tcp) => Write::poll_write(Pin::new(tcp), cx, buf),
+            EngineStream::Tls(tls) => Write::poll_write(Pin::new(tls), cx, buf),
         }
     }
 
@@ -121,6 +137,7 @@ impl Write for EngineStream {
         match self.get_mut() {
             EngineStream::Unix(unix) => Write::poll_flush(Pin::new(unix), cx),
             EngineStream::Tcp(tcp) => Write::poll_flush(Pin::new(tcp), cx),
+            EngineStream::Tls(tls) => Write::poll_flush(Pin::new(tls), cx),
         }
     }
 
@@ -128,6 +145,7 @@ impl Write for EngineStream {
         match self.get_mut() {
             EngineStream::Unix(unix) => Write::poll_shutdown(Pin::new(unix), cx),
             EngineStream::Tcp(tcp) => Write::poll_shutdown(Pin::new(tcp), cx),
+            EngineStream::Tls(tls) => Write::poll_shutdown(Pin::new(tls), cx),
         }
     }
 

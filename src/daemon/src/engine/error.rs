@@ -115,6 +115,11 @@ impl EngineError {
         self.status() == Some(StatusCode::CONFLICT)
     }
 
+    /// What TLS has to do with it, in its own words: a certificate that cannot be read, or is not believed by one side.
+    pub fn by_tls(&self) -> Option<String> {
+        super::tls::blamed(self)
+    }
+
     /// Whether the engine cannot be talked to at present: no connection, a broken one, or silence.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. } | Self::Deadline { .. })

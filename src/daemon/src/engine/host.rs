@@ -1,8 +1,8 @@
 //! Where an engine listens: the `unix://` and `tcp://` addresses an operator may write.
 //!
 //! Parsed once, here; nothing else in the module looks at the text again. It must never open a connection and
-//! never accept an address whose transport this client cannot speak, TLS above all: falling back to plain TCP
-//! would hand the machine to whoever listens on the way.
+//! never accept an address whose transport this client cannot speak, nor one that means TLS without certificates:
+//! falling back to plain TCP would hand the machine to whoever listens on the way.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,16 @@ use std::str::FromStr;
 /// Longest path a Unix socket can have: `sun_path` is 108 bytes with its closing NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
+/// By convention engines speak TLS here, and plain HTTP on 2375.
+const TLS_PORT: u16 = 2376;
+
 /// Longest name the domain name system knows.
 const MAX_HOST_NAME: usize = 253;
 
 /// The address of one engine.
 ///
-/// Only [`FromStr`] makes one, so a held value is always one that can be dialled. `Display` gives back the text
-/// that parses to the same value.
+/// Only [`EngineHost::new`] makes one, so a held value is always one that can be dialled. `Display` gives back the text
+/// that it was made of; whether it speaks TLS does not show in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EngineHost(Address);
 
@@ -28,6 +31,8 @@ pub(super) enum Address {
     Tcp {
         host: String,
         port: u16,
+        /// The folder of what TLS takes; plain TCP without it.
+        certificates: Option<PathBuf>,
     },
 }
 
@@ -37,12 +42,19 @@ pub enum HostError {
     /// No `scheme://` that is known.
     #[error("engine address `{0}`: expected `unix:///absolute/path` or `tcp://host:port`")]
     Scheme(String),
-    /// A scheme that means TLS or a tunnel.
+    /// A scheme of other clients that means TLS or a tunnel.
     #[error(
-        "engine address `{0}`: TLS and tunnels are not supported; bring the engine to a Unix socket \
+        "engine address `{0}`: for TLS write `tcp://host:port` and name its certificates (engine.certificates, \
+         DOCKER_CERT_PATH); for a tunnel bring the engine to a Unix socket \
          (`ssh -L /run/engine.sock:/var/run/docker.sock HOST`) and write `unix:///run/engine.sock`"
     )]
-    Tls(String),
+    Foreign(String),
+    /// The port of TLS, and nothing to speak it with.
+    #[error(
+        "engine address `{0}`: port 2376 is that of TLS, and no certificates are named: set engine.certificates \
+         (DOCKER_CERT_PATH) to the folder that has ca.pem, cert.pem and key.pem"
+    )]
+    NoCertificates(String),
     /// `unix://` with a path that is not absolute, is too long or holds a NUL.
     #[error(
         "engine address `{value}`: {why}; expected an absolute path such as `unix:///var/run/docker.sock`"
@@ -64,6 +76,23 @@ pub enum HostError {
 }
 
 impl EngineHost {
+    /// The engine at an address; `tcp://` speaks TLS if there is a folder of certificates, which is read when the
+    /// client is made. By a Unix socket there is no TLS.
+    ///
+    /// # Errors
+    /// The text is not an engine's address.
+    pub fn new(value: &str, certificates: Option<&Path>) -> Result<EngineHost, HostError> {
+        let Some((scheme, rest)) = value.split_once("://") else {
+            return Err(HostError::Scheme(value.to_owned()));
+        };
+        match scheme {
+            "unix" => parse_unix(value, rest),
+            "tcp" => parse_tcp(value, rest, certificates),
+            "https" | "ssh" | "tls" => Err(HostError::Foreign(value.to_owned())),
+            _ => Err(HostError::Scheme(value.to_owned())),
+        }
+    }
+
     pub(super) fn address(&self) -> &Address {
         &self.0
     }
@@ -80,16 +109,9 @@ impl EngineHost {
 impl FromStr for EngineHost {
     type Err = HostError;
 
+    /// One without TLS.
     fn from_str(value: &str) -> Result<EngineHost, HostError> {
-        let Some((scheme, rest)) = value.split_once("://") else {
-            return Err(HostError::Scheme(value.to_owned()));
-        };
-        match scheme {
-            "unix" => parse_unix(value, rest),
-            "tcp" => parse_tcp(value, rest),
-            "https" | "ssh" | "tls" => Err(HostError::Tls(value.to_owned())),
-            _ => Err(HostError::Scheme(value.to_owned())),
-        }
+        EngineHost::new(value, None)
     }
 }
 
@@ -110,7 +132,7 @@ fn parse_unix(value: &str, path: &str) -> Result<EngineHost, HostError> {
     Ok(EngineHost(Address::Unix(PathBuf::from(path))))
 }
 
-fn parse_tcp(value: &str, authority: &str) -> Result<EngineHost, HostError> {
+fn parse_tcp(value: &str, authority: &str, certificates: Option<&Path>) -> Result<EngineHost, HostError> {
     let wrong = |why| Err(HostError::Authority { value: value.to_owned(), why });
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let Some((host, port)) = authority.rsplit_once(':') else {
@@ -122,9 +144,9 @@ fn parse_tcp(value: &str, authority: &str) -> Result<EngineHost, HostError> {
         Ok(port) if port > 0 && digits => port,
         Ok(_) | Err(_) => return wrong("the port is not a number from 1 to 65535"),
     };
-    if port == 2376 {
-        // By convention the TLS port: an engine there answers plain HTTP with a TLS alert.
-        return Err(HostError::Tls(value.to_owned()));
+    if port == TLS_PORT && certificates.is_none() {
+        // An engine there answers plain HTTP with a TLS alert.
+        return Err(HostError::NoCertificates(value.to_owned()));
     }
     let host = if let Some(inner) = host.strip_prefix('[') {
         match inner.strip_suffix(']') {
@@ -141,15 +163,16 @@ fn parse_tcp(value: &str, authority: &str) -> Result<EngineHost, HostError> {
         }
         host
     };
-    Ok(EngineHost(Address::Tcp { host: host.to_owned(), port }))
+    let certificates = certificates.map(Path::to_owned);
+    Ok(EngineHost(Address::Tcp { host: host.to_owned(), port, certificates }))
 }
 
 impl fmt::Display for EngineHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Address::Unix(path) => write!(f, "unix://{}", path.display()),
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Address::Tcp { host, port, .. } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
+            Address::Tcp { host, port, .. } => write!(f, "tcp://{host}:{port}"),
         }
     }
 }
@@ -180,9 +203,9 @@ mod tests {
             ("/var/run/docker.sock", "unix:///absolute/path"),
             ("http://localhost:2375", "tcp://host:port"),
             ("npipe:////./pipe/docker_engine", "tcp://host:port"),
-            ("https://engine:2376", "TLS and tunnels are not supported"),
-            ("tcp://engine:2376", "TLS and tunnels are not supported"),
-            ("ssh://me@engine", "TLS and tunnels are not supported"),
+            ("https://engine:2376", "name its certificates"),
+            ("tcp://engine:2376", "no certificates are named"),
+            ("ssh://me@engine", "for a tunnel"),
             ("unix://run/docker.sock", "not absolute"),
             ("unix://", "not absolute"),
             ("unix:///run/", "names a directory"),
@@ -204,6 +227,16 @@ mod tests {
             assert!(error.contains(text), "`{error}` does not say `{text}`");
             assert!(error.contains(hint), "`{error}` does not say `{hint}`");
         }
+    }
+
+    #[test]
+    fn with_certificates_the_port_of_tls_is_taken() {
+        let folder = Path::new("/certificates");
+        let host = EngineHost::new("tcp://engine:2376", Some(folder)).expect("an address");
+        assert!(matches!(host.address(), Address::Tcp { certificates: Some(there), .. } if there == folder));
+        assert_eq!(host.to_string(), "tcp://engine:2376");
+        let socket = EngineHost::new("unix:///run/docker.sock", Some(folder)).expect("an address");
+        assert_eq!(socket, "unix:///run/docker.sock".parse().expect("an address"));
     }
 
     proptest! {

@@ -7,7 +7,7 @@
 //!                 │                   hijack ── frames     an exec's stdin, stdout, stderr
 //!             transport ─────────────────┘       the only place that sends; pool, deadlines, caps
 //!                 │
-//!              connect                           Unix socket or TCP
+//!              connect ── tls                    Unix socket, TCP or TLS
 //! ```
 //!
 //! Invariants:
@@ -21,7 +21,7 @@
 //! - No body is logged and none is kept in an error but the engine's own message, bounded.
 //!
 //! Deliberately absent: image pulls and builds, networks, swarm, logs and attach (containers log to `none` and
-//! talk through one exec), TLS, and any retry of a change. Which containers to have is the pool's business; this
+//! talk through one exec), and any retry of a change. Which containers to have is the pool's business; this
 //! module knows nothing of it.
 //!
 //! ```no_run
@@ -56,6 +56,7 @@ mod op;
 mod shape;
 mod spec;
 mod system;
+mod tls;
 mod transport;
 mod version;
 mod volumes;

@@ -27,6 +27,7 @@ use super::error::{BoxError, EngineError};
 use super::host::{Address, EngineHost};
 use super::limits::{ERROR_BYTES, EngineLimits, HEAD_BYTES, IDLE_CONNECTION};
 use super::op::Op;
+use super::tls;
 use super::version::ApiVersion;
 use crate::metrics::Metrics;
 
@@ -51,7 +52,7 @@ impl Transport {
         metrics: Metrics,
     ) -> Result<Transport, EngineError> {
         let unreachable = |source: BoxError| EngineError::Unreachable { host: host.clone(), source };
-        let connector = Connector::new(host, limits.connect).map_err(|source| unreachable(source.into()))?;
+        let connector = Connector::new(host, limits.connect).map_err(unreachable)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
@@ -326,10 +327,12 @@ enum Verdict {
 
 impl Verdict {
     fn on(error: &hyper::Error) -> Verdict {
-        // A malformed chunk comes as an I/O error of these kinds; a cut one as an unexpected end of file.
+        // A malformed chunk comes as an I/O error of these kinds; a cut one as an unexpected end of file. What TLS says, such
+        // as that the engine does not believe our certificate, has the same kind and ends the connection.
         let malformed =
             error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(|cause| {
                 matches!(cause.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+                    && tls::inside(cause).is_none()
             });
         if error.is_parse() || malformed {
             Verdict::NotHttp

@@ -32,7 +32,7 @@ use crate::metrics::Metrics;
 /// Begins to log as configured, until what it gives is dropped.
 ///
 /// # Errors
-/// The file that is named cannot be opened.
+/// The file that is named cannot be opened, nor the folders made that it lacks.
 pub fn init(config: &Log, metrics: &Metrics) -> io::Result<Flush> {
     let level = match config.level {
         LogLevel::Error => Level::ERROR,
@@ -52,6 +52,9 @@ pub fn init(config: &Log, metrics: &Metrics) -> io::Result<Flush> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
     OpenOptions::new().create(true).append(true).open(path)
 }
 
@@ -120,7 +123,7 @@ fn layer(target: &str) -> &'static str {
         (Some("link"), _) => "LINK",
         (Some("engine"), _) => "ENGINE",
         (Some("store"), _) => "STORE",
-        (Some("app" | "config" | "stdio"), _) | (None, _) => "APP",
+        (Some("app" | "config" | "nearby" | "port" | "stdio"), _) | (None, _) => "APP",
         _ => "LIB",
     }
 }

@@ -33,6 +33,16 @@ fn said(say: impl FnOnce()) -> Vec<Value> {
 }
 
 #[test]
+fn the_folders_that_a_file_lacks_are_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("var/log/paddock.log");
+    open(&path).unwrap();
+    assert!(path.is_file());
+    // One that cannot be made is an error, as a file that cannot be opened is.
+    assert!(open(&path.join("below/a/file.log")).is_err());
+}
+
+#[test]
 fn a_line_has_what_is_said_around_it_and_the_nearest_word_counts() {
     let lines = said(|| {
         let request = tracing::error_span!("request", trace_id = "t", method = "POST");

@@ -130,12 +130,11 @@ impl Pending {
     }
 
     /// Nobody will answer what was asked until now: what the client is told instead.
-    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Vec<u8>> + use<> {
+    pub(super) fn give_up(&mut self, why: &str) -> impl Iterator<Item = Vec<u8>> + use<> {
+        let message = format!("{why}; what the call did is unknown, it is not repeated");
         self.silent.clear();
-        std::mem::take(&mut self.asked).into_iter().map(|id| {
+        std::mem::take(&mut self.asked).into_iter().map(move |id| {
             let id: Value = serde_json::from_str(&id).unwrap_or(Value::Null);
-            let message =
-                "the daemon ended before it answered; what the call did is unknown, it is not repeated";
             let answer =
                 json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": message } });
             let mut line = answer.to_string().into_bytes();
@@ -172,7 +171,7 @@ mod tests {
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#), "a question of the daemon's");
-        let told: Vec<_> = pending.give_up().collect();
+        let told: Vec<_> = pending.give_up("it is gone").collect();
         assert_eq!(told.len(), 1);
         assert!(String::from_utf8_lossy(&told[0]).contains(r#""id":"a""#));
         pending.ask_silently(br#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);

@@ -17,7 +17,8 @@ pub struct Arguments {
     /// The program itself
     #[arg(short, long, value_name = "CODE")]
     pub code: Option<String>,
-    /// What it is written in: python, typescript, or any runner image found. Known by itself for .py, .ts and .sh
+    /// What it is written in: python, typescript, sh, or any runner image found; py, ts, js, bash and the like are
+    /// taken too. Known by itself for .py, .ts, .js and .sh
     #[arg(short, long, value_name = "LANGUAGE")]
     pub language: Option<String>,
     /// How long it may take, such as 30s or 2m
@@ -122,7 +123,9 @@ fn language(file: &Path) -> Option<String> {
     let known = match file.extension()?.to_str()? {
         "py" => "python",
         "ts" | "mts" | "cts" => "typescript",
+        "js" | "mjs" | "cjs" => "javascript",
         "sh" => "sh",
+        "bash" => "bash",
         _ => return None,
     };
     Some(known.to_owned())

@@ -23,16 +23,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
 
 pub use self::arguments::{Arguments, Problem};
 use self::client::{Client, Told};
 use self::files::Given;
 use self::progress::Progress;
-use crate::app::ended_by_signal;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::nearby::Nearby;
 use crate::printable::printable;
+use crate::signals::ended_by_signal;
 
 /// The exit code where no program ran, or nobody knows how it ended; as Docker's `run` has it.
 const NOT_RUN: u8 = 125;
@@ -103,7 +104,7 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
             progress.complain(&format!("the session {session} is left, with its files: {error}"));
         }
     }
-    let ended = nearby.end().await;
+    let ended = nearby.end(&CancellationToken::new()).await;
     progress.clear();
     if let Err(error) = ended {
         progress.complain(&error);

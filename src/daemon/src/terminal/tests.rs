@@ -22,7 +22,9 @@ fn a_program_is_a_file_or_code_and_its_language_is_known_or_said() {
     let code = parse(&["-l", "python", "-c", "print(1)"]).unwrap().program().unwrap();
     assert_eq!((code.language.as_str(), code.code.as_str(), code.stdin), ("python", "print(1)", None));
     let folder = tempfile::tempdir().unwrap();
-    for (name, language) in [("a.py", "python"), ("a.ts", "typescript"), ("a.sh", "sh")] {
+    for (name, language) in
+        [("a.py", "python"), ("a.ts", "typescript"), ("a.sh", "sh"), ("a.mjs", "javascript")]
+    {
         let file = folder.path().join(name);
         std::fs::write(&file, "x").unwrap();
         let file = file.to_str().unwrap();

@@ -16,6 +16,7 @@ mod close_session;
 mod earlier;
 mod exec;
 mod fault;
+mod language;
 mod list_artifacts;
 mod list_runners;
 mod listing;
@@ -108,6 +109,8 @@ pub struct Tools {
     pub executions: Arc<Executions>,
     /// The language whose runner commands run in.
     pub exec_runner: String,
+    /// Cancelled once the daemon is told to end.
+    pub stopping: CancellationToken,
 }
 
 /// Who calls.

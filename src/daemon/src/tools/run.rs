@@ -53,16 +53,24 @@ pub(super) async fn perform(
     })
 }
 
-/// The runner of a language.
+/// The runner of a language, by its name or one that people use for it.
 pub(super) fn runner(tools: &Tools, language: &str) -> Result<Arc<Runner>, Fault> {
     let runners = tools.pool.runners();
-    if let Some((_, runner)) = runners.get(language) {
+    let names = runners.keys().map(String::as_str);
+    if let Some((_, runner)) =
+        super::language::meant(language, names.clone()).and_then(|name| runners.get(name))
+    {
         return Ok(runner.clone());
     }
+    let similar = super::language::similar(language, names);
+    let hint = similar.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     let shown: String = language.chars().take(40).collect();
     let known: Vec<_> = runners.keys().map(String::as_str).collect();
     let known = if known.is_empty() { "none: no runner image was found".into() } else { known.join(", ") };
-    Err(Fault::new(Code::UnknownLanguage, format!("no runner for language {shown:?}; there are: {known}")))
+    Err(Fault::new(
+        Code::UnknownLanguage,
+        format!("no runner for language {shown:?}{hint}; there are: {known}"),
+    ))
 }
 
 /// Source code that can be run.
@@ -296,7 +304,14 @@ fn verdict(tools: &Tools, run: &RunRequest, end: &RunEnd) -> Option<Verdict> {
             let max = tools.limits.file_size;
             verdict(format!("The program was ended: it wrote more than {max} bytes to one file"))
         }
-        Some(Limit::Cancelled) => verdict("The run was cancelled".to_owned()),
+        Some(Limit::Cancelled) => {
+            let message = if tools.stopping.is_cancelled() {
+                "The daemon was shutting down and ended the run; what it had printed and saved until then is kept"
+            } else {
+                "The run was cancelled"
+            };
+            Some(Verdict { message: message.to_owned(), limit: Some("cancelled"), error: None })
+        }
         None => match outcome {
             Death::NotStarted(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);

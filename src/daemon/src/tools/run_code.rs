@@ -65,7 +65,7 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
     let timeout = values::timeout(given.timeout_seconds, limits.run_code, limits)?;
     if given.stdin.is_some() && !runner.stdin {
         let message =
-            format!("the runner for {} takes no `stdin`; put the input into a file", given.language);
+            format!("the runner for {} takes no `stdin`; put the input into a file", runner.language);
         return Err(invalid(message).into());
     }
     run::bounded("stdin", given.stdin.as_ref().map_or(0, String::len), limits.stdin)?;
@@ -78,7 +78,7 @@ fn check(tools: &Tools, caller: &Caller, given: Map<String, Value>) -> Result<Jo
         files.push((path, content));
     }
     let program = Program::Code { code, stdin: given.stdin.map(Bytes::from) };
-    let mut run = RunRequest::new(new_run_id(), given.language, program, timeout);
+    let mut run = RunRequest::new(new_run_id(), runner.language.clone(), program, timeout);
     run.environment = environment;
     Ok(Job { id, run, files, waits: true })
 }

@@ -92,6 +92,13 @@ fn the_first_of_several_names_is_taken_and_a_disagreement_is_told() {
             ],
         ),
         (&[("SANDBOX_MEMORY_LIMITS", "1g")], &["SANDBOX_MEMORY_LIMITS is set and nothing here takes it"]),
+        (
+            &[("DOCKER_IMAGE_CLAUDE", "x"), ("RESOURCE_CPU_CORES", "2"), ("YOLO_DEFAULT_LEVEL", "")],
+            &[
+                "DOCKER_IMAGE_CLAUDE is set and nothing here takes it",
+                "RESOURCE_CPU_CORES is set and nothing here takes it",
+            ],
+        ),
     ];
     for (env, expected) in cases {
         let env = [*env, &[TOKEN]].concat();

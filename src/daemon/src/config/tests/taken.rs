@@ -68,6 +68,40 @@ fn every_variable_reaches_its_key() {
 }
 
 #[test]
+fn a_time_that_a_variable_sets_may_be_longer_than_the_maximum_and_then_is_it() {
+    let times = |file: &str, env: &[(&str, &str)]| {
+        let timeouts = config(file, env).timeouts;
+        [timeouts.run_code, timeouts.run_python, timeouts.execute_code, timeouts.max].map(|t| t.as_secs())
+    };
+    assert_eq!(times("", &[]), [30, 60, 300, 1800], "as long as any seed's client asks for");
+    assert_eq!(times("", &[("SANDBOX_TIMEOUT", "3600")]), [30, 60, 3600, 3600]);
+    let both = [("SANDBOX_TIMEOUT", "700"), ("SANDBOX_EXEC_TIMEOUT_S", "900")];
+    assert_eq!(times("timeouts.max = \"10m\"", &both), [30, 900, 700, 900]);
+    assert_eq!(times("timeouts.run_code = \"40m\"", &[("SANDBOX_TIMEOUT", "3600")])[0], 2400);
+    let endless = error("", &[("SANDBOX_TIMEOUT", "99999999")]);
+    assert!(endless.starts_with("timeouts.execute_code (environment SANDBOX_TIMEOUT): is "), "{endless}");
+    assert!(endless.ends_with("must be 1s to 30days"), "{endless}");
+}
+
+#[test]
+fn tls_to_the_engine_is_asked_for_as_dockers_own_client_does() {
+    let folder = |file: &str, env: &[(&str, &str)]| config(file, env).engine.certificates;
+    let tcp = ("DOCKER_HOST", "tcp://10.0.0.1:2376");
+    assert_eq!(folder("", &[tcp, ("DOCKER_CERT_PATH", "/c")]).as_deref(), Some(Path::new("/c")));
+    let home = Path::new("/home/ann/.docker");
+    assert_eq!(folder("", &[tcp, ("DOCKER_TLS_VERIFY", "0")]).as_deref(), Some(home));
+    let both = [tcp, ("DOCKER_TLS_VERIFY", "1"), ("DOCKER_CERT_PATH", "/c"), TOKEN];
+    assert_eq!((folder("", &both).as_deref(), warnings("", &both)), (Some(Path::new("/c")), vec![]));
+    assert_eq!(folder("", &[tcp]), None);
+    // By a socket there is nothing to protect, and nothing is ignored without a word.
+    let verify = [("DOCKER_TLS_VERIFY", "1"), TOKEN];
+    let told = "DOCKER_TLS_VERIFY is set and does nothing: engine.host is a Unix socket, which has no TLS";
+    assert_eq!((folder("", &verify), warnings("", &verify)), (None, vec![told.to_owned()]));
+    let told = "engine.certificates is set and does nothing: engine.host is a Unix socket, which has no TLS";
+    assert_eq!(warnings("", &[("DOCKER_CERT_PATH", "/c"), TOKEN]), [told]);
+}
+
+#[test]
 fn a_token_is_kept_as_its_digest_and_a_name_may_have_two() {
     let file = r#"
         [[auth.tokens]]

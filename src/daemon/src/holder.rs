@@ -5,16 +5,16 @@
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
 /// A process that has something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
-    pub(super) pid: u32,
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
     /// Its program's name.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl std::fmt::Display for Holder {
@@ -25,7 +25,7 @@ impl std::fmt::Display for Holder {
 
 /// Whether somebody has a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Held {
+pub(crate) enum Held {
     /// Nobody.
     Free,
     /// This process.
@@ -35,14 +35,14 @@ pub(super) enum Held {
 }
 
 /// Who holds the lock of a file.
-pub(super) fn of_lock(path: &Path) -> Held {
+pub(crate) fn of_lock(path: &Path) -> Held {
     let Ok(meta) = fs::metadata(path) else { return Held::Free };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     if let Some(pid) = locks.lines().find_map(|line| locker(line, meta.dev(), meta.ino())) {
         return Held::By(named(pid));
     }
-    // Locks of processes outside of this PID namespace are not shown there. A daemon that starts in this very moment would
-    // meet this one, which is gone before it could say so.
+    // Locks of processes outside of this PID namespace are not shown there. A daemon that starts in this very moment
+    // would meet this one, which is gone before it could say so.
     let Ok(file) = OpenOptions::new().read(true).open(path) else { return Held::Free };
     let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
     let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
@@ -62,10 +62,13 @@ fn locker(line: &str, device: u64, inode: u64) -> Option<u32> {
 }
 
 /// Who listens at an address, as far as this user may see it.
-pub(super) fn of_address(addr: SocketAddr) -> Option<Holder> {
+pub(crate) fn of_address(addr: SocketAddr) -> Option<Holder> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let inodes: Vec<u64> =
         tables.iter().flat_map(|table| table.lines().filter_map(|line| listener(line, addr))).collect();
+    if inodes.is_empty() {
+        return None;
+    }
     let sockets: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
     let processes = fs::read_dir("/proc").ok()?.flatten();
     processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok()).find_map(|pid| {
@@ -74,6 +77,21 @@ pub(super) fn of_address(addr: SocketAddr) -> Option<Holder> {
         let has = targets.any(|target| sockets.iter().any(|socket| target.as_os_str() == socket.as_str()));
         has.then(|| named(pid))
     })
+}
+
+/// The store of the daemon that listens at an address, if that is this user's: the folder whose lock it holds. Nobody
+/// else's word is taken for it, so that nobody can lead a client to a daemon of theirs.
+pub(crate) fn store_at(addr: SocketAddr) -> Option<PathBuf> {
+    let daemon = of_address(addr)?;
+    let process = PathBuf::from(format!("/proc/{}", daemon.pid));
+    if fs::metadata(&process).ok()?.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let open = fs::read_dir(process.join("fd")).ok()?.flatten();
+    let mut locks = open.filter_map(|fd| fs::read_link(fd.path()).ok()).filter(|path| path.ends_with("lock"));
+    // By the inode, so that a path of another mount namespace is none here.
+    let lock = locks.find(|path| matches!(of_lock(path), Held::By(holder) if holder.pid == daemon.pid))?;
+    lock.parent().map(Path::to_owned)
 }
 
 /// The inode of a listening socket of /proc/net/tcp that is in the way of this address.

@@ -1,0 +1,112 @@
+//! An engine that is reached by TCP, with certificates on both sides: everything goes over TLS, and nobody else is
+//! believed.
+//!
+//! It needs root, for an engine of its own, and `openssl`, which every system has that verifies certificates.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::doctor::Look;
+use crate::support::{Daemon, PrivateEngine, Setup};
+
+/// Someone who signs certificates, and a folder for each that was signed.
+struct Authority(TempDir);
+
+impl Authority {
+    fn new() -> Authority {
+        let authority = Authority(TempDir::new().expect("a folder"));
+        authority.openssl(&format!(
+            "req -x509 {KEY} -keyout authority.key -out ca.pem -days 2 -subj /CN=authority"
+        ));
+        authority
+    }
+
+    fn openssl(&self, words: &str) {
+        let done = Command::new("openssl").args(words.split(' ')).current_dir(self.0.path()).output();
+        let done = done.expect("openssl");
+        assert!(done.status.success(), "{words}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// The folder of somebody's certificate and key, and of this authority's.
+    fn folder(&self, name: &str, extensions: &str) -> PathBuf {
+        let folder = self.0.path().join(name);
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(folder.join("extensions"), extensions).expect("a file");
+        self.openssl(&format!("req -new {KEY} -keyout {name}/key.pem -out {name}/asked -subj /CN={name}"));
+        self.openssl(&format!(
+            "x509 -req -in {name}/asked -CA ca.pem -CAkey authority.key -CAcreateserial -days 2 \
+             -extfile {name}/extensions -out {name}/cert.pem"
+        ));
+        std::fs::copy(self.0.path().join("ca.pem"), folder.join("ca.pem")).expect("a copy");
+        folder
+    }
+
+    fn client(&self) -> PathBuf {
+        self.folder("client", "extendedKeyUsage = clientAuth\n")
+    }
+}
+
+const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+
+/// A daemon of that engine, by these certificates; not past the engine, where it could.
+fn daemon(host: &str, certificates: &Path) -> Setup {
+    let folder = certificates.to_str().expect("UTF-8");
+    Daemon::with()
+        .env("DOCKER_HOST", host)
+        .env("DOCKER_TLS_VERIFY", "1")
+        .env("DOCKER_CERT_PATH", folder)
+        .without_tracing()
+}
+
+#[tokio::test]
+async fn an_engine_is_spoken_to_by_tls_and_verified() {
+    let authority = Authority::new();
+    let server = authority.folder("server", "subjectAltName = IP:127.0.0.1\nextendedKeyUsage = serverAuth\n");
+    let port = {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("an address").port()
+    };
+    let host = format!("tcp://127.0.0.1:{port}");
+    let file = |name: &str| server.join(name).display().to_string();
+    let (ca, cert, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
+    let flags = ["-H", &host, "--tlsverify", "--tlscacert", &ca, "--tlscert", &cert, "--tlskey", &key];
+    let engine = PrivateEngine::with_flags(&flags.map(str::to_owned), &[]).await;
+    engine.load("paddock-example-sh");
+    let client = authority.client();
+
+    let d = daemon(&host, &client).start().await;
+    let s = d.session("s");
+    s.upload("in", &vec![b'x'; 3_000_000]).await.expect_success();
+    let ran = s.sh("cat in in > out; head -c 50000 in; echo err >&2").await.expect_success();
+    assert_eq!((ran.stdout().len(), ran.text("stderr")), (50_000, "err\n"));
+    assert_eq!(d.fetch(&ran.link("out")).await.expect(200).body.len(), 6_000_000);
+    d.stop_on(&engine.host()).await;
+
+    // Whoever is not signed by that authority is not believed, on either side; and there is no way back to plain TCP.
+    let other = Authority::new();
+    let stranger = daemon(&host, &other.client()).refusal().await;
+    assert!(
+        stranger.said.contains("invalid peer certificate") && stranger.said.contains("DOCKER_CERT_PATH"),
+        "{}",
+        stranger.said
+    );
+    for name in ["cert.pem", "key.pem"] {
+        std::fs::copy(other.0.path().join("client").join(name), client.join(name)).expect("a copy");
+    }
+    let unknown = daemon(&host, &client).refusal().await;
+    assert!(unknown.said.contains("alert") && unknown.said.contains("DOCKER_CERT_PATH"), "{}", unknown.said);
+    std::fs::write(client.join("ca.pem"), "no certificate").expect("a file");
+    let unusable = daemon(&host, &client).refusal().await;
+    assert!(unusable.said.contains("ca.pem"), "{}", unusable.said);
+    let plain = Daemon::with().env("DOCKER_HOST", &host).refusal().await;
+    assert_eq!(plain.code, Some(1), "{}", plain.said);
+
+    // `doctor` says so in other words than those of an engine that is not there.
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = other.0.path().join("client").display().to_string();
+    let look = Look::at(dir.path()).engine(&host).env("DOCKER_CERT_PATH", &folder).run().await;
+    look.expect_failure("engine/reachable", "invalid peer certificate", "engine.certificates");
+}
