@@ -8,7 +8,7 @@ use paddock::engine::{Engine, EngineLimits};
 use paddock::link::{Incoming, Link, Stream};
 use paddock::pool::Specimen;
 use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Input, RunEnd, RunLimits, RunSpec};
+use paddock_proto::message::{Input, RunEnd, RunLimits, RunSpec, WarmSpec};
 use paddock_proto::{Event, Request};
 
 use crate::support::{Cleared, engine_host};
@@ -49,6 +49,16 @@ impl Container {
             Incoming::Event(event) => event,
             other @ (Incoming::Data(..) | Incoming::End) => panic!("{other:?}"),
         }
+    }
+
+    /// Has the warm part of our Python stand; its command.
+    pub(crate) async fn stand(&self) -> Vec<String> {
+        let argv =
+            ["/usr/bin/python3", "-P", "-s", "/usr/local/share/sandbox/warm.py"].map(str::to_owned).to_vec();
+        let spec = WarmSpec { argv: argv.clone(), env: self.0.armed.runner.environment(&[]) };
+        let stream = self.link().request(&Request::Warm(spec)).expect("a stream");
+        assert_eq!(stream.next().await.expect("an answer"), Incoming::Event(Event::Warm));
+        argv
     }
 
     pub(crate) async fn stop(self) {

@@ -1,7 +1,10 @@
 //! The walls as code sees them from inside.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use paddock::pool::AgentTerms;
 use paddock_proto::frame::Frame;
 use paddock_proto::message::{self, ResumePoints, VERSION};
 use paddock_proto::{Hello, Kind};
@@ -179,8 +182,8 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     // As the bridge does: two streams are handed over with a byte, and the hello goes through them.
     let ask = "import socket, os, base64, array, select\n\
         def give(fds):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('\\0paddock-agent')\n    \
-        s.sendmsg([b'p'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])\n    \
-        return s\n\
+        try: s.sendmsg([b'p'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])\n    \
+        except BrokenPipeError: pass\n    return s\n\
         def ask(b):\n    down, up = os.pipe(), os.pipe()\n    s = give([down[0], up[1]])\n    os.close(down[0]); os.close(up[1])\n    \
         try: os.write(down[1], b)\n    except BrokenPipeError: pass\n    \
         return os.read(up[0], 1) if select.select([up[0]], [], [], 8)[0] else 'silence'\n\
@@ -201,16 +204,62 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     assert_eq!(ran.expect_success().stdout(), format!("{silent}\n{all}\n"));
     d.session("agent").python("print('fine')").await.expect_stdout("fine\n");
 
-    // The same words with the secret are understood: it was the secret that was missing.
+    // The same words with this container's secret are understood: it was the secret that was missing. What all secrets are
+    // derived from, and another container's, open nothing.
     let text = std::fs::read_to_string(d.store.path().join("agent.secret")).expect("the secret");
-    let mut secret = [0; 32];
-    for (byte, at) in secret.iter_mut().zip((0..).step_by(2)) {
+    let mut key = [0; 32];
+    for (byte, at) in key.iter_mut().zip((0..).step_by(2)) {
         *byte = u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
     }
     let view = d.view().await;
-    let code = format!("{ask}print(ask(base64.b64decode('{}')) != b'')", hello(secret));
-    let answer = view.exec(&view.the_container("python").await, &["python3", "-c", &code]).await;
-    assert_eq!(answer, "True\n");
+    let id = view.the_container("python").await;
+    let all = view.containers().await;
+    let name = &all.iter().find(|container| container.id == id).expect("it").labels["paddock.name"];
+    let of = |name: &str| {
+        let terms = AgentTerms { key, orphan_after: Duration::from_secs(60) };
+        terms.of(&name.parse().expect("a name")).secret
+    };
+    for (secret, answer) in [(key, "False\n"), (of(&format!("{name}0")), "False\n"), (of(name), "True\n")] {
+        let code = format!("{ask}print(ask(base64.b64decode('{}')) != b'')", hello(secret));
+        assert_eq!(view.exec(&id, &["python3", "-c", &code]).await, answer);
+    }
+    d.stop().await;
+}
+
+/// What code hands over it has as well: its flags, its options, and how long its last close waits, are the code's to set.
+#[tokio::test]
+async fn streams_that_code_hands_over_do_not_hold_pid_1_up() {
+    let d = Daemon::start().await;
+    let code = "import array, fcntl, os, socket, struct, threading, time\n\
+        def give(fd):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('\\0paddock-agent')\n    \
+        try: s.sendmsg([b'p'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd, fd]))])\n    \
+        except BrokenPipeError: return None\n    return s\n\
+        kept = []\n\
+        for n in range(4):\n    \
+        near, far = socket.socketpair()\n    \
+        kept += [near, far, give(near.fileno())]\n    time.sleep(0.1)\n    \
+        fcntl.fcntl(near, fcntl.F_SETFL, 0)\n    \
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)\n    \
+        far.send(b'x')\n\
+        given = 0\n\
+        for n in range(200):\n    \
+        listener = socket.socket(); listener.bind(('127.0.0.1', 0)); listener.listen()\n    \
+        near = socket.create_connection(listener.getsockname()); far, _ = listener.accept()\n    \
+        near.setblocking(False)\n    \
+        try:\n        while True: near.send(bytes(1 << 16))\n    except BlockingIOError: pass\n    \
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 600))\n    \
+        s = give(near.fileno())\n    given += s is not None\n    \
+        threading.Thread(target=near.close, daemon=True).start()\n    \
+        kept += [near, listener, far]\n    if given == 4: break\n\
+        open('/tmp/mark', 'w').close()\n\
+        print(given > 0, flush=True)\n\
+        time.sleep(60)";
+    let s = d.session("s");
+    // Its own limit holds,
+    let ran = s.python(code).timeout(5.0).await;
+    assert_eq!((ran.stdout(), ran.text("limit")), ("True\n", "wall_time"), "{}", ran.document);
+    // and the session goes on, in the same container.
+    s.python("import os; print(os.path.exists('/tmp/mark'))").await.expect_stdout("True\n");
     d.stop().await;
 }
 

@@ -91,9 +91,14 @@ shell\" ] || echo bad: $x
 here
 E
         no put f 1; no put /tmp/f 1; no put /dev/shm/f 1; no mkdir d; no touch kept; no chmod 777 kept; no rm kept
+        # A semaphore is a file, and nothing else that has such a name.
+        yes put /dev/shm/sem.s 1; yes rm /dev/shm/sem.s; no mkdir /dev/shm/sem.d; no mkdir -p /dev/shm/sem.d/d
+        no ln -s /tmp /dev/shm/sem.l; no mkfifo /dev/shm/sem.p; no put /dev/shm/sem.d/f x; no rmdir /dev/shm/sem.b
+        no put /dev/shm/sem.b/f x; no mv /dev/shm/sem.b /dev/shm/sem.c; no put /dev/shm/semx x
+        [ \"$(ls -A /dev/shm)\" = sem.b ] || echo bad: $(ls -A /dev/shm)
         no ln kept l; no ln -s kept l; no mv kept m; no truncate -s 0 kept; no mkfifo p; no chmod 700 /data
         is kept kept; [ \"$(ls -A /data)\" = kept ] || echo bad: $(ls -A /data)";
-    holds(&container, None, "echo kept > kept").await;
+    holds(&container, None, "echo kept > kept; mkdir /dev/shm/sem.b").await;
     holds(&container, Some(policy(Some(&[]), &[], &[])), script).await;
     container.stop().await;
 }
@@ -199,7 +204,7 @@ async fn no_call_leads_round_a_policy() {
     let container = Container::of("python").await;
     python(&container, None, &format!("{}\nprint('done')", include_str!("policy/before.py"))).await;
     let mut files = example();
-    files.deny_write.push("conf/.x".to_owned());
+    files.deny_write.extend(["conf/.x", "**/.git/hooks"].map(str::to_owned));
     python(&container, Some(files), include_str!("policy/tricks.py")).await;
     container.stop().await;
 }

@@ -1,6 +1,9 @@
 //! Warm parts: the two kinds of the protocol, in as few lines as a stranger would write, and what code and bad images
 //! can do to them.
 
+use paddock_proto::message::RunSpec;
+
+use crate::container::{Container, ended, spec};
 use crate::support::{Daemon, Image, Session, Setup, field};
 
 /// Prints how it was started, in Python: warm or cold.
@@ -274,6 +277,39 @@ async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
         until_warm(&s).await;
     }
     d.stop().await;
+}
+
+/// A part closes its memory once it stands. Code that has ended one waits here for the next, to write to it before that.
+#[tokio::test]
+async fn code_that_ends_a_part_does_not_meet_the_next_one_as_it_loads() {
+    let container = Container::of("python").await;
+    let argv = container.stand().await.join("\0");
+    let code = "import os, sys, time\n\
+                wanted = os.environ['PART'].encode().replace(b' ', b'\\0')\n\
+                def is_part(pid):\n\
+                \x20   try: return open(f'/proc/{pid}/cmdline', 'rb').read().startswith(wanted)\n\
+                \x20   except OSError: return False\n\
+                def is_open(pid):\n\
+                \x20   try: open(f'/proc/{pid}/mem', 'r+b').close()\n\
+                \x20   except OSError: return False\n\
+                \x20   return True\n\
+                def parts(): return {int(pid) for pid in os.listdir('/proc') if pid.isdigit() and is_part(pid)}\n\
+                before = parts()\n\
+                print(len(before) > 0, any(map(is_open, before)))\n\
+                for pid in before:\n\
+                \x20   try: os.kill(pid, 9)\n\
+                \x20   except ProcessLookupError: pass\n\
+                end, met = time.monotonic() + 4, 0\n\
+                while time.monotonic() < end: met += any(map(is_open, parts() - before))\n\
+                print(met)";
+    let argv_of_code = ["python3", "-c", code].map(str::to_owned).to_vec();
+    let env =
+        vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned(), format!("PART={}", argv.replace('\0', " "))];
+    let ran = container.run(&RunSpec { argv: argv_of_code, env, ..spec("") });
+    assert_eq!(ended(&ran).await.0, "True False\n0\n");
+    // When that is over the part comes back.
+    container.stand().await;
+    container.stop().await;
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ pub(crate) struct Container {
     /// The process that the carrier came by, where it did not come directly.
     pub(crate) bridge: Cell<Option<i32>>,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
+    /// Whether this runtime shows which connection is a bridge's: known from the first one on.
+    pub(crate) tells_bridges: Cell<bool>,
     /// The daemon's mux that the streams belong to.
     pub(crate) peer: Cell<u64>,
     pub(crate) orphan_after: Cell<Duration>,
@@ -57,6 +59,7 @@ impl Container {
             counters: counters::Files::open(),
             bridge: Cell::new(None),
             secret: Cell::new(None),
+            tells_bridges: Cell::new(false),
             peer: Cell::new(0),
             orphan_after: Cell::new(ORPHAN_AFTER),
             last_heard: Cell::new(Instant::now()),

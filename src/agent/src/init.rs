@@ -20,6 +20,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::carrier::Carrier;
 use crate::container::Container;
+use crate::foreign::Brief;
 use crate::{apply, base, collect, direct, probe, run, tree, warm};
 
 /// Connections that have not said who they are; only code in the container could make more.
@@ -66,10 +67,14 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
             tokio::time::sleep(Duration::from_millis(50)).await; // out of descriptors: code holds them
             continue;
         };
-        // A bridge has no parent in here, and code can make no process that has none: a flood of its own connections
-        // keeps no daemon out. A runtime that hides who asks has the places alone.
-        let bridge = socket.peer_cred().ok().and_then(|peer| peer.pid()).is_some_and(tree::is_nobodys);
-        if bridge || container.strangers.get() < MAX_STRANGERS {
+        // Code may have sent sockets over it that nobody will ever read, and whose close waits.
+        let socket = Brief::new(socket);
+        // A bridge has no parent in here, and code can make no process that has none. Before the secret is set there
+        // is no code: if that bridge could be told, all can, and nobody else's descriptors are touched. A runtime that
+        // hides who connects has a few places for strangers, so that a flood of them keeps no daemon out for long.
+        let is_bridge = socket.peer_cred().ok().and_then(|peer| peer.pid()).is_some_and(tree::is_nobodys);
+        let has_place = !container.tells_bridges.get() && container.strangers.get() < MAX_STRANGERS;
+        if is_bridge || has_place {
             container.strangers.set(container.strangers.get() + 1);
             let container = container.clone();
             spawn_local(async move {
@@ -80,6 +85,9 @@ async fn accept_carriers(container: Rc<Container>, listener: UnixListener) {
                 let greeted = tokio::time::timeout(Duration::from_millis(HELLO_MS), hello).await;
                 container.strangers.set(container.strangers.get() - 1);
                 if let Some((carrier, rest)) = greeted.ok().flatten() {
+                    if is_bridge {
+                        container.tells_bridges.set(true);
+                    }
                     take_over(&container, carrier, rest);
                 }
             });

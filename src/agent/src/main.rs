@@ -26,6 +26,7 @@ mod counters;
 mod direct;
 mod feed;
 mod files;
+mod foreign;
 mod init;
 mod link;
 mod outlet;

@@ -71,6 +71,7 @@ pub(crate) struct Input {
 /// # Errors
 /// The system's, before anything of it has run.
 pub(crate) async fn begin(container: &Container, spec: &RunSpec, reads: Reads) -> io::Result<Process> {
+    container.warm.make_way().await;
     let mut env = spec.env.clone();
     let (stdin, extra) = match reads {
         Reads::Code(input) => {

@@ -59,7 +59,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     let outlet = Outlet::new(stream);
     container.runs.borrow_mut().insert(spec.id.clone(), outlet.clone());
     let Some((reads, writes)) = receive(&outlet.stream(), spec.input).await else {
-        container.runs.borrow_mut().remove(&spec.id);
+        forget(&container, &spec.id);
         return;
     };
     if !matches!(spec.input, message::Input::Code { .. }) {
@@ -93,7 +93,12 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
         // The daemon went before it had everything: the next one is told again.
         outlet.attached(&stream).await;
     }
-    container.runs.borrow_mut().remove(&spec.id);
+    forget(&container, &spec.id);
+}
+
+fn forget(container: &Container, id: &str) {
+    container.runs.borrow_mut().remove(id);
+    container.warm.is_quieter();
 }
 
 /// Does with a run that has ended what its daemon wants; whether it wants no more.

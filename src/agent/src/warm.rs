@@ -8,7 +8,9 @@
 //!
 //! The protocol is a page for strangers (runner-images/README.md). A part is as untrusted as the code: what it says
 //! is bounded and checked, and whatever is not understood ends it. It must never have more than one run at work, so
-//! that whatever else its job has is that run's; nor hold up a run for a part that is not about to stand.
+//! that whatever else its job has is that run's; nor hold up a run for a part that is not about to stand. A part closes
+//! its memory to others once it stands, not before: code that ends one must not find the next one as it loads, see
+//! [`Warm::make_way`].
 
 mod forker;
 mod holder;
@@ -36,6 +38,7 @@ use self::single::Single;
 use self::words::{Word, Words};
 use crate::complain;
 use crate::container::Container;
+use crate::foreign::Brief;
 use crate::link::Stream;
 use crate::process::{Input, Process, in_memory, prepare};
 use crate::pump::Reports;
@@ -48,8 +51,13 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_millis(150);
 /// After a part that stood and died, and after each that never stood twice as long as before, up to the second.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
+/// How long a part that must not meet code may hold it up while it loads; ours take half of that.
+const HOLDS_UP: Duration = Duration::from_secs(3);
 /// How long a part that is to end may take, and how long one may take to read what it waits for.
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// PID 1's end of what a part says and is told; the part, and code that has its memory, can send sockets over it.
+type Line = Rc<Brief<UnixStream>>;
 
 /// What there is of a container's warm part.
 #[derive(Default)]
@@ -58,6 +66,10 @@ pub(crate) struct Warm {
     standing: RefCell<Option<Standing>>,
     /// When the next one is expected to stand, where that is soon.
     due: Cell<Option<Instant>>,
+    /// Whether code may have ended a part: from then on none loads while code runs, which could write to it as it does.
+    is_wary: Cell<bool>,
+    /// The job of the part that loads.
+    loading: Cell<Option<i32>>,
     /// Something changed.
     news: Notify,
 }
@@ -113,6 +125,25 @@ impl Warm {
         matches!(&*self.standing.borrow(), Some(Standing::Forks(forker)) if forker.is_busy())
     }
 
+    /// To be called before code is started: waits for a part that loads and must not be written to, and ends one that
+    /// takes too long.
+    pub(crate) async fn make_way(&self) {
+        let late = Instant::now() + HOLDS_UP;
+        while let Some(job) = self.loading.get().filter(|_| self.is_wary.get()) {
+            if tokio::time::timeout_at(late.into(), self.news.notified()).await.is_err() {
+                let mut all = tree::descendants(job);
+                all.push(job);
+                tree::kill(&all);
+                return;
+            }
+        }
+    }
+
+    /// To be called when a run is over.
+    pub(crate) fn is_quieter(&self) {
+        self.news.notify_waiters();
+    }
+
     fn tell(&self, standing: Option<Standing>) {
         self.standing.replace(standing);
         self.news.notify_waiters();
@@ -146,12 +177,16 @@ async fn keep(container: Rc<Container>) {
     let (mut pause, mut usual) = (Duration::ZERO, None);
     loop {
         tokio::time::sleep(pause).await;
+        while warm.is_wary.get() && !container.runs.borrow().is_empty() {
+            warm.news.notified().await;
+        }
         let begun = Instant::now();
         warm.due.set(usual.map(|usual| begun + usual));
         let mut stood = None;
         let end = stand(&container, &spec, || stood = Some(begun.elapsed())).await;
         warm.tell(None);
         warm.due.set(None);
+        warm.is_wary.set(warm.is_wary.get() || (end.is_err() && container.begun.get() > 0));
         usual = stood.or(usual);
         pause = match (end, stood) {
             (Ok(()), _) => Duration::ZERO,
@@ -177,10 +212,11 @@ async fn stand(container: &Container, spec: &WarmSpec, stood: impl FnOnce()) -> 
     let (program, outputs) = prepare(&spec.argv, &spec.env, "/", theirs_in, Some(theirs)).map_err(system)?;
     let (job, reports) = spawn::start(&program).map_err(system)?;
     let death = container.reaper.watch(job);
+    container.warm.loading.set(Some(job));
     drop(program);
     let line = std::os::unix::net::UnixStream::from(line);
     line.set_nonblocking(true).map_err(system)?;
-    let line = Rc::new(UnixStream::from_std(line).map_err(system)?);
+    let line = Rc::new(Brief::new(UnixStream::from_std(line).map_err(system)?));
     let mut reports = Reports::of_job(reports);
     let mut words = Words::new(line.clone());
     let first = tokio::time::timeout(READY_WITHIN, async {
@@ -199,7 +235,9 @@ async fn stand(container: &Container, spec: &WarmSpec, stood: impl FnOnce()) -> 
             }
         }
     });
-    let ended = match first.await.unwrap_or_else(|_| Err(format!("not within {READY_WITHIN:?}"))) {
+    let first = first.await.unwrap_or_else(|_| Err(format!("not within {READY_WITHIN:?}")));
+    container.warm.loading.set(None);
+    let ended = match first {
         Ok((Word::Ready, part)) => {
             stood();
             container.warm.due.set(None);

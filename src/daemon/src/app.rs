@@ -18,9 +18,8 @@ use crate::config::{Config, UrlStyle};
 use crate::engine::{Engine, EngineHost, EngineLimits};
 use crate::execution::{ExecutionBounds, Executions};
 use crate::feed::Feed;
-use crate::link::Terms;
 use crate::metrics::Metrics;
-use crate::pool::{Adopted, Bounds, Pool, PoolConfig};
+use crate::pool::{Adopted, AgentTerms, Bounds, Pool, PoolConfig};
 use crate::recent::Recent;
 use crate::session::{SessionBounds, Sessions};
 use crate::sign::{LinkTerms, Signer};
@@ -118,8 +117,8 @@ pub(crate) async fn run(
         };
         AppError::Failed(format!("{error}{hint}"))
     })?;
-    let agent_secret = store.secret("agent.secret").map_err(|e| AppError::Failed(e.to_string()))?;
-    let pool = PoolConfig { metrics: metrics.clone(), ..pool(&config, store.owner.clone(), agent_secret) };
+    let key = store.secret("agent.secret").map_err(|e| AppError::Failed(e.to_string()))?;
+    let pool = PoolConfig { metrics: metrics.clone(), ..pool(&config, store.owner.clone(), key) };
     let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
 
     let Made { sessions, executions, server, local, socket } =
@@ -275,13 +274,13 @@ pub(crate) async fn ended_by_signal() -> &'static str {
     }
 }
 
-/// The pool as it is configured, of an owner whose agents know this secret.
-pub fn pool(config: &Config, owner: String, secret: [u8; 32]) -> PoolConfig {
+/// The pool as it is configured, of an owner whose containers' secrets are derived from this key.
+pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
     PoolConfig {
         settings: config.pool.clone(),
         bounds: bounds(config),
         owner,
-        terms: Terms { secret, orphan_after: config.agent.orphan_after },
+        terms: AgentTerms { key, orphan_after: config.agent.orphan_after },
         images: config.runners.clone(),
         warm_parts: config.agent.warm_parts,
         metrics: Metrics::default(),
@@ -305,7 +304,7 @@ fn bounds(config: &Config) -> Bounds {
     }
 }
 
-fn session_bounds(config: &Config) -> SessionBounds {
+pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
     SessionBounds {
         ttl: config.sessions.ttl,
         max: size(config.sessions.max.into()),

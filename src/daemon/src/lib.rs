@@ -125,7 +125,8 @@
 //!   must not hold a program up; `paddock run`, which is a pipe, asks for the whole of it and is waited for.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket in a network namespace
 //!   that the code shares. The first hello, before any code ran, sets the secret; it travels over stdin, and the
-//!   program's mode (0111) keeps its memory closed.
+//!   program's mode (0111) keeps its memory closed. Each container has a secret of its own, derived from the store's key
+//!   and its name: one that got out would open nothing else.
 //! * **`/data` is a tmpfs volume**: a hard quota of bytes and inodes on every file system, and quick. It dies with
 //!   the container; hence the store is the truth and the container a cache. It is memory: the container's limit
 //!   is the program's plus what these file systems may take.

@@ -55,6 +55,9 @@ pub enum ProtocolError {
     /// A consumption report for bytes that were never sent.
     #[error("stream {0}: the peer consumed more than was sent")]
     BadCredit(StreamId),
+    /// More frames that change nothing than [`limits::STRAY`] allows.
+    #[error("more frames for streams that are over than can have been under way")]
+    Stray,
     /// More streams than [`limits::MAX_STREAMS`].
     #[error("more than {max} streams at once", max = limits::MAX_STREAMS)]
     TooManyStreams,

@@ -13,6 +13,11 @@ pub const WINDOW: usize = 512 * 1024;
 /// Of it, what a sender leaves free: room for what a new daemon is told before all that the one before had not heard.
 pub const SLACK: usize = 64;
 
+/// Bytes of frames that change nothing (frames of streams that are over, credits for what was acknowledged, resets)
+/// that a peer may send for each stream that there ever was: a window can be under way when a stream is given up, and
+/// some frames tell of ends, again after each reconnect. Nothing else would bound them, since they take no window.
+pub const STRAY: u64 = WINDOW as u64 + 1024;
+
 /// Streams open at once on one link: the executions of a session, a file transfer, and room for egress.
 pub const MAX_STREAMS: usize = 256;
 

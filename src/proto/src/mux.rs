@@ -10,13 +10,14 @@
 //!   carrier ─► on_bytes ─► inbox ─► take (counts as consumed; reported by Credit)
 //! ```
 //!
-//! It must never hold more than [`WINDOW`] bytes each way for one stream, whatever the peer does.
+//! It must never hold more than [`WINDOW`] bytes each way for one stream, whatever the peer does, nor listen for ever
+//! to a peer that says nothing to any stream ([`STRAY`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::limits::{MAX_STREAMS, SLACK, WINDOW};
+use crate::limits::{MAX_STREAMS, SLACK, STRAY, WINDOW};
 use crate::message::ResumePoints;
 use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
 
@@ -82,6 +83,10 @@ pub struct Mux {
     resets: BTreeSet<StreamId>,
     /// The stream that sent last: the next one has its turn.
     turn: StreamId,
+    /// How many streams there ever were.
+    opened: u64,
+    /// Cost of all that the peer sent and that changed nothing.
+    strays: u64,
 }
 
 impl Mux {
@@ -96,6 +101,8 @@ impl Mux {
             fresh: VecDeque::new(),
             resets: BTreeSet::new(),
             turn: 0,
+            opened: 0,
+            strays: 0,
         }
     }
 
@@ -110,6 +117,7 @@ impl Mux {
         }
         let id = self.next;
         self.next += 2;
+        self.opened += 1;
         self.streams.insert(id, Stream::default());
         self.send(id, Kind::Message, first);
         Ok(id)
@@ -235,10 +243,11 @@ impl Mux {
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), ProtocolError> {
         let id = frame.stream;
+        let cost = frame.cost() as u64;
         if !self.streams.contains_key(&id) {
             let never = id == 0 || if self.is_mine(id) { id >= self.next } else { id > self.highest };
             if !never {
-                return Ok(()); // a straggler of a stream that was reset or finished
+                return self.stray(cost); // of a stream that was reset or finished
             }
             if id == 0 || self.is_mine(id) || !frame.kind.counted() {
                 return Err(ProtocolError::UnknownStream(id));
@@ -247,18 +256,25 @@ impl Mux {
                 return Err(ProtocolError::TooManyStreams);
             }
             self.highest = id;
+            self.opened += 1;
             self.streams.insert(id, Stream::default());
             self.fresh.push_back(id);
         }
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         match frame.kind {
-            Kind::Reset => stream.abandoned(),
+            Kind::Reset => {
+                stream.abandoned();
+                return self.stray(cost);
+            }
             Kind::Credit => {
                 let total = frame.payload.first_chunk::<8>().ok_or(ProtocolError::Malformed("credit"))?;
-                stream.acknowledge(id, u64::from_le_bytes(*total))?;
+                let total = u64::from_le_bytes(*total);
+                if total <= stream.acked {
+                    return self.stray(cost);
+                }
+                stream.acknowledge(id, total)?;
             }
             Kind::Message | Kind::Data(_) | Kind::Eof(_) | Kind::Close => {
-                let cost = frame.cost() as u64;
                 let held = stream.received - stream.consumed;
                 if stream.in_closed || held + cost > WINDOW as u64 {
                     return Err(ProtocolError::WindowExceeded(id));
@@ -267,12 +283,19 @@ impl Mux {
                 stream.received += cost;
                 if stream.detached {
                     stream.consumed = stream.received;
-                } else {
-                    stream.inbox.push_back(frame);
+                    return self.stray(cost);
                 }
+                stream.inbox.push_back(frame);
             }
         }
         Ok(())
+    }
+
+    /// A frame that changes nothing came.
+    fn stray(&mut self, cost: u64) -> Result<(), ProtocolError> {
+        self.strays = self.strays.saturating_add(cost);
+        let most = STRAY.saturating_mul(self.opened.saturating_add(1));
+        if self.strays > most { Err(ProtocolError::Stray) } else { Ok(()) }
     }
 
     /// True if something is to be sent that the peer may wait for. What is left of streams on which both sides have said

@@ -399,3 +399,6 @@ fn what_is_left_of_a_stream_that_is_over_goes_with_what_comes_next() {
         assert!(pair.daemon.open_streams() <= 2 && pair.agent.open_streams() <= 2);
     }
 }
+
+#[path = "mux_stray_tests.rs"]
+mod stray;

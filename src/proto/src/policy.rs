@@ -20,6 +20,9 @@ pub const MAX_PATTERN_BYTES: usize = 32 * 1024;
 /// `~` is the home directory of the run, a relative pattern begins at its working directory; `*`, `?`, `[…]` and `**` (any
 /// number of directories) match as in an ignore file. A pattern of a `deny` list without a `/` is a name: it is matched at
 /// any depth below the working directory. What names a directory covers all that is below it.
+///
+/// A pattern speaks of paths. A program under a policy can make no link that would give a denied path to something that it
+/// may write; a link that was there before leads where it leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePolicy {
     /// Only this may be written; `None`: all that its user may.

@@ -92,7 +92,7 @@ os.symlink("later.key", "waylater")
 no("through a link", os.open, "way", W)
 no("through a dangling link", os.open, "waylater", W | C)
 no("a link made denied", os.open, "dir/x.key", W)
-os.symlink("/tmp", "tmp")
+no("a link out of where a name is denied", os.symlink, "/tmp", "tmp2")
 no("a denied name by way of a link", os.open, "tmp/.env", W | C)
 no("a denied name made by way of a link", os.mkdir, "tmp/x.key")
 no("link not followed", os.open, "way", W | os.O_NOFOLLOW, errnos=(errno.ELOOP,))
@@ -106,6 +106,46 @@ put("conf2/.x")
 no("a directory brought above it", os.rename, "conf2", "conf")
 os.mkdir("conf")
 no("the place itself", os.open, "conf/.x", W | C)
+
+# A pattern with `**`: what is called .git leads nowhere else, however it comes to be called so.
+os.makedirs("real/hooks")
+put("real/hooks/pre-commit", "evil")
+os.symlink("real", "alias")
+for target in ("real", "./real", "/data/real", "/workspace/real", "../data/real", "/proc/self/cwd/real", "alias", "tmp", "/usr/lib"):
+    no("a link .git to " + target, os.symlink, target, ".git")
+no("a deeper one", os.symlink, "../../real", "a/b/.git")
+no("by dir_fd", os.symlink, "../../real", ".git", dir_fd=deep)
+no("a link that is renamed", os.rename, "alias", ".git")
+no("a link that is linked", os.link, "alias", ".git", follow_symlinks=False)
+no("a directory that is renamed", os.rename, "real", ".git")
+no("its directory", os.makedirs, "fresh/.git/hooks")
+os.mkdir(".git")
+put(".git/config")
+no("a link that is exchanged", call, 316, CWD, b"alias", CWD, b".git", 2)
+no("a directory that is exchanged", call, 316, CWD, b"real", CWD, b".git", 2)
+no("a file that is renamed", os.rename, "real/hooks/pre-commit", ".git/hooks")
+no("the directory below", os.mkdir, ".git/hooks")
+# One on the way there, made where nothing is denied, and led to or brought from there.
+os.makedirs("/tmp/t/.git/hooks")
+put("/tmp/t/.git/hooks/pre-commit", "evil")
+os.symlink("/tmp/t", "/tmp/out")
+os.mkdir("/tmp/d")
+os.symlink("/tmp/t", "/tmp/d/out")
+for target in ("/tmp/t", "/tmp/out", "../tmp/t", "a/../../tmp/t", "/proc/self/root/tmp/t", "tmp/t", "/"):
+    no("a link out to " + target, os.symlink, target, "sub")
+for path in ("/tmp/t", "/tmp/out", "/tmp/d"):
+    no("what is brought in, " + path, os.rename, path, "sub")
+for path in (".git", "a/b/.git", "sub", "sub/out", "sub/t"):
+    if os.path.exists(path + "/hooks/pre-commit") or os.path.exists(path + "/.git/hooks/pre-commit"):
+        print("bad: led round by", path)
+# What leads to nothing else is made and moved as before.
+for target, path in (("a/b", "in1"), ("../plain", "a/in2"), ("/usr/bin/env", "in3"), ("/usr/lib", "in4"), ("/dev/null", "in5")):
+    os.symlink(target, path)
+    os.rename(path, path + "x")
+    os.unlink(path + "x")
+os.makedirs("modules/.bin")
+os.symlink("../package/cli", "modules/.bin/cli")
+os.rename("modules", "node_modules")
 
 # Files without a name.
 fd = os.open(".", O_TMPFILE | os.O_RDWR, 0o640)

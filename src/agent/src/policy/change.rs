@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chmod, chownat,
-    ftruncate, linkat, mkdirat, mknodat, renameat_with, symlinkat, unlinkat, utimensat,
+    ftruncate, linkat, mkdirat, mknodat, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -199,7 +199,10 @@ impl Change<'_> {
         }
         let name = self.name(at)?;
         walk::at(&name)?;
-        judge::name(self.rules, &name.dir, &name.name, WRITE)?;
+        let place = judge::name(self.rules, &name.dir, &name.name, WRITE)?;
+        if flags != 0 {
+            judge::other_than_file(self.rules, &place)?;
+        }
         self.caller.is_waiting()?;
         unlinkat(&name.dir, spelled(&name), AtFlags::from_bits_retain(flags))
     }
@@ -211,25 +214,26 @@ impl Change<'_> {
         let old = walk::at(&from)?;
         let from_place = judge::name(self.rules, &from.dir, &from.name, BOTH)?;
         let to_place = judge::name(self.rules, &to.dir, &to.name, if swap { BOTH } else { WRITE })?;
-        self.may_move(&old, &from_place, &to_place)?;
+        self.may_move(&old, &from, &from_place, &to_place)?;
         if swap {
-            self.may_move(&walk::at(&to)?, &to_place, &from_place)?;
+            self.may_move(&walk::at(&to)?, &to, &to_place, &from_place)?;
         }
         self.caller.is_waiting()?;
         renameat_with(&from.dir, spelled(&from), &to.dir, spelled(&to), flags)
     }
 
-    fn may_move(&self, what: &Stat, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    fn may_move(&self, what: &Stat, name: &Name, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         if is(what, FileType::Directory) {
             return judge::tree(self.rules, from, to);
         }
-        self.may_lead(what, to)
-    }
-
-    /// A link may not stand where it would lead round a rule.
-    fn may_lead(&self, what: &Stat, to: &[u8]) -> Result<(), Errno> {
-        let leads = is(what, FileType::Symlink) && self.rules.leads_to_denied(to);
-        if leads { Err(Errno::ACCESS) } else { Ok(()) }
+        if !is(what, FileType::RegularFile) {
+            judge::other_than_file(self.rules, to)?;
+        }
+        if is(what, FileType::Symlink) {
+            let target = readlinkat(&name.dir, name.name.as_slice(), Vec::with_capacity(256))?;
+            judge::leading(self.rules, to, target.as_bytes())?;
+        }
+        Ok(())
     }
 
     fn link(&self, from: At, to: At, flags: u32) -> Result<(), Errno> {
@@ -243,21 +247,28 @@ impl Change<'_> {
         // Who may write by one name may by all: it must be allowed by this one.
         judge::object(self.rules, self.caller, &object, &stat, BOTH)?;
         let (to, place) = self.new_name(to)?;
-        self.may_lead(&stat, &place)?;
+        if !is(&stat, FileType::RegularFile) {
+            judge::other_than_file(self.rules, &place)?;
+        }
+        if is(&stat, FileType::Symlink) {
+            let target = readlinkat(&object, "", Vec::with_capacity(256))?;
+            judge::leading(self.rules, &place, target.as_bytes())?;
+        }
         linkat(CWD, itself(&object), &to.dir, spelled(&to), AtFlags::SYMLINK_FOLLOW)
     }
 
     fn symlink(&self, target: u64, at: At) -> Result<(), Errno> {
         let target = self.caller.path(target)?;
         let (name, place) = self.new_name(at)?;
-        if self.rules.leads_to_denied(&place) {
-            return Err(Errno::ACCESS);
-        }
+        judge::other_than_file(self.rules, &place)?;
+        judge::leading(self.rules, &place, &target)?;
+        self.caller.is_waiting()?;
         symlinkat(target.as_slice(), &name.dir, spelled(&name))
     }
 
     fn make_dir(&self, at: At, mode: u32) -> Result<(), Errno> {
-        let (name, _) = self.new_name(at)?;
+        let (name, place) = self.new_name(at)?;
+        judge::other_than_file(self.rules, &place)?;
         let umask = self.caller.umask()?;
         self.caller.is_waiting()?;
         masked(umask, || mkdirat(&name.dir, spelled(&name), Mode::from_raw_mode(mode & 0o7777)))
@@ -268,7 +279,10 @@ impl Change<'_> {
             0 => FileType::RegularFile,
             kind => FileType::from_raw_mode(kind),
         };
-        let (name, _) = self.new_name(at)?;
+        let (name, place) = self.new_name(at)?;
+        if kind != FileType::RegularFile {
+            judge::other_than_file(self.rules, &place)?;
+        }
         let umask = self.caller.umask()?;
         self.caller.is_waiting()?;
         masked(umask, || mknodat(&name.dir, spelled(&name), kind, Mode::from_raw_mode(mode & 0o7777), device))

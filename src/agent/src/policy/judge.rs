@@ -3,16 +3,19 @@
 //! A file that has more than one name is as denied as any of them: all its names are looked for. It must never let PID 1's
 //! own sight through: of other processes it gives in /proc only what every user may see.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use paddock_proto::limits::DATA_DIR;
+use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
 use rustix::fs::{FileType, Stat, StatVfsMountFlags, fstatvfs, stat};
 use rustix::io::Errno;
 
 use super::caller::Caller;
+use super::place::{components, one_name};
+use super::real;
 use super::rules::Rules;
 use super::walk::{is, is_of, joined, place};
 
@@ -26,6 +29,9 @@ const MAX_ENTRIES: usize = 10_000;
 /// How long a directory that is renamed is looked through. One that is too large for it is as on another file system:
 /// what moves it copies it then, file by file.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// Where what a path leads to can be changed, or is the caller's own affair: the rest of the file system is the image's.
+const CHANGING: [&str; 6] = [DATA_DIR, "/tmp", "/dev/shm", "/dev/mqueue", "/dev/pts", "/proc"];
 
 /// What every process may read of another.
 const PUBLIC: [&[u8]; 6] = [b"stat", b"statm", b"status", b"cmdline", b"comm", b"cgroup"];
@@ -122,9 +128,69 @@ fn all_names(rules: &Rules, file: &Stat, wish: Wish) -> Result<(), Errno> {
     if found == file.st_nlink { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
-/// Whether a directory could be called `to` instead of `from`: nothing below it may be denied under either name, or lie
-/// where a link would lead round a rule.
+/// Whether what is no regular file may be made here.
+pub(super) fn other_than_file(rules: &Rules, place: &[u8]) -> Result<(), Errno> {
+    if rules.may_write_any(place) { Ok(()) } else { Err(Errno::ACCESS) }
+}
+
+/// Whether a link may stand at `place` and say `target`: it may not lead round a rule.
+///
+/// A file is denied by its path. A link gives all that is below it a second path, so everything that is denied below
+/// the link must be denied where it leads, by the path that it says and by the one where that leads now. What lies in
+/// the image may be led to, since no program chose what is there; but not under a name that a rule has.
+pub(super) fn leading(rules: &Rules, place: &[u8], target: &[u8]) -> Result<(), Errno> {
+    let above = &place[..place.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
+    if !rules.leads_round(place, None) {
+        return Ok(()); // nothing below it is denied
+    }
+    // One that goes up behind a name goes wherever that name leads then.
+    let said = absolute(above, target).ok_or(Errno::ACCESS)?;
+    let real = real(&OsString::from_vec(said.clone()));
+    if is_of_the_image(&said) && is_of_the_image(&real) {
+        let is_dir = stat(real.as_slice()).is_ok_and(|stat| is(&stat, FileType::Directory));
+        let has_name = rules.leads_round(place, Some(above));
+        return if is_dir && has_name { Err(Errno::ACCESS) } else { Ok(()) };
+    }
+    let leads = |to: &[u8]| to.starts_with(b"/proc") || rules.leads_round(place, Some(to));
+    if leads(&said) || leads(&real) { Err(Errno::ACCESS) } else { Ok(()) }
+}
+
+fn is_of_the_image(path: &[u8]) -> bool {
+    let path = &*one_name(path);
+    let is_in =
+        |dir: &&str| path.strip_prefix(dir.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    // The root, and what else is above them, has them in it.
+    let is_above = |dir: &&str| {
+        let rest = dir.as_bytes().strip_prefix(path.strip_suffix(b"/").unwrap_or(path));
+        rest.is_some_and(|rest| rest.first() == Some(&b'/'))
+    };
+    !CHANGING.iter().any(is_in) && !CHANGING.iter().chain(&DATA_ALIASES).any(is_above)
+}
+
+/// What a link in this directory says, from the root on; nothing if that depends on where a name on the way leads.
+fn absolute(dir: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    let is_absolute = target.starts_with(b"/");
+    let mut names: Vec<&[u8]> = if is_absolute { Vec::new() } else { components(dir).collect() };
+    let mut is_down = false;
+    for name in components(target).filter(|name| *name != b".") {
+        if name == b".." {
+            if is_down {
+                return None;
+            }
+            names.pop();
+        } else {
+            is_down = true;
+            names.push(name);
+        }
+    }
+    let path: Vec<u8> = names.iter().flat_map(|name| [b"/", *name].concat()).collect();
+    Some(if path.is_empty() { b"/".to_vec() } else { path })
+}
+
+/// Whether a directory could be called `to` instead of `from`: nothing below it may be denied under either name, and no
+/// link below it lead round a rule.
 pub(super) fn tree(rules: &Rules, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    other_than_file(rules, to)?;
     if !rules.deny_anything() {
         return Ok(());
     }
@@ -136,7 +202,11 @@ pub(super) fn tree(rules: &Rules, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         let after = [to, name.get(from.len()..).unwrap_or_default()].concat();
         path(rules, name, BOTH)?;
         path(rules, &after, BOTH)?;
-        if is_link && rules.leads_to_denied(&after) { Err(Errno::ACCESS) } else { Ok(()) }
+        if !is_link {
+            return Ok(());
+        }
+        let target = rustix::fs::readlink(name, Vec::with_capacity(256)).map_err(|_| Errno::ACCESS)?;
+        leading(rules, &after, target.as_bytes())
     })
 }
 
@@ -162,4 +232,37 @@ fn below(root: &[u8], show: Show<'_>) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_link_says_is_known_without_what_is_on_its_way() {
+        for (dir, target, path) in [
+            ("/data/a", "b/./c/", Some("/data/a/b/c")),
+            ("/data/a", "../b", Some("/data/b")),
+            ("/data/a", "../../../..", Some("/")),
+            ("/data/a", "/tmp//x", Some("/tmp/x")),
+            ("/data/a", "b/../c", None),
+            ("/data/a", "/tmp/..", None),
+            ("", "x", Some("/x")),
+        ] {
+            let absolute = absolute(dir.as_bytes(), target.as_bytes());
+            assert_eq!(absolute.as_deref(), path.map(str::as_bytes), "{dir} {target}");
+        }
+    }
+
+    #[test]
+    fn what_programs_can_change_is_not_of_the_image() {
+        for path in ["/usr/bin/python3", "/etc", "/dev/null", "/tmpx", "/home/x"] {
+            assert!(is_of_the_image(path.as_bytes()), "{path}");
+        }
+        for path in
+            ["/", "/data", "/workspace/x", "/mnt/data", "/mnt", "/tmp/x", "/dev", "/dev/shm", "/proc/self"]
+        {
+            assert!(!is_of_the_image(path.as_bytes()), "{path}");
+        }
+    }
 }

@@ -21,8 +21,17 @@
 //! - A process of the same session without a policy may do what it likes; executions of one session are not protected
 //!   from each other. By Landlock a process under a policy cannot look into one that is not.
 //!
+//! - A link gives what it leads to a second path. None may be made, or moved, where that path is one that a rule speaks
+//!   of, unless the rule says the same where the link leads (`judge::leading`): with `**/.git/hooks` denied no link is
+//!   called `.git`, and none below the working directory leads out of it, but into the image. The same holds for names
+//!   (`.env`), which are denied at any depth.
+//!
 //! What it does not do, and what is different:
 //!
+//! - A link that was there before the run, made without a policy, leads where it leads. What is written by way of it
+//!   is judged by both of its paths, but what it leads to can still be written by its own path, if no rule denies that.
+//!   Where a pattern begins with names and no wildcard, their links are followed when the run starts and both paths are
+//!   denied; behind a wildcard they are not looked for: whoever has such links must deny what they lead to as well.
 //! - A file that may not be read may still be executed, if it is a program, and be looked at by `stat`; where reading is
 //!   denied at all, of other processes' /proc there is only what `ps` shows.
 //! - Where reading is denied at all, no directory can be watched (`inotify_add_watch`).
@@ -57,7 +66,7 @@ mod walk;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use paddock_proto::FilePolicy;
@@ -127,7 +136,7 @@ pub(crate) struct Ready {
 pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, Ready)>> {
     let Some(policy) = spec.files.as_ref().filter(|policy| !policy.is_empty()) else { return Ok(None) };
     let home = spec.env.iter().find_map(|v| v.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
-    let rules = Rules::new(policy, &spec.cwd, home.unwrap_or(DATA_DIR), &real)
+    let rules = Rules::new(policy, &spec.cwd, home.unwrap_or(DATA_DIR), &|path| real(path))
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let sockets = match &policy.allow_write {
         None if policy.deny_write.is_empty() => Sockets::Anywhere,
@@ -160,15 +169,18 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Where a path leads, as far as it exists.
-fn real(path: &str) -> Vec<u8> {
+fn real(path: impl AsRef<Path>) -> Vec<u8> {
+    let path = path.as_ref();
     let mut rest = PathBuf::new();
-    let mut at = Path::new(path);
+    let mut at = path;
     loop {
         if let Ok(found) = std::fs::canonicalize(at) {
             let whole = if rest.as_os_str().is_empty() { found } else { found.join(rest) };
             return whole.into_os_string().into_vec();
         }
-        let (Some(up), Some(name)) = (at.parent(), at.file_name()) else { return path.into() };
+        let (Some(up), Some(name)) = (at.parent(), at.file_name()) else {
+            return path.as_os_str().as_bytes().to_vec();
+        };
         rest = if rest.as_os_str().is_empty() { name.into() } else { Path::new(name).join(rest) };
         at = up;
     }

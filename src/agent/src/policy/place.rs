@@ -63,16 +63,25 @@ impl Place {
         Ok(places)
     }
 
-    /// Asks it about a path under its one name, and where a wildcard could mean one of the others, under those.
-    pub(super) fn under_any_name(&self, path: &[u8], ask: fn(&Self, &[u8]) -> bool) -> bool {
-        let is_open = || self.0.iter().take(DEPTH_OF_NAMES).any(|part| part.literal().is_none());
-        let rest =
-            || path.strip_prefix(DATA_DIR.as_bytes()).filter(|rest| rest.is_empty() || rest[0] == b'/');
-        ask(self, path)
-            || (is_open()
-                && rest().is_some_and(|rest| {
-                    DATA_ALIASES.iter().any(|alias| ask(self, &[alias.as_bytes(), rest].concat()))
-                }))
+    /// Which of its parts may come next behind this path, under any of its names; the last one says that the path, or a
+    /// directory that it is in, is matched. Whatever has the same ones is denied the same names below it.
+    pub(super) fn reach(&self, path: &[u8]) -> Vec<bool> {
+        let mut all = self.next(path);
+        // Only where a wildcard could mean one of the volume's other names.
+        let is_open = self.0.iter().take(DEPTH_OF_NAMES).any(|part| part.literal().is_none());
+        let rest = path.strip_prefix(DATA_DIR.as_bytes()).filter(|rest| rest.is_empty() || rest[0] == b'/');
+        if let Some(rest) = rest.filter(|_| is_open) {
+            for alias in DATA_ALIASES {
+                let next = self.next(&[alias.as_bytes(), rest].concat());
+                all.iter_mut().zip(next).for_each(|(all, next)| *all |= next);
+            }
+        }
+        all
+    }
+
+    /// Whether it matches this path or a directory that it is in, under any name.
+    pub(super) fn covers(&self, path: &[u8]) -> bool {
+        self.reach(path).last() == Some(&true)
     }
 
     /// The one path that it matches, if it has no wildcard.
@@ -87,18 +96,15 @@ impl Place {
         fixed.zip(components(dir)).all(|(name, other)| name == other)
     }
 
-    /// Whether it matches this path or a directory that it is in.
-    pub(super) fn covers(&self, path: &[u8]) -> bool {
+    /// As [`Place::reach`], of this very path.
+    fn next(&self, path: &[u8]) -> Vec<bool> {
         let parts = &self.0;
-        // Which parts may come next.
         let mut next = vec![false; parts.len() + 1];
         next[0] = true;
         self.skip(&mut next);
         for name in components(path) {
-            if next[parts.len()] {
-                return true;
-            }
             let mut after = vec![false; parts.len() + 1];
+            after[parts.len()] = next[parts.len()];
             for (at, part) in parts.iter().enumerate().filter(|(at, _)| next[*at]) {
                 match part {
                     Part::Many => after[at] = true,
@@ -108,7 +114,7 @@ impl Place {
             next = after;
             self.skip(&mut next);
         }
-        next[parts.len()]
+        next
     }
 
     /// `**` also stands for no directory at all.
@@ -116,19 +122,6 @@ impl Place {
         for (at, part) in self.0.iter().enumerate() {
             next[at + 1] |= next[at] && *part == Part::Many;
         }
-    }
-
-    /// Whether this path is a directory that it names, above what it matches.
-    pub(super) fn is_below(&self, path: &[u8]) -> bool {
-        let mut names = components(path);
-        for part in &self.0 {
-            match (names.next(), part) {
-                (None, _) => return true,
-                (Some(name), Part::One(glob)) if glob.matches(name) => {}
-                (Some(_), Part::One(_) | Part::Many) => return false,
-            }
-        }
-        false
     }
 }
 

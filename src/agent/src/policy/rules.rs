@@ -23,7 +23,8 @@ const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];
 /// Terminals that programs make.
 const TERMINALS: &[u8] = b"/dev/pts";
 
-/// What `sem_open(3)` makes: memory that a program has in common with itself, as is System V's, and no file to it.
+/// What `sem_open(3)` makes: files with this beginning, directly in `/dev/shm`. Memory that a program has in common
+/// with itself, as is System V's, and no file to it.
 const SEMAPHORES: &[u8] = b"/dev/shm/sem.";
 
 /// A policy, ready to be asked.
@@ -90,12 +91,15 @@ impl Rules {
     /// Whether what is at this path may be written, made, removed, renamed or changed in any way.
     pub(super) fn may_write(&self, path: &[u8]) -> bool {
         let path = &*one_name(path);
+        self.may_write_any(path) || (is_semaphore(path) && !self.denies(&self.deny_write, path))
+    }
+
+    /// As [`Rules::may_write`], of what is no regular file: nothing else is a semaphore.
+    pub(super) fn may_write_any(&self, path: &[u8]) -> bool {
+        let path = &*one_name(path);
         is_device(path)
             || (!self.denies(&self.deny_write, path)
-                && self.allow.as_ref().is_none_or(|allow| {
-                    path.starts_with(SEMAPHORES)
-                        || allow.iter().any(|place| place.under_any_name(path, Place::covers))
-                }))
+                && self.allow.as_ref().is_none_or(|allow| allow.iter().any(|place| place.covers(path))))
     }
 
     /// Whether what is at this path may be read, or listed.
@@ -110,12 +114,33 @@ impl Rules {
         (self.denies(&self.deny_read, path), self.denies(&self.deny_write, path))
     }
 
-    /// Whether something that is denied by its place could be below this path: a link here would lead round the rule.
-    pub(super) fn leads_to_denied(&self, path: &[u8]) -> bool {
+    /// Whether names below this path are denied that are not denied below `target`: a link here that leads there would
+    /// lead round the rule. Without a target, whether any names below it are.
+    pub(super) fn leads_round(&self, path: &[u8], target: Option<&[u8]>) -> bool {
         let path = &*one_name(path);
-        [&self.deny_read, &self.deny_write]
-            .iter()
-            .any(|list| list.places.iter().any(|place| place.under_any_name(path, Place::is_below)))
+        let target = target.map(one_name);
+        let target = target.as_deref();
+        [&self.deny_read, &self.deny_write].iter().any(|list| {
+            // Below the working directory a name is denied at any depth; below what has such a name, everything.
+            let by_name = !list.names.is_empty()
+                && self.is_here(path)
+                && !target.is_some_and(|target| self.is_here(target) || self.denies(list, target));
+            by_name
+                || list.places.iter().any(|place| {
+                    let there = target.map(|target| place.reach(target)).unwrap_or_default();
+                    let is_denied = |part: usize| there.get(part) == Some(&true);
+                    let mut reach = place.reach(path);
+                    let is_matched = reach.pop(); // it, and all below it, is not made at all
+                    let whole = is_denied(reach.len()) || is_matched == Some(true);
+                    !whole && reach.iter().enumerate().any(|(part, open)| *open && !is_denied(part))
+                })
+        })
+    }
+
+    /// Whether this is the working directory, or below it.
+    fn is_here(&self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.cwd.strip_suffix(b"/").unwrap_or(&self.cwd));
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
     /// Whether a list denies anything at all.
@@ -149,7 +174,7 @@ impl Rules {
     fn denies(&self, list: &List, path: &[u8]) -> bool {
         let below = path.strip_prefix(self.cwd.strip_suffix(b"/").unwrap_or(&self.cwd));
         let below = below.filter(|rest| rest.first() == Some(&b'/')).unwrap_or_default();
-        list.places.iter().any(|place| place.under_any_name(path, Place::covers))
+        list.places.iter().any(|place| place.covers(path))
             || components(below).any(|name| list.names.iter().any(|glob| glob.matches(name)))
     }
 }
@@ -158,6 +183,11 @@ impl List {
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.places.is_empty()
     }
+}
+
+/// Whether this is the name of a POSIX semaphore.
+fn is_semaphore(path: &[u8]) -> bool {
+    path.strip_prefix(SEMAPHORES).is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
 }
 
 fn is_device(path: &[u8]) -> bool {
@@ -245,6 +275,9 @@ mod tests {
         }
         let nothing = rules(Some(&[]), &[], &[]);
         assert!(nothing.may_write(b"/dev/shm/sem.x") && !nothing.may_write(b"/dev/shm/x"));
+        assert!(!nothing.may_write(b"/dev/shm/sem.x/y") && !nothing.may_write(b"/dev/shm/sem."));
+        assert!(!nothing.may_write_any(b"/dev/shm/sem.x"), "a directory, a link or a pipe is no semaphore");
+        assert!(!rules(Some(&[]), &[], &["/dev/shm/sem.x"]).may_write(b"/dev/shm/sem.x"));
         assert!(
             !nothing.may_write(b"/tmp/x") && nothing.may_write(b"/dev/pts/0") && !nothing.deny_anything()
         );
@@ -270,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_directory_above_a_denied_place_is_known() {
-        let rules = rules(None, &["~/a/b/c"], &["/tmp/*/x", ".env"]);
+        let rules = rules(None, &["~/a/b/c"], &["/tmp/*/x"]);
         for (path, above) in [
             ("/data", true),
             ("/mnt/data/a/b", true),
@@ -278,7 +311,49 @@ mod tests {
             ("/tmp/q", true),
             ("/data/b", false),
         ] {
-            assert_eq!(rules.leads_to_denied(path.as_bytes()), above, "{path}");
+            assert_eq!(rules.leads_round(path.as_bytes(), None), above, "{path}");
+            assert_eq!(rules.leads_round(path.as_bytes(), Some(b"/data/other")), above, "{path}");
         }
+    }
+
+    #[test]
+    fn a_link_leads_round_a_rule_unless_the_same_is_denied_where_it_leads() {
+        for (deny, path, target, round) in [
+            // What the pattern names behind its `**`, wherever that is.
+            ("**/.git/hooks", "/data/project/.git", "/data/project/real", true),
+            ("**/.git/hooks", "/data/project/a/.git", "/data/project/a/b", true),
+            ("**/.git/hooks", "/data/project/.git", "/data/project/sub/.git", false),
+            ("**/.git/hooks", "/data/project/.git", "/data/project/.git/hooks/x", false),
+            ("**/.git/hooks", "/data/project/.gitx", "/data/project/real", false),
+            // A directory on the way there: below another of the same tree the same is denied, elsewhere it is not.
+            ("**/.git/hooks", "/data/project/sub", "/workspace/project/real", false),
+            ("**/.git/hooks", "/data/project/sub", "/data/project", false),
+            ("**/.git/hooks", "/data/project/sub", "/data/elsewhere", true),
+            ("**/.git/hooks", "/data/project/sub", "/tmp", true),
+            ("**/.git/hooks", "/tmp/sub", "/tmp/real", false),
+            ("a/**/x", "/data/project/a", "/data/project/b", true),
+            ("a/**/x", "/data/project/a/b", "/data/project/a/c", false),
+            ("a/**/b/*/x", "/data/project/a/b", "/data/project/a/c", true),
+            ("a/**/b/*/x", "/data/project/a/c", "/data/project/a/b", false),
+            ("/tmp/*/x", "/tmp/q", "/tmp/r", false),
+            ("/tmp/*/x", "/tmp/q", "/tmp", true),
+            ("/mnt/**/x", "/data/q", "/data/r", false),
+            ("/mnt/**/x", "/data/q", "/tmp", true),
+            // A name is denied at any depth below the working directory.
+            (".env", "/data/project/sub", "/data/project/a/b", false),
+            (".env", "/data/project/sub", "/workspace/project", false),
+            (".env", "/data/project/sub", "/data", true),
+            (".env", "/data/project/sub", "/tmp", true),
+            (".env", "/data/other", "/tmp", false),
+            (".env", "/tmp/sub", "/tmp/x", false),
+        ] {
+            for rules in [rules(None, &[], &[deny]), rules(None, &[deny], &[])] {
+                let leads = rules.leads_round(path.as_bytes(), Some(target.as_bytes()));
+                assert_eq!(leads, round, "{deny}: {path} -> {target}");
+            }
+        }
+        let rules = rules(None, &[], &["**/.git/hooks"]);
+        assert!(rules.leads_round(b"/data/project/sub", None) && !rules.leads_round(b"/tmp/sub", None));
+        assert!(!rules.leads_round(b"/data/project/.git/hooks/x", None), "it may not be made at all");
     }
 }

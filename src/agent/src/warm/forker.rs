@@ -17,9 +17,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 
-use super::PATIENCE;
 use super::holder::Holder;
 use super::words::Word;
+use super::{Line, PATIENCE};
 use crate::process::{Input, Process, in_memory};
 use crate::pump::Reports;
 use crate::spawn::{self, Report};
@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_millis(150);
 pub(crate) struct Forker {
     job: i32,
     part: i32,
-    line: Rc<UnixStream>,
+    line: Line,
     /// The child that waits, and who has its memory.
     waiting: Cell<Option<(Known, Option<Holder>)>>,
     /// Who has the memory of the run that it has, or had last.
@@ -62,7 +62,7 @@ struct Forked {
 
 impl Forker {
     /// A part that stands under a job, and says so next.
-    pub(super) fn new(job: i32, part: i32, line: Rc<UnixStream>) -> Rc<Self> {
+    pub(super) fn new(job: i32, part: i32, line: Line) -> Rc<Self> {
         let (waiting, held, taken) = (Cell::new(None), Cell::new(None), Cell::new(false));
         let (freed, run, news) = (RefCell::default(), RefCell::default(), Notify::new());
         Rc::new(Self { job, part, line, waiting, held, freed, run, taken, news })
@@ -261,6 +261,6 @@ fn send(line: &UnixStream, descriptors: [BorrowedFd<'_>; 4]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(line, &[IoSlice::new(b"r")], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(line, &[IoSlice::new(b"r")], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
     Ok(())
 }

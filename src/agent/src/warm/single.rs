@@ -7,9 +7,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use rustix::net::{Shutdown, shutdown};
-use tokio::net::UnixStream;
 
-use super::PATIENCE;
+use super::{Line, PATIENCE};
 use crate::process::{Input, Process};
 use crate::pump::Reports;
 use crate::reap::Death;
@@ -21,7 +20,7 @@ pub(super) struct Single {
     pub(super) part: i32,
     pub(super) death: Rc<Death>,
     pub(super) reports: Reports,
-    pub(super) line: Rc<UnixStream>,
+    pub(super) line: Line,
     /// Its standard input: a file in memory.
     pub(super) stdin: OwnedFd,
     pub(super) outputs: [OwnedFd; 2],
@@ -64,7 +63,7 @@ impl Single {
                 }
             }
         }
-        Ok(shutdown(&*self.line, Shutdown::Write)?)
+        Ok(shutdown(&**self.line, Shutdown::Write)?)
     }
 }
 

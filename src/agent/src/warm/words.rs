@@ -3,9 +3,9 @@
 //! It must never wait for a line longer than any that there is.
 
 use std::io::ErrorKind;
-use std::rc::Rc;
 
-use tokio::net::UnixStream;
+use super::Line;
+use crate::foreign::briefly;
 
 /// Bytes of the longest line.
 const LINE: usize = 128;
@@ -52,12 +52,12 @@ impl Word {
 
 /// The words of one warm part.
 pub(super) struct Words {
-    line: Rc<UnixStream>,
+    line: Line,
     heard: Vec<u8>,
 }
 
 impl Words {
-    pub(super) fn new(line: Rc<UnixStream>) -> Self {
+    pub(super) fn new(line: Line) -> Self {
         Self { line, heard: Vec::new() }
     }
 
@@ -78,7 +78,7 @@ impl Words {
             let gone = || "it let go of its line".to_owned();
             self.line.readable().await.map_err(|_| gone())?;
             let mut bytes = [0; LINE];
-            match self.line.try_read(&mut bytes) {
+            match briefly(|| self.line.try_read(&mut bytes)) {
                 Ok(0) => return Err(gone()),
                 Ok(n) => self.heard.extend_from_slice(&bytes[..n]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}

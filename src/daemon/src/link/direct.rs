@@ -8,22 +8,36 @@
 //!  exec ─► hello, reply with an offer ─► pidfd_getfd(PID 1, number) ─► is it that one? ─► hello, over it
 //! ```
 //!
+//! PID 1 can keep what it offered: both have the same open file then. Should code ever command PID 1, it could clear
+//! `O_NONBLOCK`, and read what is announced to the daemon before the daemon does; so each call says itself that it must
+//! not wait. A message can bring descriptors, and the last close of a socket can wait for as long as that socket's
+//! `SO_LINGER` says: none is dropped by a thread that others need.
+//!
 //! It must never use a descriptor before it is known to be the offered end: a process id can be another machine's,
 //! or have passed to another process, and a number can be anything.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
-use std::sync::{LazyLock, Once};
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Once};
+use std::task::{Context, Poll, ready};
 
 use paddock_proto::limits::AGENT_PROGRAM;
 use paddock_proto::message::Offer;
+use rustix::io::ioctl_fionread;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 
 use super::Carrier;
+
+/// Descriptors that one message can bring (`SCM_MAX_FD`): the kernel itself closes what there is no room for.
+const MOST_RIGHTS: usize = 253;
 
 /// `CAP_SYS_PTRACE` of capabilities(7).
 const SYS_PTRACE: u32 = 19;
@@ -82,15 +96,118 @@ async fn proven(socket: StdStream, at: Pid, token: [u8; 16]) -> io::Result<Carri
     if peer != at {
         return Err(not(format!("its other end is process {}", peer.as_raw_nonzero())));
     }
-    socket.set_nonblocking(true)?;
-    let mut socket = UnixStream::from_std(socket)?;
+    let mut socket = Shared::new(socket)?;
     let mut said = [0; 16];
     socket.read_exact(&mut said).await?;
     if said != token {
         return Err(not("it does not say the token".to_owned()));
     }
-    let (from, to) = socket.into_split();
-    Ok((Box::new(from), Box::new(to)))
+    let other = Shared(socket.0.clone());
+    Ok((Box::new(socket), Box::new(other)))
+}
+
+/// A socket that PID 1 may have as well.
+struct Shared(Arc<Held>);
+
+/// `None` only while it is dropped.
+struct Held(Option<UnixStream>);
+
+impl Shared {
+    fn new(socket: StdStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?; // what tokio wants; nothing here relies on it
+        Ok(Self(Arc::new(Held(Some(UnixStream::from_std(socket)?)))))
+    }
+
+    fn socket(&self) -> io::Result<&UnixStream> {
+        self.0.0.as_ref().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Messages that nobody read are dropped with it.
+        if let Some(Ok(socket)) = self.0.take().map(UnixStream::into_std) {
+            close_elsewhere(vec![socket.into()]);
+        }
+    }
+}
+
+/// Closes descriptors whose close may wait, in a thread of its own. Without a thread to be had it is done here.
+fn close_elsewhere(descriptors: Vec<OwnedFd>) {
+    let _ = std::thread::Builder::new().name("closing".to_owned()).spawn(move || drop(descriptors));
+}
+
+/// What there is now, into all of `room`, without waiting.
+fn receive(socket: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_RIGHTS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(room)], &mut control, flags)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if descriptors.is_empty() {
+        return Ok(received.bytes);
+    }
+    close_elsewhere(descriptors);
+    Err(not("it sends descriptors".to_owned()))
+}
+
+impl AsyncRead for Shared {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let socket = self.socket()?;
+        loop {
+            ready!(socket.poll_read_ready(cx))?;
+            // No more room is cleared than there is something for.
+            let waiting = ioctl_fionread(socket).ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            let room = waiting.max(1).min(buf.remaining());
+            let mut got = None;
+            let tried = socket.try_io(Interest::READABLE, || {
+                let n = receive(socket, buf.initialize_unfilled_to(room))?;
+                got = Some(n);
+                // All that was there: what comes later is told anew.
+                if n > 0 && n == waiting { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            if let Some(n) = got {
+                buf.advance(n);
+                return Poll::Ready(Ok(()));
+            }
+            passing(tried)?;
+        }
+    }
+}
+
+impl AsyncWrite for Shared {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let socket = self.socket()?;
+        loop {
+            ready!(socket.poll_write_ready(cx))?;
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match socket.try_io(Interest::WRITABLE, || Ok(send(socket, bytes, flags)?)) {
+                Ok(n) => return Poll::Ready(Ok(n)),
+                Err(error) => passing(Err(error))?,
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What only means that it is to be tried again is no error.
+fn passing(tried: io::Result<()>) -> io::Result<()> {
+    match tried {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+        other => other,
+    }
 }
 
 fn not(why: String) -> io::Error {
@@ -107,6 +224,77 @@ mod tests {
     use super::*;
 
     const TOKEN: [u8; 16] = [7; 16];
+
+    /// Far longer than anything here takes, also on a machine that is busy.
+    const LONG: std::time::Duration = std::time::Duration::from_secs(30);
+
+    /// PID 1 has the descriptor that it offered as well, and does with it what it likes.
+    #[test]
+    fn a_descriptor_that_pid_1_keeps_never_makes_the_daemon_wait() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        // What waits for ever is left behind in its thread.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (mut theirs, ours) = StdStream::pair().unwrap();
+                let mut kept = ours.try_clone().unwrap();
+                theirs.write_all(&TOKEN).unwrap();
+                let (mut from, mut to) = proven(ours, getpid(), TOKEN).await.unwrap();
+                kept.set_nonblocking(false).unwrap();
+                theirs.write_all(b"x").unwrap();
+                tokio::task::yield_now().await;
+                io::Read::read_exact(&mut kept, &mut [0]).unwrap();
+                let soon = std::time::Duration::from_millis(50);
+                let read = tokio::time::timeout(soon, from.read_u8()).await;
+                assert!(read.is_err(), "there was nothing to read: {read:?}");
+                let write = tokio::time::timeout(soon, to.write_all(&[0; 8 << 20])).await;
+                assert!(write.is_err(), "nobody read it: {write:?}");
+            });
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(LONG).expect("it waits, or has failed");
+    }
+
+    /// A connection with more under way than its other end takes, whose last close waits.
+    fn lingering() -> (OwnedFd, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while (&near).write(&[0; 1 << 16]).is_ok() {}
+        rustix::net::sockopt::set_socket_linger(&near, Some(LONG)).unwrap();
+        (near.into(), far)
+    }
+
+    fn send_with(socket: &StdStream, descriptor: &OwnedFd) {
+        use std::os::fd::AsFd;
+        let rights = [descriptor.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+        control.push(rustix::net::SendAncillaryMessage::ScmRights(&rights));
+        let byte = [io::IoSlice::new(b"x")];
+        rustix::net::sendmsg(socket, &byte, &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn descriptors_that_pid_1_sends_hold_nobody_up() {
+        let begun = std::time::Instant::now();
+        let (mut theirs, ours) = StdStream::pair().unwrap();
+        theirs.write_all(&TOKEN).unwrap();
+        let (mut from, to) = proven(ours, getpid(), TOKEN).await.unwrap();
+        let (near, _far) = lingering();
+        let (other, _its_far) = lingering();
+        send_with(&theirs, &near);
+        send_with(&theirs, &other); // which nobody reads
+        drop((near, other));
+        let error = from.read_u8().await.unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::InvalidData && error.to_string().contains("descriptors"),
+            "{error}"
+        );
+        drop((from, to));
+        assert!(begun.elapsed() < LONG / 2, "it waited");
+    }
 
     async fn refused(taken: impl Future<Output = io::Result<Carrier>>, why: &str) {
         let error = taken.await.err().expect("it is refused").to_string();

@@ -1,13 +1,14 @@
 //! The task that keeps a link's carrier up: dials, greets, carries, and does it again when it breaks.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
-use paddock_proto::limits::{BATCH, READ};
-use paddock_proto::message::{self, Hello, HelloReply, Offer, VERSION};
+use paddock_proto::limits::{BATCH, MAX_STREAMS, READ};
+use paddock_proto::message::{self, Hello, HelloReply, Offer, ResumePoints, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,15 @@ use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_F
 
 /// Between two attempts to dial: the engine may be restarting.
 const REDIAL_PAUSE: Duration = Duration::from_millis(250);
+
+/// A carrier that breaks sooner is short-lived. Code can kill a bridge as often as it likes, and each is an exec.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// So many short-lived carriers in a row are replaced at once, further ones after [`REDIAL_PAUSE`] each.
+const SHORT_ONES: u32 = 64;
+
+/// Bytes of a run's id, of which an agent that is taken over names some; ours have fewer.
+const MAX_RUN_ID: usize = 128;
 
 pub(super) struct Keeper {
     shared: Arc<Shared>,
@@ -59,13 +69,19 @@ impl Keeper {
     }
 
     async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
+        let mut short_ones = 0_u32;
         loop {
+            let begun = Instant::now();
             let broken = self.carry(carrier, rest).await;
             self.shared.carried.send_replace(false);
             if let Broken::Agent(error) = broken {
                 return LinkError::Protocol(error);
             }
             let broke = Instant::now();
+            short_ones = if broke - begun < SHORT { short_ones.saturating_add(1) } else { 0 };
+            if short_ones > SHORT_ONES {
+                tokio::time::sleep(REDIAL_PAUSE).await;
+            }
             (carrier, rest) = loop {
                 if let Some(fault) = self.shared.fault() {
                     return fault;
@@ -145,7 +161,12 @@ impl Keeper {
             return Err(LinkError::Refused);
         }
         let reply: HelloReply = message::decode(&frame.payload).map_err(|_| LinkError::Refused)?;
-        if reply.version != VERSION {
+        // An agent has no more streams than there may be, and hence no more runs.
+        let ResumePoints { streams, .. } = &reply.resume;
+        let is_bounded = reply.runs.len() <= MAX_STREAMS
+            && reply.runs.iter().all(|id| id.len() <= MAX_RUN_ID)
+            && streams.len() <= MAX_STREAMS;
+        if reply.version != VERSION || !is_bounded {
             return Err(LinkError::Refused);
         }
         self.shared.lock().mux.resume(&reply.resume)?;
@@ -162,6 +183,9 @@ impl Keeper {
                 }
                 input.reserve(READ);
                 match from.read_buf(&mut input).await {
+                    Err(error) if error.kind() == ErrorKind::InvalidData => {
+                        return Broken::Agent(ProtocolError::Malformed("carrier"));
+                    }
                     Ok(0) | Err(_) => return Broken::Carrier,
                     Ok(_) => {}
                 }
@@ -194,9 +218,9 @@ impl Keeper {
                 bell.notify_waiters();
             }
         })?;
-        // Nothing that the agent asks for is served.
-        while let Some(id) = mux.accept() {
-            mux.reset(id);
+        // No agent of ours opens a stream. To reset each would be an answer that nothing bounds the number of.
+        if let Some(id) = mux.accept() {
+            return Err(ProtocolError::UnknownStream(id));
         }
         drop(inner);
         self.shared.transmit.notify_one();

@@ -98,7 +98,7 @@ pub trait Dial: Send + Sync + 'static {
 /// What the hello says besides the streams.
 #[derive(Clone)]
 pub struct Terms {
-    /// Known to this daemon and to PID 1 of its containers alone.
+    /// Known to this daemon and to PID 1 of this container alone.
     pub secret: [u8; 32],
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after: Duration,

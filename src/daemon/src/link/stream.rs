@@ -10,10 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use paddock_proto::limits::CHUNK;
 use paddock_proto::message::{self, Entry};
-use paddock_proto::{Channel, Event, Inbound, Kind, Request, StreamId};
+use paddock_proto::{Channel, Event, Inbound, Kind, ProtocolError, Request, StreamId};
 use tokio::sync::Notify;
 
 use super::{Link, LinkError};
+
+/// Characters of a sentence of the agent's that are heard: more is no sentence of ours, and goes into answers and logs.
+const MAX_SAID: usize = 1024;
 
 /// What comes from the agent on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,31 @@ pub enum Part {
     Entry(Entry),
     /// A piece of the content of the file named last.
     Content(Bytes),
+}
+
+/// A sentence no longer than one is.
+fn cut(event: Event) -> Event {
+    let short = |what: String| match what.char_indices().nth(MAX_SAID) {
+        Some((end, _)) => what[..end].to_owned(),
+        None => what,
+    };
+    match event {
+        Event::Failed { what } => Event::Failed { what: short(what) },
+        Event::Unsupported { what } => Event::Unsupported { what: short(what) },
+        Event::Ended(_)
+        | Event::Changed(_)
+        | Event::FileEnd { .. }
+        | Event::Removed(_)
+        | Event::Skipped { .. }
+        | Event::Collected { .. }
+        | Event::Applied
+        | Event::Claimed
+        | Event::Attached { .. }
+        | Event::Begun
+        | Event::Ending
+        | Event::Warm
+        | Event::Facts(_) => event,
+    }
 }
 
 fn pieces(channel: Channel, mut bytes: Bytes) -> impl Iterator<Item = (Kind, Bytes)> {
@@ -64,7 +92,11 @@ impl Stream {
             rung.as_mut().enable();
             if let Some(inbound) = self.take() {
                 return match inbound {
-                    Inbound::Message(bytes) => Ok(Incoming::Event(message::decode(&bytes)?)),
+                    Inbound::Message(bytes) => Ok(Incoming::Event(cut(message::decode(&bytes)?))),
+                    // It carries nothing, and nothing that is counted by its bytes would bound it.
+                    Inbound::Data(_, bytes) if bytes.is_empty() => {
+                        Err(ProtocolError::Malformed("data").into())
+                    }
                     Inbound::Data(channel, bytes) => Ok(Incoming::Data(channel, bytes)),
                     Inbound::Close => Ok(Incoming::End),
                     Inbound::Reset => Err(LinkError::Reset),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use paddock_proto::frame::Frame;
+use paddock_proto::limits::MAX_STREAMS;
 use paddock_proto::message::{Hello, HelloReply, VERSION};
 use paddock_proto::{Channel, Event, Inbound, Kind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -127,29 +128,49 @@ async fn an_agent_that_cannot_be_reached_is_said_so() {
     assert_eq!(error.to_string(), "the container's agent could not be reached: no such container");
 }
 
-/// Answers the hello rightly and then talks nonsense.
-struct Liar;
+/// Answers the hello, and then says one thing, once or for ever.
+#[derive(Clone, Default)]
+struct Liar {
+    runs: Vec<String>,
+    says: Vec<Frame>,
+    for_ever: bool,
+}
 
 impl Dial for Liar {
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
-        Box::pin(async {
-            let (ours, mut theirs) = tokio::io::duplex(4096);
+        let Self { runs, says, for_ever } = self.clone();
+        Box::pin(async move {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
             tokio::spawn(async move {
                 let reply = HelloReply {
                     version: VERSION,
                     ran: true,
                     claim: Some([7; 32]),
-                    runs: vec!["r".to_owned()],
+                    runs,
                     resume: Default::default(),
                     direct: None,
                 };
                 let mut out = BytesMut::new();
                 Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
-                Frame { stream: 9, kind: Kind::Message, payload: message::encode(&Event::Applied) }
-                    .encode(&mut out);
-                let _ = theirs.write_all(&out).await;
-                let mut rest = Vec::new();
-                let _ = theirs.read_to_end(&mut rest).await;
+                let (mut from, mut to) = tokio::io::split(theirs);
+                let _ = to.write_all(&out).await;
+                // The hello, and what comes with it: what it says is about a stream that was opened by then.
+                let mut heard = BytesMut::new();
+                while Frame::decode(&mut heard).is_ok_and(|frame| frame.is_none_or(|frame| frame.stream == 0))
+                {
+                    if from.read_buf(&mut heard).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let mut frames = BytesMut::new();
+                says.iter().for_each(|frame| frame.encode(&mut frames));
+                let mut nowhere = tokio::io::sink();
+                let reading = tokio::io::copy(&mut from, &mut nowhere);
+                let writing = async {
+                    while to.write_all(&frames).await.is_ok() && for_ever {}
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! { _ = reading => {}, () = writing => {} }
             });
             let (from, to) = tokio::io::split(ours);
             Ok((Box::new(from) as Box<_>, Box::new(to) as Box<_>))
@@ -157,10 +178,66 @@ impl Dial for Liar {
     }
 }
 
+/// How a link ends whose agent says this on the first stream, or on none.
+async fn lost_to(says: &[(StreamId, Kind, &[u8])], for_ever: bool) -> LinkError {
+    let frame = |(stream, kind, payload): &(StreamId, Kind, &[u8])| Frame {
+        stream: *stream,
+        kind: *kind,
+        payload: Bytes::copy_from_slice(payload),
+    };
+    let liar = Liar { says: says.iter().map(frame).collect(), for_ever, ..Liar::default() };
+    let (link, _) = Link::open(liar, terms()).await.unwrap();
+    let _stream = link.request(&Request::Collect).unwrap();
+    let lost =
+        tokio::time::timeout(Duration::from_secs(60), link.lost()).await.expect("it is heard for ever");
+    assert!(link.request(&Request::Collect).is_err());
+    lost
+}
+
 #[tokio::test]
 async fn an_agent_that_breaks_the_protocol_is_not_dialed_again() {
-    let (link, greeting) = Link::open(Liar, terms()).await.unwrap();
+    let liar = Liar { runs: vec!["r".to_owned()], ..Liar::default() };
+    let (_link, greeting) = Link::open(liar, terms()).await.unwrap();
     assert_eq!(greeting, Greeting { ran: true, claim: Some([7; 32]), runs: vec!["r".to_owned()] });
-    assert!(matches!(link.lost().await, LinkError::Protocol(ProtocolError::UnknownStream(9))));
-    assert!(link.request(&Request::Collect).is_err());
+    let applied = message::encode(&Event::Applied);
+    let lost = lost_to(&[(9, Kind::Message, &applied)], false).await;
+    assert!(matches!(lost, LinkError::Protocol(ProtocolError::UnknownStream(9))), "{lost}");
+}
+
+#[tokio::test]
+async fn an_agent_that_opens_streams_or_talks_to_nobody_is_not_heard_for_long() {
+    let applied = message::encode(&Event::Applied);
+    let lost = lost_to(&[(2, Kind::Message, &applied)], false).await;
+    assert!(matches!(lost, LinkError::Protocol(ProtocolError::UnknownStream(2))), "{lost}");
+    for (kind, payload) in [(Kind::Reset, &[][..]), (Kind::Credit, &[0; 8]), (Kind::Credit, &[0; 60_000])] {
+        let lost = lost_to(&[(1, kind, payload)], true).await;
+        assert!(matches!(lost, LinkError::Protocol(ProtocolError::Stray)), "{kind:?}: {lost}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_names_more_than_it_can_have_is_refused() {
+    for runs in [vec![String::new(); MAX_STREAMS + 1], vec!["x".repeat(4096)]] {
+        let opened = Link::open(Liar { runs, ..Liar::default() }, terms()).await;
+        assert!(matches!(opened.err(), Some(LinkError::Refused)));
+    }
+}
+
+/// What a stream of an agent gives that says this on it.
+async fn said(kind: Kind, payload: Bytes) -> Result<Incoming, LinkError> {
+    let liar = Liar { says: vec![Frame { stream: 1, kind, payload }], ..Liar::default() };
+    let (link, _) = Link::open(liar, terms()).await.unwrap();
+    let stream = link.request(&Request::Collect).unwrap();
+    stream.next().await
+}
+
+#[tokio::test]
+async fn what_an_agent_says_is_as_long_as_a_sentence_and_its_data_is_some() {
+    let what = "\u{e9}".repeat(50_000);
+    match said(Kind::Message, message::encode(&Event::Failed { what })).await {
+        Ok(Incoming::Event(Event::Failed { what })) => assert_eq!(what, "\u{e9}".repeat(1024)),
+        other => panic!("{other:?}"),
+    }
+    let nothing = said(Kind::Data(Channel::Stdout), Bytes::new()).await;
+    assert!(matches!(nothing, Err(LinkError::Protocol(ProtocolError::Malformed("data")))), "{nothing:?}");
 }

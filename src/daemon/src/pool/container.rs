@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::core::{StartFailure, Uid};
 use super::runner::Runner;
+use super::secret::AgentTerms;
 use super::spec::{Blueprint, Plan};
 use crate::engine::{ContainerId, Engine, EngineError, VolumeName};
-use crate::link::{Bridge, Link, LinkError, Terms};
+use crate::link::{Bridge, Link, LinkError};
 
 /// A running container whose agent answers: code may be sent.
 pub struct Armed {
@@ -65,7 +66,7 @@ pub(super) async fn start(
     plan: Plan,
     uid: Uid,
     runner: Arc<Runner>,
-    terms: &Terms,
+    terms: &AgentTerms,
 ) -> Result<Armed, StartError> {
     let at = |step: &'static str, failure: StartFailure| {
         move |error: EngineError| {
@@ -81,7 +82,7 @@ pub(super) async fn start(
     let id = created.map_err(at("creating the container", StartFailure::Create))?.id;
     engine.container_start(&id).await.map_err(at("starting the container", StartFailure::Start))?;
     let bridge = Bridge { engine: engine.clone(), container: id.clone() };
-    let (link, _) = Link::open(bridge, terms.clone()).await?;
+    let (link, _) = Link::open(bridge, terms.of(&plan.name)).await?;
     Ok(Armed { engine: engine.clone(), id, name: plan.name, uid, runner, link })
 }
 

@@ -15,9 +15,8 @@ use super::core::{Action, Core, Event, MemberId, Refusal, RunnerId, Snapshot, Wa
 use super::leftovers::Survivor;
 use super::runner::Runner;
 use super::spec::Blueprint;
-use super::{Adopted, Lease, Runners, warm};
+use super::{Adopted, AgentTerms, Lease, Runners, warm};
 use crate::engine::{ContainerId, Engine, VolumeName};
-use crate::link::Terms;
 use crate::metrics::Metrics;
 
 /// Everything that reaches the driver.
@@ -44,7 +43,7 @@ pub(super) enum Message {
 pub(super) struct Driver {
     pub(super) engine: Engine,
     pub(super) blueprint: Arc<Blueprint>,
-    pub(super) terms: Terms,
+    pub(super) terms: AgentTerms,
     pub(super) metrics: Metrics,
     pub(super) core: Core,
     pub(super) messages: mpsc::UnboundedReceiver<Message>,

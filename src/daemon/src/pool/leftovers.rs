@@ -16,9 +16,10 @@ use super::REMOVALS;
 use super::container::{Armed, destroy, gone};
 use super::core::Uid;
 use super::runner::Runner;
+use super::secret::AgentTerms;
 use super::spec::{Blueprint, Mark};
 use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
-use crate::link::{Bridge, Greeting, Link, Terms};
+use crate::link::{Bridge, Greeting, Link};
 
 /// Before one that did not answer is asked again: it can hold what nobody saved.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ impl Leftovers {
         self,
         blueprint: &Blueprint,
         runners: &[Runner],
-        terms: &Terms,
+        terms: &AgentTerms,
     ) -> Vec<Survivor> {
         let specs: BTreeMap<String, Arc<Runner>> =
             runners.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
@@ -76,7 +77,7 @@ impl Leftovers {
                 continue;
             };
             kept.insert(name.clone());
-            let (engine, terms) = (self.engine.clone(), terms.clone());
+            let (engine, terms) = (self.engine.clone(), terms.of(&name));
             arming.spawn(async move {
                 let open =
                     || Link::open(Bridge { engine: engine.clone(), container: id.clone() }, terms.clone());

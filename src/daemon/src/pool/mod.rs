@@ -24,6 +24,7 @@ mod leftovers;
 mod proof;
 mod runner;
 mod seccomp;
+mod secret;
 mod spec;
 mod specimen;
 pub mod trial;
@@ -44,10 +45,10 @@ use self::core::{Core, Event, MemberId, PoolSettings, Refusal, RunnerId, Snapsho
 use self::driver::{Driver, Message};
 pub use self::proof::{Aspect, Fault, ProofError};
 pub use self::runner::{Runner, is_language};
+pub use self::secret::AgentTerms;
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 use crate::engine::{Engine, EngineError};
-use crate::link::Terms;
 use crate::metrics::Metrics;
 
 /// Containers that are removed at one time.
@@ -79,7 +80,7 @@ pub struct PoolConfig {
     /// Whose they are: the store's random id, hex.
     pub owner: String,
     /// What PID 1 is told.
-    pub terms: Terms,
+    pub terms: AgentTerms,
     /// Images chosen by the operator, by language.
     pub images: BTreeMap<String, String>,
     /// Whether the warm parts of images are kept standing.

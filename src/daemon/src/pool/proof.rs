@@ -12,9 +12,10 @@ use paddock_proto::{Event, Request};
 use super::container;
 use super::core::Uid;
 use super::runner::Runner;
+use super::secret::AgentTerms;
 use super::spec::{Blueprint, Bounds};
 use crate::engine::Engine;
-use crate::link::{Incoming, LinkError, Terms};
+use crate::link::{Incoming, LinkError};
 
 /// The probe makes a few system calls and reads a few files.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -50,7 +51,7 @@ pub(super) async fn prove(
     blueprint: &Blueprint,
     runner: &Arc<Runner>,
     uid: Uid,
-    terms: &Terms,
+    terms: &AgentTerms,
 ) -> Result<Facts, ProofError> {
     let failed = |error: String| ProofError::Start { image: runner.image.clone(), error };
     let plan = blueprint.plan(runner, uid).ok_or_else(|| failed("no name can be made for it".to_owned()))?;

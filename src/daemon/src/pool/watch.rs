@@ -16,9 +16,8 @@ use super::driver::Message;
 use super::leftovers::{Leftovers, Survivor};
 use super::runner::{self, Runner};
 use super::spec::{Blueprint, Bounds};
-use super::{PoolConfig, PoolError, agent, proof};
+use super::{AgentTerms, PoolConfig, PoolError, agent, proof};
 use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, Followed, Occurrence};
-use crate::link::Terms;
 
 /// After an image event others follow (a build tags and untags): one look serves them all.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -34,7 +33,7 @@ pub(super) struct Watch {
     engine: Engine,
     owner: String,
     bounds: Bounds,
-    terms: Terms,
+    terms: AgentTerms,
     images: BTreeMap<String, String>,
     warm_parts: bool,
     /// The throwaway container has one of these that no other container has, as the pool has none yet.

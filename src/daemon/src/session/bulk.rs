@@ -14,7 +14,7 @@ use paddock_proto::message::Entry;
 use tracing::{debug, warn};
 
 use super::leases::Known;
-use super::{SessionError, carry, recover};
+use super::{SessionBounds, SessionError, carry, recover};
 use crate::pool::Armed;
 use crate::store::{Space, tar};
 
@@ -31,6 +31,7 @@ pub(super) async fn bring_all(
     space: &Arc<Space>,
     armed: &Armed,
     known: &mut Known,
+    bounds: &SessionBounds,
 ) -> Result<(u64, u64), SessionError> {
     // Only that, and not that nothing is known of it: one that was taken over can be empty of what both agree on, and
     // full of what code made and nobody saved yet.
@@ -52,7 +53,7 @@ pub(super) async fn bring_all(
         // What it left half done is told by the container itself.
         warn!(%error, name = %armed.name, "an archive was not taken; the files go by the agent's stream");
     }
-    *known = recover::told(space, &armed.link, &Request::Settle).await?;
+    *known = recover::told(space, &armed.link, &Request::Settle, bounds).await?;
     debug!(entries = count, ms = begun.elapsed().as_millis(), "brought in by an archive");
     Ok(brought)
 }

@@ -3,11 +3,13 @@
 //! Whatever comes out was written by the code. It must never take more than the bounds say, nor believe a size,
 //! a name or an order that the agent's words do not keep.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use paddock_proto::limits::{MAX_NAME, MAX_PATH};
 use paddock_proto::message::{Entry, EntryKind, SkipReason};
 use paddock_proto::{Channel, Event, Request};
 use tokio::sync::mpsc;
@@ -28,6 +30,12 @@ const LOADS: usize = 2;
 
 /// What an entry counts in a load, whatever its length; also the least that is read of a file at once.
 const ENTRY: usize = 256;
+
+/// What is kept of what was not saved: an answer names fewer.
+const MAX_NOT_SAVED: usize = 256;
+
+/// Bytes of the longest path that an agent skips: a directory as deep as any that is carried, and a name in it.
+const MAX_SKIPPED: usize = MAX_PATH + 1 + MAX_NAME;
 
 pub(super) const OVER_QUOTA: &str = "the session's quota is used up";
 
@@ -161,8 +169,17 @@ impl Load {
 pub(super) struct Collected {
     /// Files that are new or changed, now saved.
     pub(super) changed: Vec<Entry>,
-    /// What stays in the container only, and why, in words.
+    /// What stays in the container only, and why, in words: the first of it.
     pub(super) not_saved: Vec<(Vec<u8>, &'static str)>,
+}
+
+impl Collected {
+    /// Notes that this stays in the container only.
+    pub(super) fn leave(&mut self, path: impl Into<Vec<u8>>, why: &'static str) {
+        if self.not_saved.len() < MAX_NOT_SAVED {
+            self.not_saved.push((path.into(), why));
+        }
+    }
 }
 
 /// Takes what changed into the store and says so to the agent. The stream must be where a collection begins.
@@ -174,21 +191,27 @@ pub(super) async fn collect(
 ) -> Result<Collected, SessionError> {
     let mut batch = Batch::new(space.clone());
     let mut done = Collected::default();
-    let mut gone = Vec::new();
+    let mut gone = BTreeSet::new();
     let (mut refused, mut entries) = (0u64, 0u64);
     let mut agreed = true;
     loop {
         match next(stream).await? {
+            // What nobody here knows of cannot go; what goes twice did not go.
             Incoming::Event(Event::Removed(path)) => {
-                gone.push(path.clone());
-                batch.remove(path);
+                let is_known = known.paths.contains_key(&path) || space.manifest().get(&path).is_some();
+                if is_known && !gone.insert(path.clone()) {
+                    return Err(LinkError::Refused.into());
+                }
+                if is_known {
+                    batch.remove(path);
+                }
             }
             Incoming::Event(Event::Changed(entry)) => match entry.kind {
                 EntryKind::Dir => batch.dir(entry),
                 EntryKind::Link(_) if batch.admit(&entry).is_ok() => batch.link(entry),
                 EntryKind::Link(_) => {
                     agreed = false;
-                    done.not_saved.push((entry.path.into(), OVER_QUOTA));
+                    done.leave(entry.path, OVER_QUOTA);
                 }
                 EntryKind::File(size) => {
                     // A sparse file, or many links to one, can be larger than all that `/data` holds.
@@ -209,13 +232,15 @@ pub(super) async fn collect(
                         (true, true) => batch.keep(),
                         (true, false) => {
                             batch.discard();
-                            done.not_saved.push((entry.path.into(), "it changed while it was read"));
+                            done.leave(entry.path, "it changed while it was read");
                         }
-                        (false, _) => done.not_saved.push((entry.path.into(), OVER_QUOTA)),
+                        (false, _) => done.leave(entry.path, OVER_QUOTA),
                     }
                 }
             },
-            Incoming::Event(Event::Skipped { path, reason }) => done.not_saved.push((path, words(reason))),
+            Incoming::Event(Event::Skipped { path, reason }) if path.len() <= MAX_SKIPPED => {
+                done.leave(path, words(reason));
+            }
             Incoming::Event(Event::Collected { .. }) => break,
             Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
         }
@@ -279,3 +304,6 @@ fn words(reason: SkipReason) -> &'static str {
         SkipReason::Unreadable => "it could not be read",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,6 +93,8 @@ pub(super) struct Followed<'a> {
     pub(super) stream: &'a Stream,
     pub(super) link: &'a Link,
     pub(super) id: &'a str,
+    /// Bytes that it may write to each of its streams: the agent ends it at that, and is not believed beyond it.
+    pub(super) cap: u64,
     pub(super) crowd: &'a Crowd,
     pub(super) metrics: &'a Metrics,
 }
@@ -114,6 +116,7 @@ impl Followed<'_> {
         let feeding = self.feed(stdin);
         tokio::pin!(feeding);
         let (mut cancelled, mut asked, mut fed, mut overdue) = (false, false, false, false);
+        let (mut has_begun, mut wrote) = (false, [0_u64; 2]);
         // Kept until the end: a stream that is dropped before its request was read can take it along.
         let mut told = Vec::new();
         loop {
@@ -122,7 +125,13 @@ impl Followed<'_> {
             tokio::select! {
                 incoming = self.stream.next(), if takes_more => match incoming? {
                     Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), bytes) => {
-                        let stream = if channel == Channel::Stderr { "stderr" } else { "stdout" };
+                        let is_stderr = channel == Channel::Stderr;
+                        let stream = if is_stderr { "stderr" } else { "stdout" };
+                        let wrote = &mut wrote[usize::from(is_stderr)];
+                        *wrote = wrote.saturating_add(bytes.len() as u64);
+                        if *wrote > self.cap {
+                            return Err(LinkError::Refused);
+                        }
                         self.metrics.wrote(stream, bytes.len() as u64);
                         let turn = self.crowd.turn(bytes.len()).await;
                         hearer.take(channel, bytes);
@@ -138,7 +147,8 @@ impl Followed<'_> {
                         self.stream.release();
                         return Ok(Last::Ended(end));
                     }
-                    Incoming::Event(Event::Begun) => hearer.begun(),
+                    // Each is a note on disk.
+                    Incoming::Event(Event::Begun) if !std::mem::replace(&mut has_begun, true) => hearer.begun(),
                     Incoming::Event(Event::Unsupported { what }) => return Ok(Last::Unsupported(what)),
                     Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
                 },

@@ -20,7 +20,7 @@ use super::journal::{Flight, Note};
 use super::leases::{Known, Leased};
 use super::output::Capture;
 use super::report::{RunEnd, RunReport};
-use super::{Session, SessionError, Sessions, Turn, carry};
+use super::{Session, SessionBounds, SessionError, Sessions, Turn, carry};
 use crate::link::{Incoming, Link, LinkError};
 use crate::pool::Adopted;
 use crate::store::Space;
@@ -117,7 +117,7 @@ impl Sessions {
         {
             let work = &mut *session.places.work().await;
             self.admit(work).await?;
-            let known = match told(&session.space, &lease.link, &Request::Base).await {
+            let known = match told(&session.space, &lease.link, &Request::Base, &self.bounds).await {
                 Ok(known) => known,
                 Err(error) => {
                     work.drop_resting(&note.language);
@@ -217,15 +217,22 @@ impl Session {
 }
 
 /// What a container has, by its agent's word on [`Request::Base`] or [`Request::Settle`], beside what the store has.
-pub(super) async fn told(space: &Arc<Space>, link: &Link, request: &Request) -> Result<Known, LinkError> {
+pub(super) async fn told(
+    space: &Arc<Space>,
+    link: &Link,
+    request: &Request,
+    bounds: &SessionBounds,
+) -> Result<Known, LinkError> {
     let stream = link.request(request)?;
     let mut known = Known::default();
+    let mut left = bounds.data_inodes.saturating_mul(3); // what was and what is, as in a collection
     loop {
         let entry = match carry::next(&stream).await? {
             Incoming::Event(Event::Changed(entry)) => entry,
             Incoming::Event(Event::Collected { .. }) => return Ok(known),
             Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
         };
+        left = left.checked_sub(1).ok_or(LinkError::Refused)?;
         let manifest = space.manifest();
         let same = manifest.get(&entry.path).filter(|held| agrees(&held.entry, &entry));
         let generation = same.map_or(0, |held| held.generation);

@@ -107,7 +107,7 @@ impl RunEnd {
             Self::Lost(_) | Self::Ended { limit: Some(Limit::Wall | Limit::Cancelled), .. } => NO_EXIT_CODE,
             Self::Ended { outcome, .. } => match outcome {
                 Outcome::Exited(code) => *code,
-                Outcome::Signaled(signal) => 128 + signal,
+                Outcome::Signaled(signal) => signal.saturating_add(128),
                 Outcome::NotStarted(_) => 127,
             },
         }

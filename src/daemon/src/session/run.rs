@@ -171,13 +171,17 @@ impl Sessions {
         };
         let followed = async {
             match carry::next(&sent.stream).await? {
-                Incoming::Event(Event::Attached { heard }) => hearer.go_on(heard),
+                // No more than both of its streams may have.
+                Incoming::Event(Event::Attached { heard }) if heard / 2 <= self.bounds.max_log => {
+                    hearer.go_on(heard);
+                }
                 Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused),
             }
             let followed = Followed {
                 stream: &sent.stream,
                 link: &sent.link,
                 id: &flight.id,
+                cap: self.bounds.max_log,
                 crowd: &self.crowd,
                 metrics: &self.metrics,
             };
@@ -199,7 +203,7 @@ impl Sessions {
         let leased = work.leases.get_mut(&request.language).ok_or(LinkError::Closed)?;
         leased.lease.link.ready().await?;
         let container = begun.elapsed();
-        let all = bulk::bring_all(space, &leased.lease, &mut leased.known).await?;
+        let all = bulk::bring_all(space, &leased.lease, &mut leased.known, &self.bounds).await?;
         let some = carry::bring_in(space, &leased.lease.link, &mut leased.known).await?;
         self.metrics.files_in(all.0 + some.0, all.1 + some.1);
         let runner = &leased.lease.runner;
@@ -264,6 +268,7 @@ async fn follow(
         .await?;
     }
     let (crowd, metrics) = (&sessions.crowd, &sessions.metrics);
-    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id, crowd, metrics };
+    let cap = sessions.bounds.max_log;
+    let followed = Followed { stream: &sent.stream, link: &sent.link, id: &request.id, cap, crowd, metrics };
     followed.listen(request.timeout, control, hearer).await
 }

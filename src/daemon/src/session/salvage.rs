@@ -107,13 +107,13 @@ impl Salvage<'_> {
             },
             // A second name of a file is carried as a file by the agent; here its content is elsewhere.
             MemberKind::Hard(_) => {
-                self.done.not_saved.push((path.into(), "it is another name of a file"));
+                self.done.leave(path, "it is another name of a file");
                 return Ok(true);
             }
         };
         let entry = Entry { path, kind, mode, mtime_ns };
         if self.batch.admit(&entry).is_err() {
-            self.done.not_saved.push((entry.path.into(), super::carry::OVER_QUOTA));
+            self.done.leave(entry.path, super::carry::OVER_QUOTA);
             return Ok(true);
         }
         let EntryKind::File(size) = entry.kind else {
@@ -130,7 +130,7 @@ impl Salvage<'_> {
         while left > 0 {
             let Ok(Some(piece)) = tar.piece().await else {
                 self.batch.discard();
-                self.done.not_saved.push((entry.path.into(), "the archive ends in it"));
+                self.done.leave(entry.path, "the archive ends in it");
                 return Ok(false);
             };
             left -= piece.len() as u64;

@@ -5,7 +5,7 @@
 //!    lock              held while a daemon lives: a store has one owner at a time
 //!    owner             random id; labels everything that the daemon makes on an engine
 //!    files.secret      signs links, unless the configuration has one        0600
-//!    agent.secret      what PID 1 of every container demands                0600
+//!    agent.secret      what the secrets of all containers are derived from    0600
 //!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
 //!    mcp.secret        makes the ids of sessions that MCP clients did not name   0600
 //!    mcp/…             MCP sessions, for clients that come back after a restart

@@ -1,0 +1,222 @@
+//! Descriptors that a program of the container may have as well: read, written and closed without ever waiting.
+//!
+//! ```text
+//!  a program's socket ── SCM_RIGHTS ──► PID 1 has the same open file: its O_NONBLOCK, SO_RCVLOWAT and SO_LINGER
+//!                                       are the program's to set, at any moment
+//! ```
+//!
+//! `O_NONBLOCK` belongs to the open file, so whoever shares it can clear it between a look and a read. Every call here
+//! therefore says itself that it must not wait. The last close of a socket waits for as long as its `SO_LINGER` says,
+//! and a message that nobody has read can hold such sockets; whoever drops the message closes them. No flag prevents
+//! that wait, but a signal ends it: see [`briefly`].
+//!
+//! Of what PID 1 makes itself, a program has only the other end, which is another open file: the pipes that it reads and
+//! writes, the line of a warm part. It can open a pipe anew by `/proc/self/fd`, but that is an open file of its own again;
+//! PID 1's own descriptors are closed to it, since PID 1 and its jobs are undumpable. So those ends keep their
+//! `O_NONBLOCK`. Sockets can come over a line, though, which is why a line is read and closed [`briefly`].
+//!
+//! It must never trust `O_NONBLOCK` of a descriptor that came from outside of this process.
+#![expect(unsafe_code, reason = "an interval timer and its handler have no safe form")]
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Once;
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::{Errno, ReadWriteFlags, ioctl_fionread, preadv2, pwritev2};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::pipe::fcntl_setpipe_size;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::UnixStream;
+
+/// What the engine's pipes are widened to, where the kernel lets us: fewer turns between us and the engine's shim.
+const PIPE: usize = 256 * 1024;
+
+/// Room for what comes when it is not known how much that is.
+const SOME: usize = 4096;
+
+/// How long a close can wait for a socket of a program, in microseconds.
+const TICK_US: libc::suseconds_t = 1000;
+
+/// For `preadv2` and `pwritev2`: where the stream is.
+const HERE: u64 = u64::MAX;
+
+/// Closes, or does what may close, something of a program's, and waits no longer than about a millisecond for it: a
+/// signal comes after that, and again until it is done. Not to be called within itself.
+pub(crate) fn briefly<T>(act: impl FnOnce() -> T) -> T {
+    extern "C" fn nothing(_: libc::c_int) {}
+    static HANDLED: Once = Once::new();
+    HANDLED.call_once(|| {
+        let nothing: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: the handler does nothing at all.
+        unsafe { libc::signal(libc::SIGALRM, nothing as libc::sighandler_t) };
+    });
+    let every = |us| {
+        let time = libc::timeval { tv_sec: 0, tv_usec: us };
+        let timer = libc::itimerval { it_interval: time, it_value: time };
+        // SAFETY: the kernel reads the structure, which outlives the call.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    };
+    every(TICK_US);
+    let done = act();
+    every(0);
+    done
+}
+
+/// Something of a program's, which is dropped [`briefly`].
+pub(crate) struct Brief<T>(ManuallyDrop<T>);
+
+impl<T> Brief<T> {
+    pub(crate) fn new(it: T) -> Self {
+        Self(ManuallyDrop::new(it))
+    }
+
+    fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is neither used nor dropped afterwards.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl<T> Deref for Brief<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Brief<T> {
+    fn drop(&mut self) {
+        // SAFETY: it is dropped once, here, and not used afterwards.
+        briefly(|| unsafe { ManuallyDrop::drop(&mut self.0) });
+    }
+}
+
+/// One way of a stream: a pipe or a socket.
+pub(crate) struct Foreign {
+    /// Registered as a socket, whatever it is: nothing is asked of it but when it is ready.
+    fd: Brief<UnixStream>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pipe,
+    Socket,
+    /// A socket whose other end only the daemon has.
+    Daemons,
+}
+
+impl Foreign {
+    /// One end of a pair, whose other end nobody in the container has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn to_daemon(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { kind: Kind::Daemons, ..Self::new(Brief::new(fd))? })
+    }
+
+    /// Takes a pipe or a socket, and nothing else: other files wait whatever they are told.
+    ///
+    /// # Errors
+    /// It is neither, or what the system says.
+    pub(crate) fn new(fd: Brief<OwnedFd>) -> io::Result<Self> {
+        let kind = FileType::from_raw_mode(fstat(&*fd)?.st_mode);
+        if kind == FileType::Fifo {
+            let _ = fcntl_setpipe_size(&*fd, PIPE); // refused, it works all the same
+        } else if kind != FileType::Socket {
+            return Err(io::Error::other(format!("no bridge: a stream that is a {kind:?}")));
+        }
+        // For kernels before 6.4, whose pipes know no other way; see `read`.
+        fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
+        let fd = std::os::unix::net::UnixStream::from(fd.into_inner());
+        let fd = briefly(|| UnixStream::from_std(fd))?;
+        let kind = if kind == FileType::Fifo { Kind::Pipe } else { Kind::Socket };
+        Ok(Self { fd: Brief::new(fd), kind })
+    }
+
+    fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut receive = || recv(&*self.fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n);
+        match self.kind {
+            Kind::Daemons => return receive(),
+            // What else is in a message, sockets among it, is closed with it.
+            Kind::Socket => return briefly(receive),
+            Kind::Pipe => {}
+        }
+        match preadv2(&*self.fd, &mut [IoSliceMut::new(into)], HERE, ReadWriteFlags::NOWAIT) {
+            // A pipe of an older kernel: one of the engine's, which nobody in here shares, wherever the runtime shows
+            // who connects (see `init`).
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::read(&*self.fd, into),
+            read => read,
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.kind != Kind::Pipe {
+            return send(&*self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+        match pwritev2(&*self.fd, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::write(&*self.fd, bytes),
+            written => written,
+        }
+    }
+}
+
+impl AsyncRead for Foreign {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.fd.poll_read_ready(cx))?;
+            // No more room is cleared than there is something for.
+            let waiting = ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
+            let room = waiting.unwrap_or(SOME).clamp(1, buf.remaining().max(1));
+            let mut got = None;
+            let tried = self.fd.try_io(Interest::READABLE, || {
+                let n = self.read(buf.initialize_unfilled_to(room.min(buf.remaining())))?;
+                got = Some(n);
+                // All that was there: what comes later is told anew.
+                if waiting == Some(n) && n > 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            if let Some(n) = got {
+                buf.advance(n);
+                return Poll::Ready(Ok(()));
+            }
+            passing(tried)?;
+        }
+    }
+}
+
+impl AsyncWrite for Foreign {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.fd.poll_write_ready(cx))?;
+            match self.fd.try_io(Interest::WRITABLE, || Ok(self.write(bytes)?)) {
+                Ok(n) => return Poll::Ready(Ok(n)),
+                Err(error) => passing(Err(error))?,
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What only means that it is to be tried again is no error.
+fn passing(tried: io::Result<()>) -> io::Result<()> {
+    match tried {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;
