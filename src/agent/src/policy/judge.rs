@@ -145,7 +145,7 @@ pub(super) fn leading(rules: &Rules, place: &[u8], target: &[u8]) -> Result<(), 
     }
     // One that goes up behind a name goes wherever that name leads then.
     let said = absolute(above, target).ok_or(Errno::ACCESS)?;
-    let real = real(&OsString::from_vec(said.clone()));
+    let real = real(OsString::from_vec(said.clone()));
     if is_of_the_image(&said) && is_of_the_image(&real) {
         let is_dir = stat(real.as_slice()).is_ok_and(|stat| is(&stat, FileType::Directory));
         let has_name = rules.leads_round(place, Some(above));
