@@ -60,9 +60,9 @@ pub(super) fn look(shared: &Arc<Shared>) {
         // By its path: someone may have mounted over it. An error says nothing of writing.
         let stat = rustix::fs::statvfs(&shared.root);
         if stat.is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+            shared.writable.failed(); // before it is said: whoever reads the line finds it so
             let root = shared.root.display();
             tracing::error!(%root, "the file system of the store is read-only: nothing can be saved");
-            shared.writable.failed();
         }
         return;
     }
