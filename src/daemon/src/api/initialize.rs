@@ -44,7 +44,7 @@ fn filled(params: Value) -> Value {
     let mut params = match params {
         Value::Object(params) => params,
         Value::Null => Map::new(),
-        other => return other,
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => return other,
     };
     fill(&mut params, "protocolVersion", || json!(ASSUMED));
     fill(&mut params, "capabilities", || json!({}));
