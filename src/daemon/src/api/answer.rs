@@ -140,9 +140,10 @@ impl Server {
             (StatusCode::UNAUTHORIZED, _) => "token",
             _ => "guard",
         };
+        // A Host or an Origin is no secret that could be guessed: it is always told what is wrong with it.
         let over = match way {
-            Way::Address(peer) => self.refusals.count(peer.ip(), begun),
-            Way::Socket => None,
+            Way::Address(peer) if reason != "guard" => self.refusals.count(peer.ip(), begun),
+            Way::Address(_) | Way::Socket => None,
         };
         let reason = over.map_or(reason, |_| "peer");
         let answer = over.map_or(answer, refusals::wait);

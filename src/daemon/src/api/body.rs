@@ -242,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn bodies_that_hold_all_of_the_room_end_one_after_the_other() {
         let (room, patience) = (Room::default(), Duration::from_secs(3600));
-        let third = LARGE_BODIES / 3;
+        let third = LARGE_BODIES / 3 / UNIT * UNIT;
         let [mut first, mut second, mut third_body] = [Held::default(), Held::default(), Held::default()];
         for held in [&mut first, &mut second, &mut third_body] {
             room.grow(held, third, patience).await.unwrap();
