@@ -123,7 +123,7 @@ async fn a_session_with_waiting_calls_goes_last_and_not_before_its_slice_is_over
     busy.has_waiting.store(true, Relaxed);
     busy.rest(&admission);
     idle.rest(&admission);
-    admitted(&admission).await;
+    let _at_work = admitted(&admission).await;
     assert!(busy.has_permit() && !idle.has_permit(), "used longer ago, and spared");
     let (_, waits) = come(&admission);
     settle().await;

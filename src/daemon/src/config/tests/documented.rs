@@ -182,5 +182,6 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!((defaults.pool.idle_per_runner, defaults.pool.uid_range.clone()), (2, 20_000..=20_999));
     assert_eq!(defaults.store.root.to_str(), Some("/home/ann/.local/state/paddock"));
     let table: Table = EXAMPLE.parse().expect("the example is TOML");
-    assert_eq!(table["pool"]["wait"], Value::String("30s".into()));
+    assert_eq!(table["pool"]["wait"], Value::String("90s".into()));
+    assert_eq!((defaults.pool.queue, defaults.sessions.queue), (512, 256));
 }
