@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# curl with the headers of n8n's HTTP Request node: bare calls, no session. Then the workflow that we offer for import, as
-# n8n would run it.
+# curl with the headers of n8n's HTTP Request node: bare calls, no session. The workflows of deploy/n8n are n8n.mjs's.
 set -euo pipefail
 . "$(dirname "$0")/flow.sh"
 
@@ -16,13 +15,4 @@ call() {
     post "$PADDOCK_URL/mcp" "$body" | jq .result | document || die "$1"
 }
 flow
-
-workflow=$(dirname "$0")/../../deploy/n8n/http-request.json
-parameter() { jq -er --arg name "$1" --arg value "$2" '.nodes[] | select(.name == $name).parameters[$value]' "$workflow"; }
-url=$(parameter 'Run code' url)
-ran=$(post "$PADDOCK_URL/${url#*://*/}" "$(parameter 'Run code' jsonBody)")
-path=$(parameter 'Download the file' url) # ={{ $json.… }}, of what came before
-path=${path#'={{ $json'}
-report=$(curl --silent --show-error --fail "$(jq -er "${path%' }}'}" <<<"$ran")")
-[[ $report == $'region,revenue\nnorth,700\nsouth,500' ]] || die "the workflow made: $report"
 echo done

@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::envelope::Refusal;
 
+/// Where a request of revision 2026-07-28 or later names its revision, as a JSON pointer into `params`.
+const NAMES_ITS_REVISION: &str = "/_meta/io.modelcontextprotocol~1protocolVersion";
+
 /// The revision of a client that names none. Source: MCP, Streamable HTTP transport, of a request without
 /// `MCP-Protocol-Version`.
 const ASSUMED: &str = "2025-03-26";
@@ -27,6 +30,10 @@ pub(crate) fn complete(message: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
         return Ok(None);
     }
     let given = document.remove("params").unwrap_or(Value::Null);
+    // A revision that names itself in every request has no `initialize`: the SDK says so.
+    if given.pointer(NAMES_ITS_REVISION).is_some() {
+        return Ok(None);
+    }
     let whole = filled(given.clone());
     if let Err(error) = serde_json::from_value::<InitializeRequestParams>(whole.clone()) {
         let id = document.remove("id").unwrap_or(Value::Null);
@@ -114,6 +121,7 @@ mod tests {
     fn what_is_whole_or_another_message_is_left_alone() {
         for message in [
             r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
             "[]",

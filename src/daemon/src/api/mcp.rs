@@ -280,7 +280,7 @@ impl Mcp {
                 if !in_session {
                     asked.preference = wished;
                 }
-                if method == Some(INITIALIZE) {
+                if method == Some(INITIALIZE) && !is_without_sessions(&parts.headers) {
                     match initialize::complete(&body) {
                         Ok(None) => {}
                         Ok(Some(whole)) => shorter = Some(whole),
