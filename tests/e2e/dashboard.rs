@@ -107,7 +107,8 @@ fn each_panel_says_what_it_means_and_has_its_own_place() {
 #[tokio::test]
 async fn every_expression_has_data_from_a_daemon_at_work() {
     let setup = Daemon::with().set("metrics.token", TOKEN).set("pool.idle", 1);
-    let d = setup.set("exec.runner", "sh").set("exec.max", 1).start().await;
+    // Ten seconds: one call of the load is refused, and waits that long before.
+    let d = setup.set("exec.runner", "sh").set("exec.max", 1).set("pool.wait", "10s").start().await;
     let p = Prometheus::of(&d, TOKEN).await;
     p.until("count_over_time(up[1h]) > 1").await;
     // Twice: a series that begins during the first has no rate before the second.

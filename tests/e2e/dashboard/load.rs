@@ -16,7 +16,7 @@ pub(super) async fn load(d: &Daemon) {
     );
     t.upload("g", &[b'x'; 500]).with("overwrite", true).await.expect_success();
     t.python("print(open('g').read())").await.expect_success();
-    // One command may run at a time, so the second is refused.
+    // One command may run at a time, so the second is refused when it has waited.
     let first = s.tool("execute_code_async").with("command", "sleep 60").await;
     s.tool("execute_code").with("command", "true").await.expect_error("queue_full");
     let id = first.document["execution_id"].clone();
