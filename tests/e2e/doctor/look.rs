@@ -200,6 +200,15 @@ impl Report {
         assert_eq!(self.lacks(), expected, "{}", self.brief());
     }
 
+    /// No container came up: it names what `base` names outside of containers, and this, and nothing else.
+    #[track_caller]
+    pub(crate) fn expect_no_container(&self, base: &Report, name: &str, status: &str) {
+        let mut expected = base.lacks();
+        expected.retain(|(lack, _)| !lack.starts_with("container/"));
+        expected.insert((name.to_owned(), status.to_owned()));
+        assert_eq!(self.lacks(), expected, "{}", self.brief());
+    }
+
     /// It names what `base` names without this.
     #[track_caller]
     pub(crate) fn expect_without(&self, base: &Report, name: &str) {

@@ -16,7 +16,7 @@ async fn arguments_that_are_wrong_are_named() {
         (s.tool("execute_code").with("command", "a\0b"), "invalid_argument", "NUL"),
         (s.tool("execute_code").with("command", big.as_str()), "too_large", "`command` has 1048576 bytes"),
         (begin().timeout(0.0), "invalid_argument", "`timeout_seconds` is 0"),
-        (begin().timeout(1e9), "invalid_argument", "at most 600"),
+        (begin().timeout(1e9), "invalid_argument", "at most 1800"),
         (begin().env("A=B", "x"), "invalid_argument", "\"A=B\""),
         (begin().env("A\0B", "x"), "invalid_argument", "NUL"),
         (begin().env("", "x"), "invalid_argument", "is empty"),
