@@ -18,11 +18,11 @@ use tracing::warn;
 
 use super::body::{Answer, error};
 
-/// Refusals in a row that a peer is told the reason of.
-const BURST: u32 = 20;
+/// Refusals in a row whose reason a peer is told. A page of expired pictures, or many users behind one proxy, have some.
+const BURST: u32 = 100;
 
-/// A peer may be refused once in so long, for ever.
-const EACH: Duration = Duration::from_secs(1);
+/// The time after which a peer is told the reason of one refusal more.
+const EACH: Duration = Duration::from_millis(100);
 
 /// Peers that are remembered. One more, and the one that was refused least of late is forgotten.
 const PEERS: usize = 4096;
