@@ -205,7 +205,9 @@ pub(super) async fn read(
             }
             return Err(excess.into());
         }
+        let waiting = Instant::now();
         room.grow(&mut held, got + census.parts() as u64 * PART, patience).await?;
+        body.until += waiting.elapsed(); // that was our time, not the sender's
         // Most bodies are one frame: those are not copied.
         if first.is_empty() && all.is_empty() {
             first = data;

@@ -92,7 +92,8 @@ impl Reach {
         let mut signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut signs);
         let now = signs.stream && signs.ping;
-        if self.up.send_replace(now) == now {
+        // Whoever watches is woken by changes alone: a ping that is answered is none.
+        if !self.up.send_if_modified(|up| std::mem::replace(up, now) != now) {
             return;
         }
         let event = if now {

@@ -22,11 +22,16 @@ use crate::link::Incoming;
 /// How long the answer is waited for; an agent answers after 30 s at the latest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a part that is being loaded keeps others from it: several times what ours takes.
+const TURN: Duration = Duration::from_secs(5);
+
 /// How far the warm part of a container has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It waits for its turn to be loaded, or is loading.
-    Coming,
+    /// It waits for its turn to be loaded.
+    Waiting,
+    /// It is loading.
+    Loading,
     /// It stood when the agent was last heard of.
     Stands,
     /// The image has none, or it did not come to stand.
@@ -61,7 +66,8 @@ impl WarmPart {
     /// Resolves when it stands, or when it is known that it does not.
     pub async fn settled(&self) -> Stage {
         let mut stage = self.stage.subscribe();
-        let settled = stage.wait_for(|stage| *stage != Stage::Coming).await;
+        let is_settled = |stage: &Stage| matches!(stage, Stage::Stands | Stage::Absent);
+        let settled = stage.wait_for(is_settled).await;
         settled.map_or(Stage::Absent, |stage| *stage)
     }
 
@@ -112,7 +118,7 @@ pub(super) fn ask(armed: &Armed, turns: &Turns) {
     if runner.warm.is_empty() {
         return;
     }
-    part.set(Stage::Coming);
+    part.set(Stage::Waiting);
     let mut granted = None;
     part.with(|place| {
         let (ticket, turn) = turns.enter((!place.is_leased).then_some(Claim::Idle));
@@ -127,6 +133,7 @@ pub(super) fn ask(armed: &Armed, turns: &Turns) {
             _ = link.lost() => return,
         };
         part.with(|place| place.ticket = None);
+        part.set(Stage::Loading);
         let begun = Instant::now();
         let asked = async {
             let spec = WarmSpec { argv: runner.warm.clone(), env: runner.environment(&[]) };
@@ -136,8 +143,14 @@ pub(super) fn ask(armed: &Armed, turns: &Turns) {
             stream.next().await
         };
         let language = &runner.language;
-        let asked = tokio::time::timeout(PATIENCE, asked).await;
+        let mut asked = std::pin::pin!(asked);
+        // The next part has its turn after a while, whatever becomes of this one: code may have stopped it.
+        let early = tokio::time::timeout(TURN, &mut asked).await;
         drop(turn);
+        let asked = match early {
+            Ok(answer) => Ok(answer),
+            Err(_) => tokio::time::timeout(PATIENCE, asked).await,
+        };
         match asked {
             Ok(Ok(Incoming::Event(Event::Warm))) => {
                 let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);

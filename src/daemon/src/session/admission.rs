@@ -44,7 +44,7 @@ pub(super) enum Refused {
     Full,
     /// As many wait as may wait.
     QueueFull(usize),
-    /// The wait was over, and every session that has a container was at work.
+    /// The wait was over, and no session that has a container had given it up for this call.
     TooLong,
 }
 
@@ -178,6 +178,8 @@ impl<S: Evict> Admission<S> {
             self.make_room();
             let again = Instant::now() + LOOK_AGAIN;
             match tokio::time::timeout_at(again.min(deadline), &mut granted).await {
+                // One whose time is over could do nothing with it: the next gets it.
+                Ok(Ok(_)) if Instant::now() >= deadline => return Err(Refused::TooLong),
                 Ok(Ok(permit)) => return Ok(permit),
                 // No sender is dropped while its receiver lives.
                 Ok(Err(_)) => return Err(Refused::TooLong),

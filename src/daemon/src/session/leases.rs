@@ -40,12 +40,14 @@ pub(super) struct Leased {
 
 /// The runs of a container that began before its warm part stood.
 ///
-/// A conversation's first second may be cold; its tenth run may not: then it waits for the part, which has the
-/// container's processor for itself meanwhile.
+/// A conversation's first second may be cold; its tenth run may not: then it waits once for the part, if that is loading,
+/// which has the container's processor for itself meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Cold {
     first: Option<Instant>,
     runs: u32,
+    /// A run has waited for the part: one that does not come to stand costs a conversation that once.
+    has_waited: bool,
 }
 
 /// How long runs go on beside a warm part that is still to be loaded.
@@ -66,9 +68,12 @@ impl Cold {
         self.runs > 0
     }
 
-    /// Whether the next run is to wait for the part.
-    pub(super) fn is_enough(&self, now: Instant) -> bool {
-        self.runs >= COLD_RUNS || self.first.is_some_and(|first| now.duration_since(first) >= COLD_TIME)
+    /// Whether the next run is to wait for the part, which is loading. It is told so once.
+    pub(super) fn is_enough(&mut self, now: Instant) -> bool {
+        let is_long = self.first.is_some_and(|first| now.duration_since(first) >= COLD_TIME);
+        let waits = !self.has_waited && (self.runs >= COLD_RUNS || is_long);
+        self.has_waited |= waits;
+        waits
     }
 }
 
@@ -237,11 +242,14 @@ mod tests {
         assert!(!cold.goes_on() && !cold.is_enough(begun));
         cold.begin(begun);
         assert!(cold.goes_on() && !cold.is_enough(begun + COLD_TIME / 2));
-        assert!(cold.is_enough(begun + COLD_TIME));
         for _ in 1..COLD_RUNS {
             assert!(!cold.is_enough(begun));
             cold.begin(begun);
         }
         assert!(cold.is_enough(begun));
+        assert!(!cold.is_enough(begun + 2 * COLD_TIME), "a run has waited for it already");
+        let mut slow = Cold::default();
+        slow.begin(begun);
+        assert!(slow.is_enough(begun + COLD_TIME));
     }
 }

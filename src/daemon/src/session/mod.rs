@@ -111,6 +111,13 @@ pub enum SessionError {
     /// As many calls of this session wait as may wait.
     #[error("{0} calls of this session are waiting already; wait for some to end")]
     QueueFull(usize),
+    /// The calls before this one in its session took longer than a call may wait.
+    #[error(
+        "the calls before this one in its session did not end within the {} s that a call may wait (pool.wait); wait for \
+         them, or end what runs there",
+        .0.as_secs_f64()
+    )]
+    TurnTooLate(Duration),
     /// Another call has the turn, and this one does not wait.
     #[error("A run is already in progress for this session. Wait for it to complete.")]
     Busy,
@@ -119,10 +126,10 @@ pub enum SessionError {
         "{0} calls wait for a container already, which is the most at one time (pool.queue); try again later"
     )]
     TooManyWait(usize),
-    /// As many sessions as allowed have a container, and every one of them was at work for as long as this call may wait.
+    /// As many sessions as allowed have a container, and none gave its up for this call for as long as it may wait.
     #[error(
-        "{max} sessions have a container, which is the most at one time (sessions.max, SANDBOX_MAX_SESSIONS), and each \
-         was at work for the {} s that a call may wait (pool.wait); try again later",
+        "{max} sessions have a container, which is the most at one time (sessions.max, SANDBOX_MAX_SESSIONS), and none \
+         came free for this call within the {} s that it may wait (pool.wait); try again later",
         wait.as_secs_f64()
     )]
     MaxSessions {

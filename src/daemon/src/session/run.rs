@@ -89,16 +89,20 @@ impl Sessions {
         let kind = request.kind();
         let _running = self.metrics.running(kind);
         let mut attempts = 2;
-        let deadline = Instant::now() + self.bounds.wait;
+        let deadline = turn.since + self.bounds.wait;
         let sent = loop {
             attempts -= 1;
+            let mut touched = false;
             let sending = tokio::select! {
                 biased;
                 () = control.told_to_end() => Err(SessionError::Cancelled),
-                sent = self.send(turn, request, deadline) => sent,
+                sent = self.send(turn, request, deadline, &mut touched) => sent,
             };
             let Err(error) = sending else { break sending? };
-            turn.work().await.drop_resting(&request.language);
+            // A call that had no container yet leaves the session's alone, and does not wait for those that get one.
+            if touched {
+                turn.work().await.drop_resting(&request.language);
+            }
             // One that will not take the files can be full of what earlier code left in it; a fresh one is not.
             if attempts == 0 || !matches!(error, SessionError::Link(_) | SessionError::BringIn(_)) {
                 self.metrics.not_started(kind, &request.language);
@@ -208,34 +212,46 @@ impl Sessions {
         turn: &'a Turn,
         request: &RunRequest,
         deadline: Instant,
+        touched: &mut bool,
     ) -> Result<MutexGuard<'a, Work>, SessionError> {
-        let mut may_wait = request.kind() == Kind::Code;
         loop {
             let mut work = turn.work().await;
             self.admit(&turn.session, &mut work, deadline).await?;
+            *touched = true; // the session is admitted, and may have no container
             self.take(&turn.session, &mut work, &request.language, deadline).await?;
+            *touched = false;
             let Some(leased) = work.leases.get_mut(&request.language) else { return Ok(work) };
             let (part, now) = (leased.lease.warm.clone(), Instant::now());
-            if request.kind() == Kind::Command || part.stage() != Stage::Coming {
+            let stage = part.stage();
+            if request.kind() == Kind::Command || !matches!(stage, Stage::Waiting | Stage::Loading) {
                 return Ok(work);
             }
             if leased.cold.goes_on() {
                 part.wanted();
             }
-            if !may_wait || !leased.cold.is_enough(now) {
+            // While the part only waits for its turn, a wait for it would have no bound that is worth it.
+            if stage == Stage::Waiting || !leased.cold.is_enough(now) {
                 leased.cold.begin(now);
                 return Ok(work);
             }
             drop(work); // commands beside it go on
-            may_wait = false;
             let _ = tokio::time::timeout(WARM_WITHIN, part.settled()).await;
         }
     }
 
     /// Makes a container ready that has everything, and sends the program's beginning.
-    async fn send(&self, turn: &Turn, request: &RunRequest, deadline: Instant) -> Result<Sent, SessionError> {
+    ///
+    /// `touched` is set once the container may be in a state that it cannot stay in.
+    async fn send(
+        &self,
+        turn: &Turn,
+        request: &RunRequest,
+        deadline: Instant,
+        touched: &mut bool,
+    ) -> Result<Sent, SessionError> {
         let (space, begun) = (&turn.session.space, Instant::now());
-        let work = &mut *self.container(turn, request, deadline).await?;
+        let work = &mut *self.container(turn, request, deadline, touched).await?;
+        *touched = true;
         let leased = work.leases.get_mut(&request.language).ok_or(LinkError::Closed)?;
         leased.lease.link.ready().await?;
         let container = begun.elapsed();

@@ -34,6 +34,8 @@ pub struct Turn {
     /// There until it is dropped.
     place: Option<Place>,
     _order: Option<OwnedMutexGuard<()>>,
+    /// When the call began to wait: for its turn, and from then on for a container.
+    pub(super) since: Instant,
 }
 
 enum Place {
@@ -137,7 +139,7 @@ impl Sessions {
     /// meanwhile.
     ///
     /// # Errors
-    /// [`SessionError::QueueFull`], and the store's.
+    /// [`SessionError::QueueFull`], [`SessionError::TurnTooLate`], and the store's.
     pub async fn turn(&self, session: &Arc<Session>) -> Result<Turn, SessionError> {
         self.wait(session, For::All, true).await
     }
@@ -165,16 +167,22 @@ impl Sessions {
         in_order: bool,
     ) -> Result<Turn, SessionError> {
         let (mut session, begun) = (session.clone(), Instant::now());
+        let deadline = begun + self.bounds.wait;
         loop {
             let waiting = Waiting::enter(&session.places, self.bounds.queue)?;
-            let order = if in_order { Some(session.places.order.clone().lock_owned().await) } else { None };
-            let place = session.places.enter(what).await;
+            let entering = async {
+                let order =
+                    if in_order { Some(session.places.order.clone().lock_owned().await) } else { None };
+                (order, session.places.enter(what).await)
+            };
+            let entered = tokio::time::timeout_at(deadline.into(), entering).await;
             drop(waiting);
+            let (order, place) = entered.map_err(|_| SessionError::TurnTooLate(self.bounds.wait))?;
             if !session.closing.is_gone() {
                 if matches!(what, For::Program(_)) {
                     self.metrics.queued(begun.elapsed());
                 }
-                let turn = Turn { session, place: Some(place), _order: order };
+                let turn = Turn { session, place: Some(place), _order: order, since: begun };
                 turn.session.begin_turn().await;
                 return Ok(turn);
             }
@@ -196,7 +204,7 @@ impl Sessions {
             let order = session.places.order.clone().try_lock_owned().map_err(|_| SessionError::Busy)?;
             let place = session.places.try_enter(language).ok_or(SessionError::Busy)?;
             if !session.closing.is_gone() {
-                let turn = Turn { session, place: Some(place), _order: Some(order) };
+                let turn = Turn { session, place: Some(place), _order: Some(order), since: Instant::now() };
                 turn.session.begin_turn().await;
                 return Ok(turn);
             }
@@ -209,7 +217,7 @@ impl Sessions {
         let order = if in_order { Some(session.places.order.clone().try_lock_owned().ok()?) } else { None };
         let place = session.places.try_enter(language)?;
         session.touch();
-        Some(Turn { session: session.clone(), place: Some(place), _order: order })
+        Some(Turn { session: session.clone(), place: Some(place), _order: order, since: Instant::now() })
     }
 
     /// Waits until `session` is nobody's, after the calls that came before.

@@ -200,7 +200,9 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let code = match error {
             SessionError::Store(error) => return error.into(),
-            SessionError::QueueFull(_) | SessionError::TooManyWait(_) => Code::QueueFull,
+            SessionError::QueueFull(_) | SessionError::TooManyWait(_) | SessionError::TurnTooLate(_) => {
+                Code::QueueFull
+            }
             SessionError::Busy => Code::SessionBusy,
             SessionError::MaxSessions { .. } | SessionError::NoEviction(_) => Code::MaxSessions,
             SessionError::NoContainer(refusal) => match refusal {
