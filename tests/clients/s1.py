@@ -374,10 +374,14 @@ async def settings():
     async with connected() as one, connected() as two:
         ran, failed = await one.call("execute_code", command="sleep 30")
         assert failed and types(ran) == ["ready", "timeout"] and ran["output"][1]["timeout_seconds"] == 2, ran
-        for client in (one, one, two):
-            await client.begin("sleep 30", timeout_seconds=60)
-        await one.fault("queue_full", "execute_code", command="true")  # two of this session
-        await two.fault("queue_full", "execute_code", command="true")  # three in all
+        begun = [await client.begin("sleep 30", timeout_seconds=60) for client in (one, one, two)]
+        # Two of this session, three in all: one more waits until one of them has ended.
+        waiting = [asyncio.create_task(client.good("execute_code", command="echo in")) for client in (one, two)]
+        await asyncio.sleep(1)
+        assert not any(task.done() for task in waiting), waiting
+        await one.good("cancel_execution", execution_id=begun[0], force=True)
+        for task in waiting:
+            assert types(await task) == ["ready", "stdout", "exit"]
 
 
 async def main(part):
