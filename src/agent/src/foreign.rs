@@ -5,7 +5,7 @@
 //!                                       are the program's to set, at any moment
 //! ```
 //!
-//! `O_NONBLOCK` belongs to the open file, so whoever shares it can clear it between a look and a read. Every call here
+//! `O_NONBLOCK` belongs to the open file, so a program that shares it can clear it between two calls. Every call here
 //! therefore says itself that it must not wait. The last close of a socket waits for as long as its `SO_LINGER` says,
 //! and a message that nobody has read can hold such sockets; whoever drops the message closes them. No flag prevents
 //! that wait, but a signal ends it: see [`briefly`].

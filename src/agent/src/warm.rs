@@ -125,8 +125,8 @@ impl Warm {
         matches!(&*self.standing.borrow(), Some(Standing::Forks(forker)) if forker.is_busy())
     }
 
-    /// To be called before code is started: waits for a part that loads and must not be written to, and ends one that
-    /// takes too long.
+    /// Waits until no part is loading that code could write to, and ends a part that takes too long. Call this before
+    /// code is started.
     pub(crate) async fn make_way(&self) {
         let late = Instant::now() + HOLDS_UP;
         while let Some(job) = self.loading.get().filter(|_| self.is_wary.get()) {

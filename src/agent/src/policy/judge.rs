@@ -143,7 +143,7 @@ pub(super) fn leading(rules: &Rules, place: &[u8], target: &[u8]) -> Result<(), 
     if !rules.leads_round(place, None) {
         return Ok(()); // nothing below it is denied
     }
-    // One that goes up behind a name goes wherever that name leads then.
+    // A path with `..` behind a name leads to the parent of whatever that name leads to at that time.
     let said = absolute(above, target).ok_or(Errno::ACCESS)?;
     let real = real(OsString::from_vec(said.clone()));
     if is_of_the_image(&said) && is_of_the_image(&real) {

@@ -21,8 +21,8 @@
 //! - A process of the same session without a policy may do what it likes; executions of one session are not protected
 //!   from each other. By Landlock a process under a policy cannot look into one that is not.
 //!
-//! - A link gives what it leads to a second path. None may be made, or moved, where that path is one that a rule speaks
-//!   of, unless the rule says the same where the link leads (`judge::leading`): with `**/.git/hooks` denied no link is
+//! - A symbolic link gives its target a second path. A program may not make or move a link where a rule denies that
+//!   second path, unless the rule denies the target as well (`judge::leading`): with `**/.git/hooks` denied no link is
 //!   called `.git`, and none below the working directory leads out of it, but into the image. The same holds for names
 //!   (`.env`), which are denied at any depth.
 //!
