@@ -1,71 +1,77 @@
-# `make` alone says what there is.
+# `make` alone lists the commands.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check deny advisories e2e n8n crash bench pictures setup images clean
+.PHONY: help run test check deny advisories e2e n8n crash fuzz bench pictures setup images clean
 
-# For the engines that tests start themselves and their certificates, for their clients, and for the page: a browser, letters
-# for it, and what makes its pictures small.
+# Packages for the tests: for the engines that they start and their certificates, for their clients, and for the page a
+# browser, its fonts, and a program that makes its pictures small.
 FOR_TESTS := iproute2 openssl python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: images ## set the host up, build, start the daemon, and show it at work; Ctrl-C stops it
+run: images ## prepare the host, build, start the daemon and demonstrate it; Ctrl-C stops it
 	cargo build --locked --release
 	deploy/first-run
 
-test: images ## every test: the runner images' promises, then the workspace's against a real engine
+test: images ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	runner-images/check
 	cargo test --locked --workspace
 
-check: deny ## formatting, clippy and rustdoc, warnings refused, and what the dependencies are
+check: deny ## format, clippy and rustdoc without warnings, and the dependencies (make deny)
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --workspace
 
-deny: ## the crates of Cargo.lock: their licences, where they come from, which are banned (deny.toml)
+deny: ## licences, sources and banned crates of Cargo.lock (deny.toml)
 	.ci/deny
 
-advisories: ## the crates of Cargo.lock against the known vulnerabilities, fetched from github.com/RustSec
+advisories: ## known vulnerabilities of the crates in Cargo.lock, fetched from github.com/RustSec
 	.ci/deny advisories
 
-e2e: images ## only the tests that drive the daemon as its clients do
+e2e: images ## only the tests that use the daemon like a client
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	cargo test --locked --package paddock-daemon --test '*'
 
-n8n: images ## a real n8n, installed (2 GB, ten minutes), imports and runs what deploy/n8n has
+n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the workflows of deploy/n8n
 	deploy/setup $(FOR_TESTS) g++
 	tests/clients/install
 	tests/clients/install-n8n
 	cargo test --package paddock-daemon --test e2e n8n:: -- --ignored --nocapture --test-threads=1
 
-crash: images ## the daemon killed 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
+crash: images ## kill the daemon 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
 	deploy/setup iproute2
 	CRASH_KILLS=$${CRASH_KILLS:-200} ENGINE_ENDS=$${ENGINE_ENDS:-40} \
 		cargo test --locked --package paddock-daemon --test e2e crash:: -- --nocapture --test-threads=1
 
-bench: images ## how long things take, against a real engine and other programs that do the same
+fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_SEED, TARGET=tar for only one
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} CARGO_TARGET_DIR=$(CURDIR)/target/fuzz RUSTFLAGS="-Cpasses=sancov-module \
+			-Cllvm-args=-sanitizer-coverage-level=3 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters" \
+		cargo test --locked --profile fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --package paddock-proto \
+			--package paddock-daemon --lib "fuzz_$$TARGET" -- --nocapture --test-threads=1
+
+bench: images ## measure how long things take, with a real engine and beside similar programs
 	deploy/setup bubblewrap socat ripgrep python3-venv # for the peers that it measures beside ours
 	bench/peers/install
 	cargo bench --locked --bench paddock
 
-pictures: images ## the page's pictures in deploy/pictures, taken again
+pictures: images ## take the pictures of the page in deploy/pictures again
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	PADDOCK_PICTURES=$(CURDIR)/deploy/pictures cargo test --locked --package paddock-daemon --test e2e page::pictures
 
-setup: ## what the host needs, a Docker Engine included, installed or started if missing
+setup: ## install or start everything that the host needs, a Docker Engine included
 	deploy/setup
 
-images: setup ## the runner images, those that are missing or have changed
+images: setup ## build the runner images that are missing or have changed
 	deploy/images
 
-clean: ## remove what building and running left in this folder; the images, the engine and the store stay
+clean: ## remove the files that building and running left in this folder; images, engine and store stay
 	cargo clean
 	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
 		tests/clients/n8n tests/clients/prometheus bench/peers/venv src/daemon/src/api/page/editor/node_modules

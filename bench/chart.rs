@@ -1,19 +1,19 @@
-//! The medians as bars over a logarithmic scale, with a whisker to the p99 where there is one: an SVG that follows the
-//! reader's light or dark.
+//! The medians as bars over a logarithmic scale, with a whisker to the p99 where there is one: an SVG in
+//! light and dark colours.
 //!
-//! It must never draw what the table does not say.
+//! It must never draw a figure that is not in the table.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
 use crate::Result;
-use crate::report::{Block, Report};
-use crate::stand;
+use crate::report::{Block, Measurements};
+use crate::setup;
 use crate::table::{millis, say};
 
 const WIDTH: f64 = 900.0;
-/// Where bars begin and end; names stand to the left, figures to the right.
+/// Where bars begin and end; names are to the left, figures to the right.
 const LEFT: f64 = 270.0;
 const RIGHT: f64 = 775.0;
 const TOP: f64 = 54.0;
@@ -27,20 +27,22 @@ const TO: f64 = 1e7;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
-text{font:12px system-ui,sans-serif;fill:#1f2328}.t{font-weight:600}.m{fill:#59636e}.e{text-anchor:end}.c{text-anchor:middle}\
+text{font:12px system-ui,sans-serif;fill:#1f2328}.t{font-weight:600}.m{fill:#59636e}\
+.e{text-anchor:end}.c{text-anchor:middle}\
 .p{fill:#0f766e}.o{fill:#8c959f}.g{stroke:#d1d9e0}.w{stroke:#1f2328;stroke-width:1.5}.b{fill:#fff}\
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.m{fill:#9198a1}.p{fill:#2dd4bf}.o{fill:#6e7681}.g{stroke:#30363d}\
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.m{fill:#9198a1}.p{fill:#2dd4bf}.o{fill:#6e7681}\
+.g{stroke:#30363d}\
 .w{stroke:#e6edf3}.b{fill:#0d1117}}";
 
 /// Writes `paddock.svg` beside the JSON.
-pub(crate) fn write(machine: &Value, report: &Report) -> Result<()> {
-    let file = stand::results()?.join("paddock.svg");
+pub(crate) fn write(machine: &Value, report: &Measurements) -> Result<()> {
+    let file = setup::results()?.join("paddock.svg");
     std::fs::write(&file, draw(machine, report)?)?;
     say(&file.display().to_string());
     Ok(())
 }
 
-fn draw(machine: &Value, report: &Report) -> Result<String> {
+fn draw(machine: &Value, report: &Measurements) -> Result<String> {
     let blocks: Vec<_> = report.blocks.iter().filter(|block| !block.lines.is_empty()).collect();
     let rows: f64 = blocks.iter().map(|block| TITLE + height(block)).sum();
     let bottom = TOP + rows;

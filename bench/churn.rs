@@ -1,8 +1,9 @@
-//! New sessions a second, kept up: each is made, runs once and is closed, by so many clients at a time. Against it
-//! the raw ceiling: a container made, started, one exec in it, and removed, by the engine alone, at whatever number of
-//! them at a time does most.
+//! New sessions a second, sustained: each is made, runs once and is closed, by several clients at a time.
+//! Beside it the engine's ceiling: containers that the engine alone makes, starts, executes in once and
+//! removes, as many at a time as gives the highest rate.
 //!
-//! It must never count what is not paid for: a slice of ours ends when as many containers stand ready as when it began.
+//! It must never count work that is still to be done: a slice of ours ends when as many containers are ready
+//! as when it began.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +13,14 @@ use paddock::engine::{Engine, ExecSpec};
 use paddock::pool::Plan;
 
 use crate::Result;
-use crate::bare::Bare;
 use crate::client::Client;
 use crate::daemon::Daemon;
-use crate::report::Report;
-use crate::rows::PYTHON;
-use crate::stand::Stand;
+use crate::engine_only::EngineContainer;
+use crate::programs::PYTHON;
+use crate::reference_container::environment;
+use crate::report::Measurements;
+use crate::setup::Setup;
 use crate::times::Times;
-use crate::twin::environment;
 
 pub(crate) const TITLE: &str = "New sessions, sustained";
 pub(crate) const OURS: &str = "paddock: session, run, close";
@@ -33,7 +34,7 @@ const CLIENTS: usize = 6;
 /// Slices of each, in turns.
 const SLICES: u32 = 2;
 const SLICE: Duration = Duration::from_secs(8);
-/// For the pool to stand as it stood before.
+/// For the pool to be as it was before.
 const REST: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -54,14 +55,14 @@ impl Rate {
     }
 }
 
-pub(crate) async fn measure(stand: &mut Stand, report: &mut Report) -> Result<()> {
-    let engine = stand.engine.clone();
-    let specimen = &stand.twin(PYTHON.language)?.specimen;
+pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
+    let engine = setup.engine.clone();
+    let specimen = &setup.reference(PYTHON.language)?.specimen;
     let (plan, env) = (specimen.plan.clone(), environment(specimen));
     let image = engine.image_inspect(&plan.container.image.parse()?).await?;
     let warm = image.config.labels.contains_key(WARM_LABEL);
     let code = format!("{}{}", if warm { WARM_IMPORT } else { "" }, PYTHON.code);
-    let raw = Raw { engine, plan, env, code };
+    let raw = EngineCeiling { engine, plan, env, code };
 
     let mut best = (0, 0.0);
     for at_a_time in AT_A_TIME {
@@ -75,7 +76,7 @@ pub(crate) async fn measure(stand: &mut Stand, report: &mut Report) -> Result<()
     let (mut ceiling, mut ours) = (Rate::default(), Rate::default());
     for _ in 0..SLICES {
         raw.slice(best.0, SLICE, &mut ceiling).await?;
-        sessions(stand, SLICE, &mut ours).await?;
+        sessions(setup, SLICE, &mut ours).await?;
     }
     let block = report.block(TITLE);
     block.fact("the engine's exec imports as a warm runner", f64::from(u8::from(warm)), "(1 yes, 0 no)");
@@ -85,11 +86,11 @@ pub(crate) async fn measure(stand: &mut Stand, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// As many sessions as the daemon can, for so long, and until it stands as before.
-async fn sessions(stand: &mut Stand, time: Duration, rate: &mut Rate) -> Result<()> {
-    let names: Vec<String> = (0..CLIENTS).map(|_| stand.new_session()).collect();
-    let engine = stand.engine.clone();
-    let (daemon, client) = stand.ours()?;
+/// As many sessions as the daemon can have in this time, and the time until its pool is as before.
+async fn sessions(setup: &mut Setup, time: Duration, rate: &mut Rate) -> Result<()> {
+    let names: Vec<String> = (0..CLIENTS).map(|_| setup.new_session()).collect();
+    let engine = setup.engine.clone();
+    let (daemon, client) = setup.ours()?;
     let labels = [daemon.label.clone()];
     let (armed, standing) = (daemon.armed(PYTHON.language), engine.container_list(&labels).await?.len());
     let begun = Instant::now();
@@ -102,7 +103,7 @@ async fn sessions(stand: &mut Stand, time: Duration, rate: &mut Rate) -> Result<
     all.into_iter().flatten().try_for_each(|taken| rate.times.record(taken))
 }
 
-/// Session after session: what each waited for its run.
+/// Session after session: how long each waited for its run.
 async fn one_client(client: &Client, name: &str, begun: Instant, time: Duration) -> Result<Vec<Duration>> {
     let mut client = client.another().await?;
     let mut all = Vec::new();
@@ -115,7 +116,7 @@ async fn one_client(client: &Client, name: &str, begun: Instant, time: Duration)
     Ok(all)
 }
 
-/// Waits until so many containers came up in all, and no more stand than before.
+/// Waits until this many containers came up in all, and no more exist than before.
 async fn at_rest(
     daemon: &Daemon,
     engine: &Engine,
@@ -125,14 +126,14 @@ async fn at_rest(
 ) -> Result<()> {
     let until = Instant::now() + REST;
     loop {
-        let stand = engine.container_list(labels).await?.len();
+        let now = engine.container_list(labels).await?.len();
         let up = daemon.armed(PYTHON.language);
-        if up >= armed && stand <= standing {
+        if up >= armed && now <= standing {
             return Ok(());
         }
         if Instant::now() > until {
             return Err(format!(
-                "the pool does not come to rest: {stand} containers, {standing} before; {up} came up, {armed} due"
+                "the pool does not come to rest: {now} containers, before {standing}; {up} came up of {armed}"
             )
             .into());
         }
@@ -141,14 +142,14 @@ async fn at_rest(
 }
 
 /// The engine alone, with the daemon's own settings.
-struct Raw {
+struct EngineCeiling {
     engine: Engine,
     plan: Plan,
     env: Vec<String>,
     code: String,
 }
 
-impl Raw {
+impl EngineCeiling {
     async fn slice(&self, at_a_time: usize, time: Duration, rate: &mut Rate) -> Result<()> {
         let begun = Instant::now();
         let each = (0..at_a_time).map(|_| async {
@@ -166,9 +167,9 @@ impl Raw {
         all.into_iter().flatten().try_for_each(|taken| rate.times.record(taken))
     }
 
-    /// One container from nothing to nothing, one run in between.
+    /// One container, made and removed, with one run in between.
     async fn one(&self) -> Result<()> {
-        let container = Bare::start(&self.engine, &self.plan).await?;
+        let container = EngineContainer::start(&self.engine, &self.plan).await?;
         let cmd = ["python3", "-c", &self.code].map(str::to_owned).to_vec();
         let spec = ExecSpec { cmd, env: self.env.clone(), ..ExecSpec::default() };
         let mut stream = container.exec(&spec).await?;

@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 
 use crate::Result;
 use crate::daemon::Daemon;
-use crate::load::Target;
-use crate::rows::Program;
+use crate::load::LoadTarget;
+use crate::programs::Program;
 
 const JSON: &str = "application/json";
 const TAR: &str = "application/x-tar";
@@ -52,20 +52,20 @@ impl Client {
         Ok(Self { sender, addr: self.addr, token: self.token.clone() })
     }
 
-    /// What becomes of this caller's runs and executions from now on, over a connection of its own.
-    pub(crate) async fn watch(&self) -> Result<Feed> {
+    /// Subscribes to the events of this caller's runs and executions, over a connection of its own.
+    pub(crate) async fn watch(&self) -> Result<EventStream> {
         let mut sender = connection(self.addr).await?;
         let answer = sender
             .send_request(self.request(Method::GET, "/mcp/events", JSON, STREAM, Bytes::new())?)
             .await?;
         if answer.status().is_success() {
-            Ok(Feed { body: answer.into_body(), read: Vec::new() })
+            Ok(EventStream { body: answer.into_body(), read: Vec::new() })
         } else {
             Err(format!("/mcp/events: {}", answer.status()).into())
         }
     }
 
-    /// Runs code that must print just this.
+    /// Runs code that must print exactly this.
     pub(crate) async fn run(
         &mut self,
         language: &str,
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// Gets what is at a path or a link.
+    /// Gets a path, or a link's path.
     pub(crate) async fn get(&mut self, url: &str) -> Result<(Bytes, Duration)> {
         let path = url.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..])).unwrap_or(url);
         self.send(Method::GET, path, JSON, Bytes::new()).await
@@ -102,7 +102,7 @@ impl Client {
         self.send(Method::GET, &format!("/sessions/{session}/files"), TAR, Bytes::new()).await
     }
 
-    /// `kind` is what is sent, and what is wanted.
+    /// Sends a request. `kind` is the content type of the body and, except for a PUT, of the answer.
     async fn send(
         &mut self,
         method: Method,
@@ -112,7 +112,7 @@ impl Client {
     ) -> Result<(Bytes, Duration)> {
         let accept = if method == Method::PUT { JSON } else { kind };
         let request = self.request(method, path, kind, accept, body)?;
-        // The daemon closes connections that are idle for long, as during the rows that are not its own.
+        // The daemon closes idle connections, as during the rows of others.
         if self.sender.ready().await.is_err() {
             self.sender = connection(self.addr).await?;
         }
@@ -148,13 +148,13 @@ impl Client {
 }
 
 /// An event stream.
-pub(crate) struct Feed {
+pub(crate) struct EventStream {
     body: Incoming,
     read: Vec<u8>,
 }
 
-impl Feed {
-    /// The next message; comments are passed over.
+impl EventStream {
+    /// The next message; comments are skipped.
     pub(crate) async fn next(&mut self) -> Result<Value> {
         loop {
             if let Some(end) = self.read.windows(2).position(|pair| pair == b"\n\n") {
@@ -179,17 +179,17 @@ async fn connection(addr: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
     Ok(sender)
 }
 
-/// Someone who runs the same in the same session again and again, over a connection of their own.
-pub(crate) struct Caller {
+/// Runs the same code in the same session again and again, over a connection of its own.
+pub(crate) struct LoadSession {
     client: Client,
     session: String,
     program: Program,
     body: Bytes,
 }
 
-/// All that is read of an answer: the rest is passed over, for reading it would be a load of the generator's own.
+/// The part of an answer that is read. Reading more would load the generator.
 #[derive(Deserialize)]
-struct Answer {
+struct RunAnswer {
     result: AnswerResult,
 }
 
@@ -205,7 +205,7 @@ struct AnswerDocument {
     exit_code: Option<i64>,
 }
 
-impl Caller {
+impl LoadSession {
     pub(crate) async fn new(client: &Client, session: String, program: Program) -> Result<Self> {
         let client = client.another().await?;
         let arguments = json!({ "language": program.language, "session_id": session, "code": program.code });
@@ -220,11 +220,11 @@ impl Caller {
     }
 }
 
-impl Target for Caller {
+impl LoadTarget for LoadSession {
     async fn run(&mut self) -> Result<Duration> {
         let (answer, taken) = self.client.send(Method::POST, "/mcp", JSON, self.body.clone()).await?;
         let document =
-            serde_json::from_slice::<Answer>(&answer).map(|answer| answer.result.structured_content);
+            serde_json::from_slice::<RunAnswer>(&answer).map(|answer| answer.result.structured_content);
         match document {
             Ok(document) if document.stdout == self.program.prints && document.exit_code == Some(0) => {
                 Ok(taken)

@@ -1,8 +1,8 @@
-//! Shell commands: to the end of one that is waited for, and of one that is not; a line from the moment when the program
-//! writes it to the moment when the client has it; a lot of output. By the daemon's tools here, by the engine's exec in
-//! [`twin`](crate::twin).
+//! Shell commands by the daemon's tools: the time to the end of a command, waited for or asynchronous; of a
+//! line from the moment when the program writes it to the moment when the client has it; and of much output.
+//! The engine's exec does the same in [`reference_container`](crate::reference_container).
 //!
-//! It must never count an answer whose every byte, event and exit code was not looked at.
+//! It must never count an answer whose bytes, events and exit code were not all checked.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::client::Client;
-use crate::report::Report;
-use crate::rows::Program;
+use crate::names::EXEC;
+use crate::programs::Program;
+use crate::report::Measurements;
 
 pub(crate) const ECHO_TITLE: &str = "Shell command, echo hi";
 pub(crate) const LINE_TITLE: &str = "A line, from written to read";
@@ -23,26 +24,26 @@ pub(crate) const POLLED: &str = "paddock, long poll";
 pub(crate) const WATCHED: &str = "paddock, GET /mcp/events";
 pub(crate) const PAGED: &str = "paddock async, page by page";
 
-/// A session of each block: what one has of its container's processor the other must not wait for.
+/// A session for each block, so that no block waits for the processor of another's container.
 const ECHO_SESSION: &str = "bench-echo";
 const LINE_SESSION: &str = "bench-line";
 const OUTPUT_SESSION: &str = "bench-output";
 
 pub(crate) const ECHO: Program = Program { language: "sh", name: "echo", code: "echo hi", prints: "hi\n" };
 
-/// It writes one line, rests so that nothing of that is left to do, and writes what the clock says, which is one for all
-/// containers and the host. Then it rests again: its end is not in the way of its line.
+/// It writes one line, sleeps until that is done with, and writes the monotonic clock, which containers and
+/// host share. Then it sleeps again, so that its end does not delay the line.
 pub(crate) const LINE: &str = "exec python3 -c \"import time; print('up', flush=True); time.sleep(0.03); \
                                print(time.monotonic_ns(), flush=True); time.sleep(0.03)\"";
 
-/// Lines of 80 bytes, fewer than are kept of one execution.
+/// Lines of 80 bytes; less than the daemon keeps of one execution.
 pub(crate) const OUTPUT: &str =
     "yes 0123456789012345678901234567890123456789012345678901234567890123456789012345678 | head -c 4000000";
 pub(crate) const OUTPUT_LINE: &[u8] =
     b"0123456789012345678901234567890123456789012345678901234567890123456789012345678\n";
 pub(crate) const OUTPUT_BYTES: usize = 4_000_000;
 
-/// What has passed since the line was written that says when that was.
+/// The time since this line was written, which is what it says.
 pub(crate) fn since_written(line: &str) -> Result<Duration> {
     let now = clock_gettime(ClockId::Monotonic);
     let now = Duration::new(u64::try_from(now.tv_sec)?, u32::try_from(now.tv_nsec)?);
@@ -50,7 +51,7 @@ pub(crate) fn since_written(line: &str) -> Result<Duration> {
     now.checked_sub(written).ok_or_else(|| "a line was read before it was written".into())
 }
 
-/// The whole of what must have come.
+/// Checks that all of the output came.
 pub(crate) fn expect_output(got: &[u8]) -> Result<()> {
     let fine = got.len() == OUTPUT_BYTES && got.chunks(OUTPUT_LINE.len()).all(|line| line == OUTPUT_LINE);
     if fine { Ok(()) } else { Err(format!("{} bytes, or others than were written", got.len()).into()) }
@@ -71,7 +72,7 @@ pub(crate) async fn begin_and_wait(client: &mut Client) -> Result<Duration> {
     Ok(beginning + waiting)
 }
 
-/// A line, by a long poll that is there before it.
+/// A line, by a long poll that waits for it.
 pub(crate) async fn poll(client: &mut Client) -> Result<Duration> {
     let (begun, _) = client.call("execute_code_async", command(LINE_SESSION, LINE)).await?;
     let mut since = json!(0);
@@ -86,7 +87,7 @@ pub(crate) async fn poll(client: &mut Client) -> Result<Duration> {
     Ok(taken)
 }
 
-/// A line, by the stream of all that becomes of the caller's executions.
+/// A line, by the event stream of the caller's executions.
 pub(crate) async fn watch(client: &mut Client) -> Result<Duration> {
     let mut feed = client.watch().await?;
     let (begun, _) = client.call("execute_code_async", command(LINE_SESSION, LINE)).await?;
@@ -101,7 +102,7 @@ pub(crate) async fn watch(client: &mut Client) -> Result<Duration> {
     Ok(taken)
 }
 
-/// All of a lot, page by page while it is written.
+/// Much output, page by page while it is written.
 pub(crate) async fn pages(client: &mut Client) -> Result<Duration> {
     let began = Instant::now();
     let (begun, _) = client.call("execute_code_async", command(OUTPUT_SESSION, OUTPUT)).await?;
@@ -133,8 +134,8 @@ pub(crate) async fn pages(client: &mut Client) -> Result<Duration> {
 }
 
 /// What the times of a lot come to.
-pub(crate) fn rates(report: &mut Report) {
-    for name in [PAGED, crate::rows::EXEC] {
+pub(crate) fn rates(report: &mut Measurements) {
+    for name in [PAGED, EXEC] {
         if let Some(rate) = rate(report, name) {
             report.block(OUTPUT_TITLE).fact(name, rate, "MB/s");
         }
@@ -142,7 +143,7 @@ pub(crate) fn rates(report: &mut Report) {
 }
 
 /// Bytes a microsecond, at the median.
-pub(crate) fn rate(report: &Report, name: &str) -> Option<f64> {
+pub(crate) fn rate(report: &Measurements, name: &str) -> Option<f64> {
     let median = report.figures(OUTPUT_TITLE, name)?.median;
     #[expect(clippy::cast_precision_loss, reason = "millions")]
     Some(OUTPUT_BYTES as f64 / median as f64)
@@ -164,7 +165,7 @@ fn events(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// The line of [`LINE`] that says when it was written.
+/// The second line of [`LINE`], which says when it was written.
 fn time_of<'e>(mut events: impl Iterator<Item = &'e Value>) -> Option<&'e str> {
     events.find_map(|event| {
         event["data"].as_str().filter(|data| data.starts_with(|c: char| c.is_ascii_digit()))
@@ -178,7 +179,7 @@ fn echoed(document: &Value) -> Result<()> {
     if whole && document["exit_code"] == 0 { Ok(()) } else { Err(format!("unexpected: {document}").into()) }
 }
 
-/// Outside of any time: its end, so that it is in nobody's way.
+/// Waits for its end, outside of any measured time, so that it disturbs no other sample.
 async fn ended(client: &mut Client, begun: &Value) -> Result<()> {
     let (document, _) = client.call("get_execution_output", of(begun, None)).await?;
     if document["exit_code"] == 0 { Ok(()) } else { Err(format!("unexpected: {document}").into()) }

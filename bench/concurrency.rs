@@ -1,5 +1,5 @@
-//! Many sessions at a time against as many containers of the floor: the same load generator, on the same cores, in
-//! slices in turns.
+//! Many sessions at a time against as many containers of the floor: the same load generator on the same
+//! cores, in alternating slices.
 //!
 //! It must never count a session's first run: that one starts a container.
 
@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::Result;
-use crate::client::{Caller, Client};
-use crate::load::{Load, Target};
-use crate::report::Report;
-use crate::rows::{PYTHON, Program, TYPESCRIPT};
-use crate::stand::Stand;
+use crate::client::{Client, LoadSession};
+use crate::load::{Load, LoadTarget};
+use crate::programs::{PYTHON, Program, TYPESCRIPT};
+use crate::report::Measurements;
+use crate::setup::Setup;
 
 pub(crate) const TITLE: &str = "Concurrent sessions, closed loop";
 pub(crate) const MANY_TITLE: &str = "64 concurrent sessions, closed loop";
@@ -20,16 +20,16 @@ pub(crate) const OPEN_TITLE: &str = "Open loop, from when a run was due";
 
 const FEW: [usize; 3] = [1, 4, 16];
 const MANY: usize = 64;
-/// Sessions that begin at one time: fewer than may wait for a container.
+/// Sessions that begin at one time; fewer than may wait for a container.
 const TOGETHER: usize = 8;
 /// Slices of each, in turns.
 const SLICES: u32 = 2;
 const SLICE: Duration = Duration::from_secs(3);
 const OPEN_SLICE: Duration = Duration::from_secs(4);
 
-/// Runs a second of one session, far enough below what one session can.
+/// Runs a second of one session; far fewer than one session can have.
 const PYTHON_RATE: f64 = 25.0;
-/// A process that waits for the next run has that long to start.
+/// Few enough for the process of the next run to start in between.
 const TYPESCRIPT_RATE: f64 = 4.0;
 
 pub(crate) fn ours(sessions: usize) -> String {
@@ -41,32 +41,32 @@ pub(crate) fn floor(sessions: usize) -> String {
 }
 
 /// 1, 4 and 16.
-pub(crate) async fn few(stand: &mut Stand, report: &mut Report) -> Result<()> {
+pub(crate) async fn few(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
     let mut callers = Vec::new();
     for sessions in FEW {
-        closed(stand, &mut callers, sessions, TITLE, report).await?;
+        closed(setup, &mut callers, sessions, TITLE, report).await?;
     }
     end(callers).await
 }
 
 /// 64.
-pub(crate) async fn many(stand: &mut Stand, report: &mut Report) -> Result<()> {
+pub(crate) async fn many(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
     let mut callers = Vec::new();
-    closed(stand, &mut callers, MANY, MANY_TITLE, report).await?;
+    closed(setup, &mut callers, MANY, MANY_TITLE, report).await?;
     end(callers).await
 }
 
 /// A constant rate of runs, each counted from when it was due.
-pub(crate) async fn open(stand: &mut Stand, report: &mut Report) -> Result<()> {
+pub(crate) async fn open(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
     let mut python = Vec::new();
-    open_sessions(stand.client()?, &mut python, 1, PYTHON).await?;
+    open_sessions(setup.client()?, &mut python, 1, PYTHON).await?;
     let mut typescript = Vec::new();
-    open_sessions(stand.client()?, &mut typescript, 1, TYPESCRIPT).await?;
-    stand.ours()?.0.wait_for_warm().await?;
+    open_sessions(setup.client()?, &mut typescript, 1, TYPESCRIPT).await?;
+    setup.ours()?.0.wait_for_warm().await?;
     let (mut ours, mut floor, mut ours_typescript) = (Load::default(), Load::default(), Load::default());
     for _ in 0..SLICES {
         ours.open(&mut python, PYTHON_RATE, OPEN_SLICE).await?;
-        floor.open(&mut stand.floors[..1], PYTHON_RATE, OPEN_SLICE).await?;
+        floor.open(&mut setup.floors[..1], PYTHON_RATE, OPEN_SLICE).await?;
         ours_typescript.open(&mut typescript, TYPESCRIPT_RATE, OPEN_SLICE).await?;
     }
     let block = report.block(OPEN_TITLE);
@@ -78,18 +78,18 @@ pub(crate) async fn open(stand: &mut Stand, report: &mut Report) -> Result<()> {
 }
 
 async fn closed(
-    stand: &mut Stand,
-    callers: &mut Vec<Caller>,
+    setup: &mut Setup,
+    callers: &mut Vec<LoadSession>,
     sessions: usize,
     title: &'static str,
-    report: &mut Report,
+    report: &mut Measurements,
 ) -> Result<()> {
-    open_sessions(stand.client()?, callers, sessions, PYTHON).await?;
-    stand.ours()?.0.wait_for_warm().await?;
-    stand.floors(sessions).await?;
+    open_sessions(setup.client()?, callers, sessions, PYTHON).await?;
+    setup.ours()?.0.wait_for_warm().await?;
+    setup.floors(sessions).await?;
     let (mut ours, mut floor) = (Load::default(), Load::default());
     for _ in 0..SLICES {
-        floor.closed(&mut stand.floors[..sessions], SLICE).await?;
+        floor.closed(&mut setup.floors[..sessions], SLICE).await?;
         ours.closed(&mut callers[..sessions], SLICE).await?;
     }
     let (floor_rate, our_rate) = (floor.per_second(), ours.per_second());
@@ -99,10 +99,10 @@ async fn closed(
     Ok(())
 }
 
-/// Sees that so many sessions are open, each with a container and a connection of its own.
+/// Opens sessions until there are this many, each with a container and a connection of its own.
 async fn open_sessions(
     client: &Client,
-    callers: &mut Vec<Caller>,
+    callers: &mut Vec<LoadSession>,
     sessions: usize,
     program: Program,
 ) -> Result<()> {
@@ -110,19 +110,19 @@ async fn open_sessions(
         let some = callers.len()..sessions.min(callers.len() + TOGETHER);
         let each = some.map(|n| async move {
             let name = format!("bench-load-{}-{sessions}-{n}", program.name);
-            let mut caller = Caller::new(client, name, program).await?;
+            let mut caller = LoadSession::new(client, name, program).await?;
             caller.run().await?;
             Ok(caller)
         });
         for caller in join_all(each).await {
-            let caller: Result<Caller> = caller;
+            let caller: Result<LoadSession> = caller;
             callers.push(caller?);
         }
     }
     Ok(())
 }
 
-async fn end(callers: Vec<Caller>) -> Result<()> {
+async fn end(callers: Vec<LoadSession>) -> Result<()> {
     for mut caller in callers {
         caller.close().await?;
     }

@@ -1,6 +1,7 @@
-//! The daemon under measurement: the release binary with its defaults, a store of its own and a token of its own.
+//! The daemon under measurement: the release binary with its defaults, a store of its own and a token of its
+//! own.
 //!
-//! It must never be told anything that a real one is not, but for the room that many new sessions need.
+//! It must never be configured otherwise than a real one, except for the bounds that many new sessions need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,8 +16,9 @@ use tokio::sync::watch;
 
 use crate::Result;
 
-/// One idle container a language; sessions that are over keep theirs to the end, so that no removal disturbs the
-/// measurement. User ids apart from those of a daemon with defaults; our own images, whatever else the engine has.
+/// One idle container for each language. Closed sessions keep their containers to the end, so that no removal
+/// disturbs the measurement. Its user ids are not those of a daemon with defaults, and its images are our
+/// own, whatever else the engine has.
 pub(crate) const CONFIG: &str = r#"
 http.addr = "127.0.0.1:0"
 sessions.max = 400
@@ -32,13 +34,22 @@ pool = { idle = 0, max_containers = 500, uids = "31000-31999" }
 runners = { python = "paddock-runner-python", typescript = "paddock-runner-typescript", sh = "paddock-example-sh" }
 "#;
 
-/// From its start to `serving`: the agent's volume, the proof of confinement.
+/// More commands may run, and each may write so much that none ends before the measurement does.
+pub(crate) const FLOODED: &str = r#"
+http.addr = "127.0.0.1:0"
+files.max_log = "4GiB"
+exec = { runner = "sh", max = 100, per_session = 20 }
+pool = { idle = 0, max_containers = 20, uids = "32000-32999" }
+runners = { sh = "paddock-example-sh" }
+"#;
+
+/// From its start to `serving`: it makes the agent's volume and proves the confinement.
 const START: Duration = Duration::from_secs(60);
-/// For a container to stand ready again.
+/// For a container to be ready again.
 const REFILL: Duration = Duration::from_secs(30);
 /// For the warm parts of 64 containers that are started at the same time: each takes over a second of a core.
 const WARM: Duration = Duration::from_secs(240);
-/// From the signal to the end: the removal of all containers is most of it.
+/// From the signal to the end; mostly the removal of all containers.
 const END: Duration = Duration::from_secs(90);
 
 pub(crate) struct Daemon {
@@ -46,23 +57,23 @@ pub(crate) struct Daemon {
     pub(crate) pid: u32,
     /// The label of its containers and volumes.
     pub(crate) label: String,
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<LogState>,
     pub(crate) token: String,
     pub(crate) addr: SocketAddr,
 }
 
-/// What its log has said so far.
+/// What its log says so far.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct LogState {
     serving: Option<SocketAddr>,
     /// Containers that came up, by language.
     armed: BTreeMap<String, u32>,
-    /// Those of them whose warm part does not stand yet.
+    /// Containers whose warm part does not stand yet.
     cold: BTreeSet<String>,
     over: bool,
 }
 
-/// What the daemon will read, as this process reads it; the twin containers are made from it.
+/// The daemon's configuration, as this process reads it; the reference containers are made from it.
 pub(crate) fn config(dir: &Path) -> Result<Config> {
     let file = file(dir, CONFIG)?;
     let env = environment(String::new()).into_iter().collect();
@@ -75,7 +86,7 @@ fn file(dir: &Path, config: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Nothing of the caller's environment but the way to the engine.
+/// Of the caller's environment only what leads to the engine.
 fn environment(token: String) -> Vec<(String, String)> {
     let kept = ["PATH", "HOME", "DOCKER_HOST"];
     let mut all: Vec<_> =
@@ -107,7 +118,7 @@ impl Daemon {
         let pid = child.id().ok_or("the daemon ended at once")?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("no standard error")?).lines();
         let mut log_file = tokio::fs::File::create(log).await?;
-        let (seen, mut now) = watch::channel(Seen::default());
+        let (seen, mut now) = watch::channel(LogState::default());
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 seen.send_modify(|seen| seen.take(&line));
@@ -128,11 +139,11 @@ impl Daemon {
         self.seen.borrow().armed.get(language).copied().unwrap_or(0)
     }
 
-    /// Waits until so many have, and the warm part stands in each.
+    /// Waits until this many came up, and the warm part stands in each.
     pub(crate) async fn wait_for_armed(&self, language: &str, count: u32) -> Result<()> {
         let mut seen = self.seen.clone();
         let enough =
-            |seen: &Seen| seen.armed.get(language).copied().unwrap_or(0) >= count && seen.cold.is_empty();
+            |seen: &LogState| seen.armed.get(language).copied().unwrap_or(0) >= count && seen.cold.is_empty();
         let waited = tokio::time::timeout(REFILL, seen.wait_for(enough)).await;
         waited.map_err(|_| format!("no {language} container stood ready within {REFILL:?}"))??;
         Ok(())
@@ -157,7 +168,7 @@ impl Daemon {
     }
 }
 
-impl Seen {
+impl LogState {
     fn take(&mut self, line: &str) {
         let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
         if line.contains(" serving ") {
@@ -166,7 +177,7 @@ impl Seen {
             && let Some(language) = field("language=")
         {
             *self.armed.entry(language.to_owned()).or_default() += 1;
-            // Of the three images this one alone has no warm part.
+            // Of the three images only this one has no warm part.
             self.cold.extend(field("container=").filter(|_| language != "sh").map(str::to_owned));
         } else if line.contains(" warm language=") || line.contains(" removed ") {
             self.cold.remove(field("container=").unwrap_or_default());

@@ -1,6 +1,7 @@
-//! Data in, a run that reads and writes it, data out: what each way has to carry, and whether it was carried.
+//! Data in, a run that reads and writes it, data out: the files of each sample, and whether they came out
+//! right.
 //!
-//! It must never send the same content twice, nor count an answer that was not compared byte by byte.
+//! It must never send the same content twice, nor accept an answer that was not compared byte by byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,30 +16,30 @@ use crate::Result;
 
 /// The small files.
 const MANY: usize = 1000;
-/// Of each of them, at least; no two are of one size in a row.
+/// Bytes of each of them, at least; consecutive files have different sizes.
 const SMALL: usize = 512;
 /// One read of what the engine sends.
 const PIECE: usize = 256 * 1024;
 
-/// What goes in.
+/// The files that go in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// `in.bin` of so many bytes; the run makes `out.bin` of it.
+pub(crate) enum Payload {
+    /// `in.bin` of this many bytes; the run makes `out.bin` of it.
     One(usize),
     /// Small files in `many/`; the run writes each anew.
     Many,
 }
 
 /// Files by name.
-pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type FileSet = BTreeMap<String, Vec<u8>>;
 
-impl Shape {
-    /// Another content each time, so that nothing can know it.
-    pub(crate) fn content(self) -> Files {
+impl Payload {
+    /// New content each time, so that nothing can be cached.
+    pub(crate) fn content(self) -> FileSet {
         let mut bytes = random();
         let mut some = |size| bytes.by_ref().take(size).collect();
         match self {
-            Self::One(size) => Files::from([("in.bin".to_owned(), some(size))]),
+            Self::One(size) => FileSet::from([("in.bin".to_owned(), some(size))]),
             Self::Many => {
                 let size = |n| SMALL + n % 7 * SMALL;
                 (0..MANY).map(|n| (format!("many/{}/{n}", n % 10), some(size(n)))).collect()
@@ -46,7 +47,7 @@ impl Shape {
         }
     }
 
-    /// The run: it swaps the halves, so that every byte is read and written and none is where it was.
+    /// The code of the run: it swaps the halves, so that every byte is read, and written to another place.
     pub(crate) fn code(self) -> &'static str {
         match self {
             Self::One(_) => {
@@ -54,21 +55,22 @@ impl Shape {
                  with open('/data/out.bin', 'wb') as f: f.write(b[h:]); f.write(b[:h])"
             }
             Self::Many => {
-                "import os\nfor d, _, names in os.walk('/data/many'):\n    for n in names:\n        p = d + '/' + n\n        \
-                 b = open(p, 'rb').read()\n        h = len(b) // 2\n        open(p, 'wb').write(b[h:] + b[:h])"
+                "import os\nfor d, _, names in os.walk('/data/many'):\n    for n in names:\n        \
+                 p = d + '/' + n\n        b = open(p, 'rb').read()\n        h = len(b) // 2\n        \
+                 open(p, 'wb').write(b[h:] + b[:h])"
             }
         }
     }
 
-    /// What comes out of it.
-    pub(crate) fn made_of(self, files: &Files) -> Files {
+    /// The files that must come out.
+    pub(crate) fn made_of(self, files: &FileSet) -> FileSet {
         let swapped =
             |content: &[u8]| [&content[content.len() / 2..], &content[..content.len() / 2]].concat();
         let name = |name: &str| if self == Self::Many { name.to_owned() } else { "out.bin".to_owned() };
         files.iter().map(|(at, content)| (name(at), swapped(content))).collect()
     }
 
-    /// Where the engine is asked for it.
+    /// The path that comes out.
     pub(crate) fn out(self) -> &'static str {
         match self {
             Self::One(_) => "out.bin",
@@ -88,8 +90,8 @@ fn random() -> impl Iterator<Item = u8> {
     words.flatten()
 }
 
-/// A tar of these files, theirs who has this user id.
-pub(crate) async fn tar(files: &Files, uid: u32) -> io::Result<Bytes> {
+/// A tar of these files, owned by this user id.
+pub(crate) async fn tar(files: &FileSet, uid: u32) -> io::Result<Bytes> {
     let header = |kind, mode, size: usize| {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -116,7 +118,7 @@ pub(crate) async fn tar(files: &Files, uid: u32) -> io::Result<Bytes> {
     builder.into_inner().await.map(Bytes::from)
 }
 
-/// Unpacks a tar below `dir` and syncs it: what the daemon has done by the time that it answers.
+/// Unpacks a tar below `dir` and syncs it, as the daemon has done by the time that it answers.
 pub(crate) async fn save(tar: impl AsyncRead + Send + Unpin, dir: &Path) -> Result<()> {
     let mut archive = Archive::new(tar);
     let mut entries = archive.entries()?;
@@ -138,7 +140,7 @@ pub(crate) async fn save(tar: impl AsyncRead + Send + Unpin, dir: &Path) -> Resu
         }
         files.push(file);
     }
-    // Of many files one by one it would take much longer.
+    // To sync many files one by one would take much longer.
     if let [file] = &files[..] {
         file.sync_all()?;
         File::open(dir)?.sync_all()?;
@@ -149,10 +151,10 @@ pub(crate) async fn save(tar: impl AsyncRead + Send + Unpin, dir: &Path) -> Resu
 }
 
 /// The files of a tar, without its directories.
-pub(crate) async fn unpacked(tar: &[u8]) -> Result<Files> {
+pub(crate) async fn unpacked(tar: &[u8]) -> Result<FileSet> {
     let mut archive = Archive::new(tar);
     let mut entries = archive.entries()?;
-    let mut files = Files::new();
+    let mut files = FileSet::new();
     while let Some(entry) = futures_util::StreamExt::next(&mut entries).await {
         let mut entry = entry?;
         if entry.header().entry_type().is_file() {
@@ -165,8 +167,8 @@ pub(crate) async fn unpacked(tar: &[u8]) -> Result<Files> {
     Ok(files)
 }
 
-/// Compares what came out with what should have.
-pub(crate) fn compare(got: &Files, expected: &Files) -> Result<()> {
+/// Compares what came out with what should have come out.
+pub(crate) fn compare(got: &FileSet, expected: &FileSet) -> Result<()> {
     if got == expected {
         return Ok(());
     }

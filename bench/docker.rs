@@ -1,7 +1,7 @@
 //! `docker run` with what the daemon asks of the engine for its containers, said as flags.
 //!
-//! Two things of it the command cannot say: the longer lists of masked and read-only paths. It must never leave out
-//! a limit that it can say.
+//! Two things of it the command cannot say: the longer lists of masked and read-only paths. It must never
+//! leave out a limit that it can say.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +15,11 @@ use tokio::process::Command;
 
 use crate::Result;
 
-/// What the engine does after `docker run` has ended: let it, before anything else is measured.
+/// The engine still has work after `docker run` has ended; nothing else is measured meanwhile.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// One container from nothing to nothing, with the code on standard input. The volume is removed afterwards.
+/// One container, made and removed, with the code on standard input. The volume is removed outside of the
+/// time.
 pub(crate) async fn run(
     engine: &Engine,
     specimen: &Specimen,
@@ -113,23 +114,41 @@ fn host(host: &HostConfig, dir: &Path, flag: &mut impl FnMut(&str, &str)) -> io:
     for limit in &host.ulimits {
         flag("ulimit", &format!("{}={}:{}", limit.name, limit.soft, limit.hard));
     }
+    for (name, value) in &host.sysctls {
+        flag("sysctl", &format!("{name}={value}"));
+    }
     host.dns.iter().for_each(|server| flag("dns", server));
     host.log_config.iter().for_each(|log| flag("log-driver", &log.kind));
     host.tmpfs.iter().for_each(|(path, options)| flag("tmpfs", &format!("{path}:{options}")));
     Ok(())
 }
 
-/// The session's volume anew, with its options; the agent's as it is.
+/// A mount as it is, but for the session's volume, which is made anew, with its options.
 fn mount(mount: &Mount, specimen: &Specimen, volume: &VolumeName) -> String {
-    let target = &mount.target;
-    if mount.source != specimen.plan.name.as_str() {
-        return format!("type=volume,source={},target={target},volume-nocopy,readonly", mount.source);
+    let mut text = format!("type=volume,target={},volume-nocopy", mount.target);
+    if mount.read_only {
+        text.push_str(",readonly");
     }
-    let mut text = format!("type=volume,source={volume},target={target},volume-nocopy,volume-driver=local");
-    for (name, value) in &specimen.plan.volume.labels {
+    let is_the_sessions = mount.source == specimen.plan.name.as_str();
+    if is_the_sessions {
+        text.push_str(&format!(",source={volume}"));
+    } else if !mount.source.is_empty() {
+        text.push_str(&format!(",source={}", mount.source));
+    }
+    let own = mount.volume_options.as_ref();
+    let driver = own.and_then(|options| options.driver_config.as_ref());
+    let (labels, options) = if is_the_sessions {
+        (Some(&specimen.plan.volume.labels), Some(&specimen.plan.volume.driver_opts))
+    } else {
+        (own.map(|options| &options.labels), driver.map(|driver| &driver.options))
+    };
+    if options.is_some_and(|options| !options.is_empty()) {
+        text.push_str(",volume-driver=local");
+    }
+    for (name, value) in labels.into_iter().flatten() {
         text.push_str(&format!(",volume-label={name}={value}"));
     }
-    for (name, value) in &specimen.plan.volume.driver_opts {
+    for (name, value) in options.into_iter().flatten() {
         // Fields with a comma in them are quoted: the flag is a line of CSV.
         text.push_str(&format!(",\"volume-opt={name}={value}\""));
     }

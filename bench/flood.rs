@@ -1,7 +1,8 @@
-//! A quiet command beside 64 that write as fast as they can: how long an echo of a line takes, and what the daemon and its
-//! agents hold meanwhile. On a daemon of its own, which lets so many run.
+//! A quiet command beside 64 commands that write as fast as they can: how long an echo of a line takes, and
+//! how much memory the daemon and its agents have meanwhile. It has a daemon of its own, which lets so many
+//! commands run.
 //!
-//! It must never count an echo while fewer floods were under way.
+//! It must never count an echo while fewer floods were running.
 
 use std::time::{Duration, Instant};
 
@@ -9,27 +10,15 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::client::Client;
-use crate::report::Report;
-use crate::resources::{agents, status};
-use crate::stand::Stand;
+use crate::host::{agents, status};
+use crate::report::Measurements;
+use crate::setup::Setup;
 use crate::times::Times;
 
 pub(crate) const TITLE: &str = "A quiet command beside 64 floods";
 pub(crate) const ALONE: &str = "a line in and out, alone";
 pub(crate) const BESIDE: &str = "the same, beside 64 floods";
 pub(crate) const GROWN: &str = "daemon, grown by 64 floods";
-
-/// The daemon's name among those of the bench.
-pub(crate) const NAME: &str = "flood";
-
-/// More may run, and each may write so much that none ends before the measurement does.
-pub(crate) const CONFIG: &str = r#"
-http.addr = "127.0.0.1:0"
-files.max_log = "4GiB"
-exec = { runner = "sh", max = 100, per_session = 20 }
-pool = { idle = 0, max_containers = 20, uids = "32000-32999" }
-runners = { sh = "paddock-example-sh" }
-"#;
 
 const FLOODS: usize = 64;
 const SESSIONS: usize = 4;
@@ -41,9 +30,9 @@ const SAMPLES: u32 = 200;
 /// Between two lines: nobody types faster.
 const REST: Duration = Duration::from_millis(10);
 
-pub(crate) async fn measure(stand: &mut Stand, report: &mut Report) -> Result<()> {
-    let engine = stand.engine.clone();
-    let (daemon, client) = stand.flooded().await?;
+pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
+    let engine = setup.engine.clone();
+    let (daemon, client) = setup.flooded().await?;
     let quiet = begin(client, QUIET_SESSION, ECHO, true).await?;
     let mut since = 1;
     let mut alone = Times::default();
@@ -98,7 +87,7 @@ async fn echoes(client: &mut Client, quiet: &Value, since: &mut u64, times: &mut
     Ok(())
 }
 
-/// The floods end with their sessions.
+/// Ends the floods with their sessions.
 async fn end(client: &mut Client) -> Result<()> {
     for n in 0..SESSIONS {
         let session = format!("bench-flood-{n}");

@@ -1,7 +1,7 @@
-//! The floor: `floor.py` in a container made as the daemon makes its own, behind one exec stream of the engine that
-//! stays open. What a warm run costs when nothing is done but the run.
+//! The floor: `floor.py` in a container made as the daemon makes its own, behind one exec stream of the
+//! engine that stays open. It is what a warm run costs when nothing but the run is done.
 //!
-//! It must never be given an advantage that a runner of ours could not have: same image, same settings.
+//! It must never have an advantage that a runner of ours could not have: same image, same settings.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use paddock::pool::{PoolConfig, Specimen};
 use tokio::io::AsyncWriteExt;
 
 use crate::Result;
-use crate::bare::Bare;
-use crate::load::Target;
-use crate::rows::PYTHON;
-use crate::twin::environment;
+use crate::engine_only::EngineContainer;
+use crate::load::LoadTarget;
+use crate::programs::PYTHON;
+use crate::reference_container::environment;
 
 const SERVER: &str = include_str!("floor.py");
-/// For what it imports, while others of it start.
+/// How long its imports may take while other containers of it start.
 const READY: Duration = Duration::from_secs(240);
 
 pub(crate) struct Floor {
-    container: Container,
+    container: FloorContainer,
     stream: Hijacked,
 }
 
-enum Container {
-    /// That the daemon's own code has armed, for as long as it takes.
+enum FloorContainer {
+    /// Armed by the daemon's own code.
     Armed(Box<Specimen>),
-    /// One of many. No warm part is started in it: with so many there would be no memory left.
-    Bare(Bare),
+    /// One of many. It has no warm part: with so many there would not be enough memory.
+    EngineContainer(EngineContainer),
 }
 
 impl Floor {
@@ -36,14 +36,14 @@ impl Floor {
         let specimen = Specimen::start(engine, config, PYTHON.language, uid).await?;
         let exec = engine.exec_create(&specimen.armed.id, &server(&specimen)).await?;
         let stream = engine.exec_start(&exec).await?;
-        Self { container: Container::Armed(Box::new(specimen)), stream }.ready().await
+        Self { container: FloorContainer::Armed(Box::new(specimen)), stream }.ready().await
     }
 
-    /// A further one, in a container like this specimen's.
+    /// Another floor, in a container like this specimen's.
     pub(crate) async fn another(engine: &Engine, like: &Specimen) -> Result<Self> {
-        let container = Bare::start(engine, &like.plan).await?;
+        let container = EngineContainer::start(engine, &like.plan).await?;
         let stream = container.exec(&server(like)).await?;
-        Self { container: Container::Bare(container), stream }.ready().await
+        Self { container: FloorContainer::EngineContainer(container), stream }.ready().await
     }
 
     async fn ready(mut self) -> Result<Self> {
@@ -56,7 +56,7 @@ impl Floor {
         Ok(self)
     }
 
-    /// Code written to output and exit code read; the process is dead then.
+    /// The time from the code written to output and exit code read; the process is dead then.
     pub(crate) async fn run(&mut self, code: &str, prints: &str) -> Result<Duration> {
         let mut message = u32::try_from(code.len())?.to_be_bytes().to_vec();
         message.extend_from_slice(code.as_bytes());
@@ -71,7 +71,7 @@ impl Floor {
         }
     }
 
-    /// What was printed, and what stands behind the NUL.
+    /// The output, and what comes behind its NUL.
     async fn answer(&mut self) -> Result<(String, String)> {
         let mut said = Vec::new();
         loop {
@@ -92,8 +92,8 @@ impl Floor {
     pub(crate) async fn remove(self) -> Result<()> {
         drop(self.stream);
         match self.container {
-            Container::Armed(specimen) => Ok(specimen.remove().await?),
-            Container::Bare(container) => container.remove().await,
+            FloorContainer::Armed(specimen) => Ok(specimen.remove().await?),
+            FloorContainer::EngineContainer(container) => container.remove().await,
         }
     }
 }
@@ -103,7 +103,7 @@ fn server(specimen: &Specimen) -> ExecSpec {
     ExecSpec { cmd, env: environment(specimen), stdin: true, ..ExecSpec::default() }
 }
 
-impl Target for Floor {
+impl LoadTarget for Floor {
     async fn run(&mut self) -> Result<Duration> {
         Floor::run(self, PYTHON.code, PYTHON.prints).await
     }

@@ -1,9 +1,9 @@
-//! The load generator: the same for every target, so that what it costs itself falls on all of them alike.
+//! The load generator: the same for every target, so that its own cost is the same for all of them.
 //!
-//! Closed loop: each target has its next run as soon as the last has ended; says how many go at most, and what each
-//! takes then. Open loop: runs fall due by the clock, whatever became of those before, and a run's time counts from
-//! when it was due. It must never wait with the clock standing still: a run that hangs delays those behind it, and
-//! each of them has to say so (coordinated omission).
+//! Closed loop: each target has its next run as soon as the last one has ended; this gives the highest rate,
+//! and the times at that rate. Open loop: runs are due by the clock, however long earlier ones take, and a
+//! run's time counts from when it was due. The clock must never stop while a run hangs: the runs behind it
+//! are late, and their times must include that (coordinated omission).
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use futures_util::stream::FuturesUnordered;
 use crate::Result;
 use crate::times::Times;
 
-/// Something that can be asked for one run after another.
-pub(crate) trait Target {
+/// Something that runs, one run after the other.
+pub(crate) trait LoadTarget {
     /// One run, checked.
     async fn run(&mut self) -> Result<Duration>;
 }
 
-/// A timer is late by up to so much; the rest is waited for by looking at the clock.
+/// A timer may be this late, so the last part of a wait is spent looking at the clock.
 const LATE: Duration = Duration::from_micros(1200);
 
-/// What a load came to, over all its slices.
+/// The runs of a load, over all its slices.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) times: Times,
@@ -35,8 +35,8 @@ impl Load {
         f64::from(self.runs) / self.taken.as_secs_f64()
     }
 
-    /// Each target has its next run at once, for so long.
-    pub(crate) async fn closed<T: Target>(&mut self, targets: &mut [T], time: Duration) -> Result<()> {
+    /// Each target has its next run at once, for this time.
+    pub(crate) async fn closed<T: LoadTarget>(&mut self, targets: &mut [T], time: Duration) -> Result<()> {
         let begun = Instant::now();
         let each = targets.iter_mut().map(|target| async move {
             let mut all = Vec::new();
@@ -48,8 +48,8 @@ impl Load {
         self.take(each.collect(), begun).await
     }
 
-    /// So many runs a second fall due, in turn at each target, for so long.
-    pub(crate) async fn open<T: Target>(
+    /// This many runs a second are due, at each target in turn, for this time.
+    pub(crate) async fn open<T: LoadTarget>(
         &mut self,
         targets: &mut [T],
         per_second: f64,

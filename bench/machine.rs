@@ -1,4 +1,4 @@
-//! Where the figures come from: without it they say nothing.
+//! The machine on which the figures were measured: without it they mean nothing.
 
 use std::time::SystemTime;
 

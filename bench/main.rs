@@ -1,28 +1,30 @@
-//! How long things take: this daemon against the floor, the engine's own exec, `docker run` and others that do the same;
-//! same container settings, same run. What each row means and what is in its time stands in `README.md` beside this file.
+//! How long things take: this daemon against the floor, the engine's own exec, `docker run` and other
+//! programs that do the same; same container settings, same run. `README.md` beside this file says what each
+//! row means and what its time includes.
 //!
 //! ```text
-//!  main ─► stand        the daemon, and beside it all that it is compared with; bare: the engine's own containers
+//!  main ─► setup        the daemon, and everything that it is compared with
 //!   │        ├ daemon ── client    paddock serve; MCP and raw files over one kept-alive connection
 //!   │        ├ floor               a fork of a warm interpreter, and nothing else
-//!   │        ├ twin ──── docker    engine exec, archives, the agent's link, a shell loop; docker run
+//!   │        ├ reference_container engine exec, archives, the agent's link, a shell loop; docker: docker run
+//!   │        ├ engine_only         containers that the engine alone makes and uses
 //!   │        └ peers               llm-sandbox's pool, sandbox-runtime's server
-//!   ├────► resources    CPU and memory of daemon and agent, before anything else is on them
-//!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; data: what goes in and comes out;
-//!   │                   commands: shell commands and their output
+//!   ├────► resources    CPU and memory of daemon and agent, before any other load; host: as /proc shows them
+//!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; workload: a sample of each;
+//!   │                   programs, names, data; commands: shell commands and their output
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► churn        new sessions a second
-//!   └────► report       table, verdict, chart; times: histograms; machine: where that was
+//!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured
 //! ```
 //!
-//! Words of the command line leave only the blocks whose titles contain one of them, as in `cargo bench --bench paddock
-//! -- files MiB`; `no-` before a word leaves those out. `PADDOCK_BENCH_SECONDS` is how long the turns go on,
-//! `PADDOCK_BENCH_RUNS` how many runs memory is watched over. Needs a Docker engine with the runner images and the
-//! `docker` command, root, and what `peers/install` installs; without them it fails, nothing is skipped. It must never
-//! compare figures of two runs, nor leave a container or volume behind.
+//! With words on the command line only the blocks whose titles contain one of them are measured, as in `cargo
+//! bench --bench paddock -- files MiB`; `no-` before a word leaves its blocks out. `PADDOCK_BENCH_SECONDS` is
+//! how long the turns go on, `PADDOCK_BENCH_RUNS` during how many runs memory is watched. It needs a Docker
+//! engine with the runner images and the `docker` command, root, and what `peers/install` installs; without
+//! them it fails, and skips nothing. It must never compare figures of two runs, nor leave a container or
+//! volume behind.
 
-mod bare;
 mod chart;
 mod churn;
 mod client;
@@ -31,30 +33,35 @@ mod concurrency;
 mod daemon;
 mod data;
 mod docker;
+mod engine_only;
 mod flood;
 mod floor;
+mod host;
 mod load;
 mod machine;
+mod names;
 mod peers;
+mod programs;
+mod reference_container;
 mod report;
 mod resources;
 mod rows;
 mod scrape;
-mod stand;
+mod setup;
 mod table;
 mod times;
-mod twin;
 mod verdict;
+mod workload;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use report::Report;
-use rows::{Need, Row};
-use stand::Stand;
+use report::Measurements;
+use rows::BenchRow;
+use setup::{Need, Setup};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whatever goes wrong ends the run: there are no figures then.
+/// Any error ends the run, without figures.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const SECONDS: &str = "PADDOCK_BENCH_SECONDS";
@@ -73,22 +80,22 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    // `cargo test --benches` and `cargo bench -- --list` ask what there is; a measurement is neither.
+    // `cargo test --benches` and `cargo bench -- --list` want no measurement.
     if std::env::args().any(|argument| matches!(argument.as_str(), "--test" | "--list")) {
         return Ok(());
     }
-    let plan = Plan::read()?;
+    let plan = BenchPlan::read()?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut terminated = signal(SignalKind::terminate())?;
-        let mut stand = Stand::new().await?;
-        let mut report = Report::default();
+        let mut setup = Setup::new().await?;
+        let mut report = Measurements::default();
         let measured = tokio::select! {
-            measured = plan.measure(&mut stand, &mut report) => measured,
+            measured = plan.measure(&mut setup, &mut report) => measured,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
             _ = terminated.recv() => Err("terminated".into()),
         };
-        let machine = machine::describe(&stand.engine).await;
-        let gone = stand.take_down().await;
+        let machine = machine::describe(&setup.engine).await;
+        let gone = setup.take_down().await;
         measured?;
         gone?;
         let machine = machine?;
@@ -97,15 +104,15 @@ fn run() -> Result<()> {
     })
 }
 
-/// What was asked for.
-struct Plan {
+/// What the command line and the environment ask for.
+struct BenchPlan {
     seconds: u64,
     runs: u32,
     wanted: Vec<String>,
     unwanted: Vec<String>,
 }
 
-impl Plan {
+impl BenchPlan {
     fn read() -> Result<Self> {
         let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
         let (unwanted, wanted): (Vec<_>, Vec<_>) =
@@ -135,27 +142,27 @@ impl Plan {
         (self.wanted.is_empty() || named(&self.wanted)) && !named(&self.unwanted)
     }
 
-    /// A peer's row in a block of ours goes with the peers.
-    fn wants(&self, row: &Row) -> bool {
+    /// A peer's row in another block is left out with the peers.
+    fn wants(&self, row: &BenchRow) -> bool {
         let peer = matches!(row.need(), Some(Need::Peer(_)));
         self.has(row.title) && !(peer && self.unwanted.iter().any(|word| word == "peers"))
     }
 
-    /// All blocks; those that leave many containers behind come last.
-    async fn measure(&self, stand: &mut Stand, report: &mut Report) -> Result<()> {
+    /// Measures all blocks; those that start many containers come last.
+    async fn measure(&self, setup: &mut Setup, report: &mut Measurements) -> Result<()> {
         let mut rows = rows::all();
         rows.retain(|row| self.wants(row));
         let begun = Instant::now();
         let at = |step: &str| table::say(&format!("{:>4} s  {step}", begun.elapsed().as_secs()));
         at("set-up");
-        stand.set_up(&rows.iter().filter_map(Row::need).collect()).await?;
+        setup.set_up(&rows.iter().filter_map(BenchRow::need).collect()).await?;
         if self.has(resources::TITLE) {
             at(resources::TITLE);
-            resources::measure(stand, self.runs, report).await?;
+            resources::measure(setup, self.runs, report).await?;
         }
         if !rows.is_empty() {
             at("turns");
-            turns(stand, &mut rows, Duration::from_secs(self.seconds)).await?;
+            turns(setup, &mut rows, Duration::from_secs(self.seconds)).await?;
         }
         for row in rows {
             report.block(row.title).line(row.name, row.times, None);
@@ -163,27 +170,27 @@ impl Plan {
         commands::rates(report);
         if self.has(concurrency::OPEN_TITLE) {
             at(concurrency::OPEN_TITLE);
-            concurrency::open(stand, report).await?;
+            concurrency::open(setup, report).await?;
         }
         if self.has(scrape::TITLE) {
             at(scrape::TITLE);
-            scrape::measure(stand, report).await?;
+            scrape::measure(setup, report).await?;
         }
         if self.has(flood::TITLE) {
             at(flood::TITLE);
-            flood::measure(stand, report).await?;
+            flood::measure(setup, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);
-            churn::measure(stand, report).await?;
+            churn::measure(setup, report).await?;
         }
         if self.has(concurrency::TITLE) {
             at(concurrency::TITLE);
-            concurrency::few(stand, report).await?;
+            concurrency::few(setup, report).await?;
         }
         if self.has(concurrency::MANY_TITLE) {
             at(concurrency::MANY_TITLE);
-            concurrency::many(stand, report).await?;
+            concurrency::many(setup, report).await?;
         }
         at("clearing away");
         Ok(())
@@ -197,16 +204,17 @@ fn number<T: std::str::FromStr>(name: &str, default: T) -> Result<T> {
     }
 }
 
-/// Takes samples in turns, each row once a round (some more often, or once in so many), until the time is over.
-async fn turns(stand: &mut Stand, rows: &mut [Row], time: Duration) -> Result<()> {
+/// Takes samples in turns, each row once a round (some more often, or once in so many), until the time is
+/// over.
+async fn turns(setup: &mut Setup, rows: &mut [BenchRow], time: Duration) -> Result<()> {
     for row in &mut *rows {
-        row.warm_up(stand).await?;
+        row.warm_up(setup).await?;
     }
     let until = Instant::now() + time;
     for round in 0.. {
         for pass in 0..rows::PASSES {
             for (place, row) in rows.iter_mut().enumerate() {
-                row.turn(stand, round, pass, place).await?;
+                row.turn(setup, round, pass, place).await?;
             }
         }
         // Every row has had a turn, however short the time.

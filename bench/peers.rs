@@ -1,7 +1,9 @@
-//! Other programs that run code in sandboxes, standing beside ours so that their samples fall between ours: a script
-//! of `peers/` for each, which keeps it up, runs what a line asks for and says how long that took by its own clock.
+//! Other programs that run code in sandboxes. They run beside ours, so that their samples come between ours.
+//! A script in `peers/` for each keeps it running, runs what a line asks for and says by its own clock how
+//! long that took.
 //!
-//! It must never charge a peer for what our scripts do, nor leave one out that the words did not leave out.
+//! It must never count the time of our scripts as a peer's, nor leave a peer out that the command line did
+//! not leave out.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::Result;
-use crate::rows::Program;
+use crate::programs::Program;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers");
 /// From its start to `ready`, and one run.
@@ -23,7 +25,7 @@ const RUN: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum PeerKind {
     LlmSandbox,
     SandboxRuntime,
 }
@@ -36,8 +38,9 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// `label`: what its containers carry, so that none is left behind. What it says on standard error goes to `dir`.
-    pub(crate) async fn start(kind: Kind, image: &str, label: &str, dir: &Path) -> Result<Self> {
+    /// `label`: the label of its containers, so that none is left behind. Its standard error goes to a file
+    /// in `dir`.
+    pub(crate) async fn start(kind: PeerKind, image: &str, label: &str, dir: &Path) -> Result<Self> {
         let folder = Path::new(FOLDER);
         let (python, server) = (folder.join("venv/bin/python"), folder.join("venv/bin/srt-mcp-server"));
         if !python.exists() {
@@ -45,20 +48,20 @@ impl Peer {
         }
         let mut command = Command::new(python);
         let script = match kind {
-            Kind::LlmSandbox => "llm_sandbox_pool.py",
-            Kind::SandboxRuntime => "sandbox_runtime_server.py",
+            PeerKind::LlmSandbox => "llm_sandbox_pool.py",
+            PeerKind::SandboxRuntime => "sandbox_runtime_server.py",
         };
         command.arg(folder.join(script));
         match kind {
-            Kind::LlmSandbox => command.args([image, label]),
-            Kind::SandboxRuntime => command.arg(server).arg(dir),
+            PeerKind::LlmSandbox => command.args([image, label]),
+            PeerKind::SandboxRuntime => command.arg(server).arg(dir),
         };
         let log = dir.join(format!("{script}.log"));
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?)
-            // A Ctrl-C is for us: it ends when its input does, and tidies up.
+            // A Ctrl-C must not reach it: it ends when its input does, and removes its containers.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -91,7 +94,7 @@ impl Peer {
         Ok(serde_json::from_str(&line.ok_or_else(|| format!("{} ended", self.script))?)?)
     }
 
-    /// Lets it end by itself, with all that it started.
+    /// Closes its input and waits until it has ended, with everything that it started.
     pub(crate) async fn stop(mut self) -> Result<()> {
         drop(self.stdin);
         let status = tokio::time::timeout(END, self.child.wait()).await;

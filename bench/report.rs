@@ -1,37 +1,37 @@
-//! What was measured, block by block, and how it is asked for afterwards.
+//! The figures of a run of the benchmark, block by block, to be found by title and name.
 //!
-//! It must never hold a figure of another run.
+//! It must never contain a figure of another run.
 
 use crate::times::{Figures, Times};
 
-/// Times of one kind, and how many a second where that was what was asked.
-pub(crate) struct Line {
+/// The times of one row, and how many a second where a rate was measured.
+pub(crate) struct MeasuredRow {
     pub(crate) name: String,
     pub(crate) times: Times,
     pub(crate) per_second: Option<f64>,
 }
 
-/// A figure that is no time of a run.
+/// A figure that is not the time of a run.
 pub(crate) struct Fact {
     pub(crate) name: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
 }
 
-/// Rows that are compared with the first of them.
+/// Rows that are compared with the first one.
 pub(crate) struct Block {
     pub(crate) title: &'static str,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<MeasuredRow>,
     pub(crate) facts: Vec<Fact>,
 }
 
 #[derive(Default)]
-pub(crate) struct Report {
+pub(crate) struct Measurements {
     pub(crate) blocks: Vec<Block>,
 }
 
-impl Report {
-    /// The block of this title, made at its first line.
+impl Measurements {
+    /// The block of this title; it is made at its first row.
     pub(crate) fn block(&mut self, title: &'static str) -> &mut Block {
         let place = self.blocks.iter().position(|block| block.title == title).unwrap_or(self.blocks.len());
         if place == self.blocks.len() {
@@ -53,7 +53,7 @@ impl Report {
         Some(block.facts.iter().find(|fact| fact.name == name)?.value)
     }
 
-    fn line(&self, title: &str, name: &str) -> Option<&Line> {
+    fn line(&self, title: &str, name: &str) -> Option<&MeasuredRow> {
         let block = self.blocks.iter().find(|block| block.title == title)?;
         block.lines.iter().find(|line| line.name == name)
     }
@@ -61,7 +61,7 @@ impl Report {
 
 impl Block {
     pub(crate) fn line(&mut self, name: impl Into<String>, times: Times, per_second: Option<f64>) {
-        self.lines.push(Line { name: name.into(), times, per_second });
+        self.lines.push(MeasuredRow { name: name.into(), times, per_second });
     }
 
     pub(crate) fn fact(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {

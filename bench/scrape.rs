@@ -1,4 +1,5 @@
-//! Runs while a scraper reads the metrics ten times a second, and runs while nobody does, slice by slice in turns.
+//! Runs while a scraper reads the metrics ten times a second, and runs without a scraper, in alternating
+//! slices.
 //!
 //! It must never count a slice with a scraper in which nothing was scraped.
 
@@ -6,9 +7,9 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::report::Report;
-use crate::rows::PYTHON;
-use crate::stand::Stand;
+use crate::programs::PYTHON;
+use crate::report::Measurements;
+use crate::setup::Setup;
 use crate::times::Times;
 
 pub(crate) const TITLE: &str = "Runs beside a scraper, print('hi')";
@@ -22,9 +23,9 @@ const RUNS: u32 = 25;
 const REST: Duration = Duration::from_millis(15);
 const EVERY: Duration = Duration::from_millis(100);
 
-pub(crate) async fn measure(stand: &mut Stand, report: &mut Report) -> Result<()> {
-    let session = stand.new_session();
-    let client = stand.client()?;
+pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
+    let session = setup.new_session();
+    let client = setup.client()?;
     let mut scraper = client.another().await?;
     let (bytes, scrapes, mut taken) = (Cell::new(0), Cell::new(0), Times::default());
     let (mut alone, mut beside) = (Times::default(), Times::default());

@@ -1,21 +1,21 @@
 //! The figures, as a table for people and as JSON for programs.
 //!
-//! It must never say of a figure more than [`Times`](crate::times::Times) has of it.
+//! It must never show a figure that [`Times`](crate::times::Times) does not give.
 
 use std::io::Write;
 
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::report::{Block, Line, Report};
-use crate::stand;
+use crate::report::{Block, MeasuredRow, Measurements};
+use crate::setup;
 use crate::times::Figures;
-use crate::verdict::{self, Verdict};
+use crate::verdict::{self, GoalVerdict};
 
 const COLUMNS: [&str; 8] = ["n", "min", "median", "p95", "p99", "max", "ratio", "/s"];
 
 /// Prints the table and writes the JSON.
-pub(crate) fn print(machine: &Value, seconds: u64, report: &Report) -> Result<()> {
+pub(crate) fn print(machine: &Value, seconds: u64, report: &Measurements) -> Result<()> {
     let verdicts = verdict::all(report);
     let mut text = String::new();
     for (name, value) in machine.as_object().into_iter().flatten() {
@@ -34,8 +34,8 @@ pub(crate) fn print(machine: &Value, seconds: u64, report: &Report) -> Result<()
     text.push_str("\nWhat is to be reached\n");
     verdicts.iter().for_each(|verdict| text.push_str(&format!("{}\n", verdict.text())));
     say(&text);
-    let file = stand::results()?.join("paddock.json");
-    let reach: Vec<_> = verdicts.iter().map(Verdict::json).collect();
+    let file = setup::results()?.join("paddock.json");
+    let reach: Vec<_> = verdicts.iter().map(GoalVerdict::json).collect();
     let document =
         json!({ "machine": machine, "seconds": seconds, "rows": rows, "facts": facts, "reach": reach });
     std::fs::write(&file, format!("{document:#}\n"))?;
@@ -44,7 +44,8 @@ pub(crate) fn print(machine: &Value, seconds: u64, report: &Report) -> Result<()
 }
 
 fn block(block: &Block, rows: &mut Vec<Value>) -> Result<String> {
-    let figures = |line: &Line| line.times.figures().ok_or_else(|| format!("no sample of {}", line.name));
+    let figures =
+        |line: &MeasuredRow| line.times.figures().ok_or_else(|| format!("no sample of {}", line.name));
     let rates = block.lines.iter().any(|line| line.per_second.is_some());
     let mut text = format!("\n{:<36}", block.title);
     if let Some(first) = block.lines.first() {
@@ -67,7 +68,7 @@ fn block(block: &Block, rows: &mut Vec<Value>) -> Result<String> {
     Ok(text)
 }
 
-fn row(line: &Line, figures: &Figures, ratio: f64) -> String {
+fn row(line: &MeasuredRow, figures: &Figures, ratio: f64) -> String {
     let cells = [
         figures.n.to_string(),
         millis(figures.min),
@@ -82,7 +83,7 @@ fn row(line: &Line, figures: &Figures, ratio: f64) -> String {
     format!("  {:<34}{}\n", line.name, cells.trim_end())
 }
 
-fn json(title: &str, line: &Line, figures: &Figures, ratio: f64) -> Value {
+fn json(title: &str, line: &MeasuredRow, figures: &Figures, ratio: f64) -> Value {
     json!({
         "group": title, "row": line.name, "n": figures.n, "min_us": figures.min,
         "median_us": figures.median, "p95_us": figures.p95, "p99_us": figures.p99, "max_us": figures.max,

@@ -1,6 +1,6 @@
-//! Times of one kind, as an HDR histogram, and what may be said of them.
+//! The times of one row, as an HDR histogram, and their figures.
 //!
-//! It must never give a percentile that so few samples cannot have.
+//! It must never give a percentile of too few samples.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::Result;
 /// Microseconds, to three digits.
 pub(crate) struct Times(std::result::Result<Histogram<u64>, CreationError>);
 
-/// One minute: no sample is longer, the daemon's own bounds see to that.
+/// One minute: the daemon's own limits let no sample be longer.
 const LONGEST: u64 = 60_000_000;
 
-/// A percentile stands for something from so many samples on.
+/// A percentile needs at least this many samples.
 const FOR_P95: u64 = 20;
 const FOR_P99: u64 = 100;
 

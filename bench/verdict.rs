@@ -1,35 +1,36 @@
-//! What is to be reached, beside what was.
+//! The goals, and whether the figures reach them.
 //!
-//! It must never leave one out: what was missed is said to be, and so is what was not measured.
+//! It must never leave a goal out: one that was missed is reported as missed, and one that was not measured
+//! as not measured.
 
 use serde_json::{Value, json};
 
-use crate::report::Report;
-use crate::rows::{
+use crate::names::{
     BACK_TO_BACK, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
+use crate::report::Measurements;
 use crate::{churn, commands, concurrency, flood, resources, scrape};
 
-/// Memory that comes and goes with what the allocator holds back.
+/// The allocator keeps and returns up to this much memory.
 const NO_GROWTH: f64 = 1024.0;
 
 #[derive(Clone, Copy)]
-enum Reach {
+enum Goal {
     AtMost(f64),
     AtLeast(f64),
 }
 
-pub(crate) struct Verdict {
+pub(crate) struct GoalVerdict {
     what: String,
     value: Option<f64>,
     unit: &'static str,
-    reach: Reach,
+    reach: Goal,
 }
 
 /// Every one, in the order of the table.
-pub(crate) fn all(report: &Report) -> Vec<Verdict> {
-    use Reach::{AtLeast, AtMost};
+pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
+    use Goal::{AtLeast, AtMost};
     let median = |title, name| report.figures(title, name).map(|figures| exact(figures.median));
     let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let floor = median(PYTHON_TITLE, FLOOR);
@@ -44,7 +45,7 @@ pub(crate) fn all(report: &Report) -> Vec<Verdict> {
     let fact = |name| report.fact(resources::TITLE, name);
     let mut all = Vec::new();
     let mut verdict = |what: &str, value, unit, reach| {
-        all.push(Verdict { what: what.to_owned(), value, unit, reach });
+        all.push(GoalVerdict { what: what.to_owned(), value, unit, reach });
     };
     verdict("warm Python / the floor", ratio(warm, floor), "×", AtMost(2.0));
     verdict("engine exec / warm Python", ratio(median(PYTHON_TITLE, EXEC), warm), "×", AtLeast(15.0));
@@ -134,20 +135,20 @@ pub(crate) fn all(report: &Report) -> Vec<Verdict> {
     all
 }
 
-impl Verdict {
+impl GoalVerdict {
     fn reached(&self) -> Option<bool> {
         let value = self.value?;
         Some(match self.reach {
-            Reach::AtMost(bound) => value <= bound,
-            Reach::AtLeast(bound) => value >= bound,
+            Goal::AtMost(bound) => value <= bound,
+            Goal::AtLeast(bound) => value >= bound,
         })
     }
 
     /// A line of the table.
     pub(crate) fn text(&self) -> String {
         let (sign, bound) = match self.reach {
-            Reach::AtMost(bound) => ("≤", bound),
-            Reach::AtLeast(bound) => ("≥", bound),
+            Goal::AtMost(bound) => ("≤", bound),
+            Goal::AtLeast(bound) => ("≥", bound),
         };
         let value = self.value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
         let said = match self.reached() {
@@ -160,8 +161,8 @@ impl Verdict {
 
     pub(crate) fn json(&self) -> Value {
         let (at_most, at_least) = match self.reach {
-            Reach::AtMost(bound) => (Some(bound), None),
-            Reach::AtLeast(bound) => (None, Some(bound)),
+            Goal::AtMost(bound) => (Some(bound), None),
+            Goal::AtLeast(bound) => (None, Some(bound)),
         };
         json!({
             "what": self.what, "value": self.value, "unit": self.unit,

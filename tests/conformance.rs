@@ -1,9 +1,9 @@
-//! The official MCP conformance suite against the real daemon, with the requirements of both revisions of MCP that
-//! clients speak.
+//! The official MCP conformance suite against the real daemon, with the requirements of both MCP revisions
+//! that clients use.
 //!
-//! Needs what the e2e tests need, and `tests/clients/install`. It is a target of its own because the suite gives
-//! some answers half a second: nothing else may keep the machine busy meanwhile. It must never pass because a scenario
-//! did not run.
+//! Needs what the e2e tests need, and `tests/clients/install`. It is a target of its own because the suite
+//! waits only half a second for some answers: nothing else may keep the machine busy meanwhile. It must never
+//! pass because a scenario did not run.
 
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
 
@@ -22,7 +22,7 @@ use support::{Daemon, within};
 
 const SWITCH: &str = "PADDOCK_CONFORMANCE_FIXTURES";
 
-/// Revision, and how many scenarios it has, those that are not scored among them.
+/// The revisions with the number of their scenarios, also those that are not scored.
 const REVISIONS: [(&str, usize); 2] = [("2025-11-25", 33), ("2026-07-28", 50)];
 
 /// How long the suite may take for one revision.
@@ -32,13 +32,13 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(path)
 }
 
-/// What is listed as known not to pass, as `scenario:check`.
+/// Checks that are listed as known failures, as `scenario:check`.
 fn known() -> BTreeSet<String> {
     let text = std::fs::read_to_string(here("conformance.yaml")).expect("the list");
     text.lines().filter_map(|line| line.trim().strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// What of a scenario's checks did not pass. Its results are in `server-SCENARIO-YYYY-MM-DDTHH-MM-SS-mmmZ`.
+/// The checks that did not pass. A scenario's results are in `server-SCENARIO-YYYY-MM-DDTHH-MM-SS-mmmZ`.
 fn not_passed(results: &Path) -> Vec<String> {
     let name = results.file_name().and_then(|name| name.to_str()).expect("a name");
     let scenario =
@@ -81,7 +81,7 @@ async fn the_official_suite_passes() {
 }
 
 #[tokio::test]
-async fn without_the_variable_nothing_of_the_fixtures_is_there() {
+async fn without_the_variable_there_are_no_fixtures() {
     let d = Daemon::start().await;
     let hello = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },

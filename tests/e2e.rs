@@ -1,8 +1,9 @@
-//! The whole daemon, as clients meet it: the real binary, over HTTP, with real containers.
+//! The whole daemon as clients see it: the real binary, over HTTP, with real containers.
 //!
-//! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) and on it the runner images for
-//! python and typescript and the plain example of a runner for sh. Without them the tests fail; none is skipped. Each
-//! test starts daemons of its own on stores of their own, looks only at what carries their label, and leaves nothing.
+//! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) with the runner images for
+//! python and typescript and the plain example of a runner for sh. Without them the tests fail; none is
+//! skipped. Each test starts its own daemons on its own stores, looks only at what has their label, and
+//! leaves nothing.
 
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
 
@@ -50,6 +51,8 @@ mod isolation;
 mod links;
 #[path = "e2e/live.rs"]
 mod live;
+#[path = "e2e/local_daemon.rs"]
+mod local_daemon;
 #[path = "e2e/log.rs"]
 mod log;
 #[path = "e2e/mcp.rs"]
@@ -58,8 +61,6 @@ mod mcp;
 mod metrics;
 #[path = "e2e/n8n.rs"]
 mod n8n;
-#[path = "e2e/nearby.rs"]
-mod nearby;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/policy.rs"]

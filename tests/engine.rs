@@ -1,7 +1,8 @@
 //! The Engine API client against a real engine, and against a fake one that answers as no engine should.
 //!
-//! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) and on it an image with
-//! `/bin/sh`, named by `PADDOCK_TEST_IMAGE` (default `paddock-example-sh`). Without them the tests fail; none is
+//! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) with an image that contains
+//! `/bin/sh`, named by `PADDOCK_TEST_IMAGE` (default `paddock-example-sh`). Without them the tests fail; none
+//! is skipped. Everything that they make has a label of its own and is removed afterwards.
 //! skipped. Whatever they make carries a label of its own and is gone afterwards.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]

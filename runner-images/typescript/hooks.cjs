@@ -1,7 +1,7 @@
 'use strict';
 // Preloaded into node (`node --require hooks.cjs /tmp/run.<pid>/main.ts`): makes node run TypeScript, all of it.
 //
-// The user's code is stored under /tmp but runs under the name /data/main.ts: so `./helper`, __dirname and
+// The user's code is stored under /tmp (or /dev/shm) but runs under the name /data/main.ts: so `./helper`, __dirname and
 // import.meta.url mean the folder where the user's files are, and a stack trace says main.ts.
 // Types are taken off, never checked. Modules keep the kind they were written as: what has import, export or a
 // top-level await is an ES module, all else CommonJS; ES modules are given require, __dirname and the like as well.
@@ -31,7 +31,7 @@ if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) requir
 let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
 let main = path.join(DATA, 'main.ts');
 
-if (stored === undefined && isMainThread && /^\/tmp\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
+if (stored === undefined && isMainThread && /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
   stored = process.env.SANDBOX_MAIN = process.argv[1];
   process.chdir(DATA); // not before: node reads the package.json of the folder that it starts in
 }

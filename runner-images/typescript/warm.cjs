@@ -56,28 +56,35 @@ function parse(message) {
   }
 }
 
-/** As `enter` does it, earlier runs' code removed included. */
-function store(code) {
-  for (const name of fs.readdirSync('/tmp')) {
+/** Where code is stored: in the first place, or in the second where an earlier run has filled that. */
+const PLACES = ['/tmp', '/dev/shm'];
+
+/** Removes from one place the code of runs whose process has gone. */
+function removeEarlier(place) {
+  for (const name of fs.readdirSync(place)) {
     const pid = /^run\.(\d+)(?:\.\d+)?$/.exec(name)?.[1];
     if (pid === undefined) continue;
     try {
       process.kill(Number(pid), 0);
     } catch (error) {
       if (error.code !== 'ESRCH') continue;
-      for (const remove of [() => fs.unlinkSync(`/tmp/${name}/main.ts`), () => fs.rmdirSync(`/tmp/${name}`)]) {
-        try { remove(); } catch { /* it is somebody's, or has more in it */ }
+      for (const remove of [() => fs.unlinkSync(`${place}/${name}/main.ts`), () => fs.rmdirSync(`${place}/${name}`)]) {
+        try { remove(); } catch { /* it belongs to a program, or has more in it */ }
       }
     }
   }
-  const wanted = `/tmp/run.${process.pid}`;
+}
+
+/** Stores the code in one place, and leaves nothing behind where it throws. */
+function storeIn(place, code) {
+  const wanted = `${place}/run.${process.pid}`;
   let folder = wanted;
   for (let n = 1; ; n++) {
     try {
       fs.mkdirSync(folder, 0o700);
       break;
     } catch (error) {
-      if (!fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) fail(`cannot make ${folder}`, error);
+      if (!fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) throw error;
       folder = `${wanted}.${n}`;
     }
   }
@@ -85,9 +92,24 @@ function store(code) {
   try {
     fs.writeFileSync(file, code);
   } catch (error) {
-    fail('cannot store the code in /tmp', error);
+    for (const remove of [() => fs.unlinkSync(file), () => fs.rmdirSync(folder)]) {
+      try { remove(); } catch { /* it was not made */ }
+    }
+    throw error;
   }
   return file;
+}
+
+/** As `enter` does it. */
+function store(code) {
+  for (const place of PLACES) {
+    try { removeEarlier(place); } catch { /* it cannot be listed: nothing of ours is there */ }
+  }
+  let why;
+  for (const place of PLACES) {
+    try { return storeIn(place, code); } catch (error) { why = error; }
+  }
+  return fail('cannot store the code in /tmp or /dev/shm', why);
 }
 
 /** A program takes performance.now() and process.uptime() for how long it has run: their zero is put where it begins. */

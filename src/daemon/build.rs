@@ -1,4 +1,4 @@
-//! Builds the agent as a static program and hands its path to the daemon, which embeds it: `cargo build` of
+//! Builds the agent as a static program and passes its path to the daemon, which embeds it: `cargo build` of
 //! the daemon alone is enough. The agent has a target folder of its own beside the daemon's profiles, since
 //! the outer cargo holds the lock of those.
 
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Which commit this is, for `paddock --version`.
+/// Passes the commit on, for `paddock --version`.
 fn say_commit(workspace: &Path) {
     println!("cargo::rerun-if-changed=build/commit.rs");
     println!("cargo::rerun-if-env-changed=PADDOCK_COMMIT");
@@ -60,7 +60,8 @@ fn say_commit(workspace: &Path) {
     println!("cargo::rustc-env=PADDOCK_BUILD={}", commit.describe());
 }
 
-/// A dynamic agent would need a C library in every image: better no daemon than one that fails later.
+/// A dynamic agent would need a C library in every image. Without this check the daemon would fail only
+/// later.
 fn is_static(program: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let bytes = std::fs::read(program)?;
     let interpreter = b"/lib64/ld-linux";

@@ -1,6 +1,7 @@
-// Claude Code with a scripted model. It is told of the daemon by the README's own line; the model is an endpoint in here
-// that speaks Anthropic's Messages API as far as it is needed: it answers with the next call of the flow, is told the
-// result by Claude Code with the next request, and ends its turn when the flow has ended. Nothing leaves the machine.
+// Claude Code with a scripted model. README's own command tells it the daemon's address. The model is an
+// endpoint in this file that implements as much of Anthropic's Messages API as needed: it answers with the
+// next call of the flow, receives that call's result in Claude Code's next request, and ends its turn when
+// the flow has ended. Nothing is sent to another machine.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,10 +10,11 @@ import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { end, flow, url } from './flow.mjs'
 
-// As the lines of the README name the server.
+// The server's name in README's commands.
 const TOOL = process.argv[2] === 'stdio' ? 'mcp__paddock-local__' : 'mcp__paddock__'
 
-// The flow asks for calls; the model's requests take them one by one, and bring the result of the one before.
+// The flow requests calls; the model's requests take them one by one, and bring the result of the previous
+// one.
 let wanted = Promise.withResolvers()
 let called
 function call(name, args) {
@@ -21,7 +23,7 @@ function call(name, args) {
   return next.promise
 }
 
-// What a call came back with, as its model is given it: the compact document, beside the links to what the call made.
+// The result of a call as its model receives it: the compact document, and links to the files of the call.
 function answerToCall(messages) {
   const blocks = messages.flatMap(message => message.role === 'user' ? message.content : [])
   const { is_error, content } = blocks.findLast(block => block.type === 'tool_result' && block.tool_use_id === called.id)
@@ -81,7 +83,7 @@ async function run(program, ...args) {
   return said
 }
 
-// By the README's own lines: the first is for HTTP, the other for a server that Claude Code starts itself.
+// With README's own commands: the first is for HTTP, the other for a server that Claude Code starts itself.
 const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
 const [http, stdio] = readme.match(/^claude mcp add .*$/mg)
 const [program, store] = [process.env.PADDOCK_PROGRAM, process.env.SANDBOX_ROOT]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# curl with the headers of n8n's HTTP Request node: bare calls, no session. The workflows of deploy/n8n are n8n.mjs's.
+# curl with the headers of n8n's HTTP Request node: calls without a session. n8n.mjs runs the workflows of
+# deploy/n8n.
 set -euo pipefail
 . "$(dirname "$0")/flow.sh"
 

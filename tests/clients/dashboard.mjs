@@ -1,10 +1,11 @@
-// Holds what is provisioned to Grafana against Grafana's own types (@grafana/schema): each dashboard as a whole, the options
-// and the field configuration of each panel by its type; and the files that provision them against what they name. Ends with
-// 1 and the faults, one a line, if there are any.
+// Compares the files that provision Grafana with Grafana's own types (@grafana/schema): each dashboard as a
+// whole, the options and the field configuration of each panel by its type; and the provisioning files with
+// what they name. If there are faults, it prints one a line and exits with 1.
 //
-//   node dashboard.mjs deploy/grafana
+//  node dashboard.mjs deploy/grafana
 //
-// It must never be laxer than the types: what they do not know is refused, for Grafana would drop it without a word.
+// It must never be more lenient than the types: it refuses every unknown field, since Grafana would drop it
+// silently.
 import { readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -32,7 +33,7 @@ function check(where, valid, value) {
 
 const kinds = new Map();
 
-// What a panel of this type may be told.
+// The fields that a panel of this type may have.
 function kind(type) {
   if (!kinds.has(type)) {
     const of = `raw/composable/${type}/panelcfg/x/types.gen.d.ts`;

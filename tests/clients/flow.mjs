@@ -1,8 +1,9 @@
-// What every client in JavaScript does with its tools: upload, run, list, download, and compare the bytes; once, or once
-// more after each restart of the daemon that the test asked for. It must never know which client it is.
+// The flow of every JavaScript client: it uploads, runs, lists, downloads, and compares the bytes, once, and
+// again after each restart of the daemon that the test announced. It must never know which client runs it.
 //
-// The test says where the daemon is, and how often it will restart it, in the environment: PADDOCK_URL, PADDOCK_TOKEN,
-// PADDOCK_RESTARTS. A restart is asked for by a line `restart` on standard output, and done when a line comes back.
+// The test passes the daemon's address and the number of restarts in the environment: PADDOCK_URL,
+// PADDOCK_TOKEN, PADDOCK_RESTARTS. The flow asks for a restart by a line `restart` on standard output; a line
+// in return says that it is done.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline'
@@ -20,8 +21,9 @@ export async function restart() {
   assert.equal((await answers.next()).done, false, 'the test answers')
 }
 
-// `call` takes a tool's name and its arguments, and gives the document of a result that is no error. `conversation` is
-// put into them; left out, all calls of the client's MCP session are one conversation.
+// `call` takes a tool's name and its arguments, and returns the document of a successful result.
+// `conversation` is added to the arguments; without it, all calls of the client's MCP session are one
+// conversation.
 export async function flow(call, conversation = { conversationId: 'client' }) {
   const files = []
   for (let round = 0; round <= restarts; round++) {
@@ -51,14 +53,14 @@ print(len(content))`
   }
 }
 
-// The document of a result as SDKs give it.
+// The document of a result, as SDKs return it.
 export function document(result) {
   assert.notEqual(result.isError, true, JSON.stringify(result))
   assert.ok(result.content[0].text, 'a model reads the text')
   return result.structuredContent
 }
 
-// Ends the process: a client may hold connections open, and our standard input is.
+// Ends the process: a client may keep connections open, and this process's standard input is open.
 export function end() {
   console.log('done')
   process.exit(0)

@@ -1,4 +1,4 @@
-"""What every client in Python does with its tools: as flow.mjs, which says the rest."""
+"""The flow of every Python client; flow.mjs explains it."""
 
 import asyncio
 import os
@@ -14,12 +14,12 @@ TOKEN = os.environ["PADDOCK_TOKEN"]
 
 async def restart():
     print("restart", flush=True)
-    # Beside the event loop: the client hears meanwhile that its connections have gone.
+    # Outside of the event loop: meanwhile the client notices that its connections were lost.
     assert await asyncio.to_thread(sys.stdin.readline), "the test answers"
 
 
 async def flow(call):
-    """`call` takes a tool's name and its arguments, and gives the document of a result that is no error."""
+    """`call` takes a tool's name and its arguments, and returns the document of a successful result."""
     conversation = {"conversationId": "client"}
     files = []
     for number in range(int(os.environ["PADDOCK_RESTARTS"]) + 1):

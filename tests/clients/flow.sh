@@ -1,5 +1,6 @@
-# What every client that is a command does with its tools: as flow.mjs, which says the rest. To be sourced by a script that
-# has `call TOOL ARGUMENTS`, which prints the document of a result that is no error. It leaves files where it runs.
+# The flow of every client that is a command; flow.mjs explains it. A script that sources it must have `call
+# TOOL ARGUMENTS`, which prints the document of a successful result. The flow leaves files in the current
+# folder.
 
 die() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The MCP Inspector's command line, which connects for every call.
+# The MCP Inspector's command line, which connects anew for every call.
 set -euo pipefail
 . "$(dirname "$0")/flow.sh"
 

@@ -1,7 +1,7 @@
-// A real n8n and the workflows of deploy/n8n, as its command line imports and runs them, each kind against a daemon
-// that wants a token or none. `make n8n` installs it. It must never change more of a workflow than the daemon's
-// address, but where it says so.
-//   n8n-real.mjs open|token
+// A real n8n imports and runs the workflows of deploy/n8n by its command line, with a daemon that requires a
+// token or none. `make n8n` installs it. It must never change anything in a workflow but the daemon's
+// address, except where a comment says so.
+//  n8n-real.mjs open|token
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
@@ -13,7 +13,7 @@ import { end, url } from './flow.mjs'
 const [kind] = process.argv.slice(2)
 const shipped = new URL('../../deploy/n8n/', import.meta.url)
 const installed = fileURLToPath(new URL('n8n', import.meta.url))
-// Items that n8n sends at once.
+// The number of items that n8n sends at once.
 const ITEMS = 200
 
 const home = process.cwd()
@@ -33,7 +33,7 @@ async function n8n(...args) {
     .then(ended => ({ ...ended, code: 0 }), ({ stdout, stderr, code }) => ({ stdout, stderr, code }))
 }
 
-// A model that asks for a tool once, and then says what the tool answered.
+// A model that requests a tool once, and then repeats what the tool answered.
 const model = createServer(async (request, answer) => {
   let text = ''
   for await (const piece of request) text += piece
@@ -67,7 +67,7 @@ const read = name => readFileSync(new URL(name, shipped), 'utf8').replaceAll('ht
 const names = readdirSync(new URL(`${kind}/`, shipped))
 const workflows = Object.fromEntries(names.map(name => [name, JSON.parse(read(`${kind}/${name}`))]))
 
-// Two more, made of the first: one whose program fails, and one of many items.
+// Two more workflows, made from the first: one whose program fails, and one with many items.
 const http = workflows['http-request.json']
 function changed(id, code) {
   const other = structuredClone(http)
@@ -94,7 +94,7 @@ for (const args of imports) {
   assert.equal(code, 0, `${args[0]}: ${stdout}${stderr}`)
 }
 
-// Runs a workflow; what became of it, and what each of its nodes gave.
+// Runs a workflow; returns its outcome, and the output of each node.
 async function execute(name) {
   const began = performance.now()
   const { stdout, stderr } = await n8n('execute', `--id=${workflows[name].id}`, '--rawOutput')

@@ -1,6 +1,6 @@
-// What n8n's MCP Client node does: the SDK that it is built on, used as it does. It connects, lists, calls, and goes
-// away without ending its session. The workflows that we offer for import are checked and run, those of the HTTP
-// Request node by the requests that it sends; a real n8n runs them by `make n8n`.
+// Does what n8n's MCP Client node does, with the same SDK used in the same way: it connects, lists, calls,
+// and leaves without ending its session. It also checks and runs the workflows that paddock offers for
+// import, with the requests of their HTTP Request nodes; `make n8n` runs them in a real n8n.
 import assert from 'node:assert/strict'
 import { readFileSync, readdirSync } from 'node:fs'
 import { Client } from 'n8n-sdk/client/index.js'

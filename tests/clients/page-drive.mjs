@@ -1,6 +1,6 @@
-// What every scenario of the page has: a real browser on it, and a watch over what must never happen in any: a request to
-// elsewhere, a violation of the page's policy, an error or a warning on the console, a dialog, a script of a stranger. It must
-// never wait for a time, only for what is to be seen.
+// The common part of all scenarios of the page: a real browser, and checks for events that must never happen:
+// a request to another server, a violation of the page's policy, an error or a warning on the console, a
+// dialog, a foreign script. It must never wait for a fixed time, only for something visible.
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { readFileSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { chromium } from 'playwright-core'
 export const token = process.env.PADDOCK_TOKEN
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
-// A browser, which `close` ends. `env`: variables for it beside our own.
+// Starts a browser, which `close` ends. `env` are additional variables for it.
 export async function browser(env = {}) {
   return chromium.launch({
     executablePath: '/usr/bin/chromium',
@@ -18,7 +18,7 @@ export async function browser(env = {}) {
   })
 }
 
-// The page at `url` in a window of its own. `expected`: what may be on the console, for a request that is to be refused.
+// Opens the page at `url` in a new window. `expected` are console messages that a refused request may cause.
 export async function visit(from, url, { expected = [], ...options } = {}) {
   const context = await from.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', ...options })
   const page = await context.newPage()
@@ -43,7 +43,7 @@ export async function visit(from, url, { expected = [], ...options } = {}) {
   })
   await page.goto(url)
   return Object.assign(page, {
-    // Nothing happened that must not.
+    // None of the forbidden events happened.
     async fine() {
       assert.equal(await page.evaluate(() => globalThis.pwned), undefined, 'a stranger’s script ran')
       assert.deepEqual(wrong, [])
@@ -51,7 +51,7 @@ export async function visit(from, url, { expected = [], ...options } = {}) {
   })
 }
 
-// Gives the token, and waits until the page has its languages.
+// Enters the token, and waits until the page shows its languages.
 export async function enter(page, given = token) {
   await page.fill('#token', given)
   await page.press('#token', 'Enter')
@@ -59,7 +59,7 @@ export async function enter(page, given = token) {
   await page.waitForSelector('#access', { state: 'hidden' })
 }
 
-// Puts this code into the editor, as by hand.
+// Puts this code into the editor, as a user would.
 export async function write(page, code) {
   await page.click('#editor .cm-content')
   await page.keyboard.press('ControlOrMeta+a')
@@ -67,7 +67,7 @@ export async function write(page, code) {
   await page.keyboard.insertText(code)
 }
 
-// Waits until the run is over, and gives the words of its end.
+// Waits until the run is over; returns the text about its end.
 export async function ended(page) {
   await page.waitForFunction(() => document.getElementById('run').getAttribute('aria-disabled') === 'false')
   return page.textContent('#status')
@@ -79,7 +79,7 @@ export async function run(page, code) {
   return ended(page)
 }
 
-// Waits until an element says this.
+// Waits until an element contains this text.
 export async function says(page, selector, text) {
   try {
     await page.waitForFunction(
@@ -90,10 +90,10 @@ export async function says(page, selector, text) {
   }
 }
 
-// The files that are listed, by name.
+// The names of the listed files.
 export const listed = page => page.locator('#file-list .name').allTextContents()
 
-// The page's accessibility, as axe sees it.
+// The page's accessibility, as axe measures it.
 export async function accessible(page, what) {
   await page.evaluate(axe)
   const { violations } = await page.evaluate(() => globalThis.axe.run(document, {
@@ -103,7 +103,7 @@ export async function accessible(page, what) {
   assert.deepEqual(told, [], what)
 }
 
-// Nothing is wider than the window. A phone's own idea of its width grows with what it shows.
+// Nothing is wider than the window. On a phone the window grows with its content.
 export async function fits(page, what) {
   const { width } = page.viewportSize()
   const { wide, culprits } = await page.evaluate(width => ({

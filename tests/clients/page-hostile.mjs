@@ -1,9 +1,9 @@
-// The page against code that means harm: names of files and output that try to be markup, script, or more than it can hold.
-// It must never be content that nothing ran: what is shown has to be right, and every link has to work.
+// The page against hostile code: names of files and output that try to be markup or script, or are too large.
+// It must never be satisfied because nothing ran: the displayed text must be right, and every link must work.
 import assert from 'node:assert/strict'
 import { enter, ended, fits, listed, run, says, visit, write } from './page-drive.mjs'
 
-// How a name is shown, if not as it is.
+// The displayed form of a name, if it differs from the name.
 const NAMES = new Map([
   ['<img src=x onerror=globalThis.pwned=1>.png', null],
   ['"><script>globalThis.pwned=2<\\script>.svg', null],
@@ -22,7 +22,7 @@ const NAMES = new Map([
 ])
 
 export async function names({ browser, url }) {
-  // 404: whoever names a conversation is told if there is none.
+  // 404: the page asks for a conversation by its name, and is told that there is none.
   const page = await visit(browser, url, { expected: [/401/, /404 .*%3Cb%3E/] })
   await enter(page)
   await page.fill('#conversation', '<b>"\u202e/../x')
@@ -44,7 +44,7 @@ for name in json.loads(${JSON.stringify(JSON.stringify([...NAMES.keys()]))}):
   await fits(page, 'long names')
   await page.setViewportSize({ width: 1280, height: 900 })
 
-  // Every link brings its own file, and every button deletes its own.
+  // Every link downloads its own file, and every button deletes its own.
   for (const [name, as] of NAMES) {
     const row = page.locator('#file-list li', { has: page.locator('.name', { hasText: as ?? name }) })
     const link = await row.locator('a.name').evaluate(link => link.href)
@@ -76,7 +76,7 @@ sys.stdout.buffer.write(b"\\xff\\xfe")`), /^Done/)
   assert.equal(await page.locator('#stdout *, #stderr *').count(), 0)
   await says(page, '#output-note', 'not UTF-8')
 
-  // 10 MB: what is held is bounded, the page answers, and the whole is behind a link.
+  // 10 MB: the page keeps a limited part, stays responsive, and links to all of it.
   assert.match(await run(page, 'for n in range(100_000): print(f"{n:099}")'), /^Done/)
   const held = () => page.evaluate(() => document.getElementById('stdout').textContent.length)
   assert.ok(await held() <= 256 * 1024 && await held() > 250_000, String(await held()))

@@ -1,5 +1,5 @@
-// The page for everybody: by keyboard alone, on a phone, in light and dark, through assistive technology; and its pictures for
-// README. It must never call a window fine that it has not looked at in each state.
+// The page for everybody: by keyboard alone, on a phone, in light and dark, through assistive technology; and
+// its pictures for README. It must never approve a window that it has not examined in each state.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -13,7 +13,7 @@ const WINDOWS = [
   { colorScheme: 'dark', viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true },
 ]
 
-// In each state that it has, on a desk and on a phone.
+// In each of its states, on a desktop and on a phone.
 export const desk = given => accessibly(given, WINDOWS.slice(0, 2))
 export const phone = given => accessibly(given, WINDOWS.slice(2))
 
@@ -25,11 +25,11 @@ async function accessibly({ browser, url }, windows) {
       await fits(page, what)
     }
     page = await visit(browser, url, { expected: [/401/], ...options })
-    await says(page, '#access-problem', 'wants a token')
+    await says(page, '#access-problem', 'needs a token')
     await check('a token is wanted')
     await page.fill('#token', 'wrong')
     await page.press('#token', 'Enter')
-    await says(page, '#access-problem', 'not one of')
+    await says(page, '#access-problem', 'does not accept')
     await check('a wrong token')
     await enter(page)
     await says(page, '#pool', 'python')
@@ -60,13 +60,13 @@ async function accessibly({ browser, url }, windows) {
 
 export async function keyboard({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })
-  await says(page, '#access-problem', 'wants a token')
+  await says(page, '#access-problem', 'needs a token')
   await page.keyboard.type(token)
   await page.keyboard.press('Enter')
   await page.waitForSelector('#language option[value="python"]', { state: 'attached' })
   const at = () => page.evaluate(() => document.activeElement.id || document.activeElement.textContent.trim())
   assert.equal(await at(), 'access-toggle')
-  // Where the focus is can be seen.
+  // The focus is visible.
   const ring = () => page.evaluate(() => {
     const style = getComputedStyle(document.activeElement)
     return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1
@@ -106,7 +106,7 @@ export async function keyboard({ browser, url }) {
   await page.keyboard.press('Tab')
   await page.keyboard.press('Enter')
   assert.equal(await at(), 'editor', 'the code is loaded again')
-  // From anywhere.
+  // From anywhere on the page.
   await page.focus('#language')
   await page.keyboard.press('Control+Enter')
   await page.waitForFunction(() => document.querySelectorAll('#history li').length === 2)
@@ -114,7 +114,7 @@ export async function keyboard({ browser, url }) {
   return page
 }
 
-// Light, dark, and a phone, as README shows them: of a daemon that has run a little already.
+// Light, dark, and on a phone, as in README: with a daemon that already ran some code.
 export async function pictures({ url, folder }) {
   writeFileSync('fonts.conf', `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd"><fontconfig>
 <include>/etc/fonts/fonts.conf</include>

@@ -1,12 +1,12 @@
-// The page at work: runs, live output, pictures, uploads, cancelling, the token. It must never reach past the page to the
-// daemon: what is not shown is not there.
+// The page in use: runs, live output, images, uploads, cancelling, the token. It must never ask the daemon
+// instead of the page: something that the page does not show does not exist.
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { request as forward, createServer } from 'node:http'
 import { restart } from './flow.mjs'
 import { ended, enter, fits, listed, run, says, token, visit, write } from './page-drive.mjs'
 
-// Who opens it for the first time, on a daemon without a token: a program, a button, and the pool beside it.
+// The first visit, to a daemon without a token: a program, a button, and the pool beside it.
 export async function first({ browser, url }) {
   const page = await visit(browser, url)
   await page.waitForSelector('#language option[value="python"]', { state: 'attached' })
@@ -50,7 +50,8 @@ export async function runs({ browser, url }) {
   await says(page, '#badges', 'exit code 3')
   assert.equal(await page.isVisible('#stdout-pane'), false)
 
-  // The history has both, with what the daemon says of them; what this page ran can be seen and loaded again.
+  // The history contains both runs, with the daemon's details; the runs of this page can be displayed and
+  // loaded again.
   await page.waitForFunction(() => document.querySelectorAll('#history li').length === 2)
   assert.match(await page.textContent('#history li:nth-child(1)'), /import sys.*exit 3/)
   await page.click('#history li:nth-child(2) button.link')
@@ -69,7 +70,7 @@ export async function runs({ browser, url }) {
   return page
 }
 
-// Output shows while the program runs, each stream in its place.
+// Output is displayed while the program runs, each stream in its place.
 export async function live({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })
   await enter(page)
@@ -88,13 +89,14 @@ time.sleep(1000)`)
   await page.click('#cancel')
   assert.match(await ended(page), /^Cancelled/)
   assert.equal(await page.textContent('#stdout'), 'one\n', 'what had come stays')
-  // A line that is written over is shown as it is by then, as on a terminal.
+  // A line that is written over shows its latest text, as on a terminal.
   assert.match(await run(page, 'for n in range(3): print(f"\\r{n} of 2", end="", flush=True)'), /^Done/)
   assert.equal(await page.textContent('#stdout'), '2 of 2')
   return page
 }
 
-// A picture shows; all links are of the page's own place, whatever the public URL, and below whatever path a proxy has it.
+// An image is displayed; all links begin with the page's own address, whatever the public URL and the path
+// behind a proxy.
 export async function plot({ browser, url }) {
   const proxy = createServer((asked, answer) => {
     const to = asked.url.replace(/^\/tools\/paddock/, '')
@@ -148,7 +150,7 @@ export async function upload({ browser, url, home }) {
   writeFileSync(`${home}/folder/inner/deep.txt`, 'deep')
   writeFileSync(`${home}/chosen ü#?%.bin`, Buffer.alloc(3 << 20, 'x'))
 
-  // A drop as the browser has it from the desktop: a file and a folder.
+  // A drop as a browser receives it from the desktop: a file and a folder.
   const devtools = await page.context().newCDPSession(page)
   const data = { items: [], files: [`${home}/dropped.csv`, `${home}/folder`], dragOperationsMask: 1 }
   for (const type of ['dragEnter', 'dragOver']) {
@@ -160,7 +162,7 @@ export async function upload({ browser, url, home }) {
   assert.equal(await page.isVisible('#drop'), false)
   assert.deepEqual(await listed(page), ['dropped.csv', 'folder/inner/deep.txt'])
 
-  // The button, by the keyboard.
+  // The button, by keyboard.
   await page.focus('#add-files')
   await page.keyboard.press('Enter')
   const chooser = await chosen
@@ -172,20 +174,20 @@ print(open("/data/dropped.csv").read())`), /^Done/)
   assert.equal(await page.textContent('#stdout'),
     "[('chosen ü#?%.bin', 3145728), ('deep.txt', 4), ('dropped.csv', 8)]\na,b\n1,2\n\n")
 
-  // What is there already is not replaced without being told to.
+  // An existing file is not replaced without confirmation.
   writeFileSync(`${home}/dropped.csv`, 'new')
   await page.setInputFiles('#file-input', `${home}/dropped.csv`)
-  await says(page, '#uploads', 'is there already')
+  await says(page, '#uploads', 'already exists')
   await page.click('#uploads button:has-text("Replace")')
   await says(page, '#file-list', '3 B')
   assert.equal(await page.locator('#uploads li').count(), 0)
 
-  // What is too large is said to be.
+  // A file that is too large is reported.
   await page.setInputFiles('#file-input', { name: 'large.bin', mimeType: '', buffer: Buffer.alloc(5 << 20) })
   await page.waitForSelector('#uploads .bad')
   await page.click('#uploads button:has-text("Dismiss")')
 
-  // It goes only when that is said twice.
+  // Deleting a file needs confirmation.
   const remove = page.locator('#file-list li', { hasText: 'deep.txt' }).getByRole('button')
   await remove.click()
   assert.equal(await remove.textContent(), 'Really?')
@@ -195,7 +197,7 @@ print(open("/data/dropped.csv").read())`), /^Done/)
   await remove.click()
   await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 2)
 
-  // The focus stays on a file's link while the files around it come and change.
+  // The focus stays on a file's link while the files around it change.
   const held = page.locator('#file-list li', { hasText: 'dropped.csv' }).locator('a[download]')
   await held.focus()
   await page.keyboard.press('Control+Enter')
@@ -206,7 +208,7 @@ print(open("/data/dropped.csv").read())`), /^Done/)
   return page
 }
 
-// The program is gone, with what it started; what it had made is kept.
+// The program and its processes are gone; its files are kept.
 export async function cancel({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })
   await enter(page)
@@ -231,7 +233,7 @@ print(sum(b"987" + b"65" in line for line in alive), open("/data/kept.txt").read
   return page
 }
 
-// Every container that is counted is drawn, also where there are many of them beside many words.
+// Every container in the count is drawn, also when there are many of them beside a lot of text.
 export async function pool({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })
   let now = {}
@@ -265,22 +267,22 @@ export async function pool({ browser, url }) {
   return page
 }
 
-// What is told of a run is told in its conversation only; and sizes are told as people read them.
+// A run is reported only in its conversation; and sizes are shown in readable units.
 export async function elsewhere({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })
   await enter(page)
   assert.match(await run(page, 'print(1)'), /^Done/)
   await page.click('#conversation-new')
-  await says(page, '#output-empty', 'shows here')
+  await says(page, '#output-empty', 'appears here')
   assert.equal(await page.textContent('#status'), '', 'the other conversation says nothing of this one')
   // A run that ends while another conversation is open.
   await write(page, 'import time\nprint("begun", flush=True)\ntime.sleep(2)')
   await page.click('#run')
   await says(page, '#stdout', 'begun')
   await page.click('#conversation-new')
-  await says(page, '#status', 'A run of another conversation is under way.')
+  await says(page, '#status', 'A run of another conversation is in progress.')
   assert.equal(await ended(page), '')
-  // A bound that is told in bytes.
+  // A limit in bytes.
   assert.doesNotMatch(await run(page, '#'.repeat(10_001)), /\b\d{5,} bytes/)
   await says(page, '#problem', 'iB')
   assert.doesNotMatch(await page.textContent('#problem'), /\b\d{5,} bytes/)
@@ -294,7 +296,7 @@ export async function elsewhere({ browser, url }) {
   return page
 }
 
-// The daemon goes away under a run, and comes back: the page says so, and goes on.
+// The daemon disappears during a run, and returns: the page says so, and continues.
 export async function gone({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/, /ERR_/] })
   await enter(page)
@@ -316,19 +318,19 @@ export async function gone({ browser, url }) {
 export async function access({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })
   await page.waitForSelector('#access')
-  await says(page, '#access-problem', 'wants a token')
+  await says(page, '#access-problem', 'needs a token')
   const focused = () => page.evaluate(() => document.activeElement.id)
   assert.equal(await focused(), 'token')
   for (const wrong of ['not-the-token', 'nicht der Schlüssel']) {
     await page.fill('#token', wrong)
     await page.click('#access button')
-    await page.waitForFunction(() => document.getElementById('access-problem').textContent.match(/not one of|ASCII/))
+    await page.waitForFunction(() => document.getElementById('access-problem').textContent.match(/does not accept|ASCII/))
     assert.equal(await focused(), 'token')
     assert.equal(await page.getAttribute('#token', 'aria-invalid'), 'true')
   }
-  // Whoever presses Run all the same is told again.
+  // A user who presses Run anyway is told again.
   await page.click('#run')
-  await says(page, '#status', 'wants a token first')
+  await says(page, '#status', 'needs a token first')
   await page.waitForFunction(() => document.activeElement.id === 'token')
 
   const kept = () => page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }) + document.cookie + location.href)
@@ -339,7 +341,7 @@ export async function access({ browser, url }) {
   assert.equal(await page.textContent('#stdout'), 'written before\n', 'what was written stays')
   assert.ok(!(await kept()).includes(token), 'in memory only')
   await page.reload()
-  await says(page, '#access-problem', 'wants a token')
+  await says(page, '#access-problem', 'needs a token')
   await page.check('#remember')
   await enter(page)
   assert.ok((await kept()).includes(token))
@@ -350,6 +352,6 @@ export async function access({ browser, url }) {
   await page.uncheck('#remember')
   assert.ok(!(await kept()).includes(token), 'forgotten')
   await page.reload()
-  await says(page, '#access-problem', 'wants a token')
+  await says(page, '#access-problem', 'needs a token')
   return page
 }

@@ -1,6 +1,8 @@
-// The page in a real browser: one scenario of page-*.mjs, by its name, at an address. Debian's Chromium has to be there.
-//   page.mjs SCENARIO URL [FOLDER]
-// `pictures` makes README's, into the folder (`make pictures`). It must never pass where a scenario saw anything that none may.
+// The page in a real browser: runs one scenario of page-*.mjs, by its name, with the page at an address. It
+// needs Debian's Chromium.
+//  page.mjs SCENARIO URL [FOLDER]
+// `pictures` makes README's pictures in the folder (`make pictures`). It must never pass if a scenario saw a
+// forbidden event.
 import { browser as launch } from './page-drive.mjs'
 import { end } from './flow.mjs'
 import * as hostile from './page-hostile.mjs'

@@ -25,7 +25,7 @@ TOOLS = {
     "execute_code", "execute_code_async", "get_execution_output", "get_execution_status", "list_executions", "send_stdin",
     "cancel_execution",
 }  # fmt: skip
-# What an event has beside `type`, `ts` and `seq`.
+# The fields of an event beside `type`, `ts` and `seq`.
 FIELDS = {
     "ready": set(),
     "stdout": {"data"},
@@ -88,7 +88,7 @@ class Client:
         return begun["execution_id"]
 
     async def end(self, execution, status):
-        """What became of it: the types of its events, and the answer."""
+        """The events' types, and the answer."""
         document = await self.good("get_execution_output", execution_id=execution, wait=True)
         assert document["status"] == status, document
         return types(document), document
@@ -116,7 +116,7 @@ def data(document, stream="stdout"):
 
 
 async def example():
-    """Run as it stands, by a daemon that wants no token, as the document's."""
+    """Runs the program unchanged, with a daemon that requires no token, like the document's."""
     program = (Path(__file__).parent / "s1_example.py").read_text()
     program = program.replace("localhost:8080", f"localhost:{urlsplit(URL).port}")
     ran = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True)
@@ -130,7 +130,7 @@ async def tools():
         listed = await client.session.list_tools()
         assert TOOLS <= {tool.name for tool in listed.tools}, listed
 
-        # execute_code, with every argument; the answer is the document's own.
+        # execute_code with every argument; the answer is exactly the document's.
         command = "echo hello && sleep 1 && echo $FOO && pwd"
         snake = {"timeout_seconds": 60, "working_directory": "/tmp", "wait_for_completion": True}
         camel = {"timeoutSeconds": 60, "workingDirectory": "/tmp", "waitForCompletion": True}
@@ -170,7 +170,8 @@ async def tools():
             else:
                 raise AssertionError(f"{key} was passed over")
 
-        # Not waited for, by either tool; found by the list, its status, and its output, now and at the end.
+        # Not waited for, by either tool; found by the list, its status, and its output, while it runs and at
+        # the end.
         begun = await client.good("execute_code", command="sleep 2; echo finished", wait_for_completion=False)
         assert begun["status"] == "running", begun
         first, second = begun["execution_id"], await client.begin("sleep 2; echo finished >&2; exit 3")
@@ -198,7 +199,7 @@ async def tools():
         got, ran = await client.end(reader, "completed")
         assert data(ran) == ["got user input", "got more", "over"], ran
 
-        # Ended: asked, and, where it does not listen, killed.
+        # Ended: on request, and by a kill if the program ignores that.
         for force, trap, said in ((False, "echo asked; exit", ["up", "asked"]), (True, "", ["up"])):
             command = f"trap '{trap}' TERM; echo up; while :; do sleep 0.1; done"
             execution = await client.begin(command)
@@ -221,7 +222,7 @@ async def tools():
 
 
 async def events():
-    """Every type, where it comes, and what the answer then says."""
+    """Every type of event, where it occurs, and the answer in that case."""
     async with connected() as client:
 
         async def ends(command, events, status, code, **more):
@@ -247,9 +248,9 @@ async def events():
 
 
 async def limits():
-    """Each of them, told before the exit."""
+    """Each limit is reported before the exit."""
     async with connected() as client:
-        # A CPU's second, in which a container's clock and the kernel's may differ a little.
+        # One second of CPU time; the clocks of a container and of the kernel may differ slightly.
         spin = "while :; do :; done"
         heap = "exec python -c 'x = bytearray(400 << 20); import time; time.sleep(9)'"
         file = "exec head -c 3000000 /dev/zero > /data/large"
@@ -269,7 +270,7 @@ async def limits():
 
 
 async def files():
-    """What a command may read and write, by patterns as the document has them."""
+    """The files that a command may read and write, by the document's patterns."""
     async with connected() as client:
         before = "mkdir -p ~/.ssh /data/open/deep; echo secret > ~/.ssh/id; echo mine > /data/open/.env"
         await client.good("execute_code", command=before)
@@ -309,7 +310,7 @@ async def live():
 
 
 def watch(last):
-    """The events of executions, up to the one that has this data."""
+    """The events of executions, up to the one with this data."""
     request = urllib.request.Request(f"{URL}/mcp/events", headers=HEADERS)
     events = []
     with urllib.request.urlopen(request, timeout=60) as stream:
@@ -333,7 +334,7 @@ async def sessions():
             theirs = {one["execution_id"] for one in (await client.good("list_executions"))["executions"]}
             assert theirs == {running, kept}, theirs
             assert (await other.good("list_executions"))["executions"] == []
-        # The client has said DELETE.
+        # The client has sent DELETE.
         got, ran = await other.end(running, "cancelled")
         assert got == ["ready", "stdout", "cancelled"], ran
 
@@ -362,7 +363,7 @@ async def restart():
 
 
 async def settings():
-    """A daemon that was told how many, how long, and a token, by S1's variables."""
+    """A daemon with limits and a token that were set by S1's variables."""
     try:
         urllib.request.urlopen(MCP, b"{}")
     except urllib.error.HTTPError as error:
@@ -375,7 +376,7 @@ async def settings():
         ran, failed = await one.call("execute_code", command="sleep 30")
         assert failed and types(ran) == ["ready", "timeout"] and ran["output"][1]["timeout_seconds"] == 2, ran
         begun = [await client.begin("sleep 30", timeout_seconds=60) for client in (one, one, two)]
-        # Two of this session, three in all: one more waits until one of them has ended.
+        # Two of this session, three in all: another one waits until one of them has ended.
         waiting = [asyncio.create_task(client.good("execute_code", command="echo in")) for client in (one, two)]
         await asyncio.sleep(1)
         assert not any(task.done() for task in waiting), waiting

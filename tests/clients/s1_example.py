@@ -1,5 +1,5 @@
-# The program that S1's document gives its readers, in words of our own: the same imports, address, calls and keys. It is run
-# as it stands; only the port is another one.
+# The program of S1's document, rewritten: the same imports, address, calls and keys. It runs unchanged but
+# for the port.
 import asyncio
 import json
 
@@ -22,5 +22,5 @@ async def main():
                     print("stdout:", event["data"])
 
 
-assert Anthropic  # whose agent would be given the tools
+assert Anthropic  # its agent would be given the tools
 asyncio.run(main())

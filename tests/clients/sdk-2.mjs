@@ -1,4 +1,5 @@
-// The TypeScript SDK, 2.x: `auto` asks for the newest revision, which has no sessions; `legacy` is its default.
+// The TypeScript SDK 2.x: `auto` requests the newest revision, which has no sessions; `legacy` is its
+// default.
 import assert from 'node:assert/strict'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { authorization, document, end, flow, mcp } from './flow.mjs'

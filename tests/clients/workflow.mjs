@@ -1,9 +1,9 @@
-// Runs a workflow of deploy/n8n without n8n: as many of its nodes, as much of its expressions, and the very requests of
-// its HTTP Request node, as those workflows have. A real n8n runs them by `make n8n`; this is for every run of the
-// tests. It must never be kinder than n8n: what it does not know is an error.
+// Runs a workflow of deploy/n8n without n8n: it implements those nodes and expressions that the workflows
+// use, and sends exactly the requests of the HTTP Request node. `make n8n` runs them in a real n8n; this one
+// is for every run of the tests. It must never be more lenient than n8n: anything unknown is an error.
 import assert from 'node:assert/strict'
 
-// What n8n's HTTP Request node sends with every request.
+// The headers of n8n's HTTP Request node.
 const ACCEPT = 'application/json,text/html,application/xhtml+xml,application/xml,text/*;q=0.9, image/*;q=0.8, */*;q=0.7'
 
 // An expression ends at the first `}}`, whatever is around it.
@@ -65,7 +65,7 @@ async function request(parameters, item, authorization) {
   return { json: {}, binary: { data: { bytes: Buffer.from(await answer.arrayBuffer()), fileName } } }
 }
 
-// What each node gave, by its name.
+// The output of each node, by its name.
 export async function run(workflow, authorization) {
   const given = {}
   const go = async (name, items) => {
@@ -82,7 +82,7 @@ export async function run(workflow, authorization) {
   return given
 }
 
-// What n8n's import refuses or cannot run is told here, without it.
+// Reports what n8n's import would refuse or n8n could not run.
 export function check(workflow, wantsToken) {
   assert.match(workflow.id, /^[A-Za-z0-9]{16}$/, 'the command line imports by an id of its own')
   assert.equal(workflow.active, false)
@@ -110,7 +110,7 @@ export function check(workflow, wantsToken) {
 
 const texts = value => typeof value === 'string' ? [value] : Object.values(value ?? {}).flatMap(texts)
 
-// The same workflow without what a token brings into it.
+// The same workflow without the parts for a token.
 export function withoutToken(workflow) {
   const open = structuredClone(workflow)
   delete open.id

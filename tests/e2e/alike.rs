@@ -1,6 +1,6 @@
-//! Every program comes out alike, run by the image's warm part or by its entrypoint: what it prints, its exit code, and
-//! the files that it made. The programs are in `warm/`, a behaviour each; a first line `# stdin: …` is its
-//! input, with the escapes of JSON.
+//! Every program has the same result whether the image's warm part or its entrypoint runs it: output, exit
+//! code, and files. The programs are in `warm/`, one for each behaviour; a first line `# stdin: …` is a
+//! program's input, with the escapes of JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Daemon, Session};
 
-/// What is to be the same.
+/// The results that must be equal.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     exit_code: i64,
@@ -19,7 +19,7 @@ struct Outcome {
     files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The programs of a language: name, and source.
+/// The programs of a language: name and source.
 fn programs(language: &str, ending: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/e2e/warm").join(language);
     let mut programs: Vec<_> = std::fs::read_dir(&folder)
@@ -35,7 +35,7 @@ fn programs(language: &str, ending: &str) -> Vec<(String, String)> {
     programs
 }
 
-/// Where the code lay has a number in its path, another each time.
+/// Replaces numbers: the path of the code contains a different one in every run.
 fn without_numbers(text: &str) -> String {
     let mut parts = text.split("/tmp/run.");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -85,10 +85,11 @@ async fn come_out_alike(language: &str, ending: &str, least: usize) {
             let warm_before = warm.log.count("warm=true");
             let (one, other) =
                 tokio::join!(outcome(&warm, &w, language, source), outcome(&cold, &c, language, source));
-            // The next one finds /data empty.
+            // The next run must find /data empty.
             let empty = "rm -rf /data/* /data/.[!.]*";
             tokio::join!(async { w.sh(empty).await }, async { c.sh(empty).await });
-            // On a machine that is at its end the next process may not stand in time: then that was no comparison.
+            // On an overloaded machine the next warm process may not be ready in time: then this compared
+            // nothing.
             attempts -= 1;
             if warm.log.count("warm=true") == warm_before && attempts > 0 {
                 continue;

@@ -1,5 +1,5 @@
-//! What a model reads of an answer, and what a program does: plain text or a compact document, long outputs by their
-//! two ends, hints, and files as text.
+//! What a model and what a program read of an answer: plain text or a compact document, both ends of a long
+//! output, hints, and files as text.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::{Answer, Daemon, Ran, events};
 
 const BOTH: &str = "application/json, text/event-stream";
 
-/// A client that has said who it is, and which revision it speaks.
+/// A client that announced its name and its revision of MCP.
 struct Client<'d> {
     d: &'d Daemon,
     session: String,
@@ -24,7 +24,7 @@ impl<'d> Client<'d> {
         Client { d, session: answer.header("mcp-session-id"), revision }
     }
 
-    /// A model's host of today.
+    /// A current host of a model.
     async fn of_a_model(d: &'d Daemon) -> Client<'d> {
         Client::named(d, "a-host", "2025-11-25").await
     }
@@ -53,7 +53,7 @@ impl<'d> Client<'d> {
 }
 
 #[tokio::test]
-async fn a_model_reads_the_output_as_it_was_and_nothing_twice() {
+async fn a_model_reads_the_exact_output_and_nothing_twice() {
     let d = Daemon::start().await;
     let client = Client::of_a_model(&d).await;
     assert_eq!(client.python("print('hi')").await.expect_stdout("hi\n").said, "hi\n");
@@ -93,7 +93,7 @@ async fn a_model_reads_the_output_as_it_was_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn programs_read_json_where_there_is_nothing_but_the_text() {
+async fn programs_that_see_only_the_text_read_json_in_it() {
     let d = Daemon::start().await;
     let json_of =
         |ran: &Ran| serde_json::from_str::<Value>(&ran.said).unwrap_or_else(|e| panic!("{e}: {}", ran.said));
@@ -107,7 +107,7 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
         assert_eq!((&said["output"], &said["files"][0]["name"]), (&json!("hi\n"), &json!("f")));
         assert_eq!(ran.stdout(), "hi\n", "the document has every field");
     }
-    // S1's document, its lines joined; S1's example reads it by Python's SDK, of any revision.
+    // S1's document with its lines joined; S1's example reads it with the Python SDK, of any revision.
     let sdk = Client::named(&d, "mcp", "2025-11-25").await;
     let command = json!({ "command": "echo a; echo b; echo c >&2; exit 2" });
     for ran in
@@ -124,7 +124,7 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
         );
     }
     assert_eq!(sdk.sh("echo hi").await.said, "hi\n");
-    // These hand their model the document.
+    // These hosts give their model the document.
     for name in ["claude-code", "@n8n/n8n-nodes-langchain.mcpClientTool"] {
         let ran = Client::named(&d, name, "2025-11-25").await.sh("echo hi").await;
         assert_eq!(keys(&ran.document), ["success", "output", "exit_code", "files", "session_id"], "{name}");
@@ -133,7 +133,7 @@ async fn programs_read_json_where_there_is_nothing_but_the_text() {
 }
 
 #[tokio::test]
-async fn of_a_long_output_both_ends_are_shown_and_the_whole_is_linked() {
+async fn a_long_output_is_shown_by_its_two_ends_with_a_link_to_all_of_it() {
     let d = Daemon::start().await;
     let client = Client::of_a_model(&d).await;
     let code = "i=0; while [ $i -lt 30000 ]; do echo \"line $i\"; i=$((i+1)); done; echo THE ANSWER IS 42";
@@ -155,7 +155,7 @@ async fn of_a_long_output_both_ends_are_shown_and_the_whole_is_linked() {
         &ran.said[ran.said.len() - 300..]
     );
     assert_eq!(d.fetch(link).await.expect(200).text(), whole);
-    // More than a model is shown, and less than an answer has.
+    // More than a model is shown, and less than an answer contains.
     let ran = client.sh("head -c 50000 /dev/zero | tr '\\0' x; echo; echo end >&2").await;
     assert!(
         ran.stdout().len() == 50_001 && ran.text("output").ends_with("\nend\n") && ran.said.len() < 21_000
@@ -165,7 +165,7 @@ async fn of_a_long_output_both_ends_are_shown_and_the_whole_is_linked() {
     let ran = client.call("execute_code", json!({ "command": code })).await;
     assert!(ran.said.len() < 21_000 && ran.said.starts_with("line 0\n"), "{} bytes", ran.said.len());
     assert!(ran.said.contains("\nTHE ANSWER IS 42\n"), "the last line is gone");
-    // Whoever reads on gets all of it, from where the beginning ended.
+    // A reader that continues where the beginning ended gets all of it.
     let (mut all, mut since) = (Vec::new(), 0);
     loop {
         let asked = json!({ "execution_id": ran.text("execution_id"), "since": since });
@@ -187,7 +187,7 @@ async fn of_a_long_output_both_ends_are_shown_and_the_whole_is_linked() {
 }
 
 #[tokio::test]
-async fn what_fails_for_a_reason_of_the_sandbox_says_so() {
+async fn a_failure_caused_by_the_sandbox_says_so() {
     let d = Daemon::with().set("limits.memory", "64MiB").start().await;
     let client = Client::of_a_model(&d).await;
     let ran = client.python("import sklearn.cluster").await.expect_exit(1);
@@ -210,14 +210,14 @@ async fn what_fails_for_a_reason_of_the_sandbox_says_so() {
     let ran = client.python("x = bytearray(1 << 30); print(len(x))").await.expect_limit(Some("memory"));
     assert!(ran.text("message").contains("out of memory: 64 MiB, and"), "{}", ran.document);
     assert_eq!(client.python("1 / 0").await.document.get("hint"), None);
-    // Whatever goes wrong, there is a list of files.
+    // An error contains the list of files too.
     let refused = d.run("cobol", "1").await.expect_error("unknown_language");
     assert_eq!(refused.document["files"], json!([]));
     d.stop().await;
 }
 
 #[tokio::test]
-async fn text_is_given_as_text_and_never_taken_for_base64() {
+async fn text_is_returned_as_text_and_never_mistaken_for_base64() {
     let d = Daemon::start().await;
     let s = d.session("s");
     let run = |file: Value| s.sh("cat data.txt").with("files", json!([file]));
@@ -250,7 +250,7 @@ async fn text_is_given_as_text_and_never_taken_for_base64() {
 }
 
 #[tokio::test]
-async fn figures_that_nobody_saved_are_saved_and_shown() {
+async fn figures_that_the_program_did_not_save_are_saved_and_shown() {
     let d = Daemon::with().set("limits.data", "1MiB").set("limits.upload", "1MB").start().await;
     let s = d.session("s");
     let plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()\n";
@@ -264,7 +264,7 @@ async fn figures_that_nobody_saved_are_saved_and_shown() {
     let saved =
         s.python("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('mine.png')\nplt.show()").await;
     assert_eq!(saved.expect_success().artifacts(), ["/mnt/data/mine.png"]);
-    // A full disk costs the figure, not the program.
+    // A full disk fails the figure, not the program.
     s.sh("head -c 2000000 /dev/zero > fill || true").await;
     let ran = s.python(&format!("{plot}print('done')")).await.expect_stdout("done\n");
     assert!(ran.stderr().contains("a figure could not be saved in /data: No space left"), "{}", ran.stderr());
@@ -272,7 +272,8 @@ async fn figures_that_nobody_saved_are_saved_and_shown() {
     d.stop().await;
 }
 
-/// The id is what opens an execution, for whoever has the token; naming another session than its own does not.
+/// Any caller with the same token and the id can read an execution; naming another session than its own is an
+/// error.
 #[tokio::test]
 async fn an_execution_is_read_by_its_id_from_any_session_of_its_token() {
     let d = Daemon::with().set("exec.runner", "sh").start().await;
@@ -288,7 +289,7 @@ async fn an_execution_is_read_by_its_id_from_any_session_of_its_token() {
 }
 
 #[tokio::test]
-async fn a_client_that_hears_of_progress_waits_for_the_end() {
+async fn a_client_that_receives_progress_waits_for_the_end() {
     let d = Daemon::with().set("exec.runner", "sh").start().await;
     let client = Client::of_a_model(&d).await;
     let arguments = json!({ "command": "echo begun; sleep 47; echo done" });

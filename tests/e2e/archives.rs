@@ -1,4 +1,5 @@
-//! All files of a session at once: as one archive, out and in, for other programs and from hostile ones; and as a list.
+//! All files of a session at once: as an archive, out and in, for other programs and from hostile ones; and
+//! as a list.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -9,12 +10,13 @@ use crate::raw::{TAR, get, put, refused};
 use crate::support::Daemon;
 
 #[tokio::test]
-async fn everything_goes_out_and_in_as_a_tar_that_others_understand() {
+async fn all_files_go_out_and_in_as_a_tar_that_other_tools_understand() {
     let d = Daemon::start().await;
     let s = d.session("s");
-    let code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('c')\nos.mkdir('empty')\nopen('zero', 'w')\n\
-                open('run', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run', 0o755)\nos.symlink('a/b/c', 'link')\n\
-                os.symlink('/' + 'x' * 150, 'far')\nos.makedirs('d' * 90 + '/' + 'e' * 90)\nopen('d' * 90 + '/' + 'e' * 90 + '/f', 'w').write('deep')\n\
+    let code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('c')\nos.mkdir('empty')\n\
+                open('zero', 'w')\nopen('run', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run', \
+                0o755)\nos.symlink('a/b/c', 'link')\nos.symlink('/' + 'x' * 150, 'far')\nos.makedirs('d' * \
+                90 + '/' + 'e' * 90)\nopen('d' * 90 + '/' + 'e' * 90 + '/f', 'w').write('deep')\n\
                 open(b'\\xff', 'w').write('bytes')\nopen('big', 'w').write('x' * 700000)";
     s.python(code).await.expect_success();
     let archive = d.request("GET", "/sessions/s/files").set("accept", TAR).send().await.expect(200);
@@ -44,7 +46,7 @@ async fn everything_goes_out_and_in_as_a_tar_that_others_understand() {
     assert_eq!(text(&format!("{}/{}/f", "d".repeat(90), "e".repeat(90))), "deep");
     assert_eq!(std::fs::read_link(root.join("far")).expect("a link").as_os_str().len(), 151);
     assert!(root.join("empty").is_dir());
-    // And back in, as GNU tar and as PAX write it.
+    // And back in, in the formats of GNU tar and PAX.
     for (session, format) in [("gnu", "--format=gnu"), ("pax", "--format=pax"), ("ustar", "--format=posix")] {
         let packed = tar(&["-cf", "-", format, "."], b"");
         let answer =
@@ -76,7 +78,7 @@ async fn everything_goes_out_and_in_as_a_tar_that_others_understand() {
     d.stop().await;
 }
 
-/// A header for a name, a type and a size.
+/// A header with a name, a type and a size.
 fn member(name: &str, kind: u8, size: usize, target: &str) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name.as_bytes());
@@ -98,7 +100,7 @@ fn file(name: &str, content: &str) -> Vec<u8> {
     all
 }
 
-/// The same entry of another type.
+/// The same entry with another type.
 fn retyped((mut entry, kind): (Vec<u8>, u8)) -> Vec<u8> {
     entry[156] = kind;
     entry[148..156].copy_from_slice(b"        ");
@@ -108,7 +110,7 @@ fn retyped((mut entry, kind): (Vec<u8>, u8)) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_archive_is_taken_whole_or_not_at_all() {
+async fn an_archive_is_unpacked_completely_or_not_at_all() {
     let d = Daemon::with()
         .set("limits.data", "4MiB")
         .set("limits.upload", "1MiB")
@@ -157,7 +159,7 @@ async fn an_archive_is_taken_whole_or_not_at_all() {
     assert_eq!(left, 0, "what was refused leaves something");
     let listed = d.request("GET", "/sessions/s/files").send().await.expect(200).json();
     assert_eq!(listed["total"], 2, "{listed}");
-    // Of two of one name the last one wins; what is no file is counted.
+    // Of two entries with one name the last wins; entries that are not files are counted.
     let answer = send(&[
         member("fifo", b'6', 0, ""),
         member("dev", b'3', 0, ""),
@@ -213,9 +215,9 @@ async fn a_listing_comes_in_pages() {
     d.stop().await;
 }
 
-/// Empty files take no bytes, so it is their number that is bounded, over all sessions.
+/// Empty files take no bytes, so their number has a limit, over all sessions.
 #[tokio::test]
-async fn the_files_of_all_sessions_together_are_bounded_in_number() {
+async fn the_number_of_files_of_all_sessions_together_is_limited() {
     let d = Daemon::with().set("limits.data_inodes", 64).set("store.max_files", 64).start().await;
     let send = async |id: &str, count: usize| {
         let body: Vec<u8> = (0..count).flat_map(|n| file(&format!("f{n}"), "")).collect();
@@ -226,7 +228,7 @@ async fn the_files_of_all_sessions_together_are_bounded_in_number() {
     assert_eq!(refused["error"], "quota_exceeded", "{refused}");
     let message = refused["message"].as_str().expect("a message");
     assert!(message.contains("of 64 allowed") && message.contains("store.max_files"), "{message}");
-    // One that fits is taken, and then there is no room for one more file of anybody.
+    // The last one that fits is accepted, and then there is no room for another file in any session.
     send("two", 18).await.expect(200);
     assert_eq!(put(&d, "one", "more", "x").await.expect(507).json()["error"], "quota_exceeded");
     let ran = d.session("one").sh("echo hi; : > more").await;
@@ -235,7 +237,7 @@ async fn the_files_of_all_sessions_together_are_bounded_in_number() {
     let figures = d.request("GET", "/metrics").send().await.expect(200).text();
     assert!(figures.contains("\npaddock_store_files 64\n"), "{figures}");
     assert!(figures.contains("\npaddock_store_limit_files 64\n"), "{figures}");
-    // What is deleted makes room.
+    // Deleting makes room.
     d.session("one").tool("close_session").with("delete_files", true).await.expect_success();
     send("three", 40).await.expect(200);
     d.stop().await;

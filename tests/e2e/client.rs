@@ -32,7 +32,8 @@ async fn a_real_client_lists_uploads_and_runs() {
     let csv = BASE64_STANDARD.encode("a,b\n1,2\n3,4\n");
     let (uploaded, failed) = call("upload_file", json!({ "filename": "in.csv", "content": csv })).await;
     assert!(!failed && uploaded["success"] == true, "{uploaded}");
-    let code = "import pandas\nf = pandas.read_csv('/data/in.csv')\nf.sum().to_csv('/data/out.csv')\nprint(f.b.sum())";
+    let code = "import pandas\nf = pandas.read_csv('/data/in.csv')\nf.sum().to_csv('/data/out.csv')\n\
+                print(f.b.sum())";
     let (ran, failed) = call("run_code", json!({ "language": "python", "code": code })).await;
     assert!(!failed, "{ran}");
     assert_eq!(ran["stdout"], "6\n");

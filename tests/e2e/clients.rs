@@ -1,10 +1,10 @@
-//! MCP clients as people have them, each a process of its own. Each uploads, runs, lists and downloads, and compares the
-//! bytes; and does it again, still connected, when the daemon was killed, and when it was ended, and started again in
-//! between.
+//! MCP clients as people use them, each in a process of its own. Each uploads, runs, lists and downloads, and
+//! compares the bytes. Then it repeats that, still connected, after the daemon was killed and restarted, and
+//! after it was stopped and restarted.
 //!
-//! The scripts are in `tests/clients`, with the packages that `tests/clients/install` puts there; without them the
-//! tests fail. A script is told where the daemon is by its environment, asks for a restart by a line `restart`, and goes on
-//! when it gets a line. Nothing of a client may leave the machine.
+//! The scripts are in `tests/clients`, with the packages that `tests/clients/install` puts there; without
+//! them the tests fail. A script finds the daemon's address in its environment, asks for a restart by a line
+//! `restart`, and continues when it receives a line. No client may send anything to another machine.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ use tokio::process::{Child, Command};
 
 use crate::support::{Daemon, PATIENCE, TOKEN};
 
-/// The virtual environment with the newest of Python's packages; Node is in it too.
+/// The virtual environment with the newest Python packages; it contains Node too.
 pub(crate) const NEWEST: &str = "venv";
 
-/// How a daemon ends between two calls.
+/// How the daemon ends between two calls.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// As in a crash.
+    /// By a crash.
     Killed,
-    /// As in a crash, and its containers go too.
+    /// By a crash, and its containers are removed too.
     Bereft,
-    /// As a service manager does it.
+    /// Stopped as by a service manager.
     Stopped,
 }
 
-/// Tests for each client: its script, and what that is told.
+/// The tests of each client, given its script and the script's arguments.
 macro_rules! clients {
     ($($name:ident: $($word:literal)+;)+) => {$(
         mod $name {
@@ -43,7 +43,7 @@ macro_rules! clients {
             }
 
             #[tokio::test]
-            async fn goes_on_when_the_daemon_has_been_started_again() {
+            async fn continues_after_a_restart_of_the_daemon() {
                 drive(&[$($word),+], &[End::Killed, End::Stopped]).await;
             }
         }
@@ -65,18 +65,18 @@ clients! {
     typescript_sdk_2_legacy: "sdk-2.mjs" "legacy";
 }
 
-/// A script at work. One that fails may leave processes of its own, which are ended with it.
+/// A running script. A failing one may leave processes of its own, which are ended with it.
 pub(crate) struct Script {
     child: Child,
     group: Pid,
-    /// The home and working directory, and what it says on standard error.
+    /// Its home and working directory; its standard error is written there.
     home: TempDir,
-    /// What it said on standard output.
+    /// Its standard output so far.
     said: String,
 }
 
 impl Script {
-    /// `python`: the virtual environment whose Python runs it, if it is one of Python's.
+    /// `python` is the virtual environment whose Python runs it, if it is a Python script.
     pub(crate) fn start(python: &str, client: &[&str], d: &Daemon, restarts: usize) -> Script {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
         let here = here.canonicalize().expect("tests/clients");
@@ -121,7 +121,7 @@ impl Script {
         Script { child, group, home, said: String::new() }
     }
 
-    /// Follows it to its end, restarting the daemon as it asks for it.
+    /// Follows it to its end, restarting the daemon when it asks for that.
     pub(crate) async fn follow(&mut self, mut d: Daemon, ends: &[End]) -> Daemon {
         let mut lines = BufReader::new(self.child.stdout.take().expect("it is piped")).lines();
         let mut stdin = self.child.stdin.take().expect("it is piped");
@@ -152,7 +152,7 @@ impl Drop for Script {
     }
 }
 
-/// The daemon that comes after this one, at the same address.
+/// The daemon that replaces this one, at the same address.
 async fn restarted(d: Daemon, end: End) -> Daemon {
     let (addr, store) = (d.addr.to_string(), d.store.clone());
     match end {

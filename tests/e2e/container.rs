@@ -1,4 +1,4 @@
-//! A container as the pool makes them, with the agent in it, and no daemon around: what the tests of the agent run in.
+//! A container as the pool makes them, with the agent in it but without a daemon, for tests of the agent.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,17 @@ use paddock_proto::{Event, Request};
 
 use crate::support::{Cleared, engine_host};
 
-/// An armed container, and its link; what carries its owner's label goes with it, if a test fails too.
+/// An armed container and its link; everything with its owner's label is removed with it, even if a test
+/// fails.
 pub(crate) struct Container(Specimen, #[expect(dead_code, reason = "it clears when it is dropped")] Cleared);
 
 impl Container {
-    /// One of the plain example.
+    /// A container of the plain example image.
     pub(crate) async fn start() -> Self {
         Self::of("sh").await
     }
 
-    /// One that runs this language, without a warm part.
+    /// A container for this language, without a warm part.
     pub(crate) async fn of(language: &str) -> Self {
         let config =
             Config::load(None, &BTreeMap::new(), &Overrides::default()).expect("the defaults").config;
@@ -51,7 +52,7 @@ impl Container {
         }
     }
 
-    /// Has the warm part of our Python stand; its command.
+    /// Starts the warm part of paddock's Python image and waits until it is ready; returns its command.
     pub(crate) async fn stand(&self) -> Vec<String> {
         let argv =
             ["/usr/bin/python3", "-P", "-s", "/usr/local/share/sandbox/warm.py"].map(str::to_owned).to_vec();
@@ -81,7 +82,7 @@ pub(crate) fn spec(command: &str) -> RunSpec {
     }
 }
 
-/// All that is left of its output, and its end.
+/// The rest of a run's output, and its end.
 pub(crate) async fn ended(stream: &Stream) -> (String, RunEnd) {
     let mut output = String::new();
     loop {

@@ -1,12 +1,12 @@
 //! The daemon is killed again and again under a mixed load, and nothing that it acknowledged is lost.
 //!
 //! ```text
-//!  start ─► every session as its clients' models say ─► nothing on the engine without a purpose ─► load ─► kill -9 ─┐
-//!    ▲                                                                                                              │
-//!    └──────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!  start ─► compare every session with its clients' models ─► no leftovers on engine ─► load ─► kill -9 ─┐
+//!    ▲                                                                                                   │
+//!    └───────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! `CRASH_KILLS` says how many kills there are, `CRASH_SEED` chooses what clients do and where kills fall.
+//! `CRASH_KILLS` is the number of kills, `CRASH_SEED` determines what the clients do and when the kills come.
 
 #[path = "crash/client.rs"]
 mod client;
@@ -21,21 +21,22 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::join;
 
-use self::client::{AGAIN_AFTER, Client, Place, Tally, expect_passing, listed};
+use self::client::{Caller, Client, RETRY_AFTER, Tally, expect_passing, listed};
 use self::tree::{look, seen, sha256};
 use crate::support::{Chance, Daemon, PATIENCE, Setup, Store, View, within};
 
-/// Within this a daemon that is up has removed what has no purpose.
+/// A started daemon has removed everything without a purpose within this time.
 const TIDY: Duration = Duration::from_secs(15);
 
-/// Those that the engine has images for.
+/// The languages that the engine has images for.
 const LANGUAGES: usize = 3;
 
 /// The token whose SHA-256 the configuration has under another name.
 const OTHER: &str = "test";
 const OTHER_SHA256: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-/// Two owners have a session of the same id; one session has two clients; two are closed and deleted at times.
+/// Two owners have a session of the same id; one session has two clients; two sessions are closed and deleted
+/// at times.
 fn clients(languages: &'static [&'static str], chance: &mut Chance) -> Vec<Client> {
     let all = [
         (None, "same", "one", false),
@@ -45,7 +46,7 @@ fn clients(languages: &'static [&'static str], chance: &mut Chance) -> Vec<Clien
         (Some(OTHER), "o/\u{fc} 1", "one", false),
     ];
     let all = all.map(|(token, session, dir, alone)| {
-        Client::new(Place { token, session }, dir, alone, languages, chance.fork())
+        Client::new(Caller { token, session }, dir, alone, languages, chance.fork())
     });
     all.into()
 }
@@ -57,21 +58,21 @@ fn setup(store: &Store) -> Setup {
     Daemon::with()
         .set("auth.tokens", vec![toml::Value::from(other)])
         .set("shutdown.drain", "2s")
-        .set("limits.output", "1MB") // a look at everything is told whole
+        .set("limits.output", "1MB") // the listing of all files must not be cut
         .env("SANDBOX_LOG_LEVEL", "debug")
         .store(store)
 }
 
-/// Where the next kill falls.
+/// When the next kill comes.
 #[derive(Debug)]
 enum Kill {
-    /// So long after the load began.
+    /// This long after the load began.
     After(Duration),
-    /// So long after the nth line with this since then.
+    /// This long after the nth line with this text since then.
     At(&'static str, u64, Duration),
 }
 
-/// What the daemon says at the edges of what must not be torn.
+/// Log lines at the boundaries of operations that must not be torn.
 const LINES: [&str; 13] = [
     " journalled ",
     " journalled ",
@@ -88,7 +89,7 @@ const LINES: [&str; 13] = [
     " removed container=",
 ];
 
-/// What it says while it starts.
+/// Log lines of a start.
 const START_LINES: [&str; 5] = [
     "[STORE]",
     "confined as they must be",
@@ -116,7 +117,7 @@ impl Kill {
                         mark = d.log.mark_behind(mark, what).await;
                     }
                 };
-                // Not all of it happens in every round.
+                // Not every line comes in every round.
                 let _ = tokio::time::timeout(Duration::from_secs(3), nth_line).await;
                 tokio::time::sleep(*later).await;
             }
@@ -124,20 +125,20 @@ impl Kill {
     }
 }
 
-/// Everything is as the clients know: by a program inside, by listings and by links. Calls wait for what a restart
-/// fell into.
+/// Everything is as the clients expect, seen by a program inside, by listings and by links. The calls wait
+/// until the restart is complete.
 async fn verify(d: &Daemon, clients: &mut [Client], language: &str) {
     let mut sessions = BTreeMap::<_, Vec<&mut Client>>::new();
     for client in clients {
-        sessions.entry((client.place.token, client.place.session)).or_default().push(client);
+        sessions.entry((client.caller.token, client.caller.session)).or_default().push(client);
     }
     join_all(sessions.into_values().map(|clients| verify_session(d, clients, language))).await;
 }
 
 async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &str) {
-    let place = clients[0].place.clone();
-    let session = d.session(place.session);
-    let call = |call| place.call(call);
+    let caller = clients[0].caller.clone();
+    let session = d.session(caller.session);
+    let call = |call| caller.call(call);
     if clients.iter().all(|client| client.is_deleted()) {
         call(session.tool("list_artifacts")).await.expect_error("session_not_found");
     }
@@ -148,7 +149,7 @@ async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &st
                 return ran;
             }
             expect_passing(&ran);
-            tokio::time::sleep(AGAIN_AFTER).await;
+            tokio::time::sleep(RETRY_AFTER).await;
         }
     };
     let ran = within(PATIENCE, "the service to return", looking).await;
@@ -157,7 +158,7 @@ async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &st
         assert!(
             clients.iter().any(|client| client.dir() == name),
             "{name:?} in {:?}: {trees:?}",
-            place.session
+            caller.session
         );
     }
     let listing = call(session.tool("list_artifacts").with("limit", 1000)).await;
@@ -165,16 +166,16 @@ async fn verify_session(d: &Daemon, mut clients: Vec<&mut Client>, language: &st
         client.compare(&trees);
         let files: BTreeMap<_, _> = listed(&listing, client.dir()).into_iter().collect();
         let expected: Vec<_> = client.has.files().map(|(path, _)| path).collect();
-        assert_eq!(files.keys().collect::<Vec<_>>(), expected, "the listing of {:?}", place.session);
+        assert_eq!(files.keys().collect::<Vec<_>>(), expected, "the listing of {:?}", caller.session);
         for (path, sha) in client.has.files() {
             let body = d.fetch(&files[path]).await.expect(200).body;
-            assert_eq!(sha256(&body), *sha, "{path:?} of {:?} by its link", place.session);
+            assert_eq!(sha256(&body), *sha, "{path:?} of {:?} by its link", caller.session);
         }
     }
 }
 
-/// Nothing is on the engine without a purpose, soon after the daemon is up: what is not leased is one of those that
-/// stand warm, or was taken over as one.
+/// Soon after the daemon has started, nothing on the engine is without a purpose: every container is leased,
+/// or idle, or was taken over as idle.
 async fn expect_tidy(d: &Daemon, view: &View, warm: usize, up: Instant) {
     let leases = d.store.path().join("leases");
     let idle = warm * LANGUAGES + d.log.count("leased: false");
@@ -184,7 +185,7 @@ async fn expect_tidy(d: &Daemon, view: &View, warm: usize, up: Instant) {
     }
 }
 
-/// After the last end of a daemon nothing is left that is no session's.
+/// After the last daemon has stopped, nothing remains that belongs to no session.
 #[track_caller]
 fn expect_clean(store: &Store) {
     for folder in ["tmp", "leases"] {
@@ -206,7 +207,7 @@ fn tell(clients: &[Client], what: &str) -> Tally {
 }
 
 #[tokio::test]
-async fn nothing_acknowledged_is_lost_by_any_kill() {
+async fn no_kill_loses_anything_that_was_acknowledged() {
     let mut chance = Chance::from_env("CRASH_SEED");
     let kills = number("CRASH_KILLS", 20);
     let store = Store::new();

@@ -1,7 +1,7 @@
-//! What an operator with Prometheus and Grafana gets: the rules, the scrape configuration and the dashboard of `deploy`,
-//! against a real Prometheus that scrapes a real daemon at work.
+//! What an operator with Prometheus and Grafana uses: the rules, the scrape configuration and the dashboard
+//! of `deploy`, with a real Prometheus that scrapes a real daemon under load.
 //!
-//! Grafana itself is not here: its own types say whether the dashboard is one. No test may look at a copy: each reads the
+//! Grafana itself does not run: its own types check the dashboard. No test may use a copy: each reads the
 //! files that people import.
 
 #[path = "dashboard/files.rs"]
@@ -21,11 +21,11 @@ use self::load::load;
 use self::prometheus::{Prometheus, promtool, read, repo};
 use crate::support::Daemon;
 
-/// What opens the metrics and nothing else.
+/// A token that gives access only to the metrics.
 const TOKEN: &str = "only-for-the-metrics-1";
 
 #[test]
-fn promtool_takes_the_rules_and_each_alert_fires_when_it_should() {
+fn promtool_accepts_the_rules_and_each_alert_fires_when_it_should() {
     let path = |name: &str| repo("deploy/prometheus").join(name).display().to_string();
     promtool(&["check", "rules", &path("rules.yml")], "");
     promtool(&["check", "config", "--syntax-only", &path("prometheus.yml")], "");
@@ -55,7 +55,7 @@ fn each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
 }
 
 #[tokio::test]
-async fn grafanas_own_types_take_the_dashboard() {
+async fn grafanas_own_types_accept_the_dashboard() {
     let node = repo("tests/clients/venv/bin/node");
     assert!(node.exists(), "the clients are not there: tests/clients/install installs them");
     let done = tokio::process::Command::new(node)
@@ -69,7 +69,7 @@ async fn grafanas_own_types_take_the_dashboard() {
 }
 
 #[test]
-fn each_panel_says_what_it_means_and_has_its_own_place() {
+fn each_panel_has_a_description_and_a_position_of_its_own() {
     let dashboard = Dashboard::read();
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in dashboard.panels() {
@@ -92,9 +92,9 @@ fn each_panel_says_what_it_means_and_has_its_own_place() {
             assert!(unit || panel["type"] == "table", "{title}: in what?");
         }
     }
-    // Others have an `up` and their process_* too: All must mean the jobs that were found, not whatever there is.
+    // Other programs have `up` and process_* too: All must mean the jobs that were found, not every job.
     assert_eq!(dashboard.variable("job")["allValue"], Value::Null);
-    // Whatever a Prometheus is called in somebody's Grafana.
+    // The data source may have any name in an operator's Grafana.
     for uid in dashboard.text().split(r#""uid": ""#).skip(1) {
         let uid = uid.split('"').next().expect("a uid");
         assert!(
@@ -107,11 +107,11 @@ fn each_panel_says_what_it_means_and_has_its_own_place() {
 #[tokio::test]
 async fn every_expression_has_data_from_a_daemon_at_work() {
     let setup = Daemon::with().set("metrics.token", TOKEN).set("pool.idle", 1);
-    // Ten seconds: one call of the load is refused, and waits that long before.
+    // Ten seconds: one call of the load is refused, after waiting that long.
     let d = setup.set("exec.runner", "sh").set("exec.max", 1).set("pool.wait", "10s").start().await;
     let p = Prometheus::of(&d, TOKEN).await;
     p.until("count_over_time(up[1h]) > 1").await;
-    // Twice: a series that begins during the first has no rate before the second.
+    // Twice: a series that begins in the first round has no rate before the second.
     for _ in 0..2 {
         load(&d).await;
         p.rounds(2).await;
@@ -147,7 +147,7 @@ async fn every_expression_has_data_from_a_daemon_at_work() {
     d.stop().await;
 }
 
-/// Each expression comes to some number.
+/// Expects at least one number from each expression.
 async fn all_have_data(p: &Prometheus, expressions: impl Iterator<Item = (String, String)>) {
     let mut empty = Vec::new();
     for (whose, expr) in expressions {
@@ -165,7 +165,8 @@ fn names(rules: &[Value], of: &str) -> BTreeSet<String> {
     these.map(|rule| rule["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// Each family of ours is in some expression, and no expression names one that there is not.
+/// Expects that every family of paddock's is in some expression, and that every expression names existing
+/// families.
 fn each_family_is_looked_at(
     metrics: &str,
     expressions: impl Iterator<Item = String>,
@@ -190,7 +191,8 @@ fn each_family_is_looked_at(
     assert!(unused.is_empty(), "nobody looks at {unused:?}");
 }
 
-/// A container is taken from under its program: that one alert fires, although it has never happened before.
+/// Removes a container under its running program: one alert must fire, although the metric never counted
+/// before.
 async fn an_alert_fires_at_the_first_time(d: &Daemon, p: &Prometheus) {
     let (view, mark) = (d.view().await, d.log.mark());
     let lose = async {

@@ -1,4 +1,5 @@
-//! `/data`: what a run leaves is saved, whatever it is called, and is there for the next run, whichever its language.
+//! `/data`: files that a run leaves are saved, whatever their names, and the next run of any language finds
+//! them.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use tokio::join;
 use crate::support::{Daemon, PATIENCE};
 
 #[tokio::test]
-async fn two_languages_share_one_data_in_step() {
+async fn two_languages_share_one_data_directory() {
     let d = Daemon::start().await;
     let s = d.session("both");
     s.python("import os; os.makedirs('d'); open('d/a', 'w').write('python'); open('gone', 'w').write('x')")
@@ -19,7 +20,8 @@ async fn two_languages_share_one_data_in_step() {
     let ran = s
         .typescript(
             "import * as fs from 'node:fs';\nconsole.log(fs.readFileSync('/data/d/a', 'utf8'));\n\
-             fs.appendFileSync('/data/d/a', ' and typescript'); fs.rmSync('/data/gone'); fs.writeFileSync('/data/b', 'new');",
+             fs.appendFileSync('/data/d/a', ' and typescript'); fs.rmSync('/data/gone'); \
+             fs.writeFileSync('/data/b', 'new');",
         )
         .await
         .expect_stdout("python\n");
@@ -28,7 +30,7 @@ async fn two_languages_share_one_data_in_step() {
     let ran = s.python("import os; print(open('d/a').read(), sorted(os.listdir()))").await;
     let ran = ran.expect_stdout("python and typescript ['b', 'd']\n");
     assert_eq!(ran.artifacts(), Vec::<String>::new(), "nothing changed");
-    // The other container sees what a third call brought from outside.
+    // The other container gets what a third call uploaded.
     s.upload("d/a", b"uploaded").await.expect_success();
     s.typescript("console.log(require('fs').readFileSync('/data/d/a', 'utf8'))")
         .await
@@ -41,11 +43,12 @@ async fn two_languages_share_one_data_in_step() {
 }
 
 #[tokio::test]
-async fn one_directory_has_three_names() {
+async fn the_data_directory_has_three_names() {
     let d = Daemon::start().await;
     let s = d.session("names");
-    let code = "import os\nopen('/mnt/data/a', 'w').write('1')\nopen('/workspace/b', 'w').write('2')\nopen('c', 'w').write('3')\n\
-                print([sorted(os.listdir(p)) for p in ('/data', '/mnt/data', '/workspace')], os.getcwd())";
+    let code = "import os\nopen('/mnt/data/a', 'w').write('1')\nopen('/workspace/b', 'w').write('2')\n\
+                open('c', 'w').write('3')\nprint([sorted(os.listdir(p)) for p in ('/data', '/mnt/data', \
+                '/workspace')], os.getcwd())";
     let all = "['a', 'b', 'c']";
     let ran = s.python(code).await.expect_stdout(&format!("[{all}, {all}, {all}] /data\n"));
     assert_eq!(ran.files(), ["a", "b", "c"]);
@@ -57,7 +60,7 @@ async fn one_directory_has_three_names() {
 }
 
 #[tokio::test]
-async fn names_are_taken_as_they_are() {
+async fn file_names_are_kept_as_they_are() {
     let d = Daemon::start().await;
     let s = d.session("odd");
     let names = [
@@ -101,7 +104,7 @@ async fn names_are_taken_as_they_are() {
         assert!(disposition.is_ascii() && !disposition.contains(['\r', '\n']), "{disposition:?}");
         assert!(!answer.headers.contains_key("set-cookie"));
     }
-    // They survive the container.
+    // The files survive the container.
     let view = d.view().await;
     let container = view.the_container("python").await;
     let mut events = view.follow().await;
@@ -113,7 +116,7 @@ async fn names_are_taken_as_they_are() {
     );
     s.python(&read).await.expect_stdout(&format!("{}\n", expected.len()));
 
-    // A name that is no text has another way to be told.
+    // A name that is not text is reported in another way.
     let ran = s.python("open(b'/data/\\xff\\xfe', 'w').write('bytes')").await.expect_success();
     let exact = BASE64_STANDARD.encode(b"\xff\xfe");
     let files = ran.document["files"].as_array().expect("files").clone();
@@ -126,9 +129,10 @@ async fn names_are_taken_as_they_are() {
 async fn every_shape_of_tree_is_saved() {
     let d = Daemon::start().await;
     let s = d.session("trees");
-    let make = "import os\nos.makedirs('a/b/c/d')\nopen('a/b/c/d/deep', 'w').write('deep')\nos.mkdir('empty')\nopen('zero', 'w')\n\
-                open('closed', 'w').write('closed')\nos.chmod('closed', 0)\nos.mkdir('shut')\nopen('shut/in', 'w').write('in')\n\
-                os.chmod('shut', 0)\nopen('run.sh', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run.sh', 0o755)\n\
+    let make = "import os\nos.makedirs('a/b/c/d')\nopen('a/b/c/d/deep', 'w').write('deep')\n\
+                os.mkdir('empty')\nopen('zero', 'w')\nopen('closed', 'w').write('closed')\n\
+                os.chmod('closed', 0)\nos.mkdir('shut')\nopen('shut/in', 'w').write('in')\nos.chmod('shut', \
+                0)\nopen('run.sh', 'w').write('#!/bin/sh\\necho ran\\n')\nos.chmod('run.sh', 0o755)\n\
                 os.makedirs('/data/' + '/'.join('d' * 1 for _ in range(60)))";
     let ran = s.python(make).await.expect_success();
     assert_eq!(ran.files(), ["a/b/c/d/deep", "closed", "run.sh", "shut/in", "zero"]);
@@ -147,27 +151,33 @@ async fn every_shape_of_tree_is_saved() {
     let mut events = view.follow().await;
     view.kill(&container).await;
     events.death_of(&container, PATIENCE).await;
-    let look = "import os\nprint(os.listdir('empty'), os.path.getsize('zero'), os.path.isdir('/data/' + '/'.join('d' * 60)))\n\
-                print(oct(os.stat('closed').st_mode), os.popen('./run.sh').read().strip())";
+    let look = "import os\nprint(os.listdir('empty'), os.path.getsize('zero'), os.path.isdir('/data/' + \
+                '/'.join('d' * 60)))\nprint(oct(os.stat('closed').st_mode), \
+                os.popen('./run.sh').read().strip())";
     s.python(look).await.expect_stdout("[] 0 True\n0o100000 ran\n");
 
-    let change = "import os, shutil\nos.rename('a/b/c/d/deep', 'up')\nshutil.rmtree('a')\nos.remove('zero')\nos.mkdir('zero')\n\
-                  open('zero/now', 'w').write('a directory')\nshutil.rmtree('empty')\nopen('empty', 'w').write('a file')";
+    let change = "import os, shutil\nos.rename('a/b/c/d/deep', 'up')\nshutil.rmtree('a')\nos.remove('zero')\n\
+                  os.mkdir('zero')\nopen('zero/now', 'w').write('a directory')\nshutil.rmtree('empty')\n\
+                  open('empty', 'w').write('a file')";
     let ran = s.python(change).await.expect_success();
     assert_eq!(ran.files(), ["closed", "empty", "run.sh", "shut/in", "up", "zero/now"]);
-    s.typescript("const fs = require('fs'); console.log(fs.readFileSync('/data/zero/now', 'utf8'), fs.readFileSync('/data/empty', 'utf8'), fs.existsSync('/data/a'))")
-        .await
-        .expect_stdout("a directory a file false\n");
+    s.typescript(
+        "const fs = require('fs'); console.log(fs.readFileSync('/data/zero/now', 'utf8'), \
+                  fs.readFileSync('/data/empty', 'utf8'), fs.existsSync('/data/a'))",
+    )
+    .await
+    .expect_stdout("a directory a file false\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn a_change_is_seen_whatever_it_looks_like() {
+async fn every_change_of_a_file_is_noticed() {
     let d = Daemon::start().await;
     let s = d.session("sly");
     s.python("open('f', 'w').write('aaaa')").await.expect_success();
-    // Same size, same times; and once more at once.
-    let sly = "import os\ns = os.stat('f')\nopen('f', 'r+').write('LETTER')\nos.utime('f', ns=(s.st_atime_ns, s.st_mtime_ns))";
+    // Same size, same times; and again at once.
+    let sly = "import os\ns = os.stat('f')\nopen('f', 'r+').write('LETTER')\nos.utime('f', \
+               ns=(s.st_atime_ns, s.st_mtime_ns))";
     for letter in ["bbbb", "cccc"] {
         let ran = s.python(&sly.replace("LETTER", letter)).await.expect_success();
         assert_eq!(d.fetch(&ran.link("f")).await.expect(200).text(), letter);
@@ -183,12 +193,13 @@ async fn a_change_is_seen_whatever_it_looks_like() {
 async fn many_files_and_large_ones_are_saved() {
     let d = Daemon::start().await;
     let s = d.session("many");
-    let many = "import os\nfor n in range(2000):\n    os.makedirs(f'd{n % 40}', exist_ok=True)\n    open(f'd{n % 40}/{n}', 'w').write(str(n))";
+    let many = "import os\nfor n in range(2000):\n    os.makedirs(f'd{n % 40}', exist_ok=True)\n    \
+                open(f'd{n % 40}/{n}', 'w').write(str(n))";
     let ran = s.python(many).timeout(60.0).await.expect_success();
     assert_eq!((ran.files().len(), &ran.document["files_truncated"]), (100, &json!(true)));
     assert_eq!((ran.artifacts().len(), &ran.document["artifacts_truncated"]), (100, &json!(true)));
-    let large = "import hashlib\nb = b''.join(hashlib.sha256(str(n).encode()).digest() for n in range(60 * 32768))\n\
-                 open('large', 'wb').write(b)\nprint(len(b), hashlib.sha256(b).hexdigest())";
+    let large = "import hashlib\nb = b''.join(hashlib.sha256(str(n).encode()).digest() for n in range(60 * \
+                 32768))\nopen('large', 'wb').write(b)\nprint(len(b), hashlib.sha256(b).hexdigest())";
     let told = s.python(large).timeout(120.0).await.expect_success().stdout().to_owned();
     assert!(told.starts_with("62914560 "), "{told}");
 
@@ -197,14 +208,15 @@ async fn many_files_and_large_ones_are_saved() {
     let mut events = view.follow().await;
     view.kill(&container).await;
     events.death_of(&container, PATIENCE).await;
-    let check = "import hashlib, os\nb = open('large', 'rb').read()\nprint(len(b), hashlib.sha256(b).hexdigest())\n\
-                 assert all(open(f'd{n % 40}/{n}').read() == str(n) for n in range(2000))";
+    let check = "import hashlib, os\nb = open('large', 'rb').read()\nprint(len(b), \
+                 hashlib.sha256(b).hexdigest())\nassert all(open(f'd{n % 40}/{n}').read() == str(n) for n in \
+                 range(2000))";
     s.python(check).timeout(60.0).await.expect_stdout(&told);
     d.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_no_file_stays_inside_and_is_named() {
+async fn special_files_stay_in_the_container_and_are_reported() {
     let d = Daemon::start().await;
     let s = d.session("special");
     let code = "import os, socket\nos.mkfifo('fifo')\nsocket.socket(socket.AF_UNIX).bind('sock')\n\
@@ -214,26 +226,13 @@ async fn what_is_no_file_stays_inside_and_is_named() {
     let mut told = ran.not_saved();
     told.sort();
     assert_eq!(told, ["/mnt/data/fifo: it is no regular file", "/mnt/data/sock: it is no regular file"]);
-    let mut on_disk = Vec::new();
-    let mut dirs = vec![d.store.path().to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(&dir).expect("a directory") {
-            let entry = entry.expect("an entry");
-            let kind = entry.file_type().expect("a type");
-            let own = ["daemon.sock", "http.sock"].map(|name| d.store.path().join(name));
-            if own.contains(&entry.path()) {
-                continue; // the daemon's
-            }
-            assert!(kind.is_file() || kind.is_dir(), "{:?} is on the host", entry.path());
-            if kind.is_dir() { dirs.push(entry.path()) } else { on_disk.push(entry.file_name()) }
-        }
-    }
+    let on_disk = d.store.file_names();
     assert!(on_disk.iter().any(|name| name == "real"));
     d.stop().await;
 }
 
 #[tokio::test]
-async fn a_container_lost_between_two_calls_costs_nothing() {
+async fn a_container_lost_between_two_calls_loses_nothing() {
     let d = Daemon::start().await;
     let s = d.session("lost");
     s.python("open('a', 'w').write('kept')").await.expect_success();
@@ -251,7 +250,7 @@ async fn a_container_lost_between_two_calls_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_container_lost_in_mid_run_is_said_and_never_run_again() {
+async fn a_container_lost_during_a_run_is_reported_and_the_run_never_repeated() {
     let d = Daemon::start().await;
     let s = d.session("lost");
     s.python("open('a', 'w').write('kept')").await.expect_success();
@@ -275,9 +274,10 @@ async fn a_container_lost_in_mid_run_is_said_and_never_run_again() {
 }
 
 #[tokio::test]
-async fn a_picture_comes_with_the_answer() {
+async fn an_image_comes_with_the_answer() {
     let d = Daemon::start().await;
-    let code = "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as p\np.plot([1, 2])\np.savefig('p.png')\nprint('ok')";
+    let code = "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as p\np.plot([1, 2])\n\
+                p.savefig('p.png')\nprint('ok')";
     let ran = d.session("plot").python(code).timeout(60.0).await.expect_stdout("ok\n");
     assert_eq!(ran.content.len(), 2, "{:?}", ran.content.len());
     assert_eq!(
@@ -287,24 +287,24 @@ async fn a_picture_comes_with_the_answer() {
     let data = BASE64_STANDARD.decode(ran.content[1]["data"].as_str().expect("data")).expect("base64");
     assert_eq!(d.fetch(&ran.link("p.png")).await.expect(200).body, data);
     assert_eq!(ran.document["artifacts"][0]["mime_type"], "image/png");
-    // What is called a picture and is none, and more pictures than go with one answer.
-    let code = "open('no.png', 'w').write('text'); b = open('p.png', 'rb').read(); open('half.png', 'wb').write(b[:99])\n\
-                for n in range(6): open(f'{n}.png', 'wb').write(b)";
+    // A file with the name of an image that is not one, and more images than one answer contains.
+    let code = "open('no.png', 'w').write('text'); b = open('p.png', 'rb').read(); open('half.png', \
+                'wb').write(b[:99])\nfor n in range(6): open(f'{n}.png', 'wb').write(b)";
     let ran = d.session("plot").python(code).await.expect_success();
     let shown = ran.content.iter().filter(|block| block["type"] == "image").count();
     assert_eq!((shown, &ran.document["images_not_shown"]), (4, &json!(2)), "{}", ran.document);
     d.stop().await;
 }
 
-/// More than an exec's stream carries quicker than an archive.
+/// So much that an archive is quicker than an exec's stream.
 const MUCH: usize = 20 << 20;
 
 #[tokio::test]
-async fn a_whole_saved_data_goes_into_a_fresh_container_at_once_and_is_the_same_there() {
+async fn all_saved_files_go_into_a_new_container_at_once_and_are_the_same_there() {
     let debug = || Daemon::with().env("SANDBOX_LOG_LEVEL", "debug");
     let (d, archived) = (debug().without_tracing().start().await, "brought in by an archive");
     is_the_same_there(d, Some(archived)).await;
-    // Where the agent's stream is quicker there is no archive.
+    // Where the agent's stream is quicker, no archive is used.
     is_the_same_there(debug().start().await, None).await;
 }
 
@@ -317,7 +317,7 @@ async fn is_the_same_there(d: Daemon, said: Option<&str>) {
          os.symlink('/usr/bin/env', 'out')\nopen(b'raw\\xff', 'w').write('bytes')\nos.chmod('none', 0o600)"
     );
     s.python(&code).await.expect_success();
-    // A link's own time is not kept.
+    // The time of a link itself is not kept.
     let look = "export LC_ALL=C; find . -type f -printf '%p %m %s %T@\\n' | sort; md5sum big; \
                 find . -type l -printf '%p %l\\n' | sort; find . -type d -printf '%p %m\\n' | sort";
     let there = s.python(&format!("import subprocess; subprocess.run(['sh', '-c', {look:?}])")).await;
@@ -328,7 +328,7 @@ async fn is_the_same_there(d: Daemon, said: Option<&str>) {
     }
     assert_eq!(here.stdout(), there.stdout());
     assert!(here.stdout().contains("./out /usr/bin/env"), "{}", here.stdout());
-    // Both sides agree on it: nothing of it comes back, and a change is seen.
+    // Both sides agree: nothing is sent back, and a change is noticed.
     assert_eq!(here.artifacts(), Vec::<String>::new());
     let changed = s.sh("printf x | dd of=big bs=1 seek=7 conv=notrunc 2>/dev/null; rm none; id -u").await;
     assert_eq!(changed.artifacts(), ["/mnt/data/big"]);

@@ -1,5 +1,5 @@
-//! The day of an analyst and a model: a file comes in, code fails, is mended, draws and reports; what it made is taken
-//! away by a link, and is there again long after its container has gone.
+//! The day of an analyst and a model: a file is uploaded; code fails, is corrected, draws and reports; a link
+//! downloads its result, which still exists long after its container is gone.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ mail,2026-01,150.00,1900
 mail,2026-02,160.00,2050
 ";
 
-/// Asks for a column that is not there.
+/// Reads a column that does not exist.
 const WRONG: &str = "import pandas as pd
 df = pd.read_csv('marketing.csv')
 print(df.groupby('chanel')['revenue'].sum())";
@@ -35,17 +35,18 @@ from reportlab.platypus import SimpleDocTemplate, Paragraph, Image
 from reportlab.lib.styles import getSampleStyleSheet
 style = getSampleStyleSheet()
 doc = SimpleDocTemplate('/mnt/data/report.pdf', pagesize=A4)
-doc.build([Paragraph('Marketing', style['Title']), Image('revenue.png', 400, 300), Image('roi.png', 400, 300)])
+doc.build([Paragraph('Marketing', style['Title']), Image('revenue.png', 400, 300),
+    Image('roi.png', 400, 300)])
 print('done')";
 
-/// The same mistake in a small script: what is measured is the way there and back.
+/// The same mistake in a small script, which measures the round trip.
 const SMALL: &str = "import csv
 sums = {}
 for row in csv.DictReader(open('marketing.csv')):
     sums[row['chanel']] = sums.get(row['chanel'], 0) + int(row['revenue'])
 print(sums)";
 
-/// What the issue promises of an error and its retry.
+/// The promised time for an error and its retry.
 const ROUND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
@@ -95,7 +96,7 @@ async fn an_error_and_its_retry_take_less_than_a_second() {
         s.python(&mended).await.expect_stdout("{'search': 8520, 'social': 3800, 'mail': 3950}\n");
         begun.elapsed()
     };
-    // The first one may have waited for its container, and any of them for other work of the machine.
+    // The first round may have waited for a container, and any of them for other work of the machine.
     let mut rounds = Vec::new();
     for _ in 0..5 {
         rounds.push(round().await);
@@ -105,7 +106,7 @@ async fn an_error_and_its_retry_take_less_than_a_second() {
 }
 
 #[tokio::test]
-async fn code_reaches_nobody() {
+async fn code_reaches_no_other_machine() {
     let d = Daemon::start().await;
     let code = "import socket
 for name, ask in [('socket', lambda: socket.create_connection(('1.1.1.1', 443), 5)),
@@ -120,14 +121,14 @@ except OSError: print('https denied')";
 }
 
 #[tokio::test]
-async fn a_resting_session_gives_up_its_container_and_has_its_files_at_the_next_call() {
+async fn an_idle_session_loses_its_container_and_has_its_files_at_the_next_call() {
     let d = Daemon::with().set("sessions.ttl", "2s").start().await;
     let s = d.session("resting");
     let ran: Ran =
         s.python("open('kept.txt', 'w').write('kept')\nopen('/tmp/gone', 'w')").await.expect_success();
     let view = d.view().await;
     let mut events = view.follow().await;
-    // It can have gone already.
+    // It may be gone already.
     if let Some(container) = view.containers().await.pop() {
         events.removal_of(&container.id, PATIENCE).await;
     }

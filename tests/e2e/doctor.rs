@@ -1,6 +1,6 @@
-//! `paddock doctor` says the truth: what it names is really switched off, and it names nothing else.
+//! `paddock doctor` tells the truth: each defect that it reports is real, and it reports no others.
 //!
-//! What the engine can be made to leave out is in `doctor/wrapped.rs`, with an engine of the tests' own.
+//! Defects that need a modified engine are in `doctor/wrapped.rs`, with a private engine.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -20,13 +20,13 @@ mod proxy;
 #[path = "doctor/wrapped.rs"]
 mod wrapped;
 
-/// Changed on purpose, and changed back: a file system of a test's own.
+/// Changes the file system of a test, which is private to it.
 fn remount(path: &Path, options: &str) {
     let done = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(path).status();
     assert!(done.is_ok_and(|status| status.success()), "these tests need root, to mount");
 }
 
-/// A folder with a copy of the program, for users who may not look into this process.
+/// A folder with a copy of the program, for users who may not read the build folder.
 fn for_everyone() -> (tempfile::TempDir, std::path::PathBuf) {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
@@ -39,7 +39,7 @@ fn for_everyone() -> (tempfile::TempDir, std::path::PathBuf) {
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 #[test]
-fn the_program_says_which_it_is() {
+fn the_program_prints_its_version() {
     let said = Command::new(program()).arg("--version").output().expect("it runs");
     let said = String::from_utf8(said.stdout).expect("text");
     assert_eq!(said, format!("paddock {}\n", paddock::build::LONG));
@@ -54,7 +54,7 @@ fn the_program_says_which_it_is() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_well_is_told_so_in_lines_and_as_json() {
+async fn a_healthy_host_is_reported_in_lines_and_as_json() {
     let dir = tempfile::tempdir().expect("a folder");
     let look = Look::at(dir.path());
     let report = look.run().await;
@@ -88,7 +88,7 @@ async fn a_host_that_is_well_is_told_so_in_lines_and_as_json() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_used_ends_as_the_daemon_does() {
+async fn an_unusable_configuration_has_the_exit_code_of_the_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
     let report = Look::at(dir.path()).set("pool.idel", "1").print().await;
     assert_eq!((report.code, report.text.as_str()), (Some(2), ""), "{report:?}");
@@ -107,7 +107,7 @@ async fn a_configuration_that_cannot_be_used_ends_as_the_daemon_does() {
 }
 
 #[tokio::test]
-async fn an_engine_that_cannot_be_asked_is_told_by_what_it_lacks() {
+async fn each_reason_for_an_unusable_engine_is_reported() {
     let dir = tempfile::tempdir().expect("a folder");
     let look = |host: &str| Look::at(dir.path()).engine(host);
     let gone = look("unix:///nowhere/docker.sock").run().await;
@@ -138,7 +138,7 @@ async fn an_engine_that_cannot_be_asked_is_told_by_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_trace_all_goes_through_the_engine() {
+async fn without_the_right_to_trace_all_bytes_go_through_the_engine() {
     let dir = tempfile::tempdir().expect("a folder");
     let base = Look::at(dir.path()).run().await;
     let under = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"];
@@ -148,7 +148,7 @@ async fn without_the_right_to_trace_all_goes_through_the_engine() {
 }
 
 #[tokio::test]
-async fn room_is_counted() {
+async fn the_needs_of_all_containers_are_added_up() {
     let dir = tempfile::tempdir().expect("a folder");
     let base = Look::at(dir.path()).run().await;
     let cores = std::thread::available_parallelism().expect("some").get();
@@ -161,7 +161,7 @@ async fn room_is_counted() {
 }
 
 #[tokio::test]
-async fn a_place_that_is_no_good_for_a_store_is_told() {
+async fn an_unsuitable_folder_for_a_store_is_reported() {
     let dir = tempfile::tempdir().expect("a folder");
     let look = |path: &Path| Look::at(path).engine("unix:///nowhere/docker.sock");
     let base = look(dir.path()).run().await;
@@ -193,7 +193,7 @@ async fn a_place_that_is_no_good_for_a_store_is_told() {
 }
 
 #[tokio::test]
-async fn beside_a_daemon_that_lives_it_disturbs_nothing_and_knows_its_address() {
+async fn it_does_not_disturb_a_running_daemon_and_recognizes_its_address() {
     let d = Daemon::with().start().await;
     let s = d.session("beside");
     s.sh("echo kept > kept").await.expect_success();
@@ -207,7 +207,7 @@ async fn beside_a_daemon_that_lives_it_disturbs_nothing_and_knows_its_address() 
     );
     assert!(report.found("configuration/address").contains("the daemon of this store"), "{}", report.text);
     assert_eq!(report.code, Some(0), "{}", report.text);
-    // One that has another store, and is well, is nothing that fails.
+    // A healthy daemon with another store is not a failure.
     let other = tempfile::tempdir().expect("a folder");
     let base = Look::at(other.path()).run().await;
     let neighbour = Look::at(other.path()).args(&["--addr", &listening]).run().await;

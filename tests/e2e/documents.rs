@@ -1,6 +1,7 @@
-//! The examples of the documents that the daemon's tools come from, each request as its document has it, sent as a bare
-//! call: the commands' (its program is in `s1.rs`), the protocol's with its two beginnings, and the Python sandbox's.
-//! What needs a network is refused by name today. It must never compare more of an answer than the document says.
+//! The examples of the documents that the daemon's tools come from. Each request is as in its document and
+//! sent as a call without a session: those of the commands (its program is in `s1.rs`), those of the protocol
+//! with its two handshakes, and those of the Python sandbox. A request for network access is refused by name
+//! today. The tests must never compare more of an answer than the document contains.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Daemon, events};
 
-/// What a request is answered, sent as an HTTP Request node does: no event stream, no session.
+/// The answer to a request that is sent as an HTTP Request node does: no event stream, no session.
 async fn asked(d: &Daemon, message: &str) -> Value {
     let message: Value = serde_json::from_str(message).expect("the document's JSON");
     let request = d.request("POST", "/mcp").header("accept", "application/json, */*;q=0.7").json(&message);
@@ -25,7 +26,7 @@ async fn called(d: &Daemon, call: &str) -> Value {
     asked(d, &message).await["result"].clone()
 }
 
-/// The document in the text of a result, where a bare call reads it.
+/// The document in the text of a result, where a call without a session reads it.
 fn in_text(result: &Value) -> Value {
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"));
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
@@ -61,7 +62,7 @@ const LIST: &str = r#"{
 }"#;
 
 #[tokio::test]
-async fn the_protocols_two_beginnings_are_answered_with_their_version() {
+async fn both_handshakes_of_the_protocol_are_answered_with_their_version() {
     let d = Daemon::start().await;
     for beginning in BEGINNINGS {
         let answer = asked(&d, beginning).await;
@@ -73,7 +74,7 @@ async fn the_protocols_two_beginnings_are_answered_with_their_version() {
             let tools = listed["result"]["tools"].as_array().expect("tools");
             assert!(tools.iter().any(|one| one["name"] == tool), "{tool}: {listed}");
         }
-        // The same as the beginning of a session, which then goes on.
+        // The same as the start of a session, which then continues.
         let message: Value = serde_json::from_str(beginning).expect("JSON");
         let post = || d.request("POST", "/mcp").header("accept", "application/json, text/event-stream");
         let answer = post().json(&message).send().await.expect(200);
@@ -86,7 +87,7 @@ async fn the_protocols_two_beginnings_are_answered_with_their_version() {
         let listed = events(&listed.text()).pop().expect("an event");
         assert!(listed["result"]["tools"].is_array(), "{listed}");
     }
-    // What is there and wrong is said, in the same place.
+    // An existing but invalid value is reported in the same place.
     let wrong =
         r#"{ "jsonrpc": "2.0", "id": 7, "method": "initialize", "params": { "protocolVersion": 7 } }"#;
     let answer = asked(&d, wrong).await;
@@ -95,7 +96,7 @@ async fn the_protocols_two_beginnings_are_answered_with_their_version() {
 }
 
 #[tokio::test]
-async fn the_protocols_calls_are_answered_as_its_document_says() {
+async fn the_calls_of_the_protocol_are_answered_as_its_document_says() {
     let d = Daemon::start().await;
     let uploaded = called(
         &d,
@@ -142,7 +143,7 @@ async fn the_protocols_calls_are_answered_as_its_document_says() {
         assert!(runner["image"].is_string(), "{runner}");
     }
 
-    // The workflow's call, by the tool's older name, with what n8n puts in the place of its expressions.
+    // The workflow's call by the tool's older name, with the values that n8n fills in for its expressions.
     let ran = called(
         &d,
         r#"{
@@ -160,9 +161,9 @@ async fn the_protocols_calls_are_answered_as_its_document_says() {
 }
 
 #[tokio::test]
-async fn the_commands_calls_are_answered_as_their_document_says() {
+async fn the_calls_of_commands_are_answered_as_their_document_says() {
     let d = Daemon::start().await;
-    // Its own call asks for a network too, which is refused by name.
+    // The document's own call asks for network access, which is refused by name.
     let with_network = r#"{
       "name": "execute_code",
       "arguments": {
@@ -230,7 +231,7 @@ async fn the_commands_calls_are_answered_as_their_document_says() {
 }
 
 #[tokio::test]
-async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
+async fn the_calls_of_the_python_sandbox_are_answered_as_its_document_says() {
     let d = Daemon::with().env("SANDBOX_MAX_ARTIFACT_READ_BYTES", "1000").start().await;
     let call = async |tool: &str, arguments: Value| {
         let call = json!({ "name": tool, "arguments": arguments });
@@ -255,7 +256,8 @@ async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
     has(&call("upload_file", over).await, json!({ "session_id": id, "path": "/mnt/data/sales.csv" }));
 
     let code = "import pandas as pd, matplotlib.pyplot as plt\ndf = pd.read_csv('/mnt/data/sales.csv')\n\
-                df.plot.bar(x='channel'); plt.savefig('/mnt/data/chart.png')\nprint(f'Processed {len(df)} rows')";
+                df.plot.bar(x='channel'); plt.savefig('/mnt/data/chart.png')\nprint(f'Processed {len(df)} \
+                rows')";
     let ran = call("run_python", json!({ "session_id": id, "code": code })).await;
     has(
         &ran,
@@ -294,14 +296,14 @@ async fn the_python_sandboxs_calls_are_answered_as_its_document_says() {
     has(&call("close_session", json!({ "session_id": id })).await, json!({ "status": "closed" }));
     let closed = call("close_session", json!({ "session_id": "sess_123" })).await;
     has(&closed, json!({ "error": "session_not_found" }));
-    // Left out, it is made up.
+    // Without it, one is generated.
     let made_up = call("run_python", json!({ "code": "print(2+2)" })).await;
     has(&made_up, json!({ "exit_code": 0, "stdout": "4\n" }));
     let made_up = made_up["session_id"].as_str().expect("an id");
     assert!(made_up.starts_with("sess_") && made_up.len() == id.len(), "{made_up}");
     d.stop().await;
 
-    // Its time limit, set by its variable.
+    // Its time limit, set by its environment variable.
     let d = Daemon::with().env("SANDBOX_EXEC_TIMEOUT_S", "2").start().await;
     let slow = r#"{ "name": "run_python", "arguments": { "code": "import time; time.sleep(60)" } }"#;
     let slow = called(&d, slow).await["structuredContent"].clone();

@@ -1,4 +1,4 @@
-//! Ends: of the daemon, of a client in mid-run, of the daemon without a word.
+//! Endings: of the daemon, of a client during a run, of a daemon that is simply gone.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,19 @@ use tokio::net::TcpStream;
 
 use crate::support::{Daemon, PATIENCE, Ran, TOKEN, events};
 
-/// What a client accepts that speaks all of MCP.
+/// The Accept header of a client with all of MCP.
 const BOTH: &str = "application/json, text/event-stream";
 
 #[tokio::test]
-async fn a_run_that_ends_in_time_is_answered() {
+async fn a_run_that_ends_during_the_drain_is_answered() {
     let d = Daemon::with().set("shutdown.drain", "30s").start().await;
     let s = d.session("s");
     let initialize = json!({
         "jsonrpc": "2.0", "id": 0, "method": "initialize",
-        "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } },
+        "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        },
     });
     let answer = d.request("POST", "/mcp").header("accept", BOTH).json(&initialize).send().await.expect(200);
     let session = answer.header("mcp-session-id");
@@ -32,7 +35,9 @@ async fn a_run_that_ends_in_time_is_answered() {
         async {
             let call = json!({
                 "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-                "params": { "name": "run_code", "arguments": { "language": "python", "code": "import time; time.sleep(1); print('streamed')" } },
+                "params": { "name": "run_code", "arguments": {
+                    "language": "python", "code": "import time; time.sleep(1); print('streamed')",
+                } },
             });
             let answer = in_session("POST").header("accept", BOTH).json(&call).send().await.expect(200);
             Ran::of(events(&answer.text()).pop().expect("an event"))
@@ -46,14 +51,14 @@ async fn a_run_that_ends_in_time_is_answered() {
     );
     assert_eq!(ran.expect_stdout("done\n").files(), ["f"]);
     streamed.expect_stdout("streamed\n");
-    drop(listened); // it ended without an answer, and kept nobody waiting
+    drop(listened); // it ended without an answer, and delayed nobody
     let begun = Instant::now();
     d.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn a_run_that_does_not_is_broken_off_and_its_files_are_saved() {
+async fn a_run_that_does_not_end_is_stopped_and_its_files_are_saved() {
     let d = Daemon::with().set("shutdown.drain", "500ms").start().await;
     let s = d.session("s");
     s.sh("echo before > a").await.expect_success();
@@ -61,13 +66,15 @@ async fn a_run_that_does_not_is_broken_off_and_its_files_are_saved() {
     let begun = Instant::now();
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "run_code", "arguments": { "language": "sh", "code": "echo part > b; sleep 60", "conversationId": "s" } },
+        "params": { "name": "run_code", "arguments": {
+            "language": "sh", "code": "echo part > b; sleep 60", "conversationId": "s",
+        } },
     });
     let (answer, ()) = join!(d.request("POST", "/mcp").json(&call).try_send(), async {
         d.log.line_since(mark, "request").await;
         d.terminate();
     });
-    // It is told what became of it.
+    // The client is told what became of it.
     let told = Ran::of(answer.expect("an answer").expect(200).json());
     assert!(told.text("message").contains("shutting down"), "{}", told.document);
     assert_eq!((told.text("limit"), told.exit_code()), ("cancelled", -1));
@@ -104,33 +111,36 @@ async fn a_second_signal_ends_the_drain_at_once() {
 async fn other_signals_end_it_as_well() {
     for signal in [Signal::INT, Signal::HUP] {
         let d = Daemon::with().set("pool.idle", 1).start().await;
-        d.log.line("armed").await; // and others on their way
+        d.log.line("armed").await; // while other containers still start
         kill_process(d.pid(), signal).expect("a living daemon");
         d.stop().await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_run() {
+async fn a_client_that_disconnects_ends_its_run() {
     let d = Daemon::start().await;
     let s = d.session("s");
     s.sh("echo before > a").await.expect_success();
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "run_code", "arguments": { "language": "sh", "code": "echo part > b; sleep 60", "conversationId": "s" } },
+        "params": { "name": "run_code", "arguments": {
+            "language": "sh", "code": "echo part > b; sleep 60", "conversationId": "s",
+        } },
     })
     .to_string();
     for accept in ["application/json", "application/json, text/event-stream"] {
         let mark = d.log.mark();
         let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
         let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n",
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: \
+             application/json\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n",
             d.addr,
             body.len()
         );
         socket.write_all((head + &body).as_bytes()).await.expect("written");
         d.log.line_since(mark, "request").await;
-        // Whoever comes next waits behind it, so it has begun; then its client goes.
+        // The next caller waits behind it, so the run has begun; then its client disconnects.
         let gone = Instant::now();
         drop(socket);
         let ran = s.sh("cat a; cat b; rm b").await;

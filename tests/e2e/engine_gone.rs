@@ -1,4 +1,4 @@
-//! An engine that is killed in mid-run, and comes back; and one that has no runner image yet.
+//! An engine that is killed during a run and restarted; and one that has no runner image at first.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use tokio::join;
 
 use crate::support::{Daemon, PrivateEngine, View};
 
-/// Ends once the program is under way.
+/// Ends once the program has begun.
 const BEGUN: [&str; 3] = ["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"];
 
 #[tokio::test]
-async fn an_engine_that_dies_in_mid_run_costs_that_run_and_nothing_else() {
+async fn an_engine_that_dies_during_a_run_loses_that_run_and_nothing_else() {
     let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
     let d = Daemon::with().without_tracing().env("DOCKER_HOST", &engine.host()).start().await;
     let s = d.session("s");
@@ -29,7 +29,7 @@ async fn an_engine_that_dies_in_mid_run_costs_that_run_and_nothing_else() {
     assert_eq!(health["degraded"][0], "the container engine does not answer", "{health}");
     ran.expect_error("lost").expect_exit(-1);
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    // Without an engine a call is refused, files are still served.
+    // Without an engine a call is refused, and files are still served.
     s.sh("cat f").await.expect_error("engine_unavailable");
     s.upload("g", b"meanwhile").await.expect_success();
 
@@ -41,7 +41,7 @@ async fn an_engine_that_dies_in_mid_run_costs_that_run_and_nothing_else() {
     d.stop_on(&engine.host()).await;
 }
 
-/// With a carrier of its own between daemon and container, an engine that is gone costs a run nothing.
+/// With a direct carrier between daemon and container, a dead engine does not affect a run.
 #[tokio::test]
 async fn a_run_on_a_direct_carrier_does_not_notice_that_its_engine_died() {
     let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
@@ -62,7 +62,7 @@ async fn a_run_on_a_direct_carrier_does_not_notice_that_its_engine_died() {
     let ran = ran.expect_stdout("begun\nended\n");
     assert_eq!(d.fetch(&ran.link("made")).await.expect(200).body, "ended\n");
 
-    // The next engine ends what the dead one left: the session goes on in another container.
+    // The next engine ends the containers of the dead one: the session continues in another container.
     let mark = d.log.mark();
     engine.start().await;
     d.log.line_since(mark, "the engine answers again").await;
@@ -71,7 +71,7 @@ async fn a_run_on_a_direct_carrier_does_not_notice_that_its_engine_died() {
 }
 
 #[tokio::test]
-async fn an_engine_without_images_is_served_and_a_runner_is_taken_when_it_appears() {
+async fn a_daemon_starts_on_an_engine_without_images_and_uses_a_runner_once_it_appears() {
     let engine = PrivateEngine::empty().await;
     let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
     assert_eq!(d.health().await["degraded"][0], "no runner image was found");
@@ -90,9 +90,10 @@ async fn an_engine_without_images_is_served_and_a_runner_is_taken_when_it_appear
     d.stop_on(&engine.host()).await;
 }
 
-/// An engine that is restarted below its containers counts their volumes' mounts wrongly, and would never remove one.
+/// An engine that restarts under its containers miscounts the mounts of their volumes, and would never remove
+/// one.
 #[tokio::test]
-async fn containers_that_outlive_their_engine_are_used_on_and_leave_nothing() {
+async fn containers_that_outlive_their_engine_stay_in_use_and_leave_nothing() {
     let flags = ["--live-restore".to_owned()];
     let mut engine = PrivateEngine::with_flags(&flags, &[]).await;
     engine.load("paddock-example-sh");
@@ -103,9 +104,9 @@ async fn containers_that_outlive_their_engine_are_used_on_and_leave_nothing() {
     let mark = d.log.mark();
     engine.restart_with(&flags).await;
     d.log.line_since(mark, "the engine answers again").await;
-    // The same container, still.
+    // Still the same container.
     s.sh("cat f; test -e /tmp/mine && echo same").await.expect_stdout("kept\nsame\n");
-    // It can be removed while the daemon lives, and at its end.
+    // It can be removed while the daemon runs, and when it stops.
     t.tool("close_session").await.expect_success();
     let begun = Instant::now();
     let log = d.stop_on(&engine.host()).await;
@@ -114,9 +115,9 @@ async fn containers_that_outlive_their_engine_are_used_on_and_leave_nothing() {
     assert!(!log.text().contains("keeps an empty volume"), "{}", log.text());
 }
 
-/// An engine that stands still keeps its connections open: only asking it shows that it answers nobody.
+/// A suspended engine keeps its connections open: only a request shows that it answers nobody.
 #[tokio::test]
-async fn an_engine_that_stands_still_is_told_of_and_taken_up_again() {
+async fn a_suspended_engine_is_reported_and_used_again_later() {
     let engine = PrivateEngine::with_image("paddock-example-sh").await;
     let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
     let s = d.session("s");
@@ -129,7 +130,7 @@ async fn an_engine_that_stands_still_is_told_of_and_taken_up_again() {
     let refused = ready().await.expect(503).json();
     assert_eq!(refused["missing"][0], "the container engine does not answer", "{refused}");
     assert_eq!(d.health().await["degraded"][0], "the container engine does not answer");
-    // Who needs a container is told so at once; who has one does not need the engine.
+    // A session that needs a container is refused at once; one that has a container does not need the engine.
     d.session("new").sh("echo never").await.expect_error("engine_unavailable");
     s.sh("cat f").await.expect_stdout("kept\n");
 
@@ -142,9 +143,9 @@ async fn an_engine_that_stands_still_is_told_of_and_taken_up_again() {
     d.stop_on(&engine.host()).await;
 }
 
-/// SIGTERM while the engine answers nobody: the daemon saves, says what stays, and ends.
+/// SIGTERM while the engine answers nobody: the daemon saves, reports what remains, and stops.
 #[tokio::test]
-async fn an_engine_that_is_gone_does_not_hold_up_the_end() {
+async fn a_dead_engine_does_not_delay_the_stop_of_the_daemon() {
     let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
     let d = Daemon::with().set("shutdown.drain", "3s").env("DOCKER_HOST", &engine.host()).start().await;
     d.session("s").sh("echo kept > f").await.expect_success();
@@ -161,9 +162,9 @@ async fn an_engine_that_is_gone_does_not_hold_up_the_end() {
     drop(d);
 }
 
-/// A rebuild for another machine takes the name of the image in use.
+/// A rebuild for another architecture takes the name of the image in use.
 #[tokio::test]
-async fn an_image_for_another_machine_is_left_out_and_the_one_before_goes_on() {
+async fn an_image_for_another_architecture_is_ignored_and_the_previous_one_stays_in_use() {
     let engine = PrivateEngine::with_image("paddock-example-sh").await;
     let d = Daemon::with().set("pool.idle", 1).env("DOCKER_HOST", &engine.host()).start().await;
     d.session("before").sh("echo before").await.expect_stdout("before\n");
@@ -174,7 +175,7 @@ async fn an_image_for_another_machine_is_left_out_and_the_one_before_goes_on() {
     assert!(said.contains("image paddock-example-sh"), "{said}");
     d.request("GET", "/ready").send().await.expect(200);
     d.session("after").sh("echo after").await.expect_stdout("after\n");
-    // Also by the next daemon, which knows nothing of before.
+    // Also by the next daemon, which knows nothing of the past.
     let store = d.store.clone();
     d.stop_on(&engine.host()).await;
     let d = Daemon::with().store(&store).env("DOCKER_HOST", &engine.host()).start().await;

@@ -1,6 +1,7 @@
-//! Shell commands: they stream, take input, are told to end, have bounds of their own, and survive their daemon.
+//! Shell commands: they stream, accept input, can be ended, have limits of their own, and survive their
+//! daemon.
 //!
-//! Most run in the plain example image, whose containers are there quickly.
+//! Most tests use the plain example image, whose containers start quickly.
 
 #[path = "exec/ends.rs"]
 mod ends;
@@ -26,18 +27,19 @@ fn daemon() -> Setup {
     Daemon::with().set("exec.runner", "sh")
 }
 
-/// What a client with a session reads.
+/// The Accept header of a client with a session.
 const BOTH: &str = "application/json, text/event-stream";
 
-/// An MCP session's id.
+/// The id of a new MCP session.
 async fn connected(d: &Daemon) -> String {
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": { "name": "test", "version": "1" } } });
     let answer = d.request("POST", "/mcp").set("accept", BOTH).json(&hello).send().await;
     answer.expect(200).header("mcp-session-id")
 }
 
-/// Begins a command; its id.
+/// Starts a command; returns its id.
 async fn begin(session: &Session<'_>, command: &str) -> String {
     let begun = session.tool("execute_code_async").with("command", command).await;
     id_of(&begun)
@@ -47,7 +49,7 @@ fn id_of(ran: &Ran) -> String {
     ran.document["execution_id"].as_str().unwrap_or_else(|| panic!("no id in {}", ran.document)).to_owned()
 }
 
-/// All of its events up to its end, read page by page.
+/// All of its events up to the end, read page by page.
 async fn read_all(d: &Daemon, id: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     loop {
@@ -91,7 +93,7 @@ fn types(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().expect("a type")).collect()
 }
 
-/// Their numbers are those from 1 on, each once.
+/// Expects the numbers from 1 on, each once.
 fn expect_numbered(events: &[Value]) {
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect();
     let wanted: Vec<u64> = (1..).take(events.len()).collect();

@@ -1,12 +1,14 @@
-//! What a host has only once, for all containers together, and what a run could leave to the next: attacks on both.
+//! Attacks on resources that a host has only once, for all containers together, and on what a run could leave
+//! to the next.
 //!
-//! Each attack is small: it asks for what must be refused, and would do no harm where it is not.
+//! Each attack is small: it asks for what must be refused, and would do no harm if it were granted.
 
 use serde_json::{Value, json};
 
 use crate::support::{Daemon, Session};
 
-/// Raw system calls in Python: `call(number, ...)` is "ok" or the error's name; a pointer is given as bytes.
+/// Raw system calls in Python: `call(number, ...)` returns "ok" or the error's name; pointers are given as
+/// bytes.
 const CALLS: &str = "import ctypes, errno, json, os\n\
     libc = ctypes.CDLL(None, use_errno=True)\n\
     def call(n, *args):\n    \
@@ -22,38 +24,37 @@ async fn look(s: &Session<'_>, code: &str) -> Value {
     serde_json::from_str(ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()))
 }
 
-/// One program can otherwise take all of `fs.aio-max-nr`, and no database of the host starts any more.
+/// Otherwise one program could take all of `fs.aio-max-nr`, and no database of the host could start.
 #[tokio::test]
-async fn contexts_of_asynchronous_io_are_the_hosts_alone() {
+async fn contexts_of_asynchronous_io_are_refused_to_programs() {
     let d = Daemon::start().await;
-    let code = "context = ctypes.c_ulong(0)\n\
-        made = call(number(206, 0), 65_000, ctypes.byref(context))\n\
-        taken = int(open('/proc/sys/fs/aio-nr').read()) if made == 'ok' else 0\n\
-        if made == 'ok': call(number(207, 1), context.value)\n\
-        rest = [call(number(*n), 0, 0, 0, 0, 0, 0) for n in ((207, 1), (209, 2), (208, 4), (333, 292), (210, 3))]\n\
-        print(json.dumps([made, taken, rest]))";
+    let code = "context = ctypes.c_ulong(0)\nmade = call(number(206, 0), 65_000, ctypes.byref(context))\n\
+                taken = int(open('/proc/sys/fs/aio-nr').read()) if made == 'ok' else 0\nif made == 'ok': \
+                call(number(207, 1), context.value)\nrest = [call(number(*n), 0, 0, 0, 0, 0, 0) for n in \
+                ((207, 1), (209, 2), (208, 4), (333, 292), (210, 3))]\nprint(json.dumps([made, taken, \
+                rest]))";
     let absent = ["ENOSYS"; 5];
     assert_eq!(look(&d.session("aio"), code).await, json!(["ENOSYS", 0, absent]));
     d.stop().await;
 }
 
 #[tokio::test]
-async fn pages_of_a_program_are_not_lent_to_a_pipe() {
+async fn pages_of_a_program_cannot_be_put_into_a_pipe() {
     let d = Daemon::start().await;
-    // Of no page at all, into a pipe that takes them: refused, or it answers 0.
+    // With no page at all, into a pipe that would accept them: it is refused, or answers 0.
     let code = "reading, writing = os.pipe()\nprint(json.dumps(call(number(278, 75), writing, 0, 0, 0)))";
     assert_eq!(look(&d.session("pipe"), code).await, "EPERM");
     d.stop().await;
 }
 
-/// How a process is scheduled, as it sees it.
+/// The scheduling of a process, as it sees it.
 const HOW: &str = "import ctypes, os\n\
     io = ctypes.CDLL(None).syscall(251 + 1 if os.uname().machine == 'x86_64' else 31, 1, 0)\n\
     print(os.sched_getscheduler(0), os.nice(0), io, len(os.sched_getaffinity(0)))";
 
 /// PID 1 has the same user as all programs, and all later runs are forked from it.
 #[tokio::test]
-async fn a_run_changes_the_scheduling_of_nobody_else() {
+async fn a_run_changes_the_scheduling_of_no_other_process() {
     let d = Daemon::start().await;
     let s = d.session("slow");
     let by_pid_1 = |command: &'static str| s.tool("execute_code").with("command", command);
@@ -83,7 +84,8 @@ async fn a_run_changes_the_scheduling_of_nobody_else() {
         groups += [call(IOPRIO, 2, 1, IO_IDLE), call(IOPRIO, 3, os.getuid(), IO_IDLE)]\n\
         pinned = [call(number(203, 122), pid, 128, one) for pid in others]\n\
         print(json.dumps([1 in others, seen, groups, set(pinned) == {'ok'}]))";
-    // Affinity is answered as done: OpenMP, which pins its threads by their ids, would not start otherwise.
+    // A change of affinity is answered with success: OpenMP, which pins its threads by their ids, would not
+    // start otherwise.
     let refused = ["EPERM"; 4];
     assert_eq!(look(&s, attack).await, json!([true, ["EPERM"], refused, true]));
     let after = seen(&by_pid_1(run).with("environment", json!({ "HOW": HOW })).await.document);
@@ -93,48 +95,42 @@ async fn a_run_changes_the_scheduling_of_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_run_changes_its_own_scheduling_as_programs_do() {
+async fn a_run_can_change_its_own_scheduling() {
     let d = Daemon::start().await;
-    let code = "import threading\n\
-        here = {min(os.sched_getaffinity(0))}\n\
-        os.sched_setaffinity(0, here)\n\
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))\n\
-        pthread = ctypes.CDLL(None)\n\
-        mask = (ctypes.c_ulong * 16)(1 << min(here))\n\
-        pinned = []\n\
-        def work(): pinned.append(pthread.pthread_setaffinity_np(ctypes.c_ulong(threading.get_ident()), 128, mask))\n\
-        thread = threading.Thread(target=work); thread.start(); thread.join()\n\
-        print(json.dumps([os.nice(7), os.sched_getaffinity(0) == here, os.sched_getscheduler(0), pinned]))";
+    let code = "import threading\nhere = {min(os.sched_getaffinity(0))}\nos.sched_setaffinity(0, here)\n\
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))\npthread = ctypes.CDLL(None)\n\
+                mask = (ctypes.c_ulong * 16)(1 << min(here))\npinned = []\ndef work(): \
+                pinned.append(pthread.pthread_setaffinity_np(ctypes.c_ulong(threading.get_ident()), 128, \
+                mask))\nthread = threading.Thread(target=work); thread.start(); thread.join()\n\
+                print(json.dumps([os.nice(7), os.sched_getaffinity(0) == here, os.sched_getscheduler(0), \
+                pinned]))";
     assert_eq!(look(&d.session("own"), code).await, json!([7, true, 3, [0]]));
     d.stop().await;
 }
 
-/// With a limit of 0 the kernel gives a crash to the host's handler, as root, where `core_pattern` is a pipe; with 1
-/// it does not. Whoever lowers the limit is told that it is done.
+/// With a limit of 0 and a pipe in `core_pattern`, the kernel passes a crash to the host's handler, as root;
+/// with 1 it does not. A program that lowers the limit is told that it succeeded.
 #[tokio::test]
-async fn no_crash_is_handed_to_a_program_of_the_host() {
+async fn no_crash_is_passed_to_a_program_of_the_host() {
     let d = Daemon::start().await;
     let s = d.session("core");
-    let code = "import resource as r\n\
-        before = r.getrlimit(r.RLIMIT_CORE)\n\
-        r.setrlimit(r.RLIMIT_CORE, (0, 0))\n\
-        zero = (ctypes.c_uint64 * 2)(0, 0)\n\
-        calls = [call(number(160, 164), 4 | 1 << 32, zero), call(number(302, 261), 1 << 32, 4 | 1 << 32, zero, 0)]\n\
-        other = call(number(302, 261), 1, 4, zero, 0)\n\
-        files = r.getrlimit(r.RLIMIT_NOFILE)[1]\n\
-        r.setrlimit(r.RLIMIT_NOFILE, (64, files))\n\
-        lines = os.popen('ulimit -c 0; cat /proc/self/limits').read().splitlines()\n\
-        of = lambda name: next(line for line in lines if line.startswith(name)).removeprefix(name).split()[:2]\n\
-        child = [of('Max core file size'), of('Max open files')[0]]\n\
-        print(json.dumps([before, calls, other, r.getrlimit(r.RLIMIT_CORE), child]))";
+    let code = "import resource as r\nbefore = r.getrlimit(r.RLIMIT_CORE)\nr.setrlimit(r.RLIMIT_CORE, (0, \
+                0))\nzero = (ctypes.c_uint64 * 2)(0, 0)\ncalls = [call(number(160, 164), 4 | 1 << 32, zero), \
+                call(number(302, 261), 1 << 32, 4 | 1 << 32, zero, 0)]\nother = call(number(302, 261), 1, 4, \
+                zero, 0)\nfiles = r.getrlimit(r.RLIMIT_NOFILE)[1]\nr.setrlimit(r.RLIMIT_NOFILE, (64, \
+                files))\nlines = os.popen('ulimit -c 0; cat /proc/self/limits').read().splitlines()\nof = \
+                lambda name: next(line for line in lines if \
+                line.startswith(name)).removeprefix(name).split()[:2]\nchild = [of('Max core file size'), \
+                of('Max open files')[0]]\nprint(json.dumps([before, calls, other, \
+                r.getrlimit(r.RLIMIT_CORE), child]))";
     let expected = json!([[1, 1], ["ok", "ok"], "EPERM", [1, 1], [["1", "1"], "64"]]);
     assert_eq!(look(&s, code).await, expected);
     d.stop().await;
 }
 
-/// The host has one number of terminals for all containers, and one program could take them.
+/// The host has one limit of terminals for all containers, and one program could use them all.
 #[tokio::test]
-async fn terminals_are_bounded_and_work() {
+async fn terminals_are_limited_and_work() {
     let d = Daemon::start().await;
     let code = "held, end = [], None\n\
         try:\n    \
@@ -154,16 +150,15 @@ async fn terminals_are_bounded_and_work() {
 
 /// It would take memory from every later run of the session.
 #[tokio::test]
-async fn system_v_ipc_of_a_run_is_gone_or_small_afterwards() {
+async fn system_v_ipc_of_a_run_is_removed_or_small_afterwards() {
     let d = Daemon::start().await;
     let s = d.session("ipc");
-    let leave = "SHMGET, SHMAT, MSGGET, SEMGET = number(29, 194), number(30, 196), number(68, 186), number(64, 190)\n\
-        libc.shmat.restype, libc.shmat.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]\n\
-        segment = libc.shmget(7, 8 << 20, 0o1600)\n\
-        ctypes.memset(libc.shmat(segment, None, 0), 1, 8 << 20)\n\
-        queues = 0\n\
-        while queues < 100 and call(MSGGET, 0, 0o600) == 'ok': queues += 1\n\
-        print(json.dumps([segment >= 0, queues, call(SEMGET, 0, 32_000, 0o600)]))";
+    let leave = "SHMGET, SHMAT, MSGGET, SEMGET = number(29, 194), number(30, 196), number(68, 186), \
+                 number(64, 190)\nlibc.shmat.restype, libc.shmat.argtypes = ctypes.c_void_p, [ctypes.c_int, \
+                 ctypes.c_void_p, ctypes.c_int]\nsegment = libc.shmget(7, 8 << 20, 0o1600)\n\
+                 ctypes.memset(libc.shmat(segment, None, 0), 1, 8 << 20)\nqueues = 0\nwhile queues < 100 and \
+                 call(MSGGET, 0, 0o600) == 'ok': queues += 1\nprint(json.dumps([segment >= 0, queues, \
+                 call(SEMGET, 0, 32_000, 0o600)]))";
     assert_eq!(look(&s, leave).await, json!([true, 32, "EINVAL"]));
     assert_eq!(look(&s, "print(json.dumps(call(number(29, 194), 7, 0, 0)))").await, "ENOENT");
     d.stop().await;
@@ -171,7 +166,7 @@ async fn system_v_ipc_of_a_run_is_gone_or_small_afterwards() {
 
 /// The plain image keeps the code of a run in `/tmp`, which an earlier run may have filled.
 #[tokio::test]
-async fn a_session_whose_tmp_is_full_goes_on() {
+async fn a_session_with_a_full_tmp_continues() {
     let d = Daemon::with().set("limits.tmp", "1MiB").start().await;
     let s = d.session("full");
     for (what, fill) in [
@@ -188,6 +183,28 @@ async fn a_session_whose_tmp_is_full_goes_on() {
             "{what}: {}",
             ran.stdout()
         );
+    }
+    d.stop().await;
+}
+
+/// Our images store the code of a run in `/dev/shm` then, with their warm part and without it.
+#[tokio::test]
+async fn our_images_run_code_where_tmp_is_full() {
+    let d = Daemon::with().set("limits.tmp", "1MiB").start().await;
+    for (language, code) in [("python", "print('fine')"), ("typescript", "console.log('fine')")] {
+        let s = d.session(&format!("full-{language}"));
+        s.run(language, code).await.expect_stdout("fine\n");
+        d.log.line(&format!("INFO warm language={language}")).await;
+        let fill = match language {
+            "python" => {
+                "import os\ntry: open('/tmp/fill', 'wb').write(bytes(9_000_000))\nexcept OSError: pass"
+            }
+            _ => "try { require('fs').writeFileSync('/tmp/fill', Buffer.alloc(9e6)) } catch {}",
+        };
+        s.run(language, fill).await.expect_success();
+        for _ in 0..4 {
+            s.run(language, code).await.expect_stdout("fine\n");
+        }
     }
     d.stop().await;
 }

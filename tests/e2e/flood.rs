@@ -1,9 +1,12 @@
-//! What hostile clients can take of the daemon: its memory, its places and its log. Others are served all the while.
+//! The resources of the daemon that hostile clients can use: memory, connections and log. Others are served
+//! all the time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,18 +14,19 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::{Answer, Daemon, Opened, PATIENCE, Request, TOKEN, field, within};
 
-/// More connections than a listener has regular places.
+/// More connections than a listener has regular places for.
 const MANY: usize = 1100;
 
-/// Streams that one token may have.
+/// The limit of streams for one token.
 const STREAMS: usize = 256;
 
-/// How long a probe may take while an attack goes on: a few milliseconds, on a machine that is not busy with other tests.
+/// The longest time for a probe during an attack: a few milliseconds, on a machine that is not busy with
+/// other tests.
 const SOON: Duration = Duration::from_secs(2);
 
 const MIB: u64 = 1 << 20;
 
-/// Beside what an attack costs: a container, and what was never used before.
+/// Memory beyond the attack's: a container, and code that was never used before.
 const OTHERS: u64 = 48 * MIB;
 
 /// Bytes of the daemon's memory, by this name in `/proc`.
@@ -33,7 +37,7 @@ fn memory(d: &Daemon, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
 }
 
-/// What the daemon's memory grew by at most since it stood at `before`.
+/// The largest growth of the daemon's memory since `before`.
 fn grew(d: &Daemon, before: u64) -> u64 {
     memory(d, "VmHWM").saturating_sub(before)
 }
@@ -42,13 +46,13 @@ async fn expect_well(d: &Daemon) {
     within(SOON, "an answer of /health", Request::new(d.addr, "GET", "/health").send()).await.expect(200);
 }
 
-/// That somebody with a token is served too.
+/// Expects that a caller with a token is served too.
 async fn expect_served(d: &Daemon) {
     let listed = within(Duration::from_secs(10), "a call", d.rpc("tools/list", json!({}))).await;
     assert!(listed["result"]["tools"].is_array(), "{listed}");
 }
 
-/// One that reads as little as a connection can.
+/// A connection that reads as little as possible.
 async fn small_reader(addr: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     set_socket_recv_buffer_size(&socket, 2048).expect("a small buffer");
@@ -67,7 +71,7 @@ async fn post(d: &Daemon, body: String) -> Answer {
 }
 
 #[tokio::test]
-async fn the_structure_of_a_body_is_bounded_whatever_it_is() {
+async fn the_structure_of_a_body_is_limited_whatever_it_is() {
     let d = Daemon::start().await;
     expect_served(&d).await;
     let before = memory(&d, "VmRSS");
@@ -90,7 +94,7 @@ async fn the_structure_of_a_body_is_bounded_whatever_it_is() {
         let message = answer["error"]["message"].as_str().expect("a message");
         assert!(message.contains("which is the limit"), "{what}: {message}");
     }
-    // As much as may be: only the tool refuses it.
+    // The largest that is allowed: only the tool refuses it.
     let most = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(20_000));
     assert_eq!(post(&d, call("list_artifacts", &most)).await.expect(200).json()["error"]["code"], -32602);
     let grew = grew(&d, before);
@@ -98,7 +102,8 @@ async fn the_structure_of_a_body_is_bounded_whatever_it_is() {
     d.stop().await;
 }
 
-/// A text may be long, with or without escapes, and where none should be: it is decoded once, and not repeated.
+/// A text may be long, with or without escapes, also where none is expected: it is decoded once, and not
+/// repeated.
 #[tokio::test]
 async fn a_long_text_costs_at_most_four_times_its_size() {
     let size = 24 << 20;
@@ -127,15 +132,15 @@ async fn a_long_text_costs_at_most_four_times_its_size() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_announced_and_do_not_come_hold_nobody_up() {
+async fn announced_bodies_that_never_come_delay_nobody() {
     let d = Daemon::start().await;
     let mut silent = Vec::new();
     for _ in 0..8 {
         let mark = d.log.mark();
         let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
         let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n\
-             Content-Length: 100000000\r\n\r\n{{",
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: \
+             application/json\r\nContent-Length: 100000000\r\n\r\n{{",
             d.addr
         );
         socket.write_all(head.as_bytes()).await.expect("written");
@@ -148,8 +153,52 @@ async fn bodies_that_are_announced_and_do_not_come_hold_nobody_up() {
     d.stop().await;
 }
 
+/// The calls of one session run one after the other, and each holds its message until then.
 #[tokio::test]
-async fn readers_that_do_not_read_keep_nobody_out() {
+async fn a_queue_of_large_calls_in_one_session_delays_no_other_session() {
+    /// Calls, and how many of them hold as much as those of one session may.
+    const CALLS: usize = 24;
+    const WAITING: usize = 5;
+    let d = Daemon::start().await;
+    let first = async { d.session("full").sh("sleep 12").await };
+    let large =
+        format!(r#"{{"conversationId":"full","filename":"f","content":"{}"}}"#, "A".repeat(6_000_000));
+    let meanwhile = async {
+        let begun = async {
+            while !d
+                .request("GET", "/status")
+                .send()
+                .await
+                .expect(200)
+                .text()
+                .contains(r#""status":"running""#)
+            {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within(PATIENCE, "the first call's turn", begun).await;
+        let mut queue: FuturesUnordered<_> =
+            (0..CALLS).map(|_| post(&d, call("upload_file", &large))).collect();
+        for _ in WAITING..CALLS {
+            let refused = queue.next().await.expect("an answer").expect(200).text();
+            assert!(refused.contains("queue_full"), "{refused:.300}");
+        }
+        let other = async { d.session("other").upload("f", &vec![b'x'; 100_000]).await };
+        within(Duration::from_secs(5), "a call of another session", other).await.expect_success();
+        queue
+    };
+    let (first, mut queue) = tokio::join!(first, meanwhile);
+    first.expect_success();
+    for _ in 0..WAITING {
+        let saved = queue.next().await.expect("an answer").expect(200).text();
+        assert!(saved.contains("uploaded successfully"), "{saved:.300}");
+    }
+    drop(queue);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_exclude_nobody() {
     let d = Daemon::start().await;
     let script = "/page/editor.js";
     let size = Request::new(d.addr, "GET", script).send().await.expect(200).body.len();
@@ -159,7 +208,7 @@ async fn readers_that_do_not_read_keep_nobody_out() {
     let mut readers = Vec::new();
     for _ in 0..MANY {
         let mut reader = small_reader(d.addr).await;
-        let _ = reader.write_all(ask.as_bytes()).await; // it may be cut already
+        let _ = reader.write_all(ask.as_bytes()).await; // it may be closed already
         readers.push(reader);
     }
     for _ in 0..5 {
@@ -171,9 +220,9 @@ async fn readers_that_do_not_read_keep_nobody_out() {
     d.stop().await;
 }
 
-/// A reader that does not read loses its connection also when nobody else wants its place.
+/// A client that does not read loses its connection even if nobody else needs its place.
 #[tokio::test]
-async fn a_reader_that_does_not_read_is_cut_in_time() {
+async fn a_client_that_does_not_read_is_disconnected_in_time() {
     let d = Daemon::with().set("http.write_timeout", "1s").start().await;
     let ran = d.session("s").sh("head -c 32000000 /dev/zero > big").await.expect_success();
     let link = ran.link("big");
@@ -191,13 +240,13 @@ async fn a_reader_that_does_not_read_is_cut_in_time() {
     let mut got = Vec::new();
     let read = within(Duration::from_secs(10), "an end", reader.read_to_end(&mut got)).await;
     assert!(read.is_err() || got.len() < 32_000_000, "{} bytes", got.len());
-    // One that reads gets all of it.
+    // A client that reads gets everything.
     assert_eq!(d.fetch(&link).await.expect(200).body.len(), 32_000_000);
     d.stop().await;
 }
 
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_exclude_nobody() {
     let d = Daemon::start().await;
     let mut silent = Vec::new();
     for _ in 0..2 * MANY {
@@ -213,7 +262,7 @@ async fn silent_connections_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn one_token_s_streams_leave_places_for_others() {
+async fn the_streams_of_one_token_leave_room_for_others() {
     let d = Daemon::start().await;
     let mut streams: Vec<Opened> = Vec::new();
     let mut refused = 0;
@@ -231,7 +280,7 @@ async fn one_token_s_streams_leave_places_for_others() {
     assert_eq!((streams.len(), refused), (STREAMS, MANY - STREAMS));
     expect_well(&d).await;
     expect_served(&d).await;
-    // One that ends makes room for another.
+    // The end of a stream makes room for another.
     streams.pop();
     let again = async {
         while d.request("GET", "/mcp/events").open().await.status != 200 {
@@ -244,7 +293,7 @@ async fn one_token_s_streams_leave_places_for_others() {
 }
 
 #[tokio::test]
-async fn scrapers_that_do_not_read_keep_no_scraper_out() {
+async fn scrapers_that_do_not_read_exclude_no_other_scraper() {
     let d = Daemon::with().set("metrics.addr", "127.0.0.1:0").start().await;
     let line = d.log.line("serving the metrics").await;
     let addr: SocketAddr = field(&line, "addr").and_then(|addr| addr.parse().ok()).expect("an address");
@@ -263,7 +312,7 @@ async fn scrapers_that_do_not_read_keep_no_scraper_out() {
 }
 
 #[tokio::test]
-async fn wrong_tokens_and_signatures_fill_no_log_and_lock_out_nobody() {
+async fn wrong_tokens_and_signatures_fill_no_log_and_exclude_nobody() {
     let d = Daemon::start().await;
     let uploaded = d.session("s").upload("f", b"of ours").await.expect_success();
     let link = uploaded.document["file"]["url"].as_str().expect("a link");
@@ -288,7 +337,7 @@ async fn wrong_tokens_and_signatures_fill_no_log_and_lock_out_nobody() {
             *answers.entry(answer.status).or_default() += 1;
         }
     }
-    // The right ones from the same address are served.
+    // Correct ones from the same address are served.
     expect_served(&d).await;
     assert_eq!(d.fetch(link).await.expect(200).text(), "of ours");
     let seconds = begun.elapsed().as_secs();
@@ -301,7 +350,7 @@ async fn wrong_tokens_and_signatures_fill_no_log_and_lock_out_nobody() {
     assert!(!text.contains("wrong-"), "a token or a signature is in the log");
 }
 
-/// Each line of a request, and of the run that it made, says whose it was and where it came from.
+/// Each log line of a request, and of its run, names the token and the client's address.
 #[tokio::test]
 async fn lines_name_the_token_and_the_peer() {
     let d = Daemon::with().set("log.format", "json").start().await;

@@ -1,5 +1,6 @@
-//! The store's disk is full, or cannot be written: it is said, nothing acknowledged is lost, and with room again
-//! everything goes on by itself. The disk is a small file system of the test's own; mounting it needs root.
+//! The store's disk is full, or cannot be written: the daemon reports it, loses nothing acknowledged, and
+//! continues by itself when there is room again. The disk is a small file system of the test; mounting it
+//! needs root.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use crate::support::{Daemon, Ran, Session, Setup, Store};
 
 const MIB: usize = 1 << 20;
 
-/// Small, so that it is soon full; and far above what the store keeps for itself.
+/// Small, so that it is soon full; and far above the store's reserve.
 const DISK: u64 = 48 << 20;
 
-/// Files that were acknowledged, by session and name.
+/// Acknowledged files, by session and name.
 type Saved = BTreeMap<(&'static str, String), Vec<u8>>;
 
 fn setup(store: &Store) -> Setup {
@@ -30,7 +31,7 @@ fn expect_full(ran: Ran) -> Ran {
     ran
 }
 
-/// Uploads of this size until one is refused.
+/// Uploads files of this size until one is refused.
 async fn fill(d: &Daemon, id: &'static str, size: usize, saved: &mut Saved) {
     let s = d.session(id);
     for n in 0..1000 {
@@ -45,7 +46,7 @@ async fn fill(d: &Daemon, id: &'static str, size: usize, saved: &mut Saved) {
     panic!("a disk has an end");
 }
 
-/// By listing, by link, and whole.
+/// Compares by listing, by link, and by content.
 async fn expect_saved(d: &Daemon, saved: &Saved) {
     let ids: std::collections::BTreeSet<_> = saved.keys().map(|(id, _)| *id).collect();
     for id in ids {
@@ -63,14 +64,14 @@ async fn expect_saved(d: &Daemon, saved: &Saved) {
     }
 }
 
-/// A program that leaves more than there is room for; its answer.
+/// The answer of a program that leaves more than there is room for.
 async fn run_over(s: &Session<'_>, name: &str, mib: usize) -> Ran {
     let code = format!("yes over | head -c {} > {name}; echo written", mib * MIB);
     s.sh(&code).await
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_loses_nothing() {
+async fn a_full_disk_is_reported_and_loses_nothing() {
     let store = Store::on_disk_of(DISK);
     let d = setup(&store).start().await;
     let mut saved = Saved::new();
@@ -81,11 +82,11 @@ async fn a_full_disk_is_said_and_loses_nothing() {
     fill(&d, "b", 3000, &mut saved).await;
     assert!(saved.len() > 12, "{}", saved.len());
 
-    // Every way in says so, also to who is new.
+    // Every kind of upload reports it, also for a new session.
     let put = d.request("PUT", "/sessions/new/files/f").body(vec![1; 4 * MIB]).send().await.expect(507);
     assert_eq!(put.json()["error"], json!("quota_exceeded"), "{}", put.text());
     expect_full(d.session("new").upload("f", &[1; 4 * MIB]).await);
-    // A program runs and is answered, long output too; what it made stays with it.
+    // A program runs and is answered, with long output too; its files stay in its container.
     let s = d.session("run");
     let ran = expect_full(run_over(&s, "over", 6).await);
     assert_eq!((ran.stdout(), ran.exit_code()), ("written\n", 0));
@@ -97,11 +98,11 @@ async fn a_full_disk_is_said_and_loses_nothing() {
         loud.stdout().len()
     );
     assert_eq!(loud.exit_code(), 0);
-    // Reading goes on.
+    // Reading still works.
     expect_saved(&d, &saved).await;
     assert_eq!(d.health().await["status"], "healthy");
 
-    // Room is made by deleting: the next call saves what the last ones could not.
+    // Deleting makes room: the next call saves what the previous ones could not.
     d.session("a").tool("close_session").with("delete_files", true).await.expect_success();
     saved.retain(|(id, _), _| *id != "a");
     s.sh("wc -c < over").await.expect_stdout(&format!("{}\n", 6 * MIB));
@@ -114,7 +115,7 @@ async fn a_full_disk_is_said_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_killed_on_a_full_disk_comes_back_and_goes_on_with_a_larger_one() {
+async fn a_daemon_killed_on_a_full_disk_restarts_and_continues_on_a_larger_one() {
     let store = Store::on_disk_of(DISK);
     let mut saved = Saved::new();
     let d = setup(&store).start().await;
@@ -124,12 +125,12 @@ async fn a_daemon_that_is_killed_on_a_full_disk_comes_back_and_goes_on_with_a_la
     expect_full(run_over(&d.session("run"), "over", 8).await);
     d.crash().await;
 
-    // It starts on a disk that is full, with all that it had, and the container that has more.
+    // It starts on a full disk, with everything that it had, and with the container that has more.
     let d = setup(&store).start().await;
     expect_saved(&d, &saved).await;
     let s = d.session("run");
     expect_full(s.sh("wc -c < over").await);
-    // Again, on the way to its end and in the middle of a refusal.
+    // Killed again, while it stops and while it refuses an upload.
     let body = vec![1; 8 * MIB];
     let mark = d.log.mark();
     let putting = d.request("PUT", "/sessions/a/files/more").body(body).try_send();
@@ -150,7 +151,7 @@ async fn a_daemon_that_is_killed_on_a_full_disk_comes_back_and_goes_on_with_a_la
     fill_some(&d, &mut saved).await;
     expect_saved(&d, &saved).await;
     d.stop().await;
-    // What a later daemon has is what was saved.
+    // A later daemon has exactly what was saved.
     let d = setup(&store).start().await;
     expect_saved(&d, &saved).await;
     d.stop().await;
@@ -164,9 +165,9 @@ async fn fill_some(d: &Daemon, saved: &mut Saved) {
     }
 }
 
-/// What a run says is not lost with its files, and whoever asks hears that nothing can be saved.
+/// The output of a run is not lost with its files, and every caller is told that nothing can be saved.
 #[tokio::test]
-async fn a_store_that_turned_read_only_is_said_and_costs_no_output() {
+async fn a_store_that_became_read_only_is_reported_and_loses_no_output() {
     let store = Store::new();
     let d = setup(&store).start().await;
     let s = d.session("run");
@@ -177,7 +178,7 @@ async fn a_store_that_turned_read_only_is_said_and_costs_no_output() {
 
     let mark = d.log.mark();
     let over = store.read_only();
-    // Seen before anyone wants to save anything.
+    // The daemon notices it before anybody saves anything.
     d.log.line_since(mark, "the file system of the store is read-only").await;
     assert_eq!(ready().await.expect(503).json()["missing"], json!(["the store cannot be written"]));
     assert_eq!(d.health().await["degraded"], json!(["the store cannot be written"]));
@@ -195,7 +196,7 @@ async fn a_store_that_turned_read_only_is_said_and_costs_no_output() {
     assert_eq!(put.json()["error"], json!("quota_exceeded"), "{}", put.text());
     let refused = s.tool("execute_code").with("command", "echo never").await;
     refused.expect_error("quota_exceeded");
-    // What needs no disk goes on.
+    // Calls that need no disk still work.
     d.session("new").sh("echo here").await.expect_stdout("here\n");
     expect_saved(&d, &saved).await;
 
@@ -211,9 +212,9 @@ async fn a_store_that_turned_read_only_is_said_and_costs_no_output() {
     d.stop().await;
 }
 
-/// A change that is durable but not in place is not said to be lost, nor to be there.
+/// A change that is durable but not applied is reported neither as lost nor as present.
 #[tokio::test]
-async fn what_is_saved_and_cannot_be_put_in_place_comes_by_itself() {
+async fn a_saved_change_that_cannot_be_applied_is_applied_later() {
     let store = Store::new();
     let d = setup(&store).start().await;
     let s = d.session("run");
@@ -222,7 +223,7 @@ async fn what_is_saved_and_cannot_be_put_in_place_comes_by_itself() {
     let ran = s.sh("echo small > small; echo said").await;
     assert!(ran.is_error && ran.document["error"] == "quota_exceeded", "{}", ran.document);
     assert_eq!((ran.stdout(), ran.exit_code()), ("said\n", 0));
-    assert!(ran.text("message").contains("is saved, but cannot be put in place yet"), "{}", ran.document);
+    assert!(ran.text("message").contains("are saved, but cannot be put in place yet"), "{}", ran.document);
     drop(over);
     s.sh("cat made small").await.expect_stdout("before\nsmall\n");
     let got = d.request("GET", "/sessions/run/files/small").send().await.expect(200);

@@ -1,4 +1,4 @@
-//! Who may ask, what may be sent, and when a daemon refuses to start.
+//! Which callers are accepted, which requests are refused, and when a daemon refuses to start.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::support::{Daemon, Request, within};
 
 #[tokio::test]
-async fn only_a_token_opens_the_tools() {
+async fn only_a_token_gives_access_to_the_tools() {
     let d = Daemon::start().await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let post = || Request::new(d.addr, "POST", "/mcp").json(&list);
@@ -36,7 +36,7 @@ async fn only_a_token_opens_the_tools() {
 }
 
 #[tokio::test]
-async fn two_names_never_meet_though_their_conversations_are_called_alike() {
+async fn two_owners_never_share_files_though_their_conversations_have_the_same_name() {
     let digest = |token: &str| paddock::id::hex(&Sha256::digest(token));
     let token = |name: &str, text: &str| {
         toml::Value::Table(
@@ -58,7 +58,7 @@ async fn two_names_never_meet_though_their_conversations_are_called_alike() {
     s.python("import os; print(os.listdir('/data'))").await.expect_stdout("[]\n");
     run("alice-2", "print(open('/data/a').read())").await.expect_stdout("of alice\n");
     assert_eq!(d.fetch(&ran.link("a")).await.expect(200).text(), "of alice");
-    // The same name in another's session is another file.
+    // The same name in the other's session is another file.
     let theirs = run("bob-1", "open('a', 'w').write('of bob')").await.expect_success();
     assert_ne!(ran.link("a"), theirs.link("a"));
     assert_eq!(d.fetch(&theirs.link("a")).await.expect(200).text(), "of bob");
@@ -115,7 +115,7 @@ async fn conversations_that_look_alike_are_not_the_same() {
 }
 
 #[tokio::test]
-async fn foreign_hosts_are_refused_wherever_nobody_shows_a_credential() {
+async fn foreign_hosts_are_refused_unless_the_request_has_a_credential() {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let foreign = [
         "evil.example",
@@ -132,7 +132,7 @@ async fn foreign_hosts_are_refused_wherever_nobody_shows_a_credential() {
         [("/mcp", "POST"), ("/", "GET"), ("/page/main.js", "GET"), ("/status", "GET"), ("/metrics", "GET")]
     {
         for host in foreign {
-            // A token opens nothing where none is configured; a wrong one opens nothing anywhere.
+            // A token changes nothing where none is configured; a wrong one changes nothing anywhere.
             for (d, token) in [(&open, "Bearer any"), (&open, ""), (&guarded, "Bearer any"), (&guarded, "")] {
                 let request = Request::new(d.addr, method, path).json(&list).header("host", host);
                 let answer = request.header("authorization", token).send().await.expect(403);
@@ -140,7 +140,7 @@ async fn foreign_hosts_are_refused_wherever_nobody_shows_a_credential() {
             }
             guarded.request(method, path).json(&list).header("host", host).send().await.expect(200);
         }
-        // A target in absolute form is what counts.
+        // The host of a target in absolute form counts.
         let target = format!("http://evil.example{path}");
         let request = Request::new(open.addr, method, &target).json(&list).header("host", "localhost");
         assert_eq!(request.send().await.expect(403).json()["error"], "forbidden_host", "{target}");
@@ -198,14 +198,14 @@ async fn foreign_origins_are_refused_everywhere() {
         let request = d.request("POST", "/mcp").json(&list).header("host", &format!("localhost:{port}"));
         request.header("origin", origin).send().await.expect(200);
     }
-    // What a page of another origin can send without asking.
+    // A request that a page of another origin can send without a preflight.
     let request = d.request("POST", "/mcp").json(&list).set("content-type", "text/plain");
     request.send().await.expect(415);
     d.stop().await;
 }
 
 #[tokio::test]
-async fn bodies_are_bounded_in_size_and_time() {
+async fn bodies_are_limited_in_size_and_time() {
     let d = Daemon::with()
         .set("http.max_body", "2MB")
         .set("limits.upload", "1MB")
@@ -217,10 +217,11 @@ async fn bodies_are_bounded_in_size_and_time() {
     let answer = d.request("POST", "/mcp").header("content-type", "application/json").body(big).send().await;
     assert_eq!((answer.status, answer.json()["error"].as_str()), (413, Some("too_large")));
 
-    // A length that is announced is refused before it is sent; one that is not, while it is.
+    // An announced length is refused before the body comes; otherwise the body is refused while it comes.
     let head = |more: &str| {
         format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer the-token-of-these-tests\r\nContent-Type: application/json\r\n{more}\r\n",
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer the-token-of-these-tests\r\n\
+             Content-Type: application/json\r\n{more}\r\n",
             d.addr
         )
     };
@@ -261,7 +262,7 @@ async fn bodies_are_bounded_in_size_and_time() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_would_be_open_to_all_does_not_start() {
+async fn a_daemon_that_everyone_could_use_does_not_start() {
     for args in [["--addr", "0.0.0.0:0"], ["--addr", ":0"], ["--addr", "[::]:0"]] {
         let refused = Daemon::with().without_token().args(args).refusal().await;
         assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -270,7 +271,7 @@ async fn a_daemon_that_would_be_open_to_all_does_not_start() {
     let public = Daemon::with().without_token().set("http.public_url", "https://box.example").refusal().await;
     assert_eq!(public.code, Some(2), "{public:?}");
 
-    // On loopback, or when it is asked for, it does, and says so.
+    // On loopback, or on request, it does, with a warning.
     let d = Daemon::with().without_token().start().await;
     assert!(d.log.text().contains(" WARN "), "{}", d.log.text());
     d.run("python", "print('open')").await.expect_stdout("open\n");
@@ -278,7 +279,7 @@ async fn a_daemon_that_would_be_open_to_all_does_not_start() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_is_refused_by_its_path() {
+async fn an_invalid_configuration_is_refused_with_the_path_of_the_key() {
     for (key, value, says) in [
         ("pool.idel", toml::Value::from(1), "idel"),
         ("nonsense", 1.into(), "nonsense"),
@@ -303,7 +304,7 @@ async fn a_configuration_that_cannot_be_is_refused_by_its_path() {
 }
 
 #[tokio::test]
-async fn a_port_a_store_or_an_engine_that_cannot_be_had_is_said() {
+async fn an_unavailable_port_store_or_engine_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = taken.local_addr().expect("an address").to_string();
     let refused = Daemon::with().args(["--addr", &addr]).refusal().await;

@@ -1,4 +1,4 @@
-//! The walls as code sees them from inside.
+//! The isolation, as code inside sees it.
 
 use std::time::Duration;
 
@@ -12,26 +12,29 @@ use serde_json::Value;
 
 use crate::support::Daemon;
 
-/// Runs python that prints one JSON document.
+/// Runs Python that prints one JSON document.
 async fn look(d: &Daemon, session: &str, code: &str) -> Value {
     let ran = d.session(session).python(code).await.expect_success();
     serde_json::from_str(ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()))
 }
 
-/// A function that tells how a call came out: "ok", or the error's name.
-const TRY: &str = "import os, errno, json, socket, ctypes\n\
-    def t(f, *a):\n    try:\n        f(*a)\n        return 'ok'\n    except OSError as e:\n        return errno.errorcode.get(e.errno, str(e.errno))\n\
-    libc = ctypes.CDLL(None, use_errno=True)\n\
-    def sys(n, *a):\n    ctypes.set_errno(0)\n    r = libc.syscall(n, *a)\n    return 'ok' if r >= 0 else errno.errorcode[ctypes.get_errno()]\n";
+/// A function that returns the outcome of a call: "ok", or the error's name.
+const TRY: &str = "import os, errno, json, socket, ctypes\ndef t(f, *a):\n    try:\n        f(*a)\n        \
+                   return 'ok'\n    except OSError as e:\n        return errno.errorcode.get(e.errno, \
+                   str(e.errno))\nlibc = ctypes.CDLL(None, use_errno=True)\ndef sys(n, *a):\n    \
+                   ctypes.set_errno(0)\n    r = libc.syscall(n, *a)\n    return 'ok' if r >= 0 else \
+                   errno.errorcode[ctypes.get_errno()]\n";
 
 #[tokio::test]
 async fn there_is_no_network() {
     let d = Daemon::start().await;
     let code = format!(
-        "{TRY}import time\nb = time.time()\ndef c(fam, addr):\n    s = socket.socket(fam)\n    s.settimeout(5)\n    s.connect(addr)\n\
-         r = [t(c, socket.AF_INET, ('1.1.1.1', 53)), t(c, socket.AF_INET, ('172.17.0.1', 22)), t(c, socket.AF_INET6, ('2606:4700::1111', 53))]\n\
-         def u():\n    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    s.sendto(b'x', ('8.8.8.8', 53))\n\
-         r.append(t(u))\nprint(json.dumps([r, os.listdir('/sys/class/net'), time.time() - b < 1, open('/etc/resolv.conf').read().split()]))"
+        "{TRY}import time\nb = time.time()\ndef c(fam, addr):\n    s = socket.socket(fam)\n    \
+         s.settimeout(5)\n    s.connect(addr)\nr = [t(c, socket.AF_INET, ('1.1.1.1', 53)), t(c, \
+         socket.AF_INET, ('172.17.0.1', 22)), t(c, socket.AF_INET6, ('2606:4700::1111', 53))]\ndef u():\n    \
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    s.sendto(b'x', ('8.8.8.8', 53))\n\
+         r.append(t(u))\nprint(json.dumps([r, os.listdir('/sys/class/net'), time.time() - b < 1, \
+         open('/etc/resolv.conf').read().split()]))"
     );
     let seen = look(&d, "net", &code).await;
     for way in seen[0].as_array().expect("ways") {
@@ -47,22 +50,21 @@ async fn there_is_no_network() {
 }
 
 #[tokio::test]
-async fn the_system_is_read_only_and_powers_are_gone() {
+async fn the_system_is_read_only_and_without_privileges() {
     let d = Daemon::start().await;
     let code = format!(
-        "{TRY}w = lambda p: t(lambda: open(p, 'w').close())\n\
-         status = dict(l.split(':\\t') for l in open('/proc/self/status').read().splitlines() if ':\\t' in l)\n\
-         print(json.dumps({{\n\
-         'root': [w(p) for p in ('/x', '/etc/x', '/usr/bin/x', '/root/x', '/home/x', '/.paddock/x', '/.paddock/agent', '/var/x', '/opt/x')],\n\
-         'caps': [status[k] for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')],\n\
-         'nnp': status['NoNewPrivs'], 'seccomp': status['Seccomp'],\n\
-         'proc': [w(p) for p in ('/proc/sys/kernel/hostname', '/proc/sysrq-trigger', '/proc/sys/kernel/core_pattern')],\n\
-         'sys': w('/sys/kernel/uevent_helper'), 'cgroup': t(os.mkdir, '/sys/fs/cgroup/x'),\n\
-         'mount': sys(165, b'none', b'/tmp', b'tmpfs', 0, 0), 'unshare_user': sys(272, 0x10000000), 'unshare_net': sys(272, 0x40000000),\n\
-         'chroot': t(os.chroot, '/tmp'), 'setuid': t(os.setuid, 0), 'mknod': t(os.mknod, '/data/null', 0o20666, os.makedev(1, 3)),\n\
-         'sudo': os.path.exists('/usr/bin/sudo'), 'socket': os.path.exists('/var/run/docker.sock'), 'hostname': t(socket.sethostname, 'x'),\n\
-         'uid': [os.getuid(), os.geteuid(), os.getgid(), os.getgroups()], 'dev': sorted(os.listdir('/dev')),\n\
-         }}))"
+        "{TRY}w = lambda p: t(lambda: open(p, 'w').close())\nstatus = dict(l.split(':\\t') for l in \
+         open('/proc/self/status').read().splitlines() if ':\\t' in l)\nprint(json.dumps({{\n'root': [w(p) \
+         for p in ('/x', '/etc/x', '/usr/bin/x', '/root/x', '/home/x', '/.paddock/x', '/.paddock/agent', \
+         '/var/x', '/opt/x')],\n'caps': [status[k] for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', \
+         'CapAmb')],\n'nnp': status['NoNewPrivs'], 'seccomp': status['Seccomp'],\n'proc': [w(p) for p in \
+         ('/proc/sys/kernel/hostname', '/proc/sysrq-trigger', '/proc/sys/kernel/core_pattern')],\n'sys': \
+         w('/sys/kernel/uevent_helper'), 'cgroup': t(os.mkdir, '/sys/fs/cgroup/x'),\n'mount': sys(165, \
+         b'none', b'/tmp', b'tmpfs', 0, 0), 'unshare_user': sys(272, 0x10000000), 'unshare_net': sys(272, \
+         0x40000000),\n'chroot': t(os.chroot, '/tmp'), 'setuid': t(os.setuid, 0), 'mknod': t(os.mknod, \
+         '/data/null', 0o20666, os.makedev(1, 3)),\n'sudo': os.path.exists('/usr/bin/sudo'), 'socket': \
+         os.path.exists('/var/run/docker.sock'), 'hostname': t(socket.sethostname, 'x'),\n'uid': \
+         [os.getuid(), os.geteuid(), os.getgid(), os.getgroups()], 'dev': sorted(os.listdir('/dev')),\n}}))"
     );
     let seen = look(&d, "root", &code).await;
     for error in seen["root"].as_array().expect("rows") {
@@ -95,18 +97,19 @@ async fn the_system_is_read_only_and_powers_are_gone() {
 }
 
 #[tokio::test]
-async fn calls_into_the_kernel_that_nobody_needs_are_refused() {
+async fn unneeded_system_calls_are_refused() {
     let d = Daemon::start().await;
     let code = format!(
         "{TRY}s = lambda fam, kind, proto=0: t(lambda: socket.socket(fam, kind, proto).close())\n\
-         print(json.dumps({{\n\
-         'io_uring_setup': sys(425, 8, 0), 'io_uring_enter': sys(426, 0, 0, 0, 0, 0, 0), 'ptrace': sys(101, 0, 0, 0, 0), 'bpf': sys(321, 0, 0, 0),\n\
-         'userfaultfd': sys(323, 0), 'memfd_secret': sys(447, 0), 'process_vm_readv': sys(310, 1, 0, 0, 0, 0, 0), 'kcmp': sys(312, 1, 1, 0, 0, 0),\n\
-         'keyctl': sys(250, 0, -3, 0), 'add_key': sys(248, 0, 0, 0, 0, 0), 'perf_event_open': sys(298, 0, 0, -1, -1, 0), 'open_by_handle_at': sys(304, 0, 0, 0),\n\
-         'init_module': sys(175, 0, 0, 0), 'reboot': sys(169, 0, 0, 0, 0), 'swapon': sys(167, 0, 0), 'acct': sys(163, 0), 'setns': sys(308, 0, 0),\n\
-         'AF_ALG': s(38, 5), 'AF_VSOCK': s(40, 1), 'AF_PACKET': s(17, 3), 'NETFILTER': s(16, 3, 12), 'RAW': s(2, 3, 1), 'AF_KEY': s(15, 3, 2),\n\
-         'pipe': t(os.pipe), 'AF_UNIX': s(1, 1), 'AF_INET': s(2, 1),\n\
-         }}))"
+         print(json.dumps({{\n'io_uring_setup': sys(425, 8, 0), 'io_uring_enter': sys(426, 0, 0, 0, 0, 0, \
+         0), 'ptrace': sys(101, 0, 0, 0, 0), 'bpf': sys(321, 0, 0, 0),\n'userfaultfd': sys(323, 0), \
+         'memfd_secret': sys(447, 0), 'process_vm_readv': sys(310, 1, 0, 0, 0, 0, 0), 'kcmp': sys(312, 1, 1, \
+         0, 0, 0),\n'keyctl': sys(250, 0, -3, 0), 'add_key': sys(248, 0, 0, 0, 0, 0), 'perf_event_open': \
+         sys(298, 0, 0, -1, -1, 0), 'open_by_handle_at': sys(304, 0, 0, 0),\n'init_module': sys(175, 0, 0, \
+         0), 'reboot': sys(169, 0, 0, 0, 0), 'swapon': sys(167, 0, 0), 'acct': sys(163, 0), 'setns': \
+         sys(308, 0, 0),\n'AF_ALG': s(38, 5), 'AF_VSOCK': s(40, 1), 'AF_PACKET': s(17, 3), 'NETFILTER': \
+         s(16, 3, 12), 'RAW': s(2, 3, 1), 'AF_KEY': s(15, 3, 2),\n'pipe': t(os.pipe), 'AF_UNIX': s(1, 1), \
+         'AF_INET': s(2, 1),\n}}))"
     );
     let seen = look(&d, "calls", &code).await;
     for (name, outcome) in seen.as_object().expect("rows") {
@@ -121,14 +124,15 @@ async fn calls_into_the_kernel_that_nobody_needs_are_refused() {
 }
 
 #[tokio::test]
-async fn proc_tells_nothing_of_the_host() {
+async fn proc_reveals_nothing_about_the_host() {
     let d = Daemon::start().await;
-    let code = "import json, os\nr = {}\nfor p in ('/proc/cmdline', '/proc/kallsyms', '/proc/partitions', '/proc/version', '/proc/keys', '/proc/kcore',\n\
-                '/proc/modules', '/proc/interrupts', '/proc/timer_list', '/proc/diskstats', '/proc/iomem', '/proc/sched_debug', '/proc/buddyinfo'):\n    \
-                try: r[p] = len(open(p, 'rb').read())\n    except OSError: r[p] = 0\n\
-                for p in ('/proc/acpi', '/proc/scsi', '/sys/firmware', '/sys/devices/virtual/powercap', '/proc/asound'):\n    \
-                try: r[p] = len(os.listdir(p))\n    except OSError: r[p] = 0\n\
-                print(json.dumps(r))";
+    let code = "import json, os\nr = {}\nfor p in ('/proc/cmdline', '/proc/kallsyms', '/proc/partitions', \
+                '/proc/version', '/proc/keys', '/proc/kcore',\n'/proc/modules', '/proc/interrupts', \
+                '/proc/timer_list', '/proc/diskstats', '/proc/iomem', '/proc/sched_debug', \
+                '/proc/buddyinfo', '/proc/locks'):\n    try: r[p] = len(open(p, 'rb').read())\n    except \
+                OSError: r[p] = 0\nfor p in ('/proc/acpi', '/proc/scsi', '/sys/firmware', \
+                '/sys/devices/virtual/powercap', '/proc/asound'):\n    try: r[p] = len(os.listdir(p))\n    \
+                except OSError: r[p] = 0\nprint(json.dumps(r))";
     let seen = look(&d, "proc", code).await;
     for (path, length) in seen.as_object().expect("rows") {
         assert_eq!(length, 0, "{path}");
@@ -137,7 +141,7 @@ async fn proc_tells_nothing_of_the_host() {
 }
 
 #[tokio::test]
-async fn the_agent_cannot_be_read_or_commanded() {
+async fn the_agent_cannot_be_read_or_controlled() {
     let direct = Daemon::start().await;
     cannot_be_read_or_commanded(direct, 0).await;
     let through_the_engine = Daemon::with().without_tracing().start().await;
@@ -146,15 +150,16 @@ async fn the_agent_cannot_be_read_or_commanded() {
 
 async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     let code = format!(
-        "{TRY}import glob, struct\nr = {{}}\nrd = lambda p: t(lambda: open(p, 'rb').read(1))\n\
-         for p in ('/proc/1/environ', '/proc/1/mem', '/proc/1/maps', '/proc/1/auxv', '/.paddock/agent'): r[p] = rd(p)\n\
-         r['fd'] = t(os.listdir, '/proc/1/fd')\nr['root'] = t(os.listdir, '/proc/1/root')\nr['exe'] = t(os.readlink, '/proc/1/exe')\n\
-         bridges = [p for p in os.listdir('/proc') if p.isdigit() and p != '1' and open(f'/proc/{{p}}/stat').read().split(')')[-1].split()[1] == '0']\n\
-         r['bridges'] = len(bridges)\n\
-         for b in bridges:\n    r['b fd'] = t(os.listdir, f'/proc/{{b}}/fd')\n    r['b mem'] = rd(f'/proc/{{b}}/mem')\n    r['b environ'] = rd(f'/proc/{{b}}/environ')\n\
-         jobs = [p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{{p}}/stat').read().split(')')[-1].split()[1] == '1']\n\
-         for j in jobs:\n    r['j fd'] = t(os.listdir, f'/proc/{{j}}/fd')\n    r['j mem'] = rd(f'/proc/{{j}}/mem')\n\
-         print(json.dumps(r))"
+        "{TRY}import glob, struct\nr = {{}}\nrd = lambda p: t(lambda: open(p, 'rb').read(1))\nfor p in \
+         ('/proc/1/environ', '/proc/1/mem', '/proc/1/maps', '/proc/1/auxv', '/.paddock/agent'): r[p] = \
+         rd(p)\nr['fd'] = t(os.listdir, '/proc/1/fd')\nr['root'] = t(os.listdir, '/proc/1/root')\nr['exe'] = \
+         t(os.readlink, '/proc/1/exe')\nbridges = [p for p in os.listdir('/proc') if p.isdigit() and p != \
+         '1' and open(f'/proc/{{p}}/stat').read().split(')')[-1].split()[1] == '0']\nr['bridges'] = \
+         len(bridges)\nfor b in bridges:\n    r['b fd'] = t(os.listdir, f'/proc/{{b}}/fd')\n    r['b mem'] = \
+         rd(f'/proc/{{b}}/mem')\n    r['b environ'] = rd(f'/proc/{{b}}/environ')\njobs = [p for p in \
+         os.listdir('/proc') if p.isdigit() and open(f'/proc/{{p}}/stat').read().split(')')[-1].split()[1] \
+         == '1']\nfor j in jobs:\n    r['j fd'] = t(os.listdir, f'/proc/{{j}}/fd')\n    r['j mem'] = \
+         rd(f'/proc/{{j}}/mem')\nprint(json.dumps(r))"
     );
     let seen = look(&d, "agent", &code).await;
     assert_eq!(seen["bridges"], bridges, "{seen}");
@@ -165,7 +170,7 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     }
     assert!(seen["b fd"].is_string() == (bridges > 0) && seen["j fd"].is_string(), "{seen}");
 
-    // The socket of PID 1 answers nobody without the secret, however well they speak.
+    // The socket of PID 1 answers nobody without the secret, even with a correct message.
     let hello = |secret: [u8; 32]| {
         let hello = Hello {
             version: VERSION,
@@ -179,22 +184,21 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
         Frame { stream: 0, kind: Kind::Message, payload: message::encode(&hello) }.encode(&mut bytes);
         BASE64_STANDARD.encode(bytes)
     };
-    // As the bridge does: two streams are handed over with a byte, and the hello goes through them.
-    let ask = "import socket, os, base64, array, select\n\
-        def give(fds):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('\\0paddock-agent')\n    \
-        try: s.sendmsg([b'p'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])\n    \
-        except BrokenPipeError: pass\n    return s\n\
-        def ask(b):\n    down, up = os.pipe(), os.pipe()\n    s = give([down[0], up[1]])\n    os.close(down[0]); os.close(up[1])\n    \
-        try: os.write(down[1], b)\n    except BrokenPipeError: pass\n    \
-        return os.read(up[0], 1) if select.select([up[0]], [], [], 8)[0] else 'silence'\n\
-        def refused(*fds):\n    s = give(fds)\n    s.settimeout(3)\n    \
-        try: return s.recv(1) == b''\n    except ConnectionResetError: return True\n";
+    // Does what the bridge does: it passes two streams with a byte, and sends the hello through them.
+    let ask = "import socket, os, base64, array, select\ndef give(fds):\n    s = \
+               socket.socket(socket.AF_UNIX)\n    s.connect('\\0paddock-agent')\n    try: s.sendmsg([b'p'], \
+               [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', fds))] if fds else [])\n    except \
+               BrokenPipeError: pass\n    return s\ndef ask(b):\n    down, up = os.pipe(), os.pipe()\n    s \
+               = give([down[0], up[1]])\n    os.close(down[0]); os.close(up[1])\n    try: os.write(down[1], \
+               b)\n    except BrokenPipeError: pass\n    return os.read(up[0], 1) if select.select([up[0]], \
+               [], [], 8)[0] else 'silence'\ndef refused(*fds):\n    s = give(fds)\n    s.settimeout(3)\n    \
+               try: return s.recv(1) == b''\n    except ConnectionResetError: return True\n";
     let code = format!(
-        "{ask}import concurrent.futures as c\n\
-         tries = [os.urandom(1000), b'GET / HTTP/1.1\\r\\n\\r\\n', b'', base64.b64decode('{}'), base64.b64decode('{}'), b'\\xff' * 9, b'\\0' * 13]\n\
-         print(list(c.ThreadPoolExecutor(7).map(ask, tries)))\n\
-         file, zero, here = os.open('f', os.O_RDWR | os.O_CREAT), os.open('/dev/zero', os.O_RDWR), os.open('.', os.O_RDONLY)\n\
-         print([refused(*fds) for fds in ([], [file], [file, file], [zero, zero], [here, here], [0] * 3, [os.pipe()[0]] * 200)])",
+        "{ask}import concurrent.futures as c\ntries = [os.urandom(1000), b'GET / HTTP/1.1\\r\\n\\r\\n', b'', \
+         base64.b64decode('{}'), base64.b64decode('{}'), b'\\xff' * 9, b'\\0' * 13]\n\
+         print(list(c.ThreadPoolExecutor(7).map(ask, tries)))\nfile, zero, here = os.open('f', os.O_RDWR | \
+         os.O_CREAT), os.open('/dev/zero', os.O_RDWR), os.open('.', os.O_RDONLY)\nprint([refused(*fds) for \
+         fds in ([], [file], [file, file], [zero, zero], [here, here], [0] * 3, [os.pipe()[0]] * 200)])",
         hello([0; 32]),
         hello([7; 32])
     );
@@ -204,8 +208,8 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     assert_eq!(ran.expect_success().stdout(), format!("{silent}\n{all}\n"));
     d.session("agent").python("print('fine')").await.expect_stdout("fine\n");
 
-    // The same words with this container's secret are understood: it was the secret that was missing. What all secrets are
-    // derived from, and another container's, open nothing.
+    // The same message with this container's secret is accepted: only the secret was missing. The secret that
+    // all others are derived from, and that of another container, are refused.
     let text = std::fs::read_to_string(d.store.path().join("agent.secret")).expect("the secret");
     let mut key = [0; 32];
     for (byte, at) in key.iter_mut().zip((0..).step_by(2)) {
@@ -226,9 +230,10 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     d.stop().await;
 }
 
-/// What code hands over it has as well: its flags, its options, and how long its last close waits, are the code's to set.
+/// Code keeps the streams that it passes: it controls their flags, their options, and how long their last
+/// close waits.
 #[tokio::test]
-async fn streams_that_code_hands_over_do_not_hold_pid_1_up() {
+async fn streams_that_code_passes_to_pid_1_do_not_block_it() {
     let d = Daemon::start().await;
     let code = "import array, fcntl, os, socket, struct, threading, time\n\
         def give(fd):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('\\0paddock-agent')\n    \
@@ -255,32 +260,42 @@ async fn streams_that_code_hands_over_do_not_hold_pid_1_up() {
         print(given > 0, flush=True)\n\
         time.sleep(60)";
     let s = d.session("s");
-    // Its own limit holds,
+    // Its own timeout applies,
     let ran = s.python(code).timeout(5.0).await;
     assert_eq!((ran.stdout(), ran.text("limit")), ("True\n", "wall_time"), "{}", ran.document);
-    // and the session goes on, in the same container.
+    // and the session continues in the same container.
     s.python("import os; print(os.path.exists('/tmp/mark'))").await.expect_stdout("True\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn programs_find_a_user_a_home_and_room() {
+async fn programs_have_a_user_a_home_and_space() {
     let d = Daemon::start().await;
     let s = d.session("user");
-    s.python("import getpass, pwd, os, tempfile\nprint(getpass.getuser() != '', pwd.getpwuid(os.getuid()).pw_uid == os.getuid())\nopen(tempfile.mkstemp()[1], 'w').write('x')\nopen(os.path.expanduser('~/y'), 'w').write('x')")
-        .await
-        .expect_stdout("True True\n");
-    s.typescript("import os from 'node:os';\nconsole.log(os.userInfo().uid >= 20000, os.userInfo().username.length > 0)")
-        .await
-        .expect_stdout("true true\n");
-    s.python("import multiprocessing as m\nif __name__ == '__main__':\n    with m.Pool(2) as p: print(p.map(abs, [-1, -2]))")
-        .await
-        .expect_stdout("[1, 2]\n");
+    s.python(
+        "import getpass, pwd, os, tempfile\nprint(getpass.getuser() != '', \
+              pwd.getpwuid(os.getuid()).pw_uid == os.getuid())\nopen(tempfile.mkstemp()[1], 'w').write('x')\n\
+              open(os.path.expanduser('~/y'), 'w').write('x')",
+    )
+    .await
+    .expect_stdout("True True\n");
+    s.typescript(
+        "import os from 'node:os';\nconsole.log(os.userInfo().uid >= 20000, \
+                  os.userInfo().username.length > 0)",
+    )
+    .await
+    .expect_stdout("true true\n");
+    s.python(
+        "import multiprocessing as m\nif __name__ == '__main__':\n    with m.Pool(2) as p: \
+              print(p.map(abs, [-1, -2]))",
+    )
+    .await
+    .expect_stdout("[1, 2]\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn every_room_has_a_wall() {
+async fn every_place_for_files_has_a_limit() {
     let d = Daemon::with()
         .set("limits.data", "4MiB")
         .set("limits.upload", "1MiB")
@@ -293,13 +308,14 @@ async fn every_room_has_a_wall() {
         .await;
     let s = d.session("walls");
     let code = format!(
-        "{TRY}import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n\
-         def fill(p, n):\n    with open(p, 'wb', buffering=0) as f:\n        for _ in range(n): \n            if f.write(b'x' * 65536) < 65536: raise OSError(errno.ENOSPC, '')\n\
-         def many(d, n):\n    for i in range(n): open(f'{{d}}/{{i}}', 'w').close()\n\
-         def fds():\n    all = []\n    for _ in range(70): all.append(os.open('/', 0))\n\
-         r = {{'file_size': t(fill, '/data/a', 49)}}\nr['data'] = t(fill, '/data/b', 48)\nos.remove('/data/a')\nos.remove('/data/b')\n\
-         os.mkdir('/data/d')\nr['inodes'] = t(many, '/data/d', 120)\nr['tmp'] = t(fill, '/tmp/a', 20)\nr['shm'] = t(fill, '/dev/shm/a', 20)\nr['fds'] = t(fds)\n\
-         print(json.dumps(r))"
+        "{TRY}import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\ndef fill(p, n):\n    with \
+         open(p, 'wb', buffering=0) as f:\n        for _ in range(n): \n            if f.write(b'x' * 65536) \
+         < 65536: raise OSError(errno.ENOSPC, '')\ndef many(d, n):\n    for i in range(n): \
+         open(f'{{d}}/{{i}}', 'w').close()\ndef fds():\n    all = []\n    for _ in range(70): \
+         all.append(os.open('/', 0))\nr = {{'file_size': t(fill, '/data/a', 49)}}\nr['data'] = t(fill, \
+         '/data/b', 48)\nos.remove('/data/a')\nos.remove('/data/b')\nos.mkdir('/data/d')\nr['inodes'] = \
+         t(many, '/data/d', 120)\nr['tmp'] = t(fill, '/tmp/a', 20)\nr['shm'] = t(fill, '/dev/shm/a', 20)\n\
+         r['fds'] = t(fds)\nprint(json.dumps(r))"
     );
     let ran = s.python(&code).await.expect_success();
     let seen: Value = serde_json::from_str(ran.stdout()).expect("JSON");
@@ -327,9 +343,9 @@ async fn every_room_has_a_wall() {
     d.stop().await;
 }
 
-/// Memory runs out for programs before it does for PID 1: they, and what they start, are killed first.
+/// When memory runs out, programs and their children are killed before PID 1.
 #[tokio::test]
-async fn programs_go_first_when_memory_runs_out() {
+async fn programs_are_killed_first_when_memory_runs_out() {
     let d = Daemon::start().await;
     let s = d.session("s");
     s.sh("sleep 0.2; cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj)")
@@ -341,15 +357,18 @@ async fn programs_go_first_when_memory_runs_out() {
 #[tokio::test]
 async fn sessions_never_see_each_other() {
     let d = Daemon::start().await;
-    let leave = "import os\nfor p in ('/data', '/tmp', '/dev/shm'): open(p + '/canary', 'w').write('CANARY')\nos.environ['X'] = 'CANARY'\n\
-                 print(os.getuid(), os.readlink('/proc/self/ns/pid'), os.readlink('/proc/self/ns/net'), os.readlink('/proc/self/ns/ipc'))";
+    let leave = "import os\nfor p in ('/data', '/tmp', '/dev/shm'): open(p + '/canary', \
+                 'w').write('CANARY')\nos.environ['X'] = 'CANARY'\nprint(os.getuid(), \
+                 os.readlink('/proc/self/ns/pid'), os.readlink('/proc/self/ns/net'), \
+                 os.readlink('/proc/self/ns/ipc'))";
     let one = d.session("one").python(leave).env("SECRET", "CANARY").await.expect_success();
-    let find = "import os\nr = []\nfor top in ('/data', '/tmp', '/dev/shm', '/mnt', '/workspace', '/home', '/var/tmp'):\n    \
-                for dir, _, files in os.walk(top): r += [dir + '/' + f for f in files if 'canary' in f]\n\
-                for p in filter(str.isdigit, os.listdir('/proc')):\n    for f in ('environ', 'cmdline'):\n        \
-                try: r += [p] if b'CANARY' in open(f'/proc/{p}/{f}', 'rb').read() else []\n        except OSError: pass\n\
-                print(r)\n\
-                print(os.getuid(), os.readlink('/proc/self/ns/pid'), os.readlink('/proc/self/ns/net'), os.readlink('/proc/self/ns/ipc'))";
+    let find = "import os\nr = []\nfor top in ('/data', '/tmp', '/dev/shm', '/mnt', '/workspace', '/home', \
+                '/var/tmp'):\n    for dir, _, files in os.walk(top): r += [dir + '/' + f for f in files if \
+                'canary' in f]\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    for f in ('environ', \
+                'cmdline'):\n        try: r += [p] if b'CANARY' in open(f'/proc/{p}/{f}', 'rb').read() else \
+                []\n        except OSError: pass\nprint(r)\nprint(os.getuid(), \
+                os.readlink('/proc/self/ns/pid'), os.readlink('/proc/self/ns/net'), \
+                os.readlink('/proc/self/ns/ipc'))";
     let two = d.session("two").python(find).await.expect_success();
     let (found, other) = two.stdout().split_once('\n').expect("two lines");
     assert_eq!(found, "[]");
@@ -365,7 +384,7 @@ async fn sessions_never_see_each_other() {
 }
 
 #[tokio::test]
-async fn the_daemons_secrets_are_nowhere() {
+async fn the_daemons_secrets_are_nowhere_in_a_container() {
     let secrets = [
         "TOKEN-7f3a1b",
         "FILESECRET-9c2e4d",
@@ -382,7 +401,8 @@ async fn the_daemons_secrets_are_nowhere() {
         .set("metrics.token", secrets[5])
         .start()
         .await;
-    let look = "env; for f in /proc/*/environ /proc/*/cmdline /proc/self/mountinfo /etc/hostname /etc/hosts; do cat $f 2>/dev/null; done; cat /data/* 2>/dev/null; true";
+    let look = "env; for f in /proc/*/environ /proc/*/cmdline /proc/self/mountinfo /etc/hostname /etc/hosts; \
+                do cat $f 2>/dev/null; done; cat /data/* 2>/dev/null; true";
     let s = d.session("s");
     let ran = s.sh(look).bearer(secrets[0]).await.expect_success();
     for secret in &secrets {

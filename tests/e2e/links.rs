@@ -1,11 +1,11 @@
-//! Signed links: whoever has one gets that one file, and nothing else opens anything.
+//! Signed links: each gives access to one file, and nothing else does.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Daemon, Ran};
 
 #[tokio::test]
-async fn a_link_opens_its_file_and_no_other() {
+async fn a_link_gives_access_to_its_file_and_no_other() {
     let d = Daemon::with().env("FILE_SECRET", "topsecret").start().await;
     let s = d.session("abc123");
     s.upload("result.csv", b"0123456789").await.expect_success();
@@ -85,7 +85,7 @@ async fn a_link_opens_its_file_and_no_other() {
             "{link}"
         );
     }
-    // The same file by another spelling of its name.
+    // The same file by another encoding of its name.
     assert_eq!(d.fetch(&path("abc123/%72esult.csv", &right)).await.expect(200).text(), "0123456789");
 
     let answer = d.fetch(&page).await.expect(200);
@@ -96,7 +96,7 @@ async fn a_link_opens_its_file_and_no_other() {
         d.link(method, &good).send().await.expect(405);
     }
 
-    // What is gone, or became a directory, is not found.
+    // A file that was removed, or replaced by a directory, is not found.
     let ran = s.python("import os\nos.remove('result.csv')\nos.mkdir('result.csv')").await.expect_success();
     assert_eq!(ran.files(), ["dir/other.txt", "page.html"]);
     d.fetch(&good).await.expect(404);
@@ -121,9 +121,9 @@ async fn links_outlive_the_daemon_and_the_container() {
     d.stop().await;
 }
 
-/// It would open its file for ever, whatever the operator has set since.
+/// Otherwise it would be valid for ever, whatever the operator configures later.
 #[tokio::test]
-async fn a_link_without_a_time_opens_nothing_once_links_have_one() {
+async fn a_link_without_a_time_is_invalid_once_links_expire() {
     let d = Daemon::start().await;
     let link = |ran: &Ran| ran.document["file"]["url"].as_str().expect("a link").to_owned();
     let before = link(&d.session("s").upload("a", b"1").await.expect_success());
@@ -139,7 +139,7 @@ async fn a_link_without_a_time_opens_nothing_once_links_have_one() {
 }
 
 #[tokio::test]
-async fn a_link_ends_with_its_time() {
+async fn a_link_expires_at_its_time() {
     let d = Daemon::with().set("files.url_ttl", "2s").start().await;
     let ran = d.session("s").upload("a", b"1").await.expect_success();
     let link = ran.document["file"]["url"].as_str().expect("a link").to_owned();
@@ -174,7 +174,7 @@ async fn a_link_ends_with_its_time() {
 }
 
 #[tokio::test]
-async fn links_of_an_earlier_key_open_during_the_grace_and_not_after() {
+async fn links_of_a_previous_key_are_valid_while_it_is_configured() {
     let path = |d: &Daemon, link: &str| link.strip_prefix(&d.url).expect("ours").to_owned();
     let d = Daemon::with().env("FILE_SECRET", "the key of before, long").start().await;
     let ran = d.session("s").upload("a", b"1").await.expect_success();
@@ -194,7 +194,7 @@ async fn links_of_an_earlier_key_open_during_the_grace_and_not_after() {
 }
 
 #[tokio::test]
-async fn a_hashed_link_opens_its_session_and_no_other() {
+async fn a_hashed_link_gives_access_to_its_session_and_no_other() {
     let hashed =
         || Daemon::with().set("files.url_style", "hashed").env("FILE_SECRET", "a secret that is long");
     let signed = Daemon::with().env("FILE_SECRET", "a secret that is long").start().await;
@@ -238,7 +238,7 @@ async fn a_hashed_link_opens_its_session_and_no_other() {
     d.fetch(&format!("{}/logs/{wrong}/b", d.url)).await.expect(403);
     let path = mine.strip_prefix(&d.url).expect("ours").to_owned();
     d.stop().await;
-    // The name stands after a restart, goes with the files, and means nothing in the other style.
+    // The name survives a restart, disappears with the files, and means nothing in the other style.
     let d = hashed().store(&store).start().await;
     assert_eq!(d.fetch(&format!("{}{path}", d.url)).await.expect(200).text(), "2");
     d.session("mine").tool("close_session").with("delete_files", true).await.expect_success();

@@ -1,4 +1,4 @@
-//! What people who look on see of runs: output while it is written, where the time went, how the daemon stands.
+//! What observers see of runs: output while it is written, where the time went, and the state of the daemon.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -7,7 +7,7 @@ use crate::support::{Daemon, Ran, Request, TOKEN, events};
 
 const BOTH: &str = "application/json, text/event-stream";
 
-/// A call as the newest revision of MCP has it: no session, and all that is told of it in its own answer.
+/// A call in MCP's newest revision: no session, and all notifications come in its own answer.
 fn call(d: &Daemon, language: &str, code: &str) -> Request {
     let arguments = json!({ "language": language, "code": code, "conversationId": "s" });
     let meta = json!({
@@ -25,7 +25,7 @@ fn call(d: &Daemon, language: &str, code: &str) -> Request {
             "name": "run_code", "arguments": arguments, "_meta": meta } }))
 }
 
-/// The pieces of output that were told, with their streams.
+/// The pieces of output in the notifications, with their streams.
 fn pieces(text: &str) -> Vec<(Value, String)> {
     let told = events(text).into_iter().filter(|event| event["method"] == "notifications/progress");
     told.map(|event| {
@@ -36,19 +36,20 @@ fn pieces(text: &str) -> Vec<(Value, String)> {
     .collect()
 }
 
-/// All that was told of one stream.
+/// All output of one stream in the notifications.
 fn told(text: &str, wanted: &str) -> String {
     pieces(text).into_iter().filter(|(stream, _)| stream == wanted).map(|(_, text)| text).collect()
 }
 
-/// It goes on only when what it wrote was seen.
+/// The program continues only when its output was seen.
 #[tokio::test]
-async fn a_run_tells_what_it_writes_meanwhile() {
+async fn the_output_of_a_run_is_reported_while_it_runs() {
     let d = Daemon::with().set("pool.idle", 0).start().await;
     for language in ["sh", "python"] {
         let code = match language {
             "sh" => {
-                "printf 'caf\\303'; printf '\\251 '; echo oops >&2; until [ -e /tmp/seen ]; do sleep 0.01; done; echo end"
+                "printf 'caf\\303'; printf '\\251 '; echo oops >&2; until [ -e /tmp/seen ]; do sleep 0.01; \
+                 done; echo end"
             }
             _ => {
                 "import sys, os, time\nprint('café ', end='')\nprint('oops', file=sys.stderr)\n\
@@ -76,9 +77,9 @@ async fn a_run_tells_what_it_writes_meanwhile() {
     d.stop().await;
 }
 
-/// The daemon holds no more for a reader than it says, and the answer has everything all the same.
+/// The daemon keeps no more for a reader than it says, and the answer still has everything.
 #[tokio::test]
-async fn a_flood_is_told_in_part_and_answered_as_ever() {
+async fn a_flood_is_reported_in_part_and_answered_completely() {
     let d = Daemon::start().await;
     let text = call(&d, "sh", "yes 0123456789 | head -c 4000000; echo; echo end").send().await.expect(200);
     let told = pieces(&text.text());
@@ -92,10 +93,10 @@ async fn a_flood_is_told_in_part_and_answered_as_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_says_where_its_time_went() {
+async fn an_answer_contains_the_time_of_each_phase() {
     let d = Daemon::start().await;
     d.session("s").sh("true").await;
-    // Nothing was to be told before the answer, so it is no stream.
+    // There was nothing to report before the answer, so it is not a stream.
     let answer = call(&d, "sh", "sleep 0.3; echo x > f").send().await.expect(200).json();
     let result = answer["result"].clone();
     let timing = &result["_meta"]["paddock/timing"];
@@ -103,13 +104,13 @@ async fn an_answer_says_where_its_time_went() {
     let parts = ms("queued_ms") + ms("files_in_ms") + ms("program_ms") + ms("files_out_ms");
     assert!(ms("program_ms") >= 300.0 && ms("program_ms") < ms("total_ms"), "{timing}");
     assert!(parts <= ms("total_ms") && ms("files_out_ms") > 0.0, "{timing}");
-    // Models read the document, and are not told.
+    // Models read the document, which does not contain it.
     assert!(!result["structuredContent"].to_string().contains("queued"), "{result}");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn the_status_tells_how_things_stand_and_what_the_caller_ran() {
+async fn the_status_contains_the_daemons_state_and_the_callers_runs() {
     let d = Daemon::with().set("pool.idle", 1).start().await;
     d.request("GET", "/status").without("authorization").send().await.expect(401);
     let status =
@@ -146,9 +147,9 @@ async fn the_status_tells_how_things_stand_and_what_the_caller_ran() {
     d.stop().await;
 }
 
-/// What one token ran is not told to another.
+/// The runs of one token are not shown to another.
 #[tokio::test]
-async fn the_status_tells_each_owner_of_its_own() {
+async fn the_status_shows_each_owner_its_own_runs() {
     let other = "another-token-of-somebody-else";
     let sha256: String = Sha256::digest(other).iter().map(|byte| format!("{byte:02x}")).collect();
     let tokens = toml::Table::from_iter(

@@ -1,4 +1,4 @@
-//! What the log says, and what is found by what.
+//! The content of the log, and how to find lines in it.
 
 use serde_json::{Value, json};
 
@@ -19,9 +19,9 @@ fn parsed(text: &str) -> Vec<Value> {
     lines.collect()
 }
 
-/// A request, its run and the container that it ran in have the ids of all three.
+/// The lines of a request, its run and its container have the ids of all three.
 #[tokio::test]
-async fn a_request_its_run_and_its_container_are_found_by_their_ids() {
+async fn the_lines_of_a_request_its_run_and_its_container_have_their_ids() {
     let d = Daemon::with().set("log.format", "json").set("pool.idle", 0).start().await;
     let traceparent = format!("00-{TRACE}-{PARENT}-01");
     let request = d.request("POST", "/mcp").header("traceparent", &traceparent);
@@ -60,7 +60,7 @@ async fn a_request_its_run_and_its_container_are_found_by_their_ids() {
     assert_eq!(armed.map(|line| &line["container"]), Some(&ended["container"]), "{ended}");
 }
 
-/// MCP has a place for it too, and it is the nearer one.
+/// MCP has a field for it too, and that one takes precedence.
 #[tokio::test]
 async fn a_call_can_name_its_trace_in_its_message() {
     let d = Daemon::start().await;
@@ -78,9 +78,9 @@ async fn a_call_can_name_its_trace_in_its_message() {
     assert!(!log.contains("nonsense"), "{log}");
 }
 
-/// What machines ask for every few seconds does not bury what people look for.
+/// Requests that machines send every few seconds do not bury other lines.
 #[tokio::test]
-async fn probes_are_logged_where_they_fail() {
+async fn probes_are_logged_only_if_they_fail() {
     let d = Daemon::start().await;
     for path in ["/health", "/ready", "/metrics", "/status"] {
         d.request("GET", path).send().await.expect(200);
@@ -92,9 +92,9 @@ async fn probes_are_logged_where_they_fail() {
     assert!(matches!(about[..], [one] if one.contains("path=/metrics status=401")), "{about:?}");
 }
 
-/// A disk that is full takes no line, and stops no run.
+/// A full disk loses log lines, and stops no run.
 #[tokio::test]
-async fn runs_go_on_when_the_log_cannot_be_written() {
+async fn runs_continue_when_the_log_cannot_be_written() {
     let d = Daemon::with().env("SANDBOX_LOG_FILE", "/dev/full").start().await;
     d.session("s").sh("echo hello > f; cat f").await.expect_stdout("hello\n");
     let metrics = d.request("GET", "/metrics").send().await.expect(200).text();
@@ -105,7 +105,7 @@ async fn runs_go_on_when_the_log_cannot_be_written() {
     assert!(log.contains(" ended ") && log.contains(" stopped"), "{log}");
 }
 
-/// Code is for whoever looks for a fault, and for nobody else.
+/// Code is logged for debugging only.
 #[tokio::test]
 async fn code_is_in_the_log_at_debug_only() {
     for (level, expected) in [("info", false), ("debug", true)] {

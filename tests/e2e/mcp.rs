@@ -1,10 +1,11 @@
-//! MCP as clients speak it: bare calls of workflows, sessions, a real client, and what is no request at all.
+//! MCP as clients use it: calls of workflows without a session, sessions, a real client, and malformed
+//! requests.
 
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Daemon, Ran, Request, TOOLS, events};
 
-/// What n8n's HTTP Request node sends with every request.
+/// The Accept header of n8n's HTTP Request node.
 const WORKFLOW_ACCEPT: &str =
     "application/json,text/html,application/xhtml+xml,application/xml,text/*;q=0.9, image/*;q=0.8, */*;q=0.7";
 
@@ -20,11 +21,12 @@ fn initialize() -> Value {
 
 fn run_call(id: i64, name: &str, code: &str) -> Value {
     let arguments = json!({ "language": "python", "code": code });
-    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "arguments": arguments } })
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": name, "arguments": arguments } })
 }
 
 #[tokio::test]
-async fn a_bare_call_needs_no_session() {
+async fn a_call_needs_no_session() {
     let d = Daemon::start().await;
     let bare = || d.request("POST", "/mcp").header("accept", WORKFLOW_ACCEPT).header("connection", "close");
 
@@ -56,7 +58,7 @@ async fn a_bare_call_needs_no_session() {
         assert!(languages.as_array().is_some_and(|all| all.contains(&json!(language))), "{languages}");
     }
 
-    // Without any Accept, as curl -H does, and by the old name.
+    // Without any Accept, as from curl -H, and by the older name of the tool.
     let answer =
         d.request("POST", "/mcp").json(&run_call(7, "sandbox.run_code", "print(6 * 7)")).send().await;
     let answer = answer.expect(200).json();
@@ -116,7 +118,7 @@ async fn a_session_keeps_its_generated_conversation() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_seen_by_its_status_where_the_caller_prefers_that() {
+async fn a_refusal_has_its_own_status_if_the_caller_prefers_that() {
     let d = Daemon::with().set("sessions.max", 1).set("sessions.when_full", "refuse").start().await;
     d.session("first").sh("true").await.expect_success();
     let call = |code: &str, language: &str| {
@@ -132,7 +134,7 @@ async fn a_refusal_is_seen_by_its_status_where_the_caller_prefers_that() {
         ("5".into(), "http-status".into())
     );
     Ran::of(full.json()).expect_error("max_sessions");
-    // Nobody else sees anything but 200.
+    // Other callers see only 200.
     let usual = call("true", "sh").send().await.expect(200);
     assert!(!usual.headers.contains_key("retry-after") && !usual.headers.contains_key("preference-applied"));
     Ran::of(usual.json()).expect_error("max_sessions");
@@ -152,7 +154,7 @@ async fn a_refusal_is_seen_by_its_status_where_the_caller_prefers_that() {
 }
 
 #[tokio::test]
-async fn a_revision_that_does_not_exist_is_refused_by_its_code() {
+async fn an_unknown_revision_is_refused_with_its_code() {
     let d = Daemon::start().await;
     let list = json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list" });
     for accept in [WORKFLOW_ACCEPT, "application/json, text/event-stream"] {
@@ -179,7 +181,7 @@ fn resident(pid: rustix::process::Pid) -> u64 {
 }
 
 #[tokio::test]
-async fn sessions_that_nobody_ends_are_bounded_in_memory_and_on_disk() {
+async fn abandoned_sessions_are_limited_in_memory_and_on_disk() {
     const ALL: usize = 4000;
     const AT_ONCE: usize = 16;
     let d = Daemon::start().await;
@@ -209,7 +211,7 @@ async fn sessions_that_nobody_ends_are_bounded_in_memory_and_on_disk() {
     let (first, some) = (resident(d.pid()), files());
     batch(ALL / 2).await;
     let (second, more) = (resident(d.pid()), files());
-    // Eight more for what is being written beside at this moment.
+    // Eight more for files being written at this moment.
     assert!((500..=1008).contains(&some) && more <= 1008, "{some} and {more} files");
     assert!(second < first + 24 * 1024, "{first} KiB after {} sessions, {second} after {ALL}", ALL / 2);
     assert_eq!(list(&forgotten).await, 404, "the least recently used went first");
@@ -218,7 +220,7 @@ async fn sessions_that_nobody_ends_are_bounded_in_memory_and_on_disk() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_answered_as_json_rpc_says() {
+async fn malformed_requests_are_answered_as_json_rpc_demands() {
     let d = Daemon::start().await;
     let valid = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
     let rows: [(&str, &[u8], i64); 12] = [
@@ -278,12 +280,14 @@ async fn what_is_no_request_is_answered_as_json_rpc_says() {
         ),
         (
             "tools/call",
-            json!({ "name": "run_code", "arguments": { "language": "python", "code": "1", "conversationId": "" } }),
+            json!({ "name": "run_code",
+                "arguments": { "language": "python", "code": "1", "conversationId": "" } }),
             -32602,
         ),
         (
             "tools/call",
-            json!({ "name": "run_code", "arguments": { "language": "python", "code": "1", "conversationId": "x".repeat(257) } }),
+            json!({ "name": "run_code",
+                "arguments": { "language": "python", "code": "1", "conversationId": "x".repeat(257) } }),
             -32602,
         ),
     ] {
@@ -318,8 +322,8 @@ async fn failures_of_a_tool_are_results() {
     d.run("python", "1").file("../x", b"").await.expect_error("invalid_argument");
     let listed = d.tool("list_runners", json!({})).await;
     assert!(listed.document["languages"].as_array().is_some_and(|all| all.len() >= 3), "{}", listed.document);
-    d.view().await.expect_empty().await; // nothing of this reached a container
-    // All limits to the brim.
+    d.view().await.expect_empty().await; // none of this reached a container
+    // Every value at its limit.
     let code =
         format!("{}\nimport sys, os\nprint(len(os.environ['A']), len(sys.stdin.read()))", "#".repeat(99_000));
     d.run("python", &code)
@@ -331,9 +335,9 @@ async fn failures_of_a_tool_are_results() {
 }
 
 #[tokio::test]
-async fn an_answer_over_http_is_for_whoever_asked() {
+async fn an_answer_over_http_is_only_for_its_caller() {
     let d = Daemon::start().await;
-    // The page, health and readiness are open to all; nothing else is.
+    // The page, health and readiness need no token; everything else does.
     for (path, status) in [("/health", 200), ("/ready", 200), ("/", 200), ("/none", 404), ("/.env", 404)] {
         let answer = Request::new(d.addr, "GET", path).send().await;
         assert_eq!(answer.status, status, "{path}: {}", answer.text());

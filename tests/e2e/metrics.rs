@@ -1,4 +1,4 @@
-//! `GET /metrics`: who may read it, what it says of what happened, and that nothing a caller does makes it grow.
+//! `GET /metrics`: who may read it, what it reports, and that no caller can make it grow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ fn value(samples: &BTreeMap<String, f64>, name: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn any_token_or_its_own_opens_it_and_its_own_opens_nothing_else() {
+async fn any_token_gives_access_and_its_own_token_gives_access_to_nothing_else() {
     let d = Daemon::with().set("metrics.token", "only-for-the-metrics-1").start().await;
     let with = async |path: &str, token: &str| {
         let request = d.request("GET", path).without("authorization");
@@ -47,7 +47,7 @@ async fn any_token_or_its_own_opens_it_and_its_own_opens_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_any_token_it_is_open_unless_it_has_one_of_its_own() {
+async fn without_a_token_it_is_open_unless_it_has_one_of_its_own() {
     let d = Daemon::with().without_token().start().await;
     d.request("GET", "/metrics").without("authorization").send().await.expect(200);
     d.stop().await;
@@ -59,12 +59,12 @@ async fn without_any_token_it_is_open_unless_it_has_one_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_listener_of_its_own_serves_it_to_everyone_and_nothing_else() {
+async fn its_own_listener_serves_only_the_metrics_to_everyone() {
     let d = Daemon::with().set("metrics.addr", "127.0.0.1:0").start().await;
     let line = d.log.line("serving the metrics").await;
     let addr: SocketAddr = field(&line, "addr").and_then(|addr| addr.parse().ok()).expect("an address");
     let ask = |method: &str, path: &str| Request::new(addr, method, path);
-    // As a Prometheus in another container names it.
+    // The host name that a Prometheus in another container uses.
     let answer = ask("GET", "/metrics").set("host", "paddock:9464").send().await.expect(200);
     assert!(answer.text().contains("paddock_build_info{"), "{}", answer.text());
     for path in ["/", "/mcp", "/status", "/health", "/metrics/", "//metrics"] {
@@ -72,7 +72,7 @@ async fn a_listener_of_its_own_serves_it_to_everyone_and_nothing_else() {
     }
     ask("POST", "/metrics").send().await.expect(405);
 
-    // Connections that say nothing do not keep it from whoever has something to ask.
+    // Silent connections do not exclude a client that sends a request.
     let mut silent = Vec::new();
     for _ in 0..300 {
         silent.push(tokio::net::TcpStream::connect(addr).await.expect("a connection"));
@@ -84,7 +84,7 @@ async fn a_listener_of_its_own_serves_it_to_everyone_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_happened_is_counted() {
+async fn events_are_counted() {
     let d = Daemon::with().set("pool.idle", 1).start().await;
     let s = d.session("s");
     s.sh("echo out; echo err >&2; head -c 1000 /dev/zero > /data/f").await.expect_success();
@@ -126,17 +126,18 @@ async fn what_happened_is_counted() {
     is("paddock_sessions_live_max", 10.0);
     is("paddock_executions_kept", 1.0);
     is("paddock_executions_running", 0.0);
-    at_least("paddock_store_used_bytes", 1500.0); // and what is kept of the command
+    at_least("paddock_store_used_bytes", 1500.0); // and the files of the command
     is("paddock_engine_up", 1.0);
     is("paddock_pool_idle_target", 1.0);
     is(r#"paddock_pool_containers{language="sh",state="leased"}"#, 1.0);
     is(r#"paddock_runs_in_progress{kind="code"}"#, 0.0);
-    is("paddock_http_requests_in_flight", 1.0); // this one
+    is("paddock_http_requests_in_flight", 1.0); // this request
     at_least(r#"paddock_engine_calls_total{operation="container_start",outcome="ok"}"#, 3.0);
     at_least("paddock_store_fsync_seconds_count", 2.0);
     at_least(r#"paddock_log_lines_total{level="info"}"#, 20.0);
     is("paddock_log_lines_lost_total", 0.0);
-    // What never happened is there all the same: an alert sees an increase, not a series that begins at 1.
+    // A counter of events that never happened exists too: an alert needs an increase, not a series that
+    // begins at 1.
     is(r#"paddock_pool_refusals_total{reason="full"}"#, 0.0);
     is(r#"paddock_pool_start_failures_total{language="sh",step="arm"}"#, 0.0);
     is(r#"paddock_tool_calls_total{outcome="max_sessions",tool="run_code"}"#, 0.0);
@@ -155,9 +156,9 @@ async fn what_happened_is_counted() {
     d.stop().await;
 }
 
-/// Whatever callers name, and however many sessions they have.
+/// Whatever names callers use, and however many sessions they have.
 #[tokio::test]
-async fn nothing_that_a_caller_says_makes_it_grow() {
+async fn nothing_from_a_caller_makes_it_grow() {
     let d = Daemon::start().await;
     d.session("s").sh("true").await;
     d.request("GET", "/nothing").send().await.expect(404);

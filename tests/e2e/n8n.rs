@@ -1,13 +1,13 @@
-//! A real n8n, which imports the workflows of `deploy/n8n` by its command line and runs them: `make n8n`. It is 2 GB
-//! and takes ten minutes to install, so it is not among what every change is tested by; there, `clients::n8n` runs the
-//! same workflows by a program that does what their nodes do.
+//! A real n8n, which imports the workflows of `deploy/n8n` by its command line and runs them: `make n8n`. It
+//! takes 2 GB and ten minutes to install, so it is not part of the tests of every change; there,
+//! `clients::n8n` runs the same workflows in a program that does what their nodes do.
 
 use std::time::Duration;
 
 use crate::clients::{NEWEST, Script};
 use crate::support::{Daemon, Setup, within};
 
-/// A start of n8n takes ten seconds, and there are nine of them.
+/// A start of n8n takes ten seconds, and there are nine.
 const LONG: Duration = Duration::from_secs(900);
 
 async fn imports_and_runs(kind: &str, setup: Setup) {

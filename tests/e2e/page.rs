@@ -1,7 +1,8 @@
-//! The page as people have it: Debian's Chromium on a daemon, driven by `tests/clients/page.mjs`, one scenario for each test.
-//! Each scenario also fails if it sees a request to elsewhere, a violation of the page's policy, or an error on its console.
+//! The page as people use it: Debian's Chromium with a daemon, driven by `tests/clients/page.mjs`, one
+//! scenario for each test. A scenario also fails if it sees a request to another server, a violation of the
+//! page's policy, or an error on its console.
 //!
-//! The editor's bundle is made again from its sources, and must come out the same.
+//! The editor's bundle is built again from its sources, and must be the same.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use tokio::process::Command;
 use crate::clients::{End, NEWEST, Script};
 use crate::support::{Daemon, PATIENCE, Request, Setup, within};
 
-/// Bytes of a picture in the repository.
+/// Bytes of an image in the repository.
 const PICTURE: u64 = 150_000;
 
 async fn plays(scenario: &str, setup: Setup) {
@@ -19,7 +20,7 @@ async fn plays(scenario: &str, setup: Setup) {
 }
 
 async fn plays_on(d: Daemon, scenario: &str, folder: &str, ends: &[End]) {
-    // Not the public URL: that may be elsewhere.
+    // Not the public URL, which may be on another host.
     let url = format!("http://{}", d.addr);
     let mut script = Script::start(NEWEST, &["page.mjs", scenario, &url, folder], &d, ends.len());
     let d = within(PATIENCE * 3, scenario, script.follow(d, ends)).await;
@@ -32,7 +33,7 @@ async fn shows_a_newcomer_a_program_that_runs() {
 }
 
 #[tokio::test]
-async fn runs_code_and_tells_how_it_went() {
+async fn runs_code_and_shows_the_result() {
     plays("runs", Daemon::with()).await;
 }
 
@@ -42,12 +43,12 @@ async fn shows_output_while_it_is_written() {
 }
 
 #[tokio::test]
-async fn shows_pictures_wherever_it_is_served_from() {
+async fn shows_images_wherever_it_is_served_from() {
     plays("plot", Daemon::with().env("PUBLIC_BASE_URL", "https://sandbox.example/p")).await;
 }
 
 #[tokio::test]
-async fn takes_files_that_are_dropped_or_chosen() {
+async fn accepts_files_that_are_dropped_or_chosen() {
     plays("upload", Daemon::with().set("limits.file_size", "4MiB")).await;
 }
 
@@ -62,27 +63,27 @@ async fn draws_every_container_that_it_counts() {
 }
 
 #[tokio::test]
-async fn tells_of_a_run_in_its_conversation_only() {
+async fn reports_a_run_only_in_its_conversation() {
     plays("elsewhere", Daemon::with().set("limits.code", 10_000)).await;
 }
 
 #[tokio::test]
-async fn goes_on_when_the_daemon_has_been_started_again() {
+async fn continues_after_a_restart_of_the_daemon() {
     plays_on(Daemon::start().await, "gone", "", &[End::Killed]).await;
 }
 
 #[tokio::test]
-async fn asks_for_a_token_and_keeps_it_only_if_told_to() {
+async fn asks_for_a_token_and_keeps_it_only_on_request() {
     plays("access", Daemon::with()).await;
 }
 
 #[tokio::test]
-async fn takes_no_name_for_anything_but_text() {
+async fn shows_every_name_as_text_only() {
     plays("names", Daemon::with()).await;
 }
 
 #[tokio::test]
-async fn takes_no_output_for_anything_but_text() {
+async fn shows_all_output_as_text_only() {
     // More than the page shows at a time.
     plays("output", Daemon::with().set("limits.output", "1MB")).await;
 }
@@ -102,13 +103,13 @@ async fn works_by_keyboard_alone() {
     plays("keyboard", Daemon::with()).await;
 }
 
-/// `make pictures` says where they are to be.
+/// `make pictures` sets the folder for them.
 #[tokio::test]
 async fn pictures() {
     let temporary = TempDir::new().expect("a directory");
     let wanted = std::env::var_os("PADDOCK_PICTURES").map(PathBuf::from);
     let folder = wanted.as_deref().unwrap_or(temporary.path());
-    // One warm container for each: they are to show what people see.
+    // One idle container for each language: the pictures show what people see.
     let d = Daemon::with().set("pool.idle", 3).start().await;
     let mut at = 0;
     for _ in 0..3 {
@@ -123,7 +124,7 @@ async fn pictures() {
 }
 
 #[tokio::test]
-async fn is_served_with_its_policy_and_not_twice() {
+async fn is_served_with_its_policy_and_only_once() {
     let d = Daemon::start().await;
     let get = |path: &str| Request::new(d.addr, "GET", path);
     let html = get("/").send().await.expect(200).text();
@@ -148,7 +149,7 @@ async fn is_served_with_its_policy_and_not_twice() {
 }
 
 #[tokio::test]
-async fn the_editor_is_what_its_sources_make() {
+async fn the_editor_is_built_from_its_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (page, clients) = (root.join("src/api/page"), root.join("../../tests/clients"));
     let folder = TempDir::new().expect("a directory");

@@ -1,4 +1,5 @@
-//! What a run may do with files, as programs meet it: the agent's enforcement over its link, in real containers.
+//! What a run may do with files, as programs see it: the agent's enforcement over its link, in real
+//! containers.
 
 use paddock::link::Incoming;
 use paddock_proto::message::{Outcome, RunSpec};
@@ -11,7 +12,7 @@ fn policy(allow: Option<&[&str]>, deny_read: &[&str], deny_write: &[&str]) -> Fi
     FilePolicy { allow_write: allow.map(list), deny_read: list(deny_read), deny_write: list(deny_write) }
 }
 
-/// What a coding agent's configuration says.
+/// The configuration of a coding agent.
 fn example() -> FilePolicy {
     policy(Some(&["/tmp", "."]), &["~/.ssh", "~/.aws"], &[".env", "*.key"])
 }
@@ -20,7 +21,7 @@ fn under(files: FilePolicy, command: &str) -> RunSpec {
     RunSpec { files: Some(files), ..spec(command) }
 }
 
-/// Runs a script, which says `bad` of everything that should not be so, and then `done`.
+/// Runs a script that prints `bad` for everything that must not happen, and then `done`.
 async fn holds(container: &Container, files: Option<FilePolicy>, script: &str) {
     let preamble = "no() { if \"$@\" 2>/dev/null; then echo \"bad: went through: $*\"; fi; }
         yes() { \"$@\" || echo \"bad: refused: $*\"; }
@@ -33,14 +34,16 @@ async fn holds(container: &Container, files: Option<FilePolicy>, script: &str) {
 }
 
 #[tokio::test]
-async fn the_example_of_the_coding_agents_holds() {
+async fn the_policy_of_the_coding_agents_is_enforced() {
     let container = Container::start().await;
     let before = "mkdir -p a/b .ssh; echo secret > .env; echo secret > a/b/x.key; echo private > .ssh/id; \
         ln .env other; ln -s .env soft; ln -s a/b deep; mkdir dir; echo k > dir/y.key";
     holds(&container, None, before).await;
     let script = "
-        yes put file 1; yes add file 2; yes put /tmp/file 1; yes put /tmp/.env 1; yes put .envrc 1; yes put a/b/c 1
-        yes rm file; yes mkdir m; yes rmdir m; yes touch t; yes chmod 600 t; yes mv t u; yes ln -s u v; yes rm v u
+        yes put file 1; yes add file 2; yes put /tmp/file 1; yes put /tmp/.env 1; yes put .envrc 1
+        yes put a/b/c 1
+        yes rm file; yes mkdir m; yes rmdir m; yes touch t; yes chmod 600 t; yes mv t u; yes ln -s u v
+        yes rm v u
         # What is there: its content, its name, its mode, its time.
         for f in .env a/b/x.key ./a/../.env /workspace/.env /mnt/data/a/b/x.key soft deep/x.key other \
             /proc/self/cwd/.env /proc/self/root/data/.env /proc/thread-self/cwd/.env; do
@@ -54,7 +57,8 @@ async fn the_example_of_the_coding_agents_holds() {
         # What is made later.
         rm -f /tmp/*; echo x > x
         for f in new.key a/.env a/b/later.key soft.key; do
-            no put $f 1; no touch $f; no ln x $f; no ln -s x $f; no mv x $f; no cp x $f; no mkdir $f; no mkfifo $f
+            no put $f 1; no touch $f; no ln x $f; no ln -s x $f; no mv x $f; no cp x $f; no mkdir $f
+            no mkfifo $f
             [ ! -e $f ] || echo bad: $f
         done
         # Of a name, wherever a directory comes to be.
@@ -67,33 +71,38 @@ async fn the_example_of_the_coding_agents_holds() {
         # Beyond what is allowed.
         no put /dev/shm/x 1; no mkdir /dev/shm/d; no touch /etc/x
         # And what may not be read.
-        no cat .ssh/id; no cat ~/.ssh/id; no ls .ssh; no cp .ssh/id c; no cp -r .ssh c; no mv .ssh s; no ln .ssh/id l
+        no cat .ssh/id; no cat ~/.ssh/id; no ls .ssh; no cp .ssh/id c; no cp -r .ssh c; no mv .ssh s
+        no ln .ssh/id l
         no cat /workspace/.ssh/id; no cat /proc/self/root/data/.ssh/id; no sh .ssh/id; no tar cf t.tar .ssh/id
-        ln -s .ssh/id way; no cat way; cd .ssh; no cat id; no ls; cd ..; yes ls -d .ssh >/dev/null; yes stat .ssh/id >/dev/null
+        ln -s .ssh/id way; no cat way; cd .ssh; no cat id; no ls; cd ..; yes ls -d .ssh >/dev/null
+        yes stat .ssh/id >/dev/null
         is .env secret";
     let files = example();
     holds(&container, Some(files), &format!("export HOME=/data; {script}")).await;
-    // And nothing of it was done.
+    // And nothing was changed.
     holds(&container, None, "is .env secret; is a/b/x.key secret; is .ssh/id private; yes put .env new")
         .await;
     container.stop().await;
 }
 
 #[tokio::test]
-async fn with_nothing_allowed_a_shell_runs_and_writes_nothing() {
+async fn with_no_path_allowed_a_shell_runs_and_writes_nothing() {
     let container = Container::start().await;
     let script = "
         echo one | cat | grep -q one || echo bad: pipe
-        yes ls / >/dev/null; yes cat /etc/passwd > /dev/null; echo x > /dev/null 2>&1; head -c 3 /dev/urandom > /dev/zero
+        yes ls / >/dev/null; yes cat /etc/passwd > /dev/null; echo x > /dev/null 2>&1
+        head -c 3 /dev/urandom > /dev/zero
         x=$(echo sub; (echo shell)); [ \"$x\" = \"sub
 shell\" ] || echo bad: $x
         (echo to > /dev/stderr) 2>&1 | grep -q to || echo bad: stderr; cat <<E >/dev/null
 here
 E
-        no put f 1; no put /tmp/f 1; no put /dev/shm/f 1; no mkdir d; no touch kept; no chmod 777 kept; no rm kept
+        no put f 1; no put /tmp/f 1; no put /dev/shm/f 1; no mkdir d; no touch kept; no chmod 777 kept
+        no rm kept
         # A semaphore is a file, and nothing else that has such a name.
         yes put /dev/shm/sem.s 1; yes rm /dev/shm/sem.s; no mkdir /dev/shm/sem.d; no mkdir -p /dev/shm/sem.d/d
-        no ln -s /tmp /dev/shm/sem.l; no mkfifo /dev/shm/sem.p; no put /dev/shm/sem.d/f x; no rmdir /dev/shm/sem.b
+        no ln -s /tmp /dev/shm/sem.l; no mkfifo /dev/shm/sem.p; no put /dev/shm/sem.d/f x
+        no rmdir /dev/shm/sem.b
         no put /dev/shm/sem.b/f x; no mv /dev/shm/sem.b /dev/shm/sem.c; no put /dev/shm/semx x
         [ \"$(ls -A /dev/shm)\" = sem.b ] || echo bad: $(ls -A /dev/shm)
         no ln kept l; no ln -s kept l; no mv kept m; no truncate -s 0 kept; no mkfifo p; no chmod 700 /data
@@ -104,11 +113,12 @@ E
 }
 
 #[tokio::test]
-async fn patterns_and_places_that_do_not_exist_yet_are_allowed() {
+async fn patterns_and_paths_that_do_not_exist_yet_are_allowed() {
     let container = Container::start().await;
     let files = policy(Some(&["out", "*.csv", "~/cache/**/x"]), &[], &["out/keep"]);
     let script = "
-        no put f 1; yes put f.csv 1; no mkdir in; yes mkdir out; yes mkdir -p out/a/b; yes put out/a/b/c 1; no put out/keep 1
+        no put f 1; yes put f.csv 1; no mkdir in; yes mkdir out; yes mkdir -p out/a/b; yes put out/a/b/c 1
+        no put out/keep 1
         no mkdir out/keep; yes mv out/a out/z; no mv out /data/in; no mv out/z in; no ln out/z/b/c g
         no mkdir cache; yes rm -r out; no ln -s /tmp out; yes mkdir out; no put cache/x 1";
     holds(&container, Some(files), script).await;
@@ -116,20 +126,22 @@ async fn patterns_and_places_that_do_not_exist_yet_are_allowed() {
 }
 
 #[tokio::test]
-async fn a_run_under_a_policy_stands_beside_one_without() {
+async fn a_run_with_a_policy_runs_beside_one_without() {
     let container = Container::start().await;
     let writes = "for i in $(seq 200); do echo $i > .env && echo $i > file$N; done 2>/dev/null; cat .env";
     let free = container.run(&spec(&format!("N=1; {writes}")));
     let bound = container.run(&under(example(), &format!("N=2; sleep 0.5; {writes}")));
     assert_eq!(ended(&free).await.0, "200\n");
     assert_eq!(ended(&bound).await.0, "200\n");
-    // It has no more of the other's than of its own: by /proc a process without a policy is closed to it.
+    // It cannot use the other run either: /proc does not show it a process without a policy.
     let free = container.run(&spec("echo $$ > pid; exec 3<>.env 4>fine; sleep 3; echo end"));
     holds(
         &container,
         Some(example()),
         "while [ ! -s pid ]; do sleep 0.05; done; sleep 0.1; p=$(cat pid)
-        for f in fd/3 fd/4 cwd/.env cwd/fine root/data/fine root/data/.env mem environ; do no put /proc/$p/$f 1; done
+        for f in fd/3 fd/4 cwd/.env cwd/fine root/data/fine root/data/.env mem environ; do
+            no put /proc/$p/$f 1
+        done
         no cat /proc/$p/environ; no cat /proc/1/environ; no cat /proc/1/maps; no ls -l /proc/1/fd/
         yes cat /proc/$p/stat /proc/1/stat /proc/self/maps /proc/meminfo /proc/self/status > /dev/null",
     )
@@ -139,12 +151,13 @@ async fn a_run_under_a_policy_stands_beside_one_without() {
 }
 
 #[tokio::test]
-async fn pipes_with_names_and_many_calls_hold_nobody_up() {
+async fn named_pipes_and_many_calls_delay_nobody() {
     let container = Container::start().await;
     let script = "
         mkfifo p q; (sleep 0.3; echo through > p) & is p through; wait
         (sleep 0.3; cat p > got) & echo back > p; wait; is got back
-        for i in $(seq 40); do timeout 1 sh -c 'echo x > q' 2>/dev/null & done; sleep 0.2; echo 1 > file; is file 1; wait";
+        for i in $(seq 40); do timeout 1 sh -c 'echo x > q' 2>/dev/null & done
+        sleep 0.2; echo 1 > file; is file 1; wait";
     holds(&container, Some(example()), script).await;
     let flood =
         container.run(&under(example(), "for i in 1 2 3 4; do (while :; do : > f$i; done) & done; sleep 4"));
@@ -162,7 +175,7 @@ async fn pipes_with_names_and_many_calls_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn what_pid_1_holds_for_a_run_goes_with_it() {
+async fn descriptors_that_pid_1_keeps_for_a_run_are_closed_with_it() {
     let container = Container::start().await;
     // More of them than PID 1 may have descriptors.
     for _ in 0..110 {
@@ -187,7 +200,7 @@ async fn a_malformed_policy_starts_nothing() {
     container.stop().await;
 }
 
-/// Runs Python, which prints `done` and nothing else.
+/// Runs Python, which must print exactly `done`.
 async fn python(container: &Container, files: Option<FilePolicy>, code: &str) {
     let (output, end) = ended(&container.run(&script(files, code))).await;
     assert_eq!((output.as_str(), end.outcome), ("done\n", Outcome::Exited(0)));
@@ -200,7 +213,7 @@ fn script(files: Option<FilePolicy>, code: &str) -> RunSpec {
 }
 
 #[tokio::test]
-async fn no_call_leads_round_a_policy() {
+async fn no_system_call_bypasses_a_policy() {
     let container = Container::of("python").await;
     python(&container, None, &format!("{}\nprint('done')", include_str!("policy/before.py"))).await;
     let mut files = example();
@@ -210,10 +223,11 @@ async fn no_call_leads_round_a_policy() {
 }
 
 #[tokio::test]
-async fn a_link_that_another_swaps_never_leads_to_a_denied_file() {
+async fn a_link_that_another_process_swaps_never_leads_to_a_denied_file() {
     let container = Container::of("python").await;
     let swap = "import os, time
-open('.env', 'w').write('secret'); open('good', 'w').close(); os.symlink('good', 'a'); os.symlink('.env', 'b'); os.link('a', 'swap', follow_symlinks=False)
+open('.env', 'w').write('secret'); open('good', 'w').close(); os.symlink('good', 'a'); os.symlink('.env', 'b')
+os.link('a', 'swap', follow_symlinks=False)
 print('up', flush=True)
 end = time.time() + 4
 while time.time() < end:
@@ -236,7 +250,7 @@ print('done' if all(done) else done)";
 }
 
 #[tokio::test]
-async fn programs_work_under_a_policy_as_without() {
+async fn programs_work_with_a_policy_as_without() {
     for files in [None, Some(policy(Some(&["/tmp", "."]), &[], &[".env", "*.key"])), Some(example())] {
         let container = Container::of("python").await;
         python(&container, files, include_str!("policy/programs.py")).await;
@@ -245,7 +259,7 @@ async fn programs_work_under_a_policy_as_without() {
 }
 
 #[tokio::test]
-async fn what_it_costs() {
+async fn the_cost_of_a_policy_is_small() {
     let container = Container::of("python").await;
     let reading = policy(None, &["~/.ssh"], &[]);
     for (name, files) in [("without", None), ("S1's", Some(example())), ("deny_read", Some(reading))] {

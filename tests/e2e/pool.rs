@@ -1,4 +1,4 @@
-//! Containers that stand warm, and what is done when they are all taken.
+//! Idle containers, and what happens when all are in use.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::join;
 use crate::support::{Cleared, Daemon, Image, PATIENCE};
 
 #[tokio::test]
-async fn every_runner_has_its_idle_ones_and_what_is_taken_is_replaced() {
+async fn every_runner_has_its_idle_containers_and_a_leased_one_is_replaced() {
     let d = Daemon::with().set("pool.idle", 1).start().await;
     let view = d.view().await;
     for language in ["python", "typescript", "sh"] {
@@ -31,7 +31,7 @@ async fn every_runner_has_its_idle_ones_and_what_is_taken_is_replaced() {
     assert_eq!(uids.len(), all.len(), "each has a UID of its own");
     assert_eq!(view.volumes().await.len(), all.len());
 
-    // One that dies idle is replaced as well.
+    // An idle container that dies is replaced as well.
     let idle = after.iter().find(|container| container.id != before).expect("an idle one").id.clone();
     let mark = d.log.mark();
     view.kill(&idle).await;
@@ -41,7 +41,7 @@ async fn every_runner_has_its_idle_ones_and_what_is_taken_is_replaced() {
 }
 
 #[tokio::test]
-async fn the_session_that_rested_longest_gives_its_place_and_keeps_its_files() {
+async fn the_longest_idle_session_is_evicted_and_keeps_its_files() {
     let d = Daemon::with().set("sessions.max", 2).start().await;
     let view = d.view().await;
     let mut events = view.follow().await;
@@ -56,7 +56,7 @@ async fn the_session_that_rested_longest_gives_its_place_and_keeps_its_files() {
     d.session("a").sh("cat f").await.expect_stdout("of-a\n"); // in place of c
     d.session("c").sh("cat f").await.expect_stdout("of-c\n");
 
-    // Nobody is evicted while at work: whoever comes then waits for the first that comes to rest.
+    // No busy session is evicted: a call that comes then waits for the first one that becomes idle.
     let mark = d.log.mark();
     let [a, b, c] = ["a", "b", "c"].map(|name| d.session(name));
     let (ran_a, ran_b, ran_c) = join!(
@@ -76,7 +76,7 @@ async fn the_session_that_rested_longest_gives_its_place_and_keeps_its_files() {
 }
 
 #[tokio::test]
-async fn who_waits_for_sessions_at_work_is_told_so_in_the_end() {
+async fn a_call_that_waited_too_long_for_busy_sessions_is_told_so() {
     let d = Daemon::with().set("sessions.max", 1).set("pool.wait", "2s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
@@ -91,8 +91,8 @@ async fn who_waits_for_sessions_at_work_is_told_so_in_the_end() {
     d.stop().await;
 }
 
-/// More than may have a container and more than were let wait before; how fast this machine starts containers is not what is
-/// tested, so nobody's patience ends.
+/// More calls than may have a container, and more than were allowed to wait before. The speed of starting
+/// containers is not what is tested, so no call times out.
 #[tokio::test]
 async fn two_hundred_calls_at_once_all_succeed_in_new_sessions_and_in_one() {
     let d = Daemon::with().set("pool.wait", "20m").start().await;
@@ -122,7 +122,7 @@ async fn two_hundred_calls_at_once_all_succeed_in_new_sessions_and_in_one() {
 }
 
 #[tokio::test]
-async fn commands_wait_for_their_places_too() {
+async fn commands_wait_for_a_container_too() {
     let d = Daemon::start().await;
     let one = d.session("one");
     let calls = (0..20).map(|n| one.tool("execute_code").with("command", format!("echo {n}")).into_future());
@@ -133,7 +133,7 @@ async fn commands_wait_for_their_places_too() {
 }
 
 #[tokio::test]
-async fn by_configuration_one_too_many_is_refused() {
+async fn one_session_too_many_is_refused_if_so_configured() {
     let d = Daemon::with().set("sessions.max", 1).set("sessions.when_full", "refuse").start().await;
     d.session("a").sh("echo a").await.expect_stdout("a\n");
     let begun = Instant::now();
@@ -145,7 +145,7 @@ async fn by_configuration_one_too_many_is_refused() {
 }
 
 #[tokio::test]
-async fn queues_are_bounded() {
+async fn queues_are_limited() {
     let d =
         Daemon::with().set("sessions.queue", 1).set("pool.queue", 1).set("pool.starting", 1).start().await;
     let s = d.session("a");
@@ -169,7 +169,7 @@ async fn queues_are_bounded() {
     ends.sort();
     assert_eq!(ends, ["queue_full", "ran", "ran"]);
 
-    // The pool's own queue: one waits for a container, no more.
+    // The pool's own queue: one call waits for a container, no more.
     let [b, c, e] = ["b", "c", "e"].map(|name| d.session(name));
     let (b, c, e) =
         join!(async { b.sh("true").await }, async { c.sh("true").await }, async { e.sh("true").await });
@@ -182,7 +182,7 @@ async fn queues_are_bounded() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_longer_than_is_set() {
+async fn no_call_waits_longer_than_configured() {
     let d = Daemon::with().set("pool.max_containers", 1).set("pool.wait", "3s").start().await;
     let (a, b) = (d.session("a"), d.session("b"));
     let mark = d.log.mark();
@@ -195,13 +195,13 @@ async fn nobody_waits_for_longer_than_is_set() {
     ran.expect_stdout("a\n");
     assert!(Duration::from_secs(3) <= took && took < Duration::from_secs(10), "{took:?}");
     assert!(refused.text("message").contains("in use"), "{}", refused.document);
-    // Where no further container may be started, a session that rests is evicted for one.
+    // If no further container may be started, an idle session is evicted for one.
     b.sh("echo b").await.expect_stdout("b\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn who_rests_too_long_gives_back() {
+async fn a_session_that_is_idle_too_long_loses_its_container() {
     let d = Daemon::with()
         .set("pool.idle", 1)
         .set("pool.idle_ttl", "2s")
@@ -213,7 +213,7 @@ async fn who_rests_too_long_gives_back() {
     d.log.line("armed language=sh ").await;
     let mut events = view.follow().await;
     let idle = view.the_container("sh").await;
-    events.removal_of(&idle, PATIENCE).await; // and another is started
+    events.removal_of(&idle, PATIENCE).await; // and another one is started
     let ran = d
         .session("s")
         .sh("echo kept > f; hostname; cat /proc/sys/kernel/random/boot_id > /dev/null")
@@ -227,7 +227,7 @@ async fn who_rests_too_long_gives_back() {
 }
 
 #[tokio::test]
-async fn an_image_that_appears_later_is_taken() {
+async fn an_image_that_appears_later_is_used() {
     let name = format!("paddock-e2e-{}", std::process::id());
     let _cleared = Cleared::of("nobody").and_image(&name);
     let d = Daemon::with().set("runners.later", name.as_str()).start().await;
@@ -235,7 +235,7 @@ async fn an_image_that_appears_later_is_taken() {
     assert!(warning.contains("runners.later"), "{warning}");
     d.run("later", "echo here").await.expect_error("unknown_language");
 
-    // A copy of the plain one, labelled so that no other daemon takes it for a runner.
+    // A copy of the plain image, labelled so that no other daemon uses it as a runner.
     let view = d.view().await;
     let spec = ContainerSpec { image: "paddock-example-sh".into(), ..ContainerSpec::default() };
     let made = view.engine.container_create(None, &spec).await.expect("a container").id;
@@ -259,15 +259,15 @@ async fn an_image_that_appears_later_is_taken() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_while_its_image_is_replaced_is_served_by_the_next() {
+async fn a_call_that_waits_while_its_image_is_replaced_is_served_by_the_next_image() {
     let image = |n| {
-        // Labelled so that no other daemon takes it for a runner.
+        // Labelled so that no other daemon uses it as a runner.
         Image::build(&format!("FROM paddock-example-sh\nLABEL sandbox.runner=no\nENV N={n}\n"), &[])
     };
     let (first, second) = (image(1), image(2));
     let d = Daemon::with().set("runners.changing", first.name()).set("pool.idle", 0).start().await;
     let mark = d.log.mark();
-    // More than are started at a time, so that some wait for long.
+    // More than start at a time, so that some wait long.
     let calls = (0..8).map(|n| d.session(&format!("s{n}")).run("changing", "echo $N").into_future());
     let (all, ()) = join!(join_all(calls), async {
         d.log.line_since(mark, "request method=POST").await;
@@ -276,7 +276,7 @@ async fn a_call_that_waits_while_its_image_is_replaced_is_served_by_the_next() {
     });
     for ran in all {
         let ran = ran.expect_success();
-        assert!(["1\n", "2\n"].contains(&ran.stdout()), "{}", ran.document); // by whichever was there
+        assert!(["1\n", "2\n"].contains(&ran.stdout()), "{}", ran.document); // with the image of that moment
     }
     d.run("changing", "echo $N").await.expect_stdout("2\n");
     d.stop().await;

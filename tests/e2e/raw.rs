@@ -1,4 +1,4 @@
-//! Files as they are: `PUT`, `GET`, `HEAD`, `DELETE` of one, and of all as a tar.
+//! Raw files: `PUT`, `GET`, `HEAD`, `DELETE` of one, and of all as a tar.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(crate) fn refused(answer: &Answer, status: u16, code: &str) {
 }
 
 #[tokio::test]
-async fn one_file_goes_in_out_and_away() {
+async fn one_file_is_put_read_and_deleted() {
     let d = Daemon::start().await;
     let made = put(&d, "s", "dir/a.csv", "a,b\n").await.expect(201);
     let said = made.json();
@@ -58,7 +58,7 @@ async fn one_file_goes_in_out_and_away() {
         .await
         .expect(304);
 
-    // Same size, and yet another: the tag tells.
+    // The same size, but another content: the tag differs.
     let over = put(&d, "s", "dir/a.csv", "c,d\n").await.expect(200);
     assert_ne!(over.header("etag"), made.header("etag"));
     let new_only = |content: &'static str| {
@@ -66,7 +66,7 @@ async fn one_file_goes_in_out_and_away() {
     };
     refused(&new_only("e,f\n").await, 412, "file_exists");
     assert_eq!(get(&d, "s", "dir/a.csv").await.text(), "c,d\n");
-    // Programs see it, and what they write is had the same way.
+    // Programs see it, and their files are read in the same way.
     let s = d.session("s");
     s.sh("cat dir/a.csv; printf made > dir/b; mkdir empty; ln -s dir/b l").await.expect_stdout("c,d\n");
     assert_eq!(get(&d, "s", "dir/b").await.expect(200).text(), "made");
@@ -91,7 +91,7 @@ async fn one_file_goes_in_out_and_away() {
 
 /// PATH-02 to PATH-30, and what tools refuse of them.
 #[tokio::test]
-async fn a_name_is_a_name_or_is_refused() {
+async fn every_name_is_kept_exactly_or_refused() {
     let d = Daemon::start().await;
     let long = "a".repeat(256);
     for path in [
@@ -153,13 +153,13 @@ async fn a_name_is_a_name_or_is_refused() {
     for one in listed["artifacts"].as_array().expect("artifacts") {
         d.fetch(one["url"].as_str().expect("a link")).await.expect(200);
     }
-    // A program finds them by the same bytes.
+    // A program finds the files by the same bytes.
     let ran = d.session("s").python(
         "import os\nprint(all(open(n, 'rb').read() == n for n in os.listdir(b'.')), len(os.listdir()))",
     );
     ran.await.expect_stdout(&format!("True {}\n", names.len()));
     assert!(d.log.text().lines().all(|line| line.starts_with('[')), "a name broke a line of the log");
-    // Ids are decoded once, and each is its own.
+    // Ids are decoded once, and each is different.
     for id in ["a/b", "a%2Fb", "..", "%2e%2e", "a b", "\u{e9}", "e\u{301}", "A", "a"] {
         put(&d, id, "who", id.to_owned()).await.expect(201);
     }
@@ -171,12 +171,13 @@ async fn a_name_is_a_name_or_is_refused() {
 
 /// PATH-32, PATH-34, PATH-36, PATH-38, PATH-40.
 #[tokio::test]
-async fn what_a_program_made_is_read_as_a_file_or_not_at_all() {
+async fn a_programs_files_are_readable_and_its_special_files_are_not() {
     let d = Daemon::start().await;
     let s = d.session("s");
     let code = "import os, socket\nos.symlink('/proc/self/environ', 'l')\nos.symlink('/proc/1/root', 'r')\n\
-                os.symlink('/etc', 'out')\nos.mkdir('a.txt')\nsocket.socket(socket.AF_UNIX).bind('sock')\nos.mkfifo('fifo')\n\
-                open('shut', 'w').write('shut')\nos.chmod('shut', 0)\nopen('sticky', 'w').write('x')\nos.chmod('sticky', 0o7755)";
+                os.symlink('/etc', 'out')\nos.mkdir('a.txt')\nsocket.socket(socket.AF_UNIX).bind('sock')\n\
+                os.mkfifo('fifo')\nopen('shut', 'w').write('shut')\nos.chmod('shut', 0)\nopen('sticky', \
+                'w').write('x')\nos.chmod('sticky', 0o7755)";
     s.python(code).await.expect_success();
     for name in ["l", "r", "r/etc/passwd", "out", "out/passwd", "a.txt", "sock", "fifo"] {
         refused(&get(&d, "s", name).await, 404, "not_found");
@@ -185,8 +186,9 @@ async fn what_a_program_made_is_read_as_a_file_or_not_at_all() {
     put(&d, "s", "shut", "open").await.expect(200);
     put(&d, "s", "out/x", "mine").await.expect(201);
     assert!(!std::path::Path::new("/etc/x").exists());
-    let look = "import os\nprint(os.path.islink('out'), open('out/x').read(), open('shut').read(), oct(os.stat('sticky').st_mode))";
-    // In the next container it has the bits that are kept of it.
+    let look = "import os\nprint(os.path.islink('out'), open('out/x').read(), open('shut').read(), \
+                oct(os.stat('sticky').st_mode))";
+    // In the next container it has the mode bits that are kept.
     s.tool("close_session").await.expect_success();
     s.python(look).await.expect_stdout("False mine open 0o100755\n");
     d.stop().await;
@@ -219,7 +221,7 @@ async fn nothing_goes_through_a_directory_that_becomes_a_link() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_so() {
+async fn a_caller_without_permission_is_told_so() {
     let d = Daemon::start().await;
     let sent = |method: &str| Request::new(d.addr, method, "/sessions/s/files/a");
     for method in ["GET", "PUT", "DELETE", "HEAD"] {
@@ -241,7 +243,7 @@ async fn who_may_not_is_told_so() {
 }
 
 #[tokio::test]
-async fn bounds_of_an_upload_hold_and_nothing_is_left_of_it() {
+async fn the_limits_of_an_upload_hold_and_a_refused_one_leaves_nothing() {
     let d = Daemon::with()
         .set("limits.data", "4MiB")
         .set("limits.upload", "1MiB")
@@ -254,7 +256,7 @@ async fn bounds_of_an_upload_hold_and_nothing_is_left_of_it() {
     put(&d, "s", "a", vec![1; 2 << 20]).await.expect(201);
     put(&d, "s", "b", vec![2; 2 << 20]).await.expect(201);
     refused(&put(&d, "s", "c", vec![3; 1]).await, 507, "quota_exceeded");
-    // In place of what is there it fits.
+    // As a replacement it fits.
     put(&d, "s", "a", vec![4; 2 << 20]).await.expect(200);
     for (header, value, status) in [
         ("content-encoding", "gzip", 415),
@@ -301,7 +303,7 @@ async fn bounds_of_an_upload_hold_and_nothing_is_left_of_it() {
     let whole = raw("transfer-encoding: chunked\r\nconnection: close", b"3\r\nabc\r\n0\r\n\r\n", false).await;
     assert!(whole.starts_with("HTTP/1.1 201"), "{whole}");
     assert_eq!(get(&d, "s", "x").await.text(), "abc");
-    // What was saved is named by the journal until the next checkpoint.
+    // The journal names the saved contents until the next checkpoint.
     let begun = Instant::now();
     while std::fs::read_dir(d.store.path().join("tmp")).expect("tmp").count() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(15), "staged files are left");
@@ -311,13 +313,14 @@ async fn bounds_of_an_upload_hold_and_nothing_is_left_of_it() {
 }
 
 #[tokio::test]
-async fn a_slow_upload_never_holds_the_session_and_a_run_holds_up_a_quick_one() {
+async fn a_slow_upload_never_blocks_the_session_and_a_run_delays_a_quick_one() {
     let d = Daemon::start().await;
     let s = d.session("s");
     s.sh("true").await.expect_success();
     let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
     let head = format!(
-        "PUT {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 4\r\nconnection: close\r\n\r\n",
+        "PUT {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 4\r\nconnection: \
+         close\r\n\r\n",
         at("s", b"slow"),
         d.addr
     );
@@ -327,7 +330,7 @@ async fn a_slow_upload_never_holds_the_session_and_a_run_holds_up_a_quick_one() 
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    // A file that a run reads does not change under it.
+    // A file does not change while a run reads it.
     let mark = d.log.mark();
     let (ran, uploaded) = join!(async { s.sh("cat slow; sleep 2; cat slow").await }, async {
         d.log.line_since(mark, "request").await;
@@ -342,7 +345,7 @@ async fn a_slow_upload_never_holds_the_session_and_a_run_holds_up_a_quick_one() 
 
 /// PATH-42.
 #[tokio::test]
-async fn of_two_uploads_at_once_one_is_whole() {
+async fn of_two_simultaneous_uploads_one_is_kept_completely() {
     let d = Daemon::start().await;
     for _ in 0..30 {
         let (a, b) = join!(put(&d, "s", "f", vec![b'a'; 300_000]), put(&d, "s", "f", vec![b'b'; 300_000]));
@@ -353,9 +356,9 @@ async fn of_two_uploads_at_once_one_is_whole() {
     d.stop().await;
 }
 
-/// RES-38: a download of what is being written is complete, at one size.
+/// RES-38: a download of a file that is being written is complete, with one size.
 #[tokio::test]
-async fn a_download_is_of_one_piece_while_the_file_is_written() {
+async fn a_download_has_one_content_while_the_file_is_written() {
     let d = Daemon::start().await;
     put(&d, "s", "g", vec![b'0'; 500_000]).await.expect(201);
     let writing = async {
@@ -382,7 +385,7 @@ fn rss(d: &Daemon) -> u64 {
 }
 
 #[tokio::test]
-async fn a_large_file_passes_through_little_memory() {
+async fn a_large_file_needs_little_memory() {
     let d = Daemon::start().await;
     put(&d, "warm", "a", vec![0; 1 << 20]).await.expect(201);
     let before = rss(&d);

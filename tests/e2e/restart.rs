@@ -1,4 +1,4 @@
-//! A daemon that is killed and comes back: what it had is there, what ran went on, what is nobody's goes.
+//! A daemon that is killed and restarted: its files are there, its runs continued, and leftovers are removed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use tokio::try_join;
 
 use crate::support::{Cleared, Daemon, PATIENCE, Store};
 
-/// Within this a daemon that is up has removed what has no purpose.
+/// A started daemon has removed everything without a purpose within this time.
 const TIDY: Duration = Duration::from_secs(15);
 
 async fn ids(d: &Daemon) -> BTreeSet<ContainerId> {
     d.view().await.containers().await.into_iter().map(|container| container.id).collect()
 }
 
-/// Kills the daemon in the middle of a call, once the program has written its first line.
+/// Kills the daemon in the middle of a call, after the program wrote its first line.
 async fn crash_in_mid_run(d: Daemon, session: &str, code: &str) -> Store {
     crash_in_mid_run_of(d, "sh", session, code).await
 }
@@ -24,13 +24,15 @@ async fn crash_in_mid_run(d: Daemon, session: &str, code: &str) -> Store {
 async fn crash_in_mid_run_of(d: Daemon, language: &str, session: &str, code: &str) -> Store {
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": { "name": "run_code", "arguments": { "language": language, "code": code, "conversationId": session } },
+        "params": { "name": "run_code", "arguments": {
+            "language": language, "code": code, "conversationId": session,
+        } },
     });
     let view = d.view().await;
     let container = view.the_container(language).await;
     let request = d.request("POST", "/mcp").json(&call);
     let calling = tokio::spawn(async move { request.try_send().await });
-    // A file that nobody collects says that the program is at work.
+    // A file outside of /data says that the program runs.
     let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done; echo seen";
     assert_eq!(view.exec(&container, &["sh", "-c", begun]).await, "seen\n");
     let store = d.crash().await;
@@ -40,7 +42,7 @@ async fn crash_in_mid_run_of(d: Daemon, language: &str, session: &str, code: &st
 }
 
 #[tokio::test]
-async fn what_stands_warm_is_taken_over_and_a_session_goes_on_in_its_own_container() {
+async fn idle_containers_are_taken_over_and_a_session_continues_in_its_own_container() {
     let d = Daemon::with().set("pool.idle", 1).start().await;
     for language in ["python", "typescript", "sh"] {
         d.log.line(&format!("armed language={language} ")).await;
@@ -56,18 +58,18 @@ async fn what_stands_warm_is_taken_over_and_a_session_goes_on_in_its_own_contain
 
     let d = Daemon::with().set("pool.idle", 1).store(&store).start().await;
     assert_eq!(ids(&d).await, before, "none is removed, none is started");
-    // What only the container has is there too: it is the same one, not one like it.
+    // Files that only the container has are there too: it is the same one.
     d.session("s").sh("cat f l g /tmp/mark; ls -d d/e").await.expect_stdout("kept\nkept\npyhere\nd/e\n");
     d.session("s").python("print(open('f').read() + open('g').read())").await.expect_stdout("kept\npy\n");
     assert_eq!(ids(&d).await, before);
-    // One that was idle before serves someone new.
+    // A container that was idle before serves a new session.
     d.session("t").sh("ls /data; [ -e /tmp/mark ] || echo fresh").await.expect_stdout("fresh\n");
     assert!(ids(&d).await.is_superset(&before));
     d.stop().await;
 }
 
 #[tokio::test]
-async fn what_was_saved_but_not_brought_in_is_brought_in_after_the_crash() {
+async fn a_saved_file_that_was_not_sent_to_the_container_is_sent_after_the_crash() {
     let d = Daemon::start().await;
     let s = d.session("s");
     s.sh("echo old > f; echo gone > g; echo same > h").await.expect_success();
@@ -80,27 +82,28 @@ async fn what_was_saved_but_not_brought_in_is_brought_in_after_the_crash() {
 }
 
 #[tokio::test]
-async fn a_run_in_flight_is_heard_to_its_end() {
+async fn a_run_in_progress_is_followed_to_its_end() {
     let d = Daemon::start().await;
     d.session("s").sh("echo before > a").await.expect_success();
-    let code = "echo first line; echo part > b; touch /tmp/begun; sleep 3; rm a; echo whole > b; echo last line; exit 3";
+    let code = "echo first line; echo part > b; touch /tmp/begun; sleep 3; rm a; echo whole > b; echo last \
+                line; exit 3";
     let store = crash_in_mid_run(d, "s", code).await;
     let d = Daemon::with().store(&store).start().await;
-    // Whoever comes next waits its turn.
+    // The next call waits for its turn.
     let next = d.session("s").sh("ls; cat b").await.expect_stdout("b\nwhole\n");
     let told = &next.document["earlier_runs"][0];
     assert_eq!((&told["exit_code"], &told["success"]), (&json!(3), &json!(false)), "{told}");
     assert_eq!(told["artifacts"][0]["filename"], "b", "{told}");
     let log = d.fetch(told["log_url"].as_str().expect("a log")).await.expect(200);
     assert_eq!(log.text(), "first line\nlast line\n");
-    // Said once.
+    // It is reported only once.
     let next = d.session("s").sh("true").await.expect_success();
     assert!(next.document.get("earlier_runs").is_none(), "{}", next.document);
     d.stop().await;
 }
 
 #[tokio::test]
-async fn files_of_a_run_that_is_lost_while_it_is_heard_out_are_saved() {
+async fn files_of_a_run_that_is_lost_while_it_is_followed_are_saved() {
     let d = Daemon::start().await;
     d.session("s").sh("echo before > a").await.expect_success();
     let store = crash_in_mid_run(d, "s", "echo made > b; touch /tmp/begun; sleep 60").await;
@@ -117,7 +120,7 @@ async fn files_of_a_run_that_is_lost_while_it_is_heard_out_are_saved() {
 }
 
 #[tokio::test]
-async fn code_that_floods_the_agent_keeps_no_daemon_out() {
+async fn code_that_floods_the_agent_cannot_exclude_the_daemon() {
     let d = Daemon::start().await;
     d.session("s").python("open('a', 'w').write('before')").await.expect_success();
     let code = "import socket, threading, time\n\
@@ -143,7 +146,7 @@ async fn code_that_floods_the_agent_keeps_no_daemon_out() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_cut_off_twice_is_heard_to_its_end_as_well() {
+async fn a_run_that_lost_two_daemons_is_followed_to_its_end_as_well() {
     let d = Daemon::start().await;
     d.session("s").sh("true").await.expect_success();
     let code = "yes line | head -c 300000; touch /tmp/begun; sleep 4; echo end; echo made > f";
@@ -161,7 +164,7 @@ async fn a_run_that_was_cut_off_twice_is_heard_to_its_end_as_well() {
 }
 
 #[tokio::test]
-async fn a_run_that_ended_without_a_daemon_is_heard_as_well() {
+async fn a_run_that_ended_without_a_daemon_is_reported_as_well() {
     let d = Daemon::start().await;
     d.session("s").sh("echo before > a").await.expect_success();
     let view = d.view().await;
@@ -169,7 +172,7 @@ async fn a_run_that_ended_without_a_daemon_is_heard_as_well() {
     let code =
         "echo first line; touch /tmp/begun; sleep 1; echo after > b; rm a; echo last line; touch /tmp/ended";
     let store = crash_in_mid_run(d, "s", code).await;
-    // Nothing tells when PID 1 has swept up behind it: most likely within this.
+    // Nothing reports when PID 1 has cleaned up after it; this is most likely long enough.
     let ended = "until [ -e /tmp/ended ]; do sleep 0.02; done; sleep 0.5; echo seen";
     assert_eq!(view.exec(&container, &["sh", "-c", ended]).await, "seen\n");
     let d = Daemon::with().store(&store).start().await;
@@ -182,7 +185,7 @@ async fn a_run_that_ended_without_a_daemon_is_heard_as_well() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_after_a_crash_in_mid_collection_stays_deleted() {
+async fn a_file_deleted_after_a_crash_during_collection_stays_deleted() {
     let d = Daemon::start().await;
     d.session("s").sh("echo 1 > old; echo 2 > kept").await.expect_success();
     let call = json!({
@@ -192,7 +195,7 @@ async fn what_is_deleted_after_a_crash_in_mid_collection_stays_deleted() {
     });
     let request = d.request("POST", "/mcp").json(&call);
     let calling = tokio::spawn(async move { request.try_send().await });
-    // Nothing else tells that a collection is under way.
+    // Nothing else shows that files are being collected.
     let tmp = d.store.path().join("tmp");
     let staged = || {
         let files = std::fs::read_dir(&tmp).expect("tmp").flatten();
@@ -213,7 +216,7 @@ async fn what_is_deleted_after_a_crash_in_mid_collection_stays_deleted() {
 }
 
 #[tokio::test]
-async fn a_run_in_flight_holds_up_neither_the_start_nor_the_end() {
+async fn a_run_in_progress_delays_neither_the_start_nor_the_stop() {
     let d = Daemon::start().await;
     d.session("s").python("open('p', 'w').write('py')").await.expect_success();
     d.session("s").sh("true").await.expect_success();
@@ -222,7 +225,7 @@ async fn a_run_in_flight_holds_up_neither_the_start_nor_the_end() {
     let d = Daemon::with().store(&store).start().await;
     assert_eq!(d.view().await.containers().await.len(), 2, "both were given back");
     assert!(begun.elapsed() < TIDY, "{:?}", begun.elapsed());
-    // Other sessions are served meanwhile; the end breaks the run off and saves what it made.
+    // Other sessions are served meanwhile; the stop ends the run and saves its files.
     d.session("t").sh("echo other").await.expect_stdout("other\n");
     let begun = Instant::now();
     d.stop().await;
@@ -233,7 +236,7 @@ async fn a_run_in_flight_holds_up_neither_the_start_nor_the_end() {
 }
 
 #[tokio::test]
-async fn a_run_whose_container_went_too_is_reported_lost_and_not_run_again() {
+async fn a_run_whose_container_is_gone_is_reported_lost_and_not_repeated() {
     let d = Daemon::start().await;
     d.session("s").sh("echo kept > a").await.expect_success();
     let view = d.view().await;
@@ -249,7 +252,7 @@ async fn a_run_whose_container_went_too_is_reported_lost_and_not_run_again() {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_is_removed_while_the_daemon_lives() {
+async fn unknown_leftovers_are_removed_while_the_daemon_runs() {
     let d = Daemon::start().await;
     d.session("s").sh("true").await.expect_success();
     let view = d.view().await;
@@ -265,7 +268,7 @@ async fn what_nobody_knows_is_removed_while_the_daemon_lives() {
     let stray = view.engine.container_create(None, &spec).await.expect("a stray").id;
     let name = format!("paddock-stray-{}", std::process::id()).parse().expect("a name");
     view.engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name) }).await.expect("a stray");
-    // The first sweep is some seconds after the start.
+    // The first sweep comes some seconds after the start.
     events.removal_of(&stray, TIDY).await;
     let begun = Instant::now();
     while view.volumes().await.len() > 1 {
@@ -277,7 +280,7 @@ async fn what_nobody_knows_is_removed_while_the_daemon_lives() {
 }
 
 #[tokio::test]
-async fn a_container_that_ends_between_two_calls_goes_at_once() {
+async fn a_container_that_ends_between_two_calls_is_removed_at_once() {
     let d = Daemon::start().await;
     d.session("s").sh("echo kept > f").await.expect_success();
     let view = d.view().await;
@@ -291,7 +294,7 @@ async fn a_container_that_ends_between_two_calls_goes_at_once() {
 }
 
 #[tokio::test]
-async fn what_would_be_made_otherwise_now_is_removed_and_what_is_anothers_is_not() {
+async fn an_outdated_container_is_removed_and_that_of_another_owner_is_not() {
     let d = Daemon::with().set("pool.idle", 1).start().await;
     d.log.line("armed language=sh ").await;
     d.session("s").sh("echo acknowledged > f").await.expect_success();
@@ -300,7 +303,7 @@ async fn what_would_be_made_otherwise_now_is_removed_and_what_is_anothers_is_not
     let left: Vec<_> = view.containers().await.into_iter().map(|container| container.id).collect();
     assert!(left.len() >= 2, "{left:?}");
 
-    // Ours by all signs but the owner.
+    // Paddock's by every sign but the owner.
     let prefix = format!("paddock-{}", &store.owner()[..8]);
     let another = format!("not-{}", store.owner());
     let _cleared = Cleared::of(&another);

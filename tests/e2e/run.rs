@@ -1,4 +1,4 @@
-//! `run_code`: what a program sees, what it answers, and how it ends.
+//! `run_code`: what a program sees, what the tool answers, and how a run ends.
 
 use std::time::Instant;
 
@@ -46,33 +46,39 @@ async fn typescript_runs() {
         .await
         .expect_stdout("3 Red\n");
     s.typescript(
-        "function twice(_: unknown, __: string, d: PropertyDescriptor) { const f = d.value; \
-         d.value = function () { return f() * 2 } }\nclass A { @twice n() { return 21 } }\nconsole.log(new A().n());",
+        "function twice(_: unknown, __: string, d: PropertyDescriptor) { const f = d.value; d.value = \
+         function () { return f() * 2 } }\nclass A { @twice n() { return 21 } }\nconsole.log(new A().n());",
     )
     .await
     .expect_stdout("42\n");
     s.typescript("const x: number = await Promise.resolve(5);\nconsole.log(x as number);")
         .await
         .expect_stdout("5\n");
-    s.typescript("import { Client } from 'pg';\nimport Papa from 'papaparse';\nconsole.log(typeof Client, Papa.parse('a,b').data[0]);")
-        .await
-        .expect_stdout("function [ 'a', 'b' ]\n");
+    s.typescript(
+        "import { Client } from 'pg';\nimport Papa from 'papaparse';\nconsole.log(typeof Client, \
+                  Papa.parse('a,b').data[0]);",
+    )
+    .await
+    .expect_stdout("function [ 'a', 'b' ]\n");
     let ran = s
         .typescript("console.error('err');\nfunction f() {\n  throw new Error('boom');\n}\nf();")
         .await
         .expect_exit(1);
     assert!(ran.stderr().contains("err\n") && ran.stderr().contains("Error: boom"), "{}", ran.stderr());
     assert!(ran.stderr().contains(":3:"), "the line of the source: {}", ran.stderr());
-    s.typescript("import { readFileSync } from 'node:fs';\nconsole.log(readFileSync(0, 'utf8').trim().length, process.env.A);")
-        .stdin("four\n")
-        .env("A", "b")
-        .await
-        .expect_stdout("4 b\n");
+    s.typescript(
+        "import { readFileSync } from 'node:fs';\nconsole.log(readFileSync(0, \
+                  'utf8').trim().length, process.env.A);",
+    )
+    .stdin("four\n")
+    .env("A", "b")
+    .await
+    .expect_stdout("4 b\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn an_image_that_is_nobodys_runs_by_the_contract_alone() {
+async fn an_unknown_image_runs_by_the_contract_alone() {
     let d = Daemon::start().await;
     let s = d.session("sh");
     let ran = s.sh("pwd; echo err >&2; echo $A > a.txt; exit 3").env("A", "b c").await.expect_exit(3);
@@ -84,11 +90,11 @@ async fn an_image_that_is_nobodys_runs_by_the_contract_alone() {
 }
 
 #[tokio::test]
-async fn a_run_that_takes_too_long_ends_and_leaves_what_it_did() {
+async fn a_run_that_takes_too_long_is_ended_and_its_files_are_kept() {
     let d = Daemon::start().await;
     let s = d.session("slow");
     s.python("0").await.expect_success(); // the container
-    d.log.line("INFO warm language=python").await; // which a run would wait for
+    d.log.line("INFO warm language=python").await; // otherwise a run would wait for it
     for (language, code) in [
         (
             "python",
@@ -97,8 +103,9 @@ async fn a_run_that_takes_too_long_ends_and_leaves_what_it_did() {
         ("python", "open('part.txt', 'w').write('half')\nprint('begun', flush=True)\nwhile True: pass"),
         (
             "python",
-            "import os, signal, time\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except: 0\n\
-             open('part.txt', 'w').write('half')\nprint('begun', flush=True)\nif os.fork() == 0: os.setsid()\ntime.sleep(60)",
+            "import os, signal, time\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    \
+             except: 0\nopen('part.txt', 'w').write('half')\nprint('begun', flush=True)\nif os.fork() == 0: \
+             os.setsid()\ntime.sleep(60)",
         ),
     ] {
         s.python("import os; os.path.exists('part.txt') and os.remove('part.txt')").await.expect_success();
@@ -120,7 +127,7 @@ async fn a_run_that_takes_too_long_ends_and_leaves_what_it_did() {
 }
 
 #[tokio::test]
-async fn exit_codes_say_how_it_ended() {
+async fn exit_codes_show_how_a_run_ended() {
     let d = Daemon::start().await;
     let s = d.session("ends");
     for (code, exit) in [
@@ -141,7 +148,7 @@ async fn exit_codes_say_how_it_ended() {
 }
 
 #[tokio::test]
-async fn long_output_is_cut_and_kept_whole_as_a_log() {
+async fn long_output_is_cut_and_kept_completely_in_a_log() {
     let d = Daemon::with().set("limits.output", 1000).set("files.max_log", "1MiB").start().await;
     let s = d.session("long");
     let ran = s.python("for n in range(1000): print('line', n)").await.expect_success();
@@ -168,11 +175,11 @@ async fn long_output_is_cut_and_kept_whole_as_a_log() {
     assert_eq!(ran.stdout().split('\n').next().expect("a line").len(), 499);
     assert_eq!(ran.document.get("stdout_lossy"), None);
 
-    // Exactly the cap is not over it.
+    // Exactly the limit is not above it.
     let ran = s.python("import sys; sys.stdout.write('x' * 1000)").await.expect_stdout(&"x".repeat(1000));
     assert_eq!((&ran.document["stdout_truncated"], ran.document.get("log_url")), (&false.into(), None));
 
-    // Bytes that are no text come back exactly by the log.
+    // The log returns bytes that are not text exactly.
     let ran = s.python("import sys; sys.stdout.buffer.write(bytes(range(256)))").await.expect_success();
     assert_eq!(ran.document["stdout_lossy"], true);
     assert!(ran.stdout().contains('\u{fffd}'));
@@ -189,7 +196,7 @@ async fn long_output_is_cut_and_kept_whole_as_a_log() {
 }
 
 #[tokio::test]
-async fn out_of_memory_is_named_and_harms_nobody() {
+async fn out_of_memory_is_reported_and_harms_nobody() {
     let d = Daemon::with()
         .set("limits.memory", "64MiB")
         .set("limits.data", "64MiB")
@@ -229,7 +236,7 @@ async fn a_fork_bomb_ends_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_run_lives_on() {
+async fn no_process_of_a_run_survives() {
     let d = Daemon::start().await;
     let s = d.session("ghosts");
     let ghosts =
@@ -240,13 +247,12 @@ async fn nothing_of_a_run_lives_on() {
         s.sh("wc -c < /data/ghost").await.expect_stdout(&format!("{size}\n"));
     }
     // Orphans, orphans of orphans, and a daemon that closed everything.
-    let code = "import os, time\n\
-        for _ in range(20):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n            time.sleep(60)\n        os._exit(0)\n\
-        os.closerange(0, 50)";
+    let code = "import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        os.setsid()\n        \
+                if os.fork() == 0:\n            time.sleep(60)\n        os._exit(0)\nos.closerange(0, 50)";
     s.python(code).await;
-    let count = "import os\nmine = []\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    \
-        try: mine.append((p, open(f'/proc/{p}/stat').read().split(')')[1].split()[0]))\n    except OSError: pass\n\
-        print(sorted(state for p, state in mine if state == 'Z'), len(mine) < 8)";
+    let count = "import os\nmine = []\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    try: \
+                 mine.append((p, open(f'/proc/{p}/stat').read().split(')')[1].split()[0]))\n    except \
+                 OSError: pass\nprint(sorted(state for p, state in mine if state == 'Z'), len(mine) < 8)";
     s.python(count).await.expect_stdout("[] True\n");
     d.stop().await;
 }
@@ -254,7 +260,7 @@ async fn nothing_of_a_run_lives_on() {
 #[tokio::test]
 async fn code_that_signals_everything_it_can_only_hurts_itself() {
     only_hurts_itself(Daemon::start().await).await;
-    // Here it can reach the bridge.
+    // Without the direct carrier it can reach the bridge.
     only_hurts_itself(Daemon::with().without_tracing().start().await).await;
 }
 
@@ -282,7 +288,7 @@ async fn only_hurts_itself(d: Daemon) {
 }
 
 #[tokio::test]
-async fn runs_of_one_session_take_turns_and_others_do_not_wait() {
+async fn runs_of_one_session_take_turns_and_other_sessions_do_not_wait() {
     let d = Daemon::start().await;
     let (s, other) = (d.session("one"), d.session("two"));
     s.python("open('n', 'w').write('0')").await.expect_success();

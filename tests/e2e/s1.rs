@@ -1,6 +1,6 @@
-//! S1's document, by Python's SDK: the program that it gives its readers as it stands, and each of its tools, arguments,
-//! events, bounds and settings (`tests/clients/s1.py`). Before 2.0 the SDK had what that program imports; the rest runs by
-//! both.
+//! S1's document with Python's SDK: its example program exactly as it is, and each of its tools, arguments,
+//! events, limits and settings (`tests/clients/s1.py`). Only SDKs before 2.0 have what that program imports;
+//! the rest runs with both versions.
 
 use crate::clients::{End, NEWEST, Script};
 use crate::support::{Daemon, PATIENCE, Setup};
@@ -16,7 +16,7 @@ async fn drive(python: &str, part: &str, setup: Setup, ends: &[End]) {
 }
 
 #[tokio::test]
-async fn its_example_runs_as_it_stands() {
+async fn its_example_runs_unchanged() {
     drive(BEFORE_2, "example", Daemon::with().without_token(), &[]).await;
 }
 
@@ -36,19 +36,21 @@ async fn its_variables_set_what_they_say() {
     drive(NEWEST, "settings", setup, &[]).await;
 }
 
-/// A test of each part for each SDK; how the daemon ends on the way.
+/// A test of each part for each SDK, with the ways in which the daemon ends during it.
 macro_rules! parts {
     ($($part:ident: $($end:ident)*;)+) => {
         mod before_2 {$(
             #[tokio::test]
             async fn $part() {
-                super::drive(super::BEFORE_2, stringify!($part), super::Daemon::with(), &[$(super::End::$end),*]).await;
+                let ends: &[super::End] = &[$(super::End::$end),*];
+                super::drive(super::BEFORE_2, stringify!($part), super::Daemon::with(), ends).await;
             }
         )+}
         mod newest {$(
             #[tokio::test]
             async fn $part() {
-                super::drive(super::NEWEST, stringify!($part), super::Daemon::with(), &[$(super::End::$end),*]).await;
+                let ends: &[super::End] = &[$(super::End::$end),*];
+                super::drive(super::NEWEST, stringify!($part), super::Daemon::with(), ends).await;
             }
         )+}
     };

@@ -5,7 +5,7 @@ use tokio::join;
 use crate::support::Daemon;
 
 #[tokio::test]
-async fn files_of_a_paused_container_are_taken_out_before_it_goes() {
+async fn files_of_a_paused_container_are_saved_before_its_removal() {
     let d = Daemon::start().await;
     let s = d.session("s");
     let before =
@@ -20,15 +20,16 @@ async fn files_of_a_paused_container_are_taken_out_before_it_goes() {
         assert_eq!(view.exec(&container, &["sh", "-c", begun]).await, "seen\n");
         view.engine.container_pause(&container).await.expect("paused");
     });
-    // What the program did is not known to its end, but what it had made is there.
+    // How the program ended is unknown, but the files that it had made are there.
     let ran = ran.expect_error("lost").expect_exit(-1);
     assert_eq!(ran.stdout(), "out\n");
     let mut artifacts = ran.artifacts();
     artifacts.sort();
     assert_eq!(artifacts, ["big", "changed", "new/deep/f"].map(|name| format!("/mnt/data/{name}")));
     assert!(ran.text("message").contains("were saved"), "{}", ran.document);
-    // What an archive does not have may merely be missing in it.
-    let look = "cat same changed gone full/x; cat l/deep/f | od -An -c; stat -c %s big; [ -e /tmp/mark ] || echo fresh";
+    // An archive may lack a file that exists, so nothing is deleted because of it.
+    let look = "cat same changed gone full/x; cat l/deep/f | od -An -c; stat -c %s big; [ -e /tmp/mark ] || \
+                echo fresh";
     s.sh(look).await.expect_stdout("same\n34\nold\nx\n   a  \\0   b\n3000000\nfresh\n");
     assert!(view.containers().await.iter().all(|other| other.id != container));
     d.stop().await;

@@ -1,4 +1,5 @@
-//! MCP sessions: they survive the daemon, their answers survive a connection, and their end ends what runs.
+//! MCP sessions: they survive the daemon, their answers survive a lost connection, and their end ends their
+//! runs.
 
 use serde_json::{Value, json};
 
@@ -61,7 +62,7 @@ fn last_event(text: &str) -> String {
     ids.next_back().unwrap_or_else(|| panic!("no event with an id in {text}")).trim().to_owned()
 }
 
-/// A call whose answer begins, and then the connection is lost.
+/// Loses the connection after the answer has begun.
 async fn lose(mut opened: Opened) -> String {
     assert_eq!(opened.status, 200);
     last_event(
@@ -81,7 +82,7 @@ async fn a_session_and_its_files_survive_the_daemon() {
     assert_ne!(others.text("session_id"), own);
     let store = d.crash().await;
     let d = Daemon::with().store(&store).start().await;
-    // Several at once, as clients do that come back.
+    // Several at once, as from clients that reconnect.
     let (a, b) = tokio::join!(client.run(&d, 2, "cat f"), client.run(&d, 3, "cat f"));
     for ran in [a, b] {
         let ran = ran.expect_stdout("kept\n");
@@ -91,12 +92,12 @@ async fn a_session_and_its_files_survive_the_daemon() {
 }
 
 #[tokio::test]
-async fn a_session_is_its_own_token_s_and_is_gone_once_it_ended() {
+async fn a_session_belongs_to_its_token_and_is_gone_after_its_end() {
     let d = Daemon::start().await;
     let client = Client::begin(&d).await;
     let run = client.run(&d, 1, "echo kept > f").await.expect_success();
     let own = run.text("session_id").to_owned();
-    // What runs in it ends with it.
+    // Its runs end with it.
     let mark = d.log.mark();
     let (answer, ()) = tokio::join!(client.call(&d, 2, "touch /tmp/begun; sleep 60").send(), async {
         let view = d.view().await;
@@ -113,28 +114,29 @@ async fn a_session_is_its_own_token_s_and_is_gone_once_it_ended() {
     let store = d.crash().await;
     let d = Daemon::with().store(&store).start().await;
     client.call(&d, 4, "true").send().await.expect(404);
-    // Its files are there for whoever knows the name.
+    // A caller that knows the name finds its files.
     d.session(&own).sh("cat f").await.expect_stdout("kept\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn an_answer_is_had_by_whoever_comes_back_for_it() {
+async fn a_client_that_reconnects_gets_its_answer() {
     let d = Daemon::start().await;
     let client = Client::begin(&d).await;
     client.run(&d, 1, "true").await.expect_success();
     let code = "until [ -e go ]; do sleep 0.02; done; echo went";
     let seen = lose(client.call(&d, 2, code).open().await).await;
-    // While it runs: what is still to come is sent on.
+    // While the call runs, the rest of its events is sent on.
     let mut again = client.request(&d, "GET").header("last-event-id", &seen).open().await;
     let view = d.view().await;
     view.exec(&view.the_container("sh").await, &["touch", "/data/go"]).await;
     let text = again.read_until("the answer", |text| text.contains("\"id\":2")).await;
     answer_of(&text, 2).expect_stdout("went\n");
-    // After its end too, as often as one likes, and nothing of another's stream.
+    // After its end too, any number of times, and nothing of another stream.
     let late = client.request(&d, "GET").header("last-event-id", &seen).send().await.expect(200);
     answer_of(&late.text(), 2).expect_stdout("went\n");
-    // What is not kept, or is not this session's, is said to be so, and not an answer that ended.
+    // For an event that is not kept, or is not of this session, there is an error, and not an answer that
+    // ended.
     let beyond = seen.replace("-0", "-99");
     for unknown in ["0123456789abcdef-0", "", "x", &beyond] {
         let answer =
@@ -147,7 +149,7 @@ async fn an_answer_is_had_by_whoever_comes_back_for_it() {
 }
 
 #[tokio::test]
-async fn an_id_is_one_call_s_until_that_is_answered() {
+async fn an_id_belongs_to_one_call_until_its_answer() {
     let d = Daemon::start().await;
     let client = Client::begin(&d).await;
     client.run(&d, 1, "true").await.expect_success();
@@ -169,7 +171,7 @@ async fn an_id_is_one_call_s_until_that_is_answered() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_taken_back_has_no_answer_to_wait_for() {
+async fn a_cancelled_call_has_no_answer_to_wait_for() {
     let d = Daemon::start().await;
     let client = Client::begin(&d).await;
     client.run(&d, 1, "true").await.expect_success();
@@ -181,7 +183,7 @@ async fn a_call_that_was_taken_back_has_no_answer_to_wait_for() {
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
     client.request(&d, "POST").json(&cancel).send().await.expect(202);
     opened.read_until("the end of the stream", |_| false).await;
-    // Whoever comes back for it is told that there is nothing more, and does not wait.
+    // A client that reconnects is told that nothing more comes, and does not wait.
     let again = client.request(&d, "GET").header("last-event-id", &seen).send().await.expect(200);
     assert!(events(&again.text()).iter().all(|event| event["id"] != 2), "{}", again.text());
     client.run(&d, 3, "echo on").await.expect_stdout("on\n");
@@ -189,7 +191,7 @@ async fn a_call_that_was_taken_back_has_no_answer_to_wait_for() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_comes_back_for_ends() {
+async fn a_call_whose_client_never_reconnects_is_ended() {
     let d = Daemon::with().set("mcp.resume_window", "1s").start().await;
     let client = Client::begin(&d).await;
     client.run(&d, 1, "true").await.expect_success();
@@ -202,7 +204,7 @@ async fn a_call_that_nobody_comes_back_for_ends() {
 }
 
 #[tokio::test]
-async fn whoever_gave_a_token_hears_that_a_long_call_goes_on() {
+async fn a_caller_with_a_progress_token_is_told_that_a_long_call_continues() {
     let d = Daemon::start().await;
     let client = Client::begin(&d).await;
     let arguments = json!({ "language": "sh", "code": "sleep 11; echo done" });
@@ -218,7 +220,7 @@ async fn whoever_gave_a_token_hears_that_a_long_call_goes_on() {
     assert!(words[0]["params"].get("_meta").is_none(), "{told:?}");
     assert_eq!(words[0]["params"]["progressToken"], "t7");
     assert!(words[0]["params"]["progress"].as_f64().is_some_and(|seconds| seconds >= 10.0), "{told:?}");
-    // One who takes nothing but JSON gets nothing but the answer.
+    // A client that accepts only JSON gets only the answer.
     let bare = bare.expect(200);
     assert_eq!(bare.header("content-type"), "application/json");
     Ran::of(bare.json()).expect_stdout("done\n");
@@ -226,7 +228,7 @@ async fn whoever_gave_a_token_hears_that_a_long_call_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_run_made_is_linked_for_whoever_knows_links() {
+async fn the_files_of_a_run_are_linked_for_clients_that_know_links() {
     let d = Daemon::start().await;
     let client = Client::begin(&d).await;
     let answer = client.call(&d, 1, "echo 1 > a.csv; echo 2 > b.txt").send().await.expect(200).text();
@@ -238,14 +240,14 @@ async fn what_a_run_made_is_linked_for_whoever_knows_links() {
     assert_eq!(links.len(), 2, "{content:?}");
     assert_eq!((&links[0]["name"], &links[0]["mimeType"]), (&json!("a.csv"), &json!("text/csv")));
     assert_eq!(d.fetch(links[0]["uri"].as_str().expect("a link")).await.expect(200).body, "1\n");
-    // A bare call says no revision, so it is taken for an old one.
+    // A call without a revision is answered as for an old one.
     let bare = d.session("s").sh("echo 1 > a").answer().await;
     assert_eq!(bare["result"]["content"].as_array().map(Vec::len), Some(1), "{bare}");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn tool_sets_are_asked_for_by_the_url() {
+async fn the_url_selects_tool_sets() {
     let d = Daemon::start().await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let asked = |query: &str| d.request("POST", &format!("/mcp?{query}")).json(&list).send();
@@ -260,7 +262,7 @@ async fn tool_sets_are_asked_for_by_the_url() {
         names(&asked("toolsets=code,exec").await.expect(200).json()),
         [code.clone(), exec.clone()].concat()
     );
-    // What is not asked for cannot be called either.
+    // A tool outside the selection cannot be called either.
     let call =
         json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "list_runners" } });
     let called = d.request("POST", "/mcp?toolsets=exec").json(&call).send().await.json();
@@ -270,7 +272,7 @@ async fn tool_sets_are_asked_for_by_the_url() {
     assert!(message.is_some_and(|text| text.contains("\"magic\"") && text.contains("code")), "{refused}");
     d.stop().await;
 
-    // The operator's choice bounds the client's.
+    // The operator's selection limits the client's.
     let d = Daemon::with().set("mcp.toolsets", vec![toml::Value::from("exec")]).start().await;
     let listed = d.request("POST", "/mcp").json(&list).send().await.expect(200).json();
     assert_eq!(names(&listed), exec);
@@ -280,7 +282,7 @@ async fn tool_sets_are_asked_for_by_the_url() {
 }
 
 #[tokio::test]
-async fn whoever_watches_hears_what_becomes_of_their_runs() {
+async fn a_watcher_is_told_what_becomes_of_its_runs() {
     let d = Daemon::start().await;
     d.request("GET", "/mcp/events").without("authorization").send().await.expect(401);
     let mut watching = d.request("GET", "/mcp/events").open().await;

@@ -1,8 +1,8 @@
-//! `deploy/setup`, as far as it can be tried without another host: who may use an engine that it starts.
+//! `deploy/setup`, as far as it can be tested without another host: who may use an engine that it starts.
 
 use std::process::Command;
 
-/// The group of its socket, for a user who is in these groups, on a host with these accounts.
+/// The group of the engine's socket, for a user in these groups, on a host with these accounts.
 fn group(user: &str, groups: &[(&str, u32)], passwd: &str, members: &str) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/setup");
     let (primary, gid) = groups[0];
@@ -10,8 +10,12 @@ fn group(user: &str, groups: &[(&str, u32)], passwd: &str, members: &str) -> Str
     let tried = format!(
         "set -euo pipefail
         source <(sed -n '/^socket_group()/,/^}}/p' {script})
-        id() {{ case $1 in -un) echo {user} ;; -g) echo {gid} ;; -gn) echo {primary} ;; -Gn) echo {all} ;; esac; }}
-        getent() {{ case $1 in group) echo {primary}:x:{gid}:{members} ;; passwd) printf '%s\\n' {passwd} ;; esac; }}
+        id() {{
+            case $1 in -un) echo {user} ;; -g) echo {gid} ;; -gn) echo {primary} ;; -Gn) echo {all} ;; esac
+        }}
+        getent() {{
+            case $1 in group) echo {primary}:x:{gid}:{members} ;; passwd) printf '%s\\n' {passwd} ;; esac
+        }}
         socket_group",
         all = all.join(" "),
     );
@@ -21,14 +25,14 @@ fn group(user: &str, groups: &[(&str, u32)], passwd: &str, members: &str) -> Str
 }
 
 #[test]
-fn the_engines_socket_is_for_nobody_who_was_not_meant() {
+fn the_engines_socket_is_only_for_the_intended_users() {
     let ann = "ann:x:1000:1000::/home/ann:/bin/sh";
     let bob = "bob:x:1001:1000::/home/bob:/bin/sh";
     let own = [("ann", 1000)];
     assert_eq!(group("ann", &own, ann, ""), "ann", "a group of the user's own, as Debian makes one");
     assert_eq!(group("ann", &own, ann, "ann"), "ann");
     assert_eq!(group("ann", &[("users", 1000), ("docker", 9)], ann, ""), "docker", "made for this");
-    // Others would be as good as root.
+    // Other users would have the power of root.
     assert_eq!(
         group("ann", &[("users", 1000)], &format!("{ann} {bob}"), ""),
         "docker",

@@ -1,4 +1,4 @@
-//! `paddock stdio`: alone, several on one store, beside a daemon, and when a daemon dies.
+//! `paddock stdio`: alone, several on one store, with a daemon, and when a daemon dies.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use crate::support::{Daemon, Ran, Request, Store, TOOLS, View, within};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A client's server, and its client.
+/// A client and the server that it started.
 struct Server {
     child: Child,
     to: Option<ChildStdin>,
@@ -20,16 +20,17 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one and says hello, as every client does.
+    /// Starts a server and initializes it, as every client does.
     async fn start(store: &Store) -> Server {
         Server::start_with(store, "").await
     }
 
-    /// One with more in its configuration.
+    /// The same with further lines of configuration.
     async fn start_with(store: &Store, more: &str) -> Server {
         let mut server = Server::silent_with(store, more);
         let params = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
         });
         let answer = server.ask("initialize", params).await;
         assert_eq!(answer["result"]["serverInfo"]["name"], "paddock", "{answer}");
@@ -37,7 +38,7 @@ impl Server {
         server
     }
 
-    /// Starts one that has not been told anything.
+    /// Starts a server without sending it anything.
     fn silent(store: &Store) -> Server {
         Server::silent_with(store, "")
     }
@@ -67,7 +68,7 @@ impl Server {
         to.write_all(text.as_bytes()).await.expect("a server that reads");
     }
 
-    /// Sends a request; its id.
+    /// Sends a request; returns its id.
     async fn send(&mut self, method: &str, params: Value) -> i64 {
         self.next += 1;
         let id = self.next;
@@ -100,7 +101,7 @@ impl Server {
         Ran::of(self.ask("tools/call", json!({ "name": "run_code", "arguments": arguments })).await)
     }
 
-    /// Begins a command in the session `s`, which is waited for.
+    /// Begins a command in the session `s`, and waits until it runs.
     async fn begin(&mut self, store: &Store, code: &str) -> i64 {
         let call = |code: &str| {
             json!({
@@ -120,7 +121,7 @@ impl Server {
         kill_process(pid, signal).expect("a living process");
     }
 
-    /// Ends its input, as a client that leaves; all that it said since, and on standard error.
+    /// Closes its input, as a client that leaves; returns all messages since, and standard error.
     async fn leave(mut self) -> (Vec<Value>, String) {
         drop(self.to.take());
         let mut said = Vec::new();
@@ -136,14 +137,14 @@ impl Server {
 }
 
 #[tokio::test]
-async fn alone_it_is_the_daemon_and_leaves_nothing() {
+async fn alone_it_becomes_the_daemon_and_leaves_nothing() {
     let store = Store::new();
     let mut server = Server::start(&store).await;
     let tools = server.ask("tools/list", json!({})).await;
     assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(TOOLS.len()), "{tools}");
     let own = server.sh("echo kept > f").await.expect_success().text("session_id").to_owned();
     assert_eq!(server.sh("cat f").await.expect_stdout("kept\n").text("session_id"), own);
-    // What was asked before the end is answered.
+    // Requests from before the end are answered.
     let last = server
         .send(
             "tools/call",
@@ -155,15 +156,16 @@ async fn alone_it_is_the_daemon_and_leaves_nothing() {
     let (said, log) = server.leave().await;
     let answer = said.into_iter().find(|message| message["id"] == last).expect("an answer");
     Ran::of(answer).expect_stdout("last\n");
-    assert!(log.contains("this process is it now") && log.contains("stopped"), "{log}");
+    assert!(log.contains("starting one in this process") && log.contains("stopped"), "{log}");
     View::of(&store.owner()).await.expect_empty().await;
     assert!(!store.path().join("daemon.sock").exists() && !store.path().join("http.sock").exists());
 }
 
 #[tokio::test]
-async fn a_beginning_that_leaves_things_out_is_one() {
+async fn an_incomplete_handshake_is_accepted() {
     for params in [
-        json!({ "protocolVersion": "2024-11-05", "clientInfo": { "name": "client-name", "version": "1.0.0" } }),
+        json!({ "protocolVersion": "2024-11-05",
+            "clientInfo": { "name": "client-name", "version": "1.0.0" } }),
         json!({ "protocolVersion": "2024-11-05" }),
     ] {
         let store = Store::new();
@@ -183,7 +185,7 @@ async fn a_beginning_that_leaves_things_out_is_one() {
 }
 
 #[tokio::test]
-async fn any_number_share_the_daemon_that_is_there() {
+async fn any_number_share_the_running_daemon() {
     let d = Daemon::start().await;
     for socket in ["daemon.sock", "http.sock"] {
         let there = std::fs::metadata(d.store.path().join(socket)).expect("a socket");
@@ -198,24 +200,24 @@ async fn any_number_share_the_daemon_that_is_there() {
     d.session(&own).sh("cat f").await.expect_stdout("a\n");
     for server in [a, b] {
         let (_, log) = server.leave().await;
-        assert!(!log.contains("this process is it now"), "{log}");
+        assert!(!log.contains("starting one in this process"), "{log}");
     }
     d.stop().await;
 }
 
 #[tokio::test]
-async fn a_daemon_that_dies_between_two_calls_is_not_noticed() {
+async fn the_death_of_a_daemon_between_two_calls_is_not_noticed() {
     let d = Daemon::start().await;
     let mut server = Server::start(&d.store).await;
     let own = server.sh("echo kept > f").await.expect_success().text("session_id").to_owned();
     let store = d.crash().await;
-    // Nobody else is there: it goes on by itself.
+    // There is no other daemon: it becomes one.
     assert_eq!(server.sh("cat f").await.expect_stdout("kept\n").text("session_id"), own);
-    // A second one is its client, and goes on when the first leaves.
+    // A second server is its client, and continues when the first leaves.
     let mut second = Server::start(&store).await;
     second.sh("echo second > g").await.expect_success();
     let (_, log) = server.leave().await;
-    assert!(log.contains("this process is it now"), "{log}");
+    assert!(log.contains("starting one in this process"), "{log}");
     second.sh("cat g").await.expect_stdout("second\n");
     let (_, log) = second.leave().await;
     assert!(log.contains("the daemon is gone"), "{log}");
@@ -223,7 +225,7 @@ async fn a_daemon_that_dies_between_two_calls_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_told_to_end_answers_first() {
+async fn a_daemon_that_is_told_to_stop_answers_first() {
     let d = Daemon::start().await;
     let mut server = Server::start(&d.store).await;
     server.sh("true").await.expect_success();
@@ -242,7 +244,7 @@ async fn a_daemon_that_is_told_to_end_answers_first() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused_as_over_http_and_not_waited_for() {
+async fn malformed_requests_are_refused_as_over_http_and_not_waited_for() {
     let store = Store::new();
     let mut server = Server::start(&store).await;
     for (message, id, code) in [
@@ -260,7 +262,7 @@ async fn what_is_no_request_is_refused_as_over_http_and_not_waited_for() {
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{message}: {answer}");
     }
     assert_eq!(server.ask("ping", json!({})).await["result"], json!({}));
-    // An id that waits for its answer, and a last line without an end.
+    // An id that is still waiting for its answer, and a last line without a newline.
     let arguments = json!({ "language": "sh", "code": "sleep 0.5; echo done" });
     let id = server.send("tools/call", json!({ "name": "run_code", "arguments": arguments })).await;
     server.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })).await;
@@ -277,7 +279,7 @@ async fn what_is_no_request_is_refused_as_over_http_and_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_store_may_lie_as_deep_as_it_likes() {
+async fn a_store_may_have_a_path_of_any_length() {
     let store = Store::deep();
     let (mut a, mut b) = tokio::join!(Server::start(&store), Server::start(&store));
     a.sh("echo a").await.expect_stdout("a\n");
@@ -288,7 +290,7 @@ async fn a_store_may_lie_as_deep_as_it_likes() {
 }
 
 #[tokio::test]
-async fn a_call_that_a_daemon_died_in_is_answered_and_not_repeated() {
+async fn a_call_during_which_the_daemon_died_is_answered_and_not_repeated() {
     let d = Daemon::start().await;
     let mut server = Server::start(&d.store).await;
     server.sh("true").await.expect_success();
@@ -301,10 +303,10 @@ async fn a_call_that_a_daemon_died_in_is_answered_and_not_repeated() {
     let store = d.crash().await;
     let answer = server.answer(id).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
-    // It ran on, and its end is told; once.
+    // It continued, and its end is reported, once.
     let next = server.sh("cat f").await.expect_stdout("x\n");
     assert_eq!(next.document["earlier_runs"][0]["success"], true, "{}", next.document);
-    // A signal ends it as well as its input's end.
+    // A signal ends it as well as the end of its input.
     let pid = Pid::from_raw(i32::try_from(server.child.id().expect("alive")).expect("a pid")).expect("one");
     kill_process(pid, Signal::TERM).expect("alive");
     let status = within(PATIENCE, "its end", server.child.wait()).await.expect("a status");
@@ -313,7 +315,7 @@ async fn a_call_that_a_daemon_died_in_is_answered_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_call_that_goes_on_when_its_client_leaves_is_cut_after_the_drain() {
+async fn a_call_that_continues_after_its_client_left_is_ended_after_the_drain() {
     let store = Store::new();
     let drain = "shutdown.drain = '500ms'";
     let mut server = Server::start_with(&store, drain).await;
@@ -325,7 +327,7 @@ async fn a_call_that_goes_on_when_its_client_leaves_is_cut_after_the_drain() {
     assert_eq!(cut.files(), ["f"]);
     View::of(&store.owner()).await.expect_empty().await;
 
-    // Beside a daemon that stays, whose call it is then no more.
+    // With a daemon that stays: then that daemon ends the call.
     let d = Daemon::with().store(&store).start().await;
     let mut server = Server::start_with(&store, drain).await;
     let id = server.begin(&store, "sleep 600").await;
@@ -357,9 +359,9 @@ async fn a_signal_lets_a_call_end_and_a_second_one_does_not() {
     View::of(&store.owner()).await.expect_empty().await;
 }
 
-/// Whichever process gives them: they are kept in conversations.
+/// Whichever process makes them: conversations keep them.
 #[tokio::test]
-async fn links_are_the_same_of_one_daemon_and_the_next() {
+async fn the_links_of_one_daemon_and_the_next_are_the_same() {
     let store = Store::new();
     let call = json!({
         "name": "run_code", "arguments": { "language": "sh", "code": "echo kept > f", "conversationId": "s" },
@@ -369,7 +371,7 @@ async fn links_are_the_same_of_one_daemon_and_the_next() {
         let mut server = Server::start(&store).await;
         let ran = Ran::of(server.ask("tools/call", call.clone()).await).expect_success();
         links.push(ran.link("f").to_owned());
-        // The first one's opens at the second.
+        // A link of the first works at the second.
         let (addr, path) =
             links[0].strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");
         let got = Request::new(addr.parse().expect("an address"), "GET", &format!("/{path}")).send().await;

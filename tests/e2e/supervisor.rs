@@ -1,5 +1,5 @@
-//! The agent's runs over its link, without a daemon around it: what they read while they run, bounds of their own, and
-//! being told to end; several of them side by side.
+//! The agent's runs over its link, without a daemon: input that comes while they run, their own limits, their
+//! end on request, and several of them side by side.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::container::{Container, ended, spec};
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 
-/// Reads on until the output is this.
+/// Reads until the output is this.
 async fn until(stream: &Stream, wanted: &str) {
     let mut output = String::new();
     while output != wanted {
@@ -27,7 +27,7 @@ async fn until(stream: &Stream, wanted: &str) {
 }
 
 #[tokio::test]
-async fn what_comes_while_it_runs_is_read_as_it_comes() {
+async fn input_that_comes_during_a_run_is_read_at_once() {
     let container = Container::start().await;
     let open = |command| RunSpec { input: Input::Open, ..spec(command) };
     let stream = container.run(&open("while read -r line; do echo \"got $line\"; done; echo end"));
@@ -41,7 +41,7 @@ async fn what_comes_while_it_runs_is_read_as_it_comes() {
     let (output, end) = ended(&stream).await;
     assert_eq!((output.as_str(), end.outcome, end.limit), ("end\n", Outcome::Exited(0), None));
 
-    // Much of it, through a program that reads slower than it comes.
+    // A lot of it, into a program that reads slower than it comes.
     let stream = container.run(&open("sleep 0.2; wc -c"));
     for _ in 0..40 {
         stream.data(Channel::Stdin, Bytes::from(vec![b'x'; 50_000])).await.expect("a piece");
@@ -49,24 +49,24 @@ async fn what_comes_while_it_runs_is_read_as_it_comes() {
     stream.eof(Channel::Stdin).await.expect("its end");
     assert_eq!(ended(&stream).await.0.trim(), "2000000");
 
-    // A program that closes its input, and one that ends without having read any.
+    // A program that closes its input, and one that ends without reading any.
     let stream = container.run(&open("exec <&-; echo closed; sleep 0.2; echo end"));
     until(&stream, "closed\n").await;
     stream.data(Channel::Stdin, Bytes::from_static(b"for nobody")).await.expect("a piece");
     assert_eq!(ended(&stream).await.0, "end\n");
-    // And nothing to read.
+    // And no input at all.
     let stream = container.run(&spec("wc -c; echo end"));
     assert_eq!(ended(&stream).await.0, "0\nend\n");
     container.stop().await;
 }
 
 #[tokio::test]
-async fn a_run_that_reads_nothing_can_be_ended_and_holds_nobody_up() {
+async fn a_run_that_reads_nothing_can_be_ended_and_delays_nobody() {
     let container = Container::start().await;
     let deaf = RunSpec { input: Input::Open, ..spec("sleep 60") };
     let stream = container.run(&deaf);
     let flood = async {
-        // More than it takes: what is left waits until the run is over.
+        // More than it accepts: the rest waits until the run is over.
         let _ = stream.data(Channel::Stdin, Bytes::from(vec![b'x'; 2 << 20])).await;
     };
     let other = async {
@@ -86,14 +86,15 @@ async fn a_run_that_reads_nothing_can_be_ended_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_told_to_end_has_its_grace_and_no_more() {
+async fn a_run_that_is_told_to_end_has_exactly_its_grace_period() {
     let container = Container::start().await;
     let polite = spec("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done");
     let stream = container.run(&polite);
     until(&stream, "up\n").await;
     assert_eq!(container.end(&polite.id, 20_000).await, Event::Ending);
     let (output, end) = ended(&stream).await;
-    assert!(output.ends_with("bye\n"), "{output}"); // its shell says that what it waited for was ended too
+    // Its shell reports that the process it waited for was ended too.
+    assert!(output.ends_with("bye\n"), "{output}");
     assert_eq!(end.outcome, Outcome::Exited(3));
     assert_eq!(end.limit, Some(Limit::Cancelled));
 
@@ -112,7 +113,7 @@ async fn a_run_that_is_told_to_end_has_its_grace_and_no_more() {
     let (_, end) = ended(&streams[0]).await;
     assert_eq!((end.outcome, end.limit), (Outcome::Signaled(9), Some(Limit::Cancelled)));
     assert!(end.wall_us >= 400_000 && end.leftovers > 0 && end.survivors == 0, "{end:?}");
-    // Told again, the shorter grace holds.
+    // When it is told again, the shorter grace period applies.
     assert_eq!(container.end(&hurried.id, 0).await, Event::Ending);
     assert_eq!(ended(&streams[1]).await.1.outcome, Outcome::Signaled(9));
     assert!(matches!(container.end(&hurried.id, 0).await, Event::Failed { .. }), "it is over");
@@ -121,7 +122,7 @@ async fn a_run_that_is_told_to_end_has_its_grace_and_no_more() {
 }
 
 #[tokio::test]
-async fn each_run_has_bounds_of_its_own() {
+async fn each_run_has_its_own_limits() {
     let container = Container::start().await;
     let none = RunLimits::default();
     let beside = container.run(&spec("sleep 3; echo beside"));
@@ -158,7 +159,7 @@ async fn each_run_has_bounds_of_its_own() {
         assert!(end.survivors == 0 && end.wall_us < 10_000_000, "{command}: {end:?}");
     }
     assert_eq!(ended(&beside).await.0, "beside\n", "nothing of that was its affair");
-    // Within its bounds a run is as any other.
+    // Within its limits a run is like any other.
     let limits = RunLimits {
         cpu_seconds: Some(5),
         file_size: Some(5_000_000),
@@ -172,7 +173,7 @@ async fn each_run_has_bounds_of_its_own() {
 }
 
 #[tokio::test]
-async fn runs_side_by_side_keep_to_themselves() {
+async fn runs_side_by_side_do_not_affect_each_other() {
     let container = Container::start().await;
     let commands: Vec<_> =
         (0..20).map(|n| format!("for i in $(seq 50); do echo {n}-$i; done; exit {n}")).collect();
@@ -182,7 +183,7 @@ async fn runs_side_by_side_keep_to_themselves() {
         let wanted: String = (1..=50).map(|i| format!("{n}-{i}\n")).collect();
         assert_eq!((output, end.outcome), (wanted, Outcome::Exited(n)));
     }
-    // One that leaves something behind: that goes, what another has does not.
+    // The process that one run leaves behind is killed, that of another run is not.
     let stays = container.run(&spec("setsid sleep 1.5 & wait; echo stayed"));
     let leaves = container.run(&spec("setsid sleep 1000 & echo gone"));
     let (output, end) = ended(&leaves).await;

@@ -1,4 +1,4 @@
-//! `paddock run`, as people and scripts use it: beside a daemon, and alone.
+//! `paddock run` as people and scripts use it: with a daemon, and alone.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -45,7 +45,7 @@ async fn it_is_as_if_the_language_were_installed() {
         "",
     );
 
-    // The program from standard input, and then its input.
+    // The program from standard input, and then only its input.
     let piped = async |words: &[&str], input: &str| {
         let mut child = command(at, words).stdin(Stdio::piped()).spawn().expect("the program");
         child.stdin.take().expect("a pipe").write_all(input.as_bytes()).await.expect("it reads");
@@ -66,8 +66,14 @@ async fn files_go_in_and_come_out() {
     std::fs::create_dir_all(at("in/deep")).expect("folders");
     std::fs::write(at("in/deep/a.csv"), "1,2\n").expect("a file");
     std::fs::write(at("b.bin"), [0, 255, 10, 13]).expect("a file");
-    std::fs::write(at("p.py"), "import os, shutil\nshutil.copy('in/deep/a.csv', 'c.csv')\nos.makedirs('x/y')\nshutil.copy('b', 'x/y/b')\nopen('big', 'wb').write(bytes(20_000_000))\n[open(f'n{i}', 'w').close() for i in range(150)]\n")
-        .expect("a program");
+    std::fs::write(
+        at("p.py"),
+        "import os, shutil\nshutil.copy('in/deep/a.csv', 'c.csv')\n\
+                                os.makedirs('x/y')\nshutil.copy('b', 'x/y/b')\nopen('big', \
+                                'wb').write(bytes(20_000_000))\n[open(f'n{i}', 'w').close() for i in \
+                                range(150)]\n",
+    )
+    .expect("a program");
     let out = at("out");
     let words = [&at("p.py"), "-f", &at("in"), "-f", &(at("b.bin") + ":b"), "-o", &out];
     expect(&run(d.store.path(), &words).await, 0, "", "");
@@ -77,10 +83,10 @@ async fn files_go_in_and_come_out() {
     assert_eq!(made("big").len(), 20_000_000);
     assert!((0..150).all(|n| made(&format!("n{n}")).is_empty()));
 
-    // Without a place for them they are named; and nothing of a run is left.
+    // Without a folder for them the files are only named; and nothing of a run remains.
     let odd = "open('a\\x1b[31m', 'w').write('x')";
     let ran = run(d.store.path(), &["-l", "python", "-c", odd]).await;
-    expect(&ran, 0, "", "paddock: it made a\\u{1b}[31m; -o FOLDER keeps them\n");
+    expect(&ran, 0, "", "paddock: the program made a\\u{1b}[31m; -o FOLDER downloads its files\n");
     let stored = std::fs::read_dir(d.store.path()).expect("the store").filter_map(|entry| {
         let path = entry.expect("an entry").path().join("files");
         path.is_dir().then_some(path)
@@ -90,22 +96,22 @@ async fn files_go_in_and_come_out() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_named_stays() {
+async fn a_named_session_stays() {
     let d = Daemon::start().await;
     let at = d.store.path();
-    let note = "paddock: it made f; -o FOLDER keeps them\n";
+    let note = "paddock: the program made f; -o FOLDER downloads its files\n";
     expect(&run(at, &["-s", "mine", "-l", "sh", "-c", "echo x > f"]).await, 0, "", note);
     expect(&run(at, &["-s", "mine", "-l", "python", "-c", "print(open('f').read())"]).await, 0, "x\n\n", "");
     d.session("mine").sh("cat f").await.expect_stdout("x\n");
-    // Whatever it is called.
+    // Whatever its name is.
     expect(&run(at, &["-s", "paddock-run-mine", "-l", "sh", "-c", "echo x > f"]).await, 0, "", note);
     d.session("paddock-run-mine").sh("cat f").await.expect_stdout("x\n");
     d.stop().await;
 }
 
-/// A result is not lost for want of a place, nor the others for one that has none.
+/// No result is lost because its file cannot be written, and the others are still written.
 #[tokio::test]
-async fn what_has_no_place_is_named_and_the_others_come() {
+async fn a_file_that_cannot_be_written_is_named_and_the_others_are_written() {
     let d = Daemon::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
@@ -114,7 +120,10 @@ async fn what_has_no_place_is_named_and_the_others_come() {
     let code = "mkdir up; echo 1 > a; echo 2 > m; echo 3 > up/x; echo 4 > z";
     let ran = run(d.store.path(), &["-l", "sh", "-c", code, "-o", &at("out")]).await;
     let said = text(&ran.stderr);
-    assert!(ran.status.code() == Some(125) && said.contains("2 of its files are not in"), "{said}");
+    assert!(
+        ran.status.code() == Some(125) && said.contains("2 of the program's files could not be written to"),
+        "{said}"
+    );
     assert!(said.contains("/out/m: ") && said.contains("leads out of"), "{said}");
     let made = |name: &str| std::fs::read_to_string(at(name)).ok();
     assert_eq!(
@@ -122,7 +131,7 @@ async fn what_has_no_place_is_named_and_the_others_come() {
         (Some("1\n".to_owned()), Some("4\n".to_owned()), None)
     );
 
-    // Looked at before anything runs.
+    // The folder is checked before anything runs.
     let ran = run(d.store.path(), &["-l", "sh", "-c", "echo ran", "-o", &at("out/a")]).await;
     assert!(ran.status.code() == Some(125) && ran.stdout.is_empty(), "{ran:?}");
     let ran = run(d.store.path(), &["-l", "sh", "-c", "ls", "-f", &at("out")]).await;
@@ -131,9 +140,9 @@ async fn what_has_no_place_is_named_and_the_others_come() {
     d.stop().await;
 }
 
-/// As `head` does it.
+/// As with `head`.
 #[tokio::test]
-async fn a_reader_that_goes_ends_it_quietly() {
+async fn it_ends_quietly_when_its_reader_is_gone() {
     let d = Daemon::start().await;
     let mut child = command(d.store.path(), &["-l", "sh", "-c", "yes"]).spawn().expect("the program");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
@@ -144,7 +153,7 @@ async fn a_reader_that_goes_ends_it_quietly() {
     d.stop().await;
 }
 
-/// It goes on only when its first line was seen.
+/// The program continues only when its first line was seen.
 #[tokio::test]
 async fn output_comes_while_the_program_runs() {
     let d = Daemon::with().set("pool.idle", 0).start().await;
@@ -161,15 +170,16 @@ async fn output_comes_while_the_program_runs() {
     d.stop().await;
 }
 
-/// A reader is waited for, and gets every byte.
+/// A slow reader is waited for, and gets every byte.
 #[tokio::test]
-async fn output_is_whole_however_slowly_it_is_read() {
+async fn output_is_complete_however_slowly_it_is_read() {
     let d = Daemon::start().await;
-    let code = "i=0; while [ $i -lt 30000 ]; do echo \"line $i\"; i=$((i+1)); done; yes x | head -c 8000000; echo end >&2";
+    let code = "i=0; while [ $i -lt 30000 ]; do echo \"line $i\"; i=$((i+1)); done; yes x | head -c 8000000; \
+                echo end >&2";
     let mut child = command(d.store.path(), &["-l", "sh", "-c", code]).spawn().expect("the program");
     let mut stdout = child.stdout.take().expect("a pipe");
     let mut all = Vec::new();
-    // Less at a time than the program writes: what it writes backs up all the way.
+    // Less at a time than the program writes, so its output backs up all the way.
     let mut piece = vec![0; 1000];
     loop {
         let n = within(PATIENCE, "more output", stdout.read(&mut piece)).await.expect("a pipe");
@@ -187,12 +197,12 @@ async fn output_is_whole_however_slowly_it_is_read() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_says_why() {
+async fn a_program_that_cannot_run_is_reported_with_the_reason() {
     let d = Daemon::start().await;
     let at = d.store.path();
     let ran = run(at, &["-t", "0.5", "-l", "sh", "-c", "echo begun; sleep 60"]).await;
     expect(&ran, 124, "begun\n", "paddock: Execution timed out after 0.5 seconds\n");
-    // As long as the most patient of its callers ask for, and no longer.
+    // As long as the most patient callers ask for, and no longer.
     expect(&run(at, &["-t", "30m", "-l", "sh", "-c", "echo ran"]).await, 0, "ran\n", "");
     let ran = run(at, &["-t", "1801", "-l", "sh", "-c", "echo ran"]).await;
     assert!(ran.status.code() == Some(125) && text(&ran.stderr).contains("at most 1800"), "{ran:?}");
@@ -212,7 +222,7 @@ async fn what_cannot_be_run_says_why() {
 }
 
 #[tokio::test]
-async fn a_language_may_be_called_as_people_call_it() {
+async fn a_language_has_its_usual_names() {
     let d = Daemon::start().await;
     let at = d.store.path();
     expect(&run(at, &["-l", "Bash", "-c", "echo $((6 * 7))"]).await, 0, "42\n", "");
@@ -220,7 +230,7 @@ async fn a_language_may_be_called_as_people_call_it() {
     let similar =
         "no runner for language \"pyhton\"; did you mean python?; there are: python, sh, typescript";
     expect(&run(at, &["-l", "pyhton", "-c", "x"]).await, 125, "", &format!("paddock: {similar}\n"));
-    // By any client, and the answer says what it was.
+    // From any client, and the answer names the language itself.
     let ran = d.run("py", "print(6 * 7)").await.expect_stdout("42\n");
     assert_eq!(ran.text("language"), "python");
     let refused = d.run("Typescrit", "x").await.expect_error("unknown_language");
@@ -228,13 +238,13 @@ async fn a_language_may_be_called_as_people_call_it() {
     d.stop().await;
 }
 
-/// The daemon's flags stand apart, and those that say nothing about a run are not shown.
+/// The daemon's flags have a heading of their own, and flags that do not concern a run are hidden.
 #[tokio::test]
-async fn its_help_is_about_running() {
+async fn its_help_is_about_running_code() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
     let shown = within(PATIENCE, "its help", command.args(["run", "--help"]).output()).await.expect("help");
     let help = text(&shown.stdout);
-    let (own, daemons) = help.split_once("The daemon that it goes to").expect("a heading");
+    let (own, daemons) = help.split_once("The daemon to connect to").expect("a heading");
     for flag in ["--language", "--file", "--session", "--timeout"] {
         assert!(own.contains(flag) && !daemons.contains(flag), "{flag}: {help}");
     }
@@ -265,13 +275,13 @@ async fn ctrl_c_ends_the_program_and_leaves_nothing() {
     assert!(log.contains("limit=Cancelled") && log.contains("its files deleted"), "{log}");
 }
 
-/// Without a daemon it is one itself, and then there is nothing left of it.
+/// Without a daemon it becomes one itself, and leaves nothing afterwards.
 #[tokio::test]
 async fn alone_it_needs_no_daemon_and_leaves_nothing() {
     let store = Store::new();
     expect(&run(store.path(), &["-l", "python", "-c", "print('hello')"]).await, 0, "hello\n", "");
     View::of(&store.owner()).await.expect_empty().await;
-    // What is wrong with the engine is said, and nothing hangs.
+    // A defect of the engine is reported, and nothing hangs.
     let mut command = command(store.path(), &["-l", "sh", "-c", "x"]);
     let ran = within(PATIENCE, "a run", command.env("DOCKER_HOST", "unix:///nowhere/docker.sock").output());
     let ran = ran.await.expect("the program");
@@ -279,9 +289,9 @@ async fn alone_it_needs_no_daemon_and_leaves_nothing() {
     assert!(text(&ran.stderr).contains("is Docker running?"), "{}", text(&ran.stderr));
 }
 
-/// On a terminal it says what it is doing, and takes that away before the program speaks.
+/// On a terminal it shows what it does, and removes that before the program's output.
 #[tokio::test]
-async fn a_terminal_is_told_what_is_being_done() {
+async fn a_terminal_shows_the_progress() {
     let d = Daemon::start().await;
     let line = format!("{} run -l sh -c 'sleep 1.5; echo out'", env!("CARGO_BIN_EXE_paddock"));
     let mut script = Command::new("script");

@@ -1,7 +1,7 @@
-//! An engine that is reached by TCP, with certificates on both sides: everything goes over TLS, and nobody else is
-//! believed.
+//! An engine that is reached by TCP with certificates on both sides: all traffic is TLS, and no other
+//! certificate is accepted.
 //!
-//! It needs root, for an engine of its own, and `openssl`, which every system has that verifies certificates.
+//! It needs root, for an engine of its own, and `openssl`, which every system with certificates has.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::doctor::Look;
 use crate::support::{Daemon, PrivateEngine, Setup};
 
-/// Someone who signs certificates, and a folder for each that was signed.
+/// A certificate authority, and a folder for each certificate.
 struct Authority(TempDir);
 
 impl Authority {
@@ -30,7 +30,7 @@ impl Authority {
         assert!(done.status.success(), "{words}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The folder of somebody's certificate and key, and of this authority's.
+    /// The folder of a certificate with its key, and of this authority's certificate.
     fn folder(&self, name: &str, extensions: &str) -> PathBuf {
         let folder = self.0.path().join(name);
         std::fs::create_dir(&folder).expect("a folder");
@@ -51,7 +51,7 @@ impl Authority {
 
 const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
 
-/// A daemon of that engine, by these certificates; not past the engine, where it could.
+/// A daemon of that engine with these certificates, which does not bypass the engine even where it could.
 fn daemon(host: &str, certificates: &Path) -> Setup {
     let folder = certificates.to_str().expect("UTF-8");
     Daemon::with()
@@ -62,7 +62,7 @@ fn daemon(host: &str, certificates: &Path) -> Setup {
 }
 
 #[tokio::test]
-async fn an_engine_is_spoken_to_by_tls_and_verified() {
+async fn the_engine_is_reached_by_tls_and_verified() {
     let authority = Authority::new();
     let server = authority.folder("server", "subjectAltName = IP:127.0.0.1\nextendedKeyUsage = serverAuth\n");
     let port = {
@@ -85,7 +85,7 @@ async fn an_engine_is_spoken_to_by_tls_and_verified() {
     assert_eq!(d.fetch(&ran.link("out")).await.expect(200).body.len(), 6_000_000);
     d.stop_on(&engine.host()).await;
 
-    // Whoever is not signed by that authority is not believed, on either side; and there is no way back to plain TCP.
+    // A certificate of another authority is refused on either side; and there is no fallback to plain TCP.
     let other = Authority::new();
     let stranger = daemon(&host, &other.client()).refusal().await;
     assert!(
@@ -104,7 +104,7 @@ async fn an_engine_is_spoken_to_by_tls_and_verified() {
     let plain = Daemon::with().env("DOCKER_HOST", &host).refusal().await;
     assert_eq!(plain.code, Some(1), "{}", plain.said);
 
-    // `doctor` says so in other words than those of an engine that is not there.
+    // `doctor` reports that in other words than a missing engine.
     let dir = tempfile::tempdir().expect("a folder");
     let folder = other.0.path().join("client").display().to_string();
     let look = Look::at(dir.path()).engine(&host).env("DOCKER_CERT_PATH", &folder).run().await;

@@ -1,4 +1,4 @@
-//! `run_python`, `read_artifact`, `list_artifacts`, `close_session`: what they give, refuse and leave.
+//! `run_python`, `read_artifact`, `list_artifacts`, `close_session`: what they return, refuse and leave.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn content(ran: &Ran) -> Vec<u8> {
     BASE64_STANDARD.decode(ran.text("content_base64")).expect("base64")
 }
 
-/// A run that says it has begun by a file, and then takes long.
+/// A run that reports by a file that it has begun, and then takes long.
 const LONG: &str =
     "import time\nopen('begun', 'w').write('kept')\nprint('begun', flush=True)\ntime.sleep(60)";
 
@@ -31,7 +31,7 @@ async fn python_runs_by_its_own_tool_and_time_limit() {
     assert_eq!((ran.artifacts(), ran.exit_code()), (vec!["/mnt/data/a.txt".to_owned()], 0));
     let id = ran.text("session_id").to_owned();
     assert!(id.starts_with("sess_") && id.len() == 17, "{id}");
-    // The two names of a session are one, and so are the two tools' sessions.
+    // Both names of the session id mean the same, and both tools share the session.
     let ran =
         d.tool("run_python", json!({ "conversationId": id, "code": "print(open('a.txt').read())" })).await;
     ran.expect_stdout("x\n");
@@ -57,7 +57,7 @@ async fn python_runs_by_its_own_tool_and_time_limit() {
 }
 
 #[tokio::test]
-async fn a_session_at_work_is_busy_for_run_python_and_open_for_reading() {
+async fn a_working_session_is_busy_for_run_python_and_readable() {
     let d = Daemon::start().await;
     let s = d.session("busy");
     s.upload("before", b"there").await.expect_success();
@@ -77,7 +77,7 @@ async fn a_session_at_work_is_busy_for_run_python_and_open_for_reading() {
 }
 
 #[tokio::test]
-async fn an_artifact_is_read_whole_or_refused_with_its_link() {
+async fn an_artifact_is_returned_completely_or_refused_with_its_link() {
     let d = Daemon::with().set("limits.artifact_read", 100_000).start().await;
     let s = d.session("read");
     let pixel =
@@ -118,7 +118,7 @@ async fn an_artifact_is_read_whole_or_refused_with_its_link() {
     for path in ["../x", "/etc/passwd", "", "a/../../b", "dir/", "/mnt/data/../x", "a\0b"] {
         read(&s, path).await.expect_error("invalid_argument");
     }
-    // A link in /data is followed by nobody.
+    // Nothing follows a link in /data.
     s.python("import os\nos.symlink('/etc', 'out')\nos.symlink('t.csv', 'l')\nos.mkfifo('fifo')")
         .await
         .expect_success();
@@ -132,7 +132,7 @@ async fn an_artifact_is_read_whole_or_refused_with_its_link() {
 }
 
 #[tokio::test]
-async fn what_another_token_made_is_not_there() {
+async fn the_artifacts_of_another_token_do_not_exist_for_the_caller() {
     let sha = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"; // of "test"
     let tokens: toml::Value =
         toml::from_str::<toml::Table>(&format!("t = [{{ name = \"other\", sha256 = \"{sha}\" }}]"))
@@ -192,7 +192,7 @@ async fn a_listing_of_very_many_files_comes_in_pages() {
     }
     let expected: Vec<String> = (0..16_000).map(|i| format!("{}{i:05}", "n".repeat(185))).collect();
     assert_eq!(seen, expected);
-    // Names that JSON must escape, and escape again: still within the bound.
+    // Names that JSON must escape, and escape again: still within the limit.
     let ugly = d.session("ugly");
     let code = "import os\nfor i in range(2000): open('/data/' + '\\x01' * 185 + str(i), 'w').close()\n\
                 for i in range(2000): open('/data/' + '\\\\\"' * 92 + str(i), 'w').close()";
@@ -206,11 +206,12 @@ async fn a_listing_of_very_many_files_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn a_listing_says_what_there_is() {
+async fn a_listing_contains_every_file() {
     let d = Daemon::start().await;
     let s = d.session("list");
     s.upload("sales.csv", b"a,b\n").await.expect_success();
-    let code = "import os\nos.mkdir('d')\nopen('d/x.png', 'w').write('12')\nopen(b'\\xff', 'w')\nos.symlink('a', 'l')";
+    let code = "import os\nos.mkdir('d')\nopen('d/x.png', 'w').write('12')\nopen(b'\\xff', 'w')\n\
+                os.symlink('a', 'l')";
     s.python(code).await.expect_success();
     let listed = s.tool("list_artifacts").await.expect_success();
     let artifacts = listed.document["artifacts"].as_array().expect("artifacts").clone();
@@ -231,7 +232,7 @@ async fn a_listing_says_what_there_is() {
     }
     let page = s.tool("list_artifacts").with("limit", 2).await.expect_success();
     let cursor = page.text("next_cursor");
-    // The place stands even if the file at it is gone.
+    // The position is valid even if the file at it is gone.
     s.python("import os; os.remove('sales.csv')").await.expect_success();
     let rest = s.tool("list_artifacts").with("cursor", cursor).await.expect_success();
     assert_eq!(rest.document["artifacts"].as_array().map(Vec::len), Some(1));
@@ -245,7 +246,7 @@ async fn a_listing_says_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_closed_session_gives_up_its_container_and_keeps_its_files() {
+async fn a_closed_session_loses_its_container_and_keeps_its_files() {
     let d = Daemon::start().await;
     let s = d.session("c");
     s.tool("close_session").await.expect_error("session_not_found");
@@ -271,7 +272,7 @@ async fn a_closed_session_gives_up_its_container_and_keeps_its_files() {
     s.tool("close_session").await.expect_error("session_not_found");
     s.python("print(open('a').read())").await.expect_stdout("kept\n");
     s.tool("close_session").await.expect_success();
-    // Deleting is possible on a closed one, once.
+    // A closed session can be deleted, once.
     s.tool("close_session").with("delete_files", true).await.expect_success();
     s.tool("close_session").with("delete_files", true).await.expect_error("session_not_found");
     read(&s, "a").await.expect_error("session_not_found");
@@ -282,7 +283,7 @@ async fn a_closed_session_gives_up_its_container_and_keeps_its_files() {
 
 /// TEN-12.
 #[tokio::test]
-async fn an_id_that_was_deleted_begins_anew() {
+async fn a_deleted_id_begins_with_an_empty_session() {
     let d = Daemon::start().await;
     let s = d.session("reused");
     let ran = s
@@ -309,7 +310,7 @@ async fn an_id_that_was_deleted_begins_anew() {
 }
 
 #[tokio::test]
-async fn closing_ends_what_runs_and_what_waits_and_saves_what_was_made() {
+async fn closing_ends_running_and_waiting_calls_and_saves_the_files() {
     let d = Daemon::start().await;
     let s = d.session("c");
     s.upload("first", b"1").await.expect_success();
@@ -323,7 +324,7 @@ async fn closing_ends_what_runs_and_what_waits_and_saves_what_was_made() {
         },
         async {
             d.log.line_since(mark, "armed").await;
-            // Nothing outside says that the code has begun and that the other call waits.
+            // Nothing outside shows that the code has begun and that the other call waits.
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             s.tool("close_session").await
         }
@@ -339,7 +340,7 @@ async fn closing_ends_what_runs_and_what_waits_and_saves_what_was_made() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_session_that_is_deleted_finds_an_empty_one() {
+async fn a_call_that_waits_for_a_deleted_session_finds_an_empty_one() {
     let d = Daemon::start().await;
     for round in 0..5 {
         let s = d.session("c");
@@ -354,7 +355,7 @@ async fn who_waits_for_a_session_that_is_deleted_finds_an_empty_one() {
         let (closed, looked, uploaded) =
             join!(close, futures_util::future::join_all(looks), futures_util::future::join_all(uploads));
         closed.expect_success();
-        // Before it, after it, or ended by it: but never on what is gone.
+        // Before the deletion, after it, or ended by it: but never on the deleted files.
         for uploaded in uploaded {
             uploaded.expect_success();
         }
@@ -372,7 +373,7 @@ async fn who_waits_for_a_session_that_is_deleted_finds_an_empty_one() {
 }
 
 #[tokio::test]
-async fn files_of_a_session_that_nobody_uses_are_deleted_after_the_retention() {
+async fn files_of_an_unused_session_are_deleted_after_the_retention() {
     let d = Daemon::with()
         .set("sessions.retention", "4s")
         .set("sessions.sweep", "1s")
@@ -387,7 +388,7 @@ async fn files_of_a_session_that_nobody_uses_are_deleted_after_the_retention() {
         let line = d.log.line_since(mark, "files deleted").await;
         assert!(line.contains("old"), "{line}");
     };
-    // One that works is never deleted, however long it takes; nor one that was just used.
+    // A session that works is never deleted, however long it takes; nor one that was just used.
     let used = async {
         kept.python("import time\ntime.sleep(7)\nprint(open('a').read())").await.expect_stdout("1\n");
         assert_eq!(content(&read(&kept, "a").await.expect_success()), b"1");

@@ -8,7 +8,7 @@ use tokio::join;
 use crate::support::Daemon;
 
 #[tokio::test]
-async fn both_forms_upload_and_keep_their_rules() {
+async fn both_forms_upload_with_their_own_rules() {
     let d = Daemon::start().await;
     let b64 = |text: &str| BASE64_STANDARD.encode(text);
     let workflow = async |content: &str, extra: serde_json::Value| {
@@ -21,7 +21,7 @@ async fn both_forms_upload_and_keep_their_rules() {
     assert_eq!((ran.text("path"), &ran.document["file"]["name"]), ("/mnt/data/in/a.csv", &json!("in/a.csv")));
     let link = ran.document["file"]["url"].as_str().expect("a link").to_owned();
     assert_eq!(d.fetch(&link).await.expect(200).text(), "one");
-    workflow("two", json!({})).await.expect_success(); // a workflow runs again and again
+    workflow("two", json!({})).await.expect_success(); // a workflow is repeated many times
     assert_eq!(d.fetch(&link).await.expect(200).text(), "two");
     workflow("three", json!({ "overwrite": false })).await.expect_error("file_exists");
 
@@ -37,22 +37,22 @@ async fn both_forms_upload_and_keep_their_rules() {
     agent(json!({ "overwrite": true })).await.expect_success();
     assert_eq!(d.fetch(&link).await.expect(200).text(), "four");
     agent(json!({ "filename": "b" })).await.expect_success();
-    // What is in the way of another kind stays, whatever the caller says.
+    // An entry of another kind is not replaced, whatever the caller asks for.
     for name in ["in", "in/a.csv/x"] {
         agent(json!({ "filename": name, "overwrite": true })).await.expect_error("file_exists");
     }
-    d.view().await.expect_empty().await; // no container for any of this
+    d.view().await.expect_empty().await; // none of this needs a container
     let ran = d.session("c").python("print(open('in/a.csv').read())").await.expect_stdout("four\n");
     assert_eq!(ran.files(), ["b", "in/a.csv"]);
 
-    // A name is made up, and is good for what follows.
+    // A generated session id is valid for later calls.
     let ran = d.tool("upload_file", json!({ "filename": "x", "content": "" })).await.expect_success();
     d.session(ran.text("session_id")).python("import os; print(os.listdir())").await.expect_stdout("['x']\n");
     d.stop().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_uploaded_is_refused() {
+async fn an_impossible_upload_is_refused() {
     let d = Daemon::with()
         .set("limits.upload", 1000)
         .set("limits.data", "1MiB")
@@ -98,14 +98,14 @@ async fn what_cannot_be_uploaded_is_refused() {
         (0..whole.len()).step_by(76).map(|at| &whole[at..(at + 76).min(whole.len())]).collect();
     upload("a", &lines.join("\n")).await.expect_success();
     let s = d.session("c");
-    // Pages are counted, as /data counts them: this makes 255 of 256.
+    // Whole pages count, as in /data: this makes 255 of 256.
     let fill = "for n in range(254): open(f'/data/{n}', 'w').write('x')";
     s.python(fill).await.expect_success();
     s.upload("b", b"x").await.expect_success();
     s.upload("c", b"x").await.expect_error("quota_exceeded");
     s.upload("c", b"").await.expect_success();
     s.upload("b", b"y").await.expect_success();
-    // Of 300 entries all but a few are taken now.
+    // Of 300 entries all but a few are used now.
     let mut refused = 0;
     for n in 0..60 {
         refused += u32::from(s.upload(&format!("empty{n}"), b"").await.is_error);
@@ -125,12 +125,13 @@ async fn what_cannot_be_uploaded_is_refused() {
 }
 
 #[tokio::test]
-async fn an_upload_during_a_run_waits_its_turn() {
+async fn an_upload_during_a_run_waits_for_its_turn() {
     let d = Daemon::start().await;
     let s = d.session("c");
     s.upload("a", b"before").await.expect_success();
     let mark = d.log.mark();
-    let slow = "import time\nfor _ in range(20):\n    assert open('a').read() == 'before'\n    time.sleep(0.05)\nprint('done')";
+    let slow = "import time\nfor _ in range(20):\n    assert open('a').read() == 'before'\n    \
+                time.sleep(0.05)\nprint('done')";
     let (ran, uploaded) = join!(async { s.python(slow).await }, async {
         d.log.line_since(mark, "armed").await;
         s.upload("a", b"after").await
@@ -142,7 +143,7 @@ async fn an_upload_during_a_run_waits_its_turn() {
 }
 
 #[tokio::test]
-async fn of_two_uploads_at_once_one_is_whole() {
+async fn of_two_simultaneous_uploads_one_is_kept_completely() {
     let d = Daemon::start().await;
     let s = d.session("c");
     let (a, b) = (vec![b'a'; 300_000], vec![b'b'; 300_000]);

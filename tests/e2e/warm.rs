@@ -1,5 +1,5 @@
-//! Warm parts: the two kinds of the protocol, in as few lines as a stranger would write, and what code and bad images
-//! can do to them.
+//! Warm parts: both kinds of the protocol in as few lines as a stranger would write, and what code and bad
+//! images can do to them.
 
 use futures_util::future::join_all;
 use paddock_proto::message::RunSpec;
@@ -10,12 +10,12 @@ use crate::support::{Daemon, Image, Session, Setup, field};
 /// Prints how it was started, in Python: warm or cold.
 const HOW: &str = "import os; print('warm' if globals().get('WARM') else 'cold')";
 
-/// A daemon with an image of the test's own.
+/// A daemon with an image of the test.
 async fn daemon(language: &str, image: &Image) -> Daemon {
     Daemon::with().set(&format!("runners.{language}"), image.name()).start().await
 }
 
-/// A daemon whose session `s` has a container in which the example's warm part stands.
+/// A daemon whose session `s` has a container in which the example's warm part is ready.
 async fn standing(target: &str) -> (Daemon, Image) {
     let (image, language) = (Image::example(target), if target == "perl" { "perl" } else { "python" });
     let d = daemon(language, &image).await;
@@ -24,7 +24,7 @@ async fn standing(target: &str) -> (Daemon, Image) {
     (d, image)
 }
 
-/// A daemon whose session `s` has a container in which the warm part of our Python stands.
+/// A daemon whose session `s` has a container in which the warm part of paddock's Python image is ready.
 async fn standing_python(setup: Setup) -> Daemon {
     let d = setup.start().await;
     d.session("s").python("print(1)").await.expect_success();
@@ -32,7 +32,7 @@ async fn standing_python(setup: Setup) -> Daemon {
     d
 }
 
-/// Runs until one was run by the warm part, which is on its way.
+/// Repeats a run until the warm part, which is starting, ran it.
 async fn until_warm(s: &Session<'_>) {
     loop {
         if s.python(HOW).await.expect_success().stdout() == "warm\n" {
@@ -42,7 +42,7 @@ async fn until_warm(s: &Session<'_>) {
 }
 
 #[tokio::test]
-async fn a_process_that_waits_has_one_run_and_the_next_stands_behind_it() {
+async fn a_waiting_process_serves_one_run_and_the_next_is_ready_behind_it() {
     let (d, _image) = standing("perl").await;
     let s = d.session("s");
     let mut pids = Vec::new();
@@ -71,7 +71,7 @@ async fn a_process_that_waits_has_one_run_and_the_next_stands_behind_it() {
 }
 
 #[tokio::test]
-async fn a_process_that_forks_serves_run_after_run() {
+async fn a_forking_process_serves_run_after_run() {
     let (d, _image) = standing("fork").await;
     let s = d.session("s");
     let mut parents = Vec::new();
@@ -98,13 +98,14 @@ async fn a_process_that_forks_serves_run_after_run() {
 }
 
 #[tokio::test]
-async fn what_a_run_leaves_behind_is_dead_when_it_is_answered_and_the_part_stands() {
+async fn the_processes_of_a_run_are_dead_when_it_is_answered_and_the_warm_part_survives() {
     let (d, _image) = standing("fork").await;
     let s = d.session("s");
     let view = d.view().await;
     let container = view.the_container("python").await;
     let processes = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -o '^sleep .*'; done; true";
-    // Twice forked, in a session of its own, deaf to what can be ignored; and a plain child.
+    // A process that forked twice, in a session of its own, ignoring every signal that it can; and a plain
+    // child.
     let code = "import os, signal, subprocess\n\
                 if os.fork() == 0:\n\
                 \x20   os.setsid()\n\
@@ -118,18 +119,19 @@ async fn what_a_run_leaves_behind_is_dead_when_it_is_answered_and_the_part_stand
     s.python(code).await.expect_stdout("True\n");
     assert_eq!(view.exec(&container, &["sh", "-c", processes]).await, "");
     s.python(HOW).await.expect_stdout("warm\n");
-    // Killed at its bound, with all it had.
-    let code = "import subprocess, time; subprocess.Popen(['sleep', '3000'], start_new_session=True); time.sleep(60)";
+    // Killed at its timeout, with all its processes.
+    let code = "import subprocess, time; subprocess.Popen(['sleep', '3000'], start_new_session=True); \
+                time.sleep(60)";
     s.python(code).timeout(0.5).await.expect_limit(Some("wall_time"));
     assert_eq!(view.exec(&container, &["sh", "-c", processes]).await, "");
     s.python(HOW).await.expect_stdout("warm\n");
     d.stop().await;
 }
 
-/// `clone`, so that the new process is no child of the run's but of the warm part: nothing in its ancestry is the
-/// run's.
+/// Uses `clone`, so that the new process is a child of the warm part instead of the run: nothing in its
+/// ancestry belongs to the run.
 #[tokio::test]
-async fn a_process_that_a_run_made_a_child_of_the_part_is_dead_when_it_is_answered() {
+async fn a_process_that_a_run_made_a_child_of_the_warm_part_is_dead_when_it_is_answered() {
     let (d, _image) = standing("fork").await;
     let s = d.session("s");
     let view = d.view().await;
@@ -152,9 +154,9 @@ async fn a_process_that_a_run_made_a_child_of_the_part_is_dead_when_it_is_answer
     d.stop().await;
 }
 
-/// Our Python keeps a process on a program's memory, which the program can therefore make run whatever it wants.
+/// Paddock's Python keeps a process on a program's memory, so the program can make that process run anything.
 #[tokio::test]
-async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
+async fn the_process_that_keeps_a_runs_memory_cannot_outlive_it() {
     let d = standing_python(Daemon::with()).await;
     let s = d.session("s");
     let view = d.view().await;
@@ -173,12 +175,12 @@ async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
                 while state() != 'R': time.sleep(0.001)\n\
                 print(was, holder)";
     let ran = s.python(code).await.expect_success();
-    // It was not taken for one that waits, and not answered with it alive.
+    // It was not mistaken for a waiting process, and the answer did not come while it lived.
     assert!(ran.document["duration_ms"].as_u64() >= Some(150), "{}", ran.document);
     let (was, holder) = ran.stdout().trim().split_once(' ').expect("two words");
     assert_eq!(was, "T", "it stood still before");
     assert_eq!(view.exec(&container, &["sh", "-c", &format!("ls -d /proc/{holder} 2>/dev/null")]).await, "");
-    // Nor can the part itself, of which every later run is a copy, be read or written.
+    // The warm part itself, of which every later run is a copy, can be neither read nor written.
     let code = "import os\n\
                 try: open(f'/proc/{os.getppid()}/mem', 'r+b')\n\
                 except PermissionError: print('refused')";
@@ -186,9 +188,9 @@ async fn whoever_has_a_runs_memory_cannot_be_used_to_outlive_it() {
     d.stop().await;
 }
 
-/// A file is open, locked and takes its room while anyone has it mapped.
+/// A file is open, locked and takes its space while any process has it mapped.
 #[tokio::test]
-async fn what_a_run_had_mapped_is_not_mapped_when_it_is_answered() {
+async fn the_mapped_files_of_a_run_are_unmapped_when_it_is_answered() {
     let d = standing_python(Daemon::with()).await;
     let s = d.session("s");
     let code = "import fcntl, mmap, os\n\
@@ -201,10 +203,10 @@ async fn what_a_run_had_mapped_is_not_mapped_when_it_is_answered() {
     d.stop().await;
 }
 
-/// Nice, policy and processors of the part would be those of all later runs, and nobody may set them back. So nobody
-/// may set them; affinity is answered as done, and is not.
+/// Nice value, policy and processors of the warm part would apply to all later runs, and no process may reset
+/// them. So no process may set them; a change of affinity is answered with success but not made.
 #[tokio::test]
-async fn how_a_run_is_scheduled_is_not_an_earlier_runs_doing() {
+async fn an_earlier_run_cannot_change_the_scheduling_of_a_later_one() {
     let d = Daemon::start().await;
     let s = d.session("s");
     let how = "import os; print(os.nice(0), os.sched_getscheduler(0), len(os.sched_getaffinity(0)))";
@@ -234,12 +236,12 @@ async fn how_a_run_is_scheduled_is_not_an_earlier_runs_doing() {
     d.stop().await;
 }
 
-/// What a run had is taken down by the kernel after its answer: but before it, where the next run could need it.
+/// The kernel frees a run's memory after its answer, but before it if the next run could need that memory.
 #[tokio::test]
-async fn the_memory_of_a_large_run_is_free_when_it_is_answered() {
+async fn the_memory_of_a_large_run_is_freed_before_its_answer() {
     let mut setup = Daemon::with().set("limits.memory", "512MiB").set("limits.upload", "1MiB");
     for room in ["limits.data", "limits.file_size", "limits.tmp", "limits.shm"] {
-        setup = setup.set(room, "32MiB"); // what is not used of it is memory as well
+        setup = setup.set(room, "32MiB"); // unused space there is memory as well
     }
     let d = standing_python(setup).await;
     let s = d.session("s");
@@ -263,7 +265,7 @@ async fn the_memory_of_a_large_run_is_free_when_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
+async fn a_warm_part_that_code_kills_or_stops_restarts_and_no_run_waits_for_it() {
     let (d, _image) = standing("fork").await;
     let s = d.session("s");
     for what in [
@@ -271,48 +273,41 @@ async fn a_part_that_code_kills_or_stops_comes_back_and_no_run_waits_for_it() {
         "os.kill(-1, 9)",
         "os.kill(os.getppid(), 19)",
         "os.kill(-1, 19)",
-        // The child that waits for the next run, or is about to.
-        "time.sleep(0.3); p = os.getppid(); [os.kill(int(x), 9) for x in open(f'/proc/{p}/task/{p}/children').read().split() if int(x) != os.getpid()]",
+        // The child that waits for the next run, or will.
+        "time.sleep(0.3); p = os.getppid(); [os.kill(int(x), 9) for x in \
+         open(f'/proc/{p}/task/{p}/children').read().split() if int(x) != os.getpid()]",
     ] {
         let ran = s.python(&format!("import os, time; print(WARM, flush=True); {what}")).timeout(5.0).await;
         assert_eq!(ran.stdout(), "True\n", "{what}: {}", ran.document);
         if what.contains("19") {
-            ran.expect_success(); // whoever tells of its end was only stopped
+            ran.expect_success(); // the process that reports its end was only stopped
         }
         until_warm(&s).await;
     }
     d.stop().await;
 }
 
-/// A part closes its memory once it stands. Code that has ended one waits here for the next, to write to it before that.
+/// A warm part closes its memory once it is ready. Here code that ended one waits for the next, to write to
+/// it before that.
 #[tokio::test]
-async fn code_that_ends_a_part_does_not_meet_the_next_one_as_it_loads() {
+async fn code_that_ends_a_warm_part_does_not_meet_the_next_one_while_it_loads() {
     let container = Container::of("python").await;
     let argv = container.stand().await.join("\0");
-    let code = "import os, sys, time\n\
-                wanted = os.environ['PART'].encode().replace(b' ', b'\\0')\n\
-                def is_part(pid):\n\
-                \x20   try: return open(f'/proc/{pid}/cmdline', 'rb').read().startswith(wanted)\n\
-                \x20   except OSError: return False\n\
-                def is_open(pid):\n\
-                \x20   try: open(f'/proc/{pid}/mem', 'r+b').close()\n\
-                \x20   except OSError: return False\n\
-                \x20   return True\n\
-                def parts(): return {int(pid) for pid in os.listdir('/proc') if pid.isdigit() and is_part(pid)}\n\
-                before = parts()\n\
-                print(len(before) > 0, any(map(is_open, before)))\n\
-                for pid in before:\n\
-                \x20   try: os.kill(pid, 9)\n\
-                \x20   except ProcessLookupError: pass\n\
-                end, met = time.monotonic() + 4, 0\n\
-                while time.monotonic() < end: met += any(map(is_open, parts() - before))\n\
-                print(met)";
+    let code = "import os, sys, time\nwanted = os.environ['PART'].encode().replace(b' ', b'\\0')\ndef \
+                is_part(pid):\n\x20   try: return open(f'/proc/{pid}/cmdline', \
+                'rb').read().startswith(wanted)\n\x20   except OSError: return False\ndef is_open(pid):\n\
+                \x20   try: open(f'/proc/{pid}/mem', 'r+b').close()\n\x20   except OSError: return False\n\
+                \x20   return True\ndef parts(): return {int(pid) for pid in os.listdir('/proc') if \
+                pid.isdigit() and is_part(pid)}\nbefore = parts()\nprint(len(before) > 0, any(map(is_open, \
+                before)))\nfor pid in before:\n\x20   try: os.kill(pid, 9)\n\x20   except \
+                ProcessLookupError: pass\nend, met = time.monotonic() + 4, 0\nwhile time.monotonic() < end: \
+                met += any(map(is_open, parts() - before))\nprint(met)";
     let argv_of_code = ["python3", "-c", code].map(str::to_owned).to_vec();
     let env =
         vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned(), format!("PART={}", argv.replace('\0', " "))];
     let ran = container.run(&RunSpec { argv: argv_of_code, env, ..spec("") });
     assert_eq!(ended(&ran).await.0, "True False\n0\n");
-    // When that is over the part comes back.
+    // After that run the warm part restarts.
     container.stand().await;
     container.stop().await;
 }
@@ -323,7 +318,8 @@ async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
     let s = d.session("s");
     let view = d.view().await;
     let container = view.the_container("python").await;
-    let code = "import time; print('one', WARM, flush=True); open('/tmp/begun', 'w').close(); time.sleep(3); print('two'); open('f', 'w').write('kept')";
+    let code = "import time; print('one', WARM, flush=True); open('/tmp/begun', 'w').close(); time.sleep(3); \
+                print('two'); open('f', 'w').write('kept')";
     let call = s.python(code).timeout(30.0);
     let begun = async {
         view.exec(&container, &["sh", "-c", "until [ -e /tmp/begun ]; do sleep 0.02; done"]).await;
@@ -342,14 +338,14 @@ async fn a_run_outlives_its_daemon_in_a_warm_part_too() {
 }
 
 #[tokio::test]
-async fn an_image_whose_warm_part_is_none_runs_all_the_same() {
+async fn an_image_with_a_broken_warm_part_still_runs_code() {
     for (part, complaint) in [
         (r#"["/nothing/there"]"#, None),
         (r#"["/bin/true"]"#, None),
         (r#"["/bin/sh", "-c", "echo nonsense >&3; sleep 60"]"#, None),
         (r#"["/bin/sh", "-c", "yes >&3"]"#, None),
         (r#"["/bin/sh", "-c", "echo ready 1 >&3; sleep 60"]"#, None),
-        // Says that it waits, and never reads.
+        // Says that it is ready, and never reads.
         (r#"["/bin/sh", "-c", "echo ready 77 >&3; sleep 60"]"#, None),
         ("/bin/true", Some("JSON array")),
     ] {
@@ -369,7 +365,7 @@ async fn an_image_whose_warm_part_is_none_runs_all_the_same() {
 }
 
 #[tokio::test]
-async fn warm_parts_can_be_turned_off() {
+async fn warm_parts_can_be_switched_off() {
     let image = Image::example("fork");
     let d = Daemon::with().set("runners.python", image.name()).set("agent.warm_parts", false).start().await;
     d.session("s").python(HOW).await.expect_stdout("cold\n");
@@ -379,9 +375,9 @@ async fn warm_parts_can_be_turned_off() {
     d.stop().await;
 }
 
-/// A burst takes more containers than stood idle; one of its conversations goes on without a pause.
+/// A burst needs more containers than were idle; one of its conversations continues without a pause.
 #[tokio::test]
-async fn a_conversation_of_a_burst_is_cold_for_a_while_and_then_warm() {
+async fn a_conversation_in_a_burst_runs_cold_for_a_while_and_then_warm() {
     let d = Daemon::start().await;
     let code = "import sys; print('pandas' in sys.modules); import pandas";
     let first = (0..6).map(|n| d.session(&format!("s{n}")).python(code).into_future());

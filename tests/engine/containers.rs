@@ -8,7 +8,7 @@ use paddock::engine::{
 use crate::scene::{Scene, eventually, host};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_engine_says_what_it_is() {
+async fn an_engine_reports_its_version_and_platform() {
     let engine = Engine::connect(&host(), EngineLimits::default()).await.expect("an engine");
     engine.ping().await.expect("ping");
     let version = engine.version().await.expect("version");
@@ -37,7 +37,7 @@ async fn images_are_found_by_name_id_and_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_volume_lives_and_dies() {
+async fn a_volume_is_made_and_removed() {
     let scene = Scene::set().await;
     let mut spec = scene.volume();
     spec.driver_opts = [("type", "tmpfs"), ("device", "tmpfs"), ("o", "size=65536,nr_inodes=16,uid=1234")]
@@ -59,7 +59,7 @@ async fn a_volume_lives_and_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_container_lives_and_dies() {
+async fn a_container_is_made_started_and_removed() {
     let scene = Scene::set().await;
     let engine = &scene.engine;
     let made = engine.container_create(Some(&scene.tag), &scene.idle_spec()).await.expect("create");
@@ -105,7 +105,7 @@ async fn a_container_lives_and_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_running_container_is_removed_with_its_volume_left() {
+async fn a_running_container_is_removed_without_its_volume() {
     let scene = Scene::set().await;
     let volume = scene.volume();
     scene.engine.volume_create(&volume).await.expect("volume");

@@ -3,31 +3,33 @@
 use std::time::Duration;
 
 use paddock::engine::{
-    ContainerAction, EventFilter, EventKind, Events, Followed, Occurrence, Signal, VolumeAction,
+    ContainerAction, EventFilter, EventKind, EventStream, EventStreamItem, Occurrence, Signal, VolumeAction,
 };
 
 use crate::scene::Scene;
 
-/// What comes next, within a time that a test has.
-async fn next(events: &mut Events) -> Followed {
+/// The next event, within the patience of a test.
+async fn next(events: &mut EventStream) -> EventStreamItem {
     tokio::time::timeout(Duration::from_secs(20), events.next()).await.expect("nothing came")
 }
 
-async fn next_occurrence(events: &mut Events) -> Occurrence {
+async fn next_occurrence(events: &mut EventStream) -> Occurrence {
     match next(events).await {
-        Followed::Event(event) => event.what,
-        other @ (Followed::Connected | Followed::Reconnected | Followed::Disconnected(_)) => {
+        EventStreamItem::Event(event) => event.what,
+        other @ (EventStreamItem::Connected
+        | EventStreamItem::Reconnected
+        | EventStreamItem::Disconnected(_)) => {
             panic!("{other:?}")
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_life_of_a_container_is_told_in_order() {
+async fn the_events_of_a_container_come_in_order() {
     let scene = Scene::set().await;
     let filter = EventFilter { labels: scene.labels(), ..EventFilter::default() };
     let mut events = scene.engine.events(filter);
-    assert!(matches!(next(&mut events).await, Followed::Connected));
+    assert!(matches!(next(&mut events).await, EventStreamItem::Connected));
 
     let id = scene.idle().await;
     let exec = scene.exec(&id, "exit 3").await;
@@ -63,12 +65,12 @@ async fn the_life_of_a_container_is_told_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_process_out_of_memory_is_told_though_the_state_is_silent() {
+async fn an_out_of_memory_event_comes_although_the_state_does_not_show_it() {
     let scene = Scene::set().await;
     let filter =
         EventFilter { labels: scene.labels(), actions: vec!["oom".to_owned()], ..EventFilter::default() };
     let mut events = scene.engine.events(filter);
-    assert!(matches!(next(&mut events).await, Followed::Connected));
+    assert!(matches!(next(&mut events).await, EventStreamItem::Connected));
     let mut spec = scene.idle_spec();
     spec.host_config.memory = Some(16 << 20);
     spec.host_config.memory_swap = Some(16 << 20);
@@ -86,16 +88,16 @@ async fn a_process_out_of_memory_is_told_though_the_state_is_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn volumes_are_told_by_name() {
+async fn events_of_volumes_contain_their_names() {
     let scene = Scene::set().await;
     let filter = EventFilter { kinds: vec![EventKind::Volume], ..EventFilter::default() };
     let mut events = scene.engine.events(filter);
-    assert!(matches!(next(&mut events).await, Followed::Connected));
+    assert!(matches!(next(&mut events).await, EventStreamItem::Connected));
     let spec = scene.volume();
     scene.engine.volume_create(&spec).await.expect("create");
     scene.engine.volume_remove(&spec.name).await.expect("remove");
     for expected in [VolumeAction::Create, VolumeAction::Destroy] {
-        // Other tests' volumes are told here too.
+        // Events of other tests' volumes come too.
         loop {
             match next_occurrence(&mut events).await {
                 Occurrence::Volume { name, action } if name == spec.name => {

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::scene::{Scene, eventually};
 
-/// Everything that still comes, stdout and stderr apart.
+/// All remaining output, stdout and stderr separately.
 async fn output(stream: &mut Hijacked) -> (String, String) {
     let (mut out, mut err) = (vec![], vec![]);
     while let Some(chunk) = stream.chunk().await.expect("a whole stream") {
@@ -19,7 +19,7 @@ async fn output(stream: &mut Hijacked) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn stdout_and_stderr_come_apart_and_the_status_is_told() {
+async fn stdout_and_stderr_are_separate_and_the_status_is_reported() {
     let scene = Scene::set().await;
     let id = scene.idle().await;
     let exec = scene.exec(&id, "echo out; echo err >&2; exit 7").await;
@@ -35,7 +35,7 @@ async fn stdout_and_stderr_come_apart_and_the_status_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_goes_in_comes_back_and_closing_stdin_ends_it() {
+async fn input_is_echoed_and_closing_stdin_ends_it() {
     let scene = Scene::set().await;
     let id = scene.idle().await;
     let exec = scene.exec(&id, "cat; echo done >&2").await;
@@ -60,7 +60,7 @@ async fn what_goes_in_comes_back_and_closing_stdin_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_flood_on_stderr_costs_only_its_tail() {
+async fn a_flood_on_stderr_loses_only_its_tail() {
     let scene = Scene::set().await;
     let id = scene.idle().await;
     let exec = scene.exec(&id, "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo end >&2; echo out").await;
@@ -85,7 +85,7 @@ async fn a_terminal_is_raw() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn user_environment_and_directory_are_the_execs_own() {
+async fn an_exec_has_its_own_user_environment_and_directory() {
     let scene = Scene::set().await;
     let id = scene.idle().await;
     let spec = ExecSpec {
@@ -101,7 +101,7 @@ async fn user_environment_and_directory_are_the_execs_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_exec_that_cannot_be_is_refused() {
+async fn an_impossible_exec_is_refused() {
     let scene = Scene::set().await;
     let engine = &scene.engine;
     let created = scene.create(&scene.idle_spec()).await;
@@ -112,7 +112,7 @@ async fn an_exec_that_cannot_be_is_refused() {
     let exec = scene.exec(&created, "exit 0").await;
     let mut stream = engine.exec_start(&exec).await.expect("start");
     output(&mut stream).await;
-    // Engine 20.10 hands the connection over first and then says on stdout that the exec has already run.
+    // Engine 20.10 first hands over the connection and then reports on stdout that the exec has already run.
     match engine.exec_start(&exec).await {
         Ok(mut twice) => assert!(output(&mut twice).await.0.contains("has already run")),
         Err(error) => assert!(error.is_conflict(), "{error}"),
@@ -125,7 +125,7 @@ async fn an_exec_that_cannot_be_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_program_that_is_not_there_shows_in_the_status() {
+async fn a_missing_program_is_reported_in_the_status() {
     let scene = Scene::set().await;
     let id = scene.idle().await;
     let spec = ExecSpec { cmd: vec!["/no/such/program".to_owned()], ..ExecSpec::default() };

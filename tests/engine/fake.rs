@@ -1,7 +1,7 @@
-//! An engine that answers as it is told: byte for byte, half, late, or not at all.
+//! A fake engine that answers as a test says: byte for byte, in part, late, or not at all.
 //!
-//! It knows just enough HTTP to tell requests apart, shares no code with the client, and reports every request and
-//! every connection's end, so that tests wait for those instead of for time to pass.
+//! It knows just enough HTTP to tell requests apart, shares no code with the client, and reports every
+//! request and the end of every connection, so that tests wait for those instead of for time to pass.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// One thing the fake does on a connection.
+/// One thing that the fake does on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Sends these bytes.
     Send(Vec<u8>),
-    /// Sends these again and again until the client goes.
+    /// Sends these bytes again and again until the client disconnects.
     Flood(Vec<u8>),
-    /// Does nothing more until the client goes.
+    /// Does nothing more until the client disconnects.
     Hang,
-    /// Sends back what comes, until the client stops sending.
+    /// Sends back what it receives, until the client stops sending.
     Echo,
     /// Closes the connection.
     Close,
 }
 
-/// What the fake saw.
+/// An observation of the fake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// A request: the connection it came on, and `METHOD TARGET`.
+    /// A request: its connection, and `METHOD TARGET`.
     Request(usize, String),
-    /// The end of a connection, seen from here.
+    /// The end of a connection.
     Gone(usize),
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct Fake {
 pub(crate) const TRANSPORTS: [&str; 2] = ["unix", "tcp"];
 
 impl Fake {
-    /// A fake on `transport` that answers by `script(request, n)`, `n` counting requests with the same first word
-    /// of their path from 0. An empty list of steps means what a good engine would say.
+    /// A fake on `transport` that answers by `script(request, n)`; `n` counts requests with the same first
+    /// word of their path from 0. An empty list of steps means the answer of a good engine.
     pub(crate) async fn on(
         transport: &str,
         script: impl Fn(&str, usize) -> Vec<Step> + Send + Sync + 'static,
@@ -88,13 +88,13 @@ impl Fake {
         Engine::connect(&self.host, short_limits()).await
     }
 
-    /// What was seen next.
+    /// The next observation.
     pub(crate) async fn next(&mut self) -> Seen {
         let next = tokio::time::timeout(Duration::from_secs(10), self.seen.recv()).await;
         next.expect("nothing more was seen").expect("the fake is there")
     }
 
-    /// Waits for a request that contains `text`; the connection it came on and the request.
+    /// Waits for a request that contains `text`; returns its connection and the request.
     pub(crate) async fn request(&mut self, text: &str) -> (usize, String) {
         loop {
             match self.next().await {
@@ -104,20 +104,20 @@ impl Fake {
         }
     }
 
-    /// Waits for the end of a connection, which `what` should bring about.
+    /// Waits for the end of a connection, which `what` should cause.
     pub(crate) async fn gone(&mut self, connection: usize, what: &str) {
         let gone = async { while self.next().await != Seen::Gone(connection) {} };
         let gone = tokio::time::timeout(Duration::from_secs(5), gone).await;
         gone.unwrap_or_else(|_| panic!("{what}: connection {connection} stays open"));
     }
 
-    /// What was seen and not yet asked for.
+    /// The observations that no test has asked for yet.
     pub(crate) fn rest(&mut self) -> Vec<Seen> {
         std::iter::from_fn(|| self.seen.try_recv().ok()).collect()
     }
 }
 
-/// Deadlines that a test can wait for and a loaded machine still meets where they must be met.
+/// Deadlines that a test can wait for, and that even a busy machine meets where it must.
 pub(crate) fn short_limits() -> EngineLimits {
     EngineLimits {
         read: Duration::from_millis(400),
@@ -132,7 +132,7 @@ pub(crate) fn short_limits() -> EngineLimits {
     }
 }
 
-/// A whole answer with a Content-Length.
+/// A complete answer with a Content-Length.
 pub(crate) fn answer(status: &str, content_type: &str, body: &str) -> Step {
     let length = body.len();
     let head =
@@ -140,7 +140,7 @@ pub(crate) fn answer(status: &str, content_type: &str, body: &str) -> Step {
     Step::Send([head.as_bytes(), body.as_bytes()].concat())
 }
 
-/// A whole good JSON answer.
+/// A complete, valid JSON answer.
 pub(crate) fn json(body: &str) -> Step {
     answer("200 OK", "application/json", body)
 }
@@ -149,7 +149,7 @@ pub(crate) fn bytes(bytes: impl AsRef<[u8]>) -> Step {
     Step::Send(bytes.as_ref().to_vec())
 }
 
-/// What a good engine says to what the tests ask besides.
+/// The answers of a good engine to the other requests of these tests.
 fn good(request: &str) -> Vec<Step> {
     if request.contains("/version") {
         return vec![json(&version("1.12", "1.41"))];
@@ -196,7 +196,7 @@ async fn serve(
     let _ = tell.send(Seen::Gone(number));
 }
 
-/// Does the steps; whether the connection serves another request.
+/// Performs the steps; whether the connection serves another request.
 async fn act(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), steps: Vec<Step>) -> bool {
     for step in steps {
         match step {
@@ -207,7 +207,7 @@ async fn act(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), steps: Vec<Step
             }
             Step::Flood(bytes) => while stream.write_all(&bytes).await.is_ok() {},
             Step::Hang => {
-                // Whatever else it sends, what counts is when it goes.
+                // Only the client's disconnect matters, not what it sends.
                 let mut sink = [0; 4096];
                 while matches!(stream.read(&mut sink).await, Ok(read) if read > 0) {}
                 return false;
@@ -227,7 +227,7 @@ async fn act(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), steps: Vec<Step
     true
 }
 
-/// Reads a request's head, and its body when it has a Content-Length; a chunked body is left to `Hang`.
+/// Reads a request's head, and its body if it has a Content-Length; `Hang` reads a chunked body.
 async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = vec![];
     while !head.ends_with(b"\r\n\r\n") {

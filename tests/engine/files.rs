@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use paddock::engine::{ContainerId, EngineError, EntryKind};
+use paddock::engine::{ContainerId, EngineError, PathKind};
 use tokio::io::AsyncReadExt;
 
 use crate::scene::Scene;
@@ -50,14 +50,14 @@ async fn target(scene: &Scene) -> ContainerId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_put_is_got() {
+async fn an_archive_that_is_put_can_be_got() {
     let scene = Scene::set().await;
     let id = target(&scene).await;
     let big: Vec<u8> = (0..700_000_u32).map(|i| (i % 253) as u8).collect();
     let files = tar(&[("a b", b"hello"), ("big", &big), ("empty", b"")]).await;
     scene.engine.archive_put(&id, "/tmp", files).await.expect("put");
     let got = scene.engine.archive_get(&id, "/tmp/.", 1 << 20).await.expect("get");
-    assert_eq!(got.stat().kind(), EntryKind::Directory);
+    assert_eq!(got.stat().kind(), PathKind::Directory);
     let files = unpack(got.into_async_read()).await;
     let names: Vec<&str> = files.iter().map(|(name, _)| name.trim_start_matches("./")).collect();
     assert_eq!(names, ["a b", "big", "empty"]);
@@ -65,7 +65,7 @@ async fn what_is_put_is_got() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stream_is_put_as_it_comes() {
+async fn a_stream_is_uploaded_as_it_comes() {
     let scene = Scene::set().await;
     let id = target(&scene).await;
     let whole = tar(&[("streamed", &[9; 100_000])]).await;
@@ -73,12 +73,12 @@ async fn a_stream_is_put_as_it_comes() {
         whole.chunks(1000).map(|p| Ok(Bytes::copy_from_slice(p))).collect();
     scene.engine.archive_put_stream(&id, "/tmp", stream::iter(pieces)).await.expect("put");
     let stat = scene.engine.archive_stat(&id, "/tmp/streamed").await.expect("stat");
-    assert_eq!((stat.name.as_str(), stat.size, stat.kind()), ("streamed", 100_000, EntryKind::File));
+    assert_eq!((stat.name.as_str(), stat.size, stat.kind()), ("streamed", 100_000, PathKind::File));
     assert_eq!(stat.permissions(), 0o640);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stream_that_fails_is_the_callers_error() {
+async fn a_failing_stream_is_reported_as_the_callers_error() {
     let scene = Scene::set().await;
     let id = target(&scene).await;
     let pieces = [Ok(Bytes::from_static(&[0; 512])), Err(std::io::Error::other("the disk is gone"))];
@@ -88,7 +88,7 @@ async fn a_stream_that_fails_is_the_callers_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_cap_is_kept() {
+async fn a_download_is_capped() {
     let scene = Scene::set().await;
     let id = target(&scene).await;
     scene.engine.archive_put(&id, "/tmp", tar(&[("big", &[1; 500_000])]).await).await.expect("put");
@@ -105,7 +105,7 @@ async fn a_cap_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_not_there_is_not_found() {
+async fn a_missing_path_is_not_found() {
     let scene = Scene::set().await;
     let id = target(&scene).await;
     let engine = &scene.engine;
@@ -128,12 +128,12 @@ async fn a_path_cannot_leave_its_parameter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_link_says_where_it_points() {
+async fn the_stat_of_a_link_contains_its_target() {
     let scene = Scene::set().await;
     let id = scene.idle().await;
     let exec = scene.exec(&id, "ln -s /etc/passwd /tmp/link").await;
     let mut stream = scene.engine.exec_start(&exec).await.expect("start");
     assert_eq!(stream.chunk().await.expect("its end"), None);
     let stat = scene.engine.archive_stat(&id, "/tmp/link").await.expect("stat");
-    assert_eq!((stat.kind(), stat.link_target.as_str()), (EntryKind::Symlink, "/etc/passwd"));
+    assert_eq!((stat.kind(), stat.link_target.as_str()), (PathKind::Symlink, "/etc/passwd"));
 }

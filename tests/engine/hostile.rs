@@ -10,7 +10,7 @@ fn id() -> ContainerId {
     "a".repeat(64).parse().expect("an id")
 }
 
-/// What a row expects.
+/// The expected outcome of a row.
 enum Want {
     Lost,
     Deadline,
@@ -35,7 +35,7 @@ impl Want {
     }
 }
 
-/// Every way to answer a call wrongly; `true` where the connection is clean afterwards and may be used again.
+/// Every wrong answer to a call; `true` where the connection is clean afterwards and may be reused.
 fn rows() -> Vec<(&'static str, Vec<Step>, Want, bool)> {
     let chunked = format!("{JSON_HEAD}Transfer-Encoding: chunked\r\n\r\n");
     let hundred = format!("{JSON_HEAD}Content-Length: 100\r\n\r\n{{");
@@ -144,7 +144,7 @@ fn rows() -> Vec<(&'static str, Vec<Step>, Want, bool)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn every_wrong_answer_is_told_apart_and_its_connection_is_not_used_again() {
+async fn every_wrong_answer_has_its_error_and_its_connection_is_not_reused() {
     for transport in TRANSPORTS {
         for (name, steps, want, clean) in rows() {
             let mut fake =
@@ -168,7 +168,7 @@ async fn every_wrong_answer_is_told_apart_and_its_connection_is_not_used_again()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_change_is_never_sent_twice_and_says_that_it_may_have_happened() {
+async fn a_change_is_never_sent_twice_and_its_error_says_that_it_may_have_happened() {
     for transport in TRANSPORTS {
         let mut fake =
             Fake::on(
@@ -189,7 +189,7 @@ async fn a_change_is_never_sent_twice_and_says_that_it_may_have_happened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_question_is_asked_again_when_a_kept_connection_was_dead() {
+async fn a_read_is_repeated_when_a_kept_connection_was_dead() {
     let mut fake =
         Fake::on(
             "unix",
@@ -217,7 +217,7 @@ async fn a_clean_connection_is_kept() {
             engine.ping().await.expect("ping");
             connections.insert(fake.request("/_ping").await.0);
         }
-        // A connection comes back a moment after its answer: now and then the next call is quicker.
+        // A connection is returned a moment after its answer: now and then the next call is quicker.
         assert!(connections.len() < 25, "{transport}: 50 calls took {} connections", connections.len());
     }
 }
@@ -243,7 +243,7 @@ async fn a_dropped_call_closes_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn nobody_there_is_unreachable() {
+async fn an_address_without_a_listener_is_unreachable() {
     let folder = tempfile::tempdir().expect("a folder");
     let vacant = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = vacant.local_addr().expect("an address");
@@ -258,7 +258,7 @@ async fn nobody_there_is_unreachable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_version_in_common_is_needed() {
+async fn a_common_api_version_is_needed() {
     for (oldest, newest, chosen) in [
         ("1.12", "1.40", None),
         ("1.48", "1.99", None),
@@ -285,7 +285,7 @@ async fn a_version_in_common_is_needed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_no_engine_is_refused_at_the_door() {
+async fn a_server_that_is_not_an_engine_is_refused_at_connect() {
     for steps in [
         vec![answer("200 OK", "text/html", "hello")],
         vec![json("{}")],

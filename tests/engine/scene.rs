@@ -1,17 +1,19 @@
-//! A corner of the real engine for one test: a label that only its things carry, and an end that clears them away.
+//! A separate part of the real engine for one test: a label for everything that the test makes, and a cleanup
+//! at the end.
 //!
-//! The end blocks the test's thread, so tests run on a runtime with a thread more: a dropped answer's connection is
-//! closed by a task, and while an archive is being packed the engine lets nobody touch its container.
+//! The cleanup blocks the test's thread, so the tests run on a runtime with one more: a task closes the
+//! connection of a dropped answer, and while the engine packs an archive it blocks every other use of that
+//! container.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use paddock::engine::{
-    ContainerId, ContainerSpec, Engine, EngineError, EngineHost, EngineLimits, Exec, ExecSpec, Healthcheck,
-    HostConfig, LogConfig, VolumeName, VolumeSpec,
+    ContainerId, ContainerSpec, CreatedExec, Engine, EngineError, EngineHost, EngineLimits, ExecSpec,
+    Healthcheck, HostConfig, LogConfig, VolumeName, VolumeSpec,
 };
 
-/// A container's PID 1 that does nothing and ends at SIGTERM.
+/// A PID 1 that does nothing and ends at SIGTERM.
 const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 1; done";
 
 pub(crate) struct Scene {
@@ -42,7 +44,7 @@ impl Scene {
         Scene { engine, tag, image }
     }
 
-    /// The filter for this scene's things.
+    /// The filter for everything of this scene.
     pub(crate) fn labels(&self) -> Vec<String> {
         vec!["app=paddock-test".to_owned(), format!("scene={}", self.tag)]
     }
@@ -51,7 +53,7 @@ impl Scene {
         [("app", "paddock-test"), ("scene", &self.tag)].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
     }
 
-    /// A spec of a container that runs `script`.
+    /// The spec of a container that runs `script`.
     pub(crate) fn spec(&self, script: &str) -> ContainerSpec {
         ContainerSpec {
             image: self.image.clone(),
@@ -84,7 +86,7 @@ impl Scene {
         id
     }
 
-    pub(crate) async fn exec(&self, id: &ContainerId, script: &str) -> Exec {
+    pub(crate) async fn exec(&self, id: &ContainerId, script: &str) -> CreatedExec {
         let cmd = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
         let spec = ExecSpec { cmd, stdin: true, ..ExecSpec::default() };
         self.engine.exec_create(id, &spec).await.expect("exec create")
@@ -116,7 +118,8 @@ impl Drop for Scene {
     }
 }
 
-/// Removes what carries `labels`, for as long as that takes within reason; what could not be removed, and why.
+/// Removes everything with these labels, retrying for a limited time; returns what could not be removed, and
+/// why.
 ///
 async fn clear(labels: &[String]) -> Result<Vec<String>, EngineError> {
     let engine = Engine::connect(&host(), EngineLimits::default()).await?;
@@ -143,7 +146,7 @@ async fn clear(labels: &[String]) -> Result<Vec<String>, EngineError> {
     Ok(left)
 }
 
-/// Asks until the answer is there; for states that the engine reaches a moment after it has answered.
+/// Asks until there is an answer: for states that the engine reaches a moment after its answer.
 pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asked = async {
         loop {

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use futures_util::stream;
 use paddock::engine::{
-    ContainerId, EngineError, EventFilter, Events, Exec, ExecSpec, Followed, Framing, Occurrence, Stdio,
+    ContainerId, CreatedExec, EngineError, EventFilter, EventStream, EventStreamItem, ExecSpec, Framing,
+    Occurrence, Stdio,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -12,16 +13,16 @@ use crate::fake::{Fake, Step, TRANSPORTS, answer, bytes, json, version};
 const RAW: &str = "application/vnd.docker.raw-stream";
 const MULTIPLEXED: &str = "application/vnd.docker.multiplexed-stream";
 
-/// A name, what the fake does, and whether the error is the right one.
+/// A name, the steps of the fake, and whether the error is the right one.
 type Case = (&'static str, Vec<Step>, fn(&EngineError) -> bool);
 
-/// A fake that does this with every archive call, and nothing with any other.
+/// A fake that performs these steps for every archive call, and nothing special for any other.
 async fn archives(transport: &str, steps: Vec<Step>) -> Fake {
     Fake::on(transport, move |request, _| if request.contains("/archive") { steps.clone() } else { vec![] })
         .await
 }
 
-/// What follows a good frame, and whether the stream's end is the right one.
+/// Bytes behind a good frame, and whether the stream ends in the right way.
 type FrameCase = (&'static [u8], fn(&Result<(), EngineError>) -> bool);
 
 fn id() -> ContainerId {
@@ -35,12 +36,12 @@ fn upgraded(content_type: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A fake of API `newest` that answers an exec's start with `steps`, and an exec made on it.
+/// A fake of API `newest` that answers an exec's start with `steps`, and an exec on it.
 async fn exec(
     transport: &str,
     newest: &'static str,
     steps: Vec<Step>,
-) -> (Fake, paddock::engine::Engine, Exec) {
+) -> (Fake, paddock::engine::Engine, CreatedExec) {
     let fake = Fake::on(transport, move |request, _| {
         if request.contains("/version") {
             vec![json(&version("1.12", newest))]
@@ -59,7 +60,7 @@ async fn exec(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_is_not_handed_over_is_an_error() {
+async fn a_connection_that_is_not_upgraded_is_an_error() {
     let cases: [Case; 7] = [
         ("200", vec![answer("200 OK", RAW, "")], |e| matches!(e, EngineError::Protocol { .. })),
         ("no type", vec![bytes("HTTP/1.1 101 S\r\nUpgrade: tcp\r\n\r\n")], |e| {
@@ -93,7 +94,7 @@ async fn a_connection_that_is_not_handed_over_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_comes_with_the_head_is_not_lost() {
+async fn bytes_that_come_with_the_head_are_not_lost() {
     for transport in TRANSPORTS {
         let together = [upgraded(RAW), b"\x01\0\0\0\0\0\0\x05hello\x02\0\0\0\0\0\0\x02er".to_vec()].concat();
         let (_fake, engine, exec) = exec(transport, "1.41", vec![Step::Send(together), Step::Close]).await;
@@ -105,7 +106,7 @@ async fn what_comes_with_the_head_is_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn since_1_42_the_type_tells_the_framing() {
+async fn since_1_42_the_content_type_determines_the_framing() {
     for (content_type, framing, first) in
         [(RAW, Framing::Raw, &b"\x01\0\0\0\0\0\0\x02ok"[..]), (MULTIPLEXED, Framing::Multiplexed, b"ok")]
     {
@@ -120,7 +121,7 @@ async fn since_1_42_the_type_tells_the_framing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn frames_that_are_wrong_are_told_apart_from_a_good_end() {
+async fn wrong_frames_are_told_apart_from_a_good_end() {
     let cases: [FrameCase; 5] = [
         (b"", |end| end.is_ok()),
         (b"\x01\0\0\0\0\0", |end| matches!(end, Err(EngineError::Lost { .. }))),
@@ -149,7 +150,7 @@ async fn frames_that_are_wrong_are_told_apart_from_a_good_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn closing_stdin_leaves_the_output_open_and_dropping_closes_all() {
+async fn closing_stdin_keeps_the_output_open_and_dropping_closes_everything() {
     for transport in TRANSPORTS {
         let (mut fake, engine, exec) =
             exec(transport, "1.42", vec![Step::Send(upgraded(RAW)), Step::Echo]).await;
@@ -170,7 +171,7 @@ async fn closing_stdin_leaves_the_output_open_and_dropping_closes_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_archive_that_goes_wrong_is_told_apart() {
+async fn every_failure_of_an_archive_has_its_error() {
     let stat =
         "X-Docker-Container-Path-Stat: eyJuYW1lIjoieCIsInNpemUiOjEsIm1vZGUiOjQyMCwibXRpbWUiOiIifQ==\r\n";
     let head = format!(
@@ -211,7 +212,7 @@ async fn an_archive_that_goes_wrong_is_told_apart() {
             assert!(expected(&error), "{transport}, {name}: {error:?}");
             let (used, request) = fake.request("/archive").await;
             assert!(request.ends_with("?path=%2Fx"), "{request}");
-            // Of these the whole answer had come; such a connection is clean.
+            // For these the whole answer had arrived; such a connection is clean.
             if !matches!(name, "no stat" | "another type") {
                 fake.gone(used, name).await;
             }
@@ -220,7 +221,7 @@ async fn an_archive_that_goes_wrong_is_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_upload_that_nobody_reads_or_wants_ends() {
+async fn an_upload_that_nobody_reads_or_wants_ends_with_an_error() {
     let endless = || stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 65_536])));
     let cases: [Case; 3] = [
         ("never answered", vec![Step::Hang], |e| matches!(e, EngineError::Deadline { .. })),
@@ -256,15 +257,15 @@ fn event_stream(lines: &[String]) -> Step {
     bytes(head + &lines.concat())
 }
 
-async fn told(events: &mut Events) -> String {
+async fn told(events: &mut EventStream) -> String {
     match tokio::time::timeout(std::time::Duration::from_secs(10), events.next()).await.expect("nothing came")
     {
-        Followed::Connected => "connected".to_owned(),
-        Followed::Reconnected => "reconnected".to_owned(),
-        Followed::Disconnected(error) => {
+        EventStreamItem::Connected => "connected".to_owned(),
+        EventStreamItem::Reconnected => "reconnected".to_owned(),
+        EventStreamItem::Disconnected(error) => {
             format!("{error:?}").split(' ').next().unwrap_or_default().to_owned()
         }
-        Followed::Event(event) => {
+        EventStreamItem::Event(event) => {
             let Occurrence::Container { action, .. } = event.what else { panic!("{event:?}") };
             format!("{action:?} {}", event.time)
         }
@@ -272,14 +273,15 @@ async fn told(events: &mut Events) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_cut_event_stream_is_taken_up_where_it_ended() {
+async fn a_cut_event_stream_continues_where_it_ended() {
     for transport in TRANSPORTS {
         let mut fake = Fake::on(transport, |request, nth| match nth {
             _ if !request.contains("/events") => vec![],
             0 => vec![event_stream(&[event(7, "start"), event(9, "start")]), Step::Close],
             1 => vec![Step::Close],
             2 => vec![answer("503 Service Unavailable", "text/plain", "starting")],
-            // The engine sends again what was at the time asked for: one known, one of the same moment that is not.
+            // The engine repeats the events of the time asked for: one is known, one of the same moment is
+            // not.
             3 => vec![event_stream(&[event(9, "start"), event(9, "oom"), event(12, "start")]), Step::Hang],
             _ => vec![Step::Hang],
         })
@@ -307,7 +309,7 @@ async fn a_cut_event_stream_is_taken_up_where_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_event_that_cannot_be_read_is_not_asked_for_again() {
+async fn an_event_that_cannot_be_parsed_is_not_requested_again() {
     for poison in ["no json\n".to_owned(), "{}\n".to_owned(), "x".repeat(2_001)] {
         let shown: String = poison.chars().take(10).collect();
         let mut fake = Fake::on("unix", move |request, nth| match nth {
@@ -333,7 +335,7 @@ async fn an_event_that_cannot_be_read_is_not_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_engine_that_is_away_is_told_once_and_tried_until_it_is_back() {
+async fn a_lost_engine_is_reported_once_and_retried_until_it_is_back() {
     let fake = Fake::on("unix", |request, nth| {
         if !request.contains("/events") {
             vec![]

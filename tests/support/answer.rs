@@ -1,21 +1,21 @@
-//! What a tool answered, and what a test expects of it.
+//! The answer of a tool, and what a test expects of it.
 
 use serde_json::Value;
 
-/// A tool's result: the document, and what came with it.
+/// A tool's result: its document and its content blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     /// `structuredContent`.
     pub(crate) document: Value,
     /// `content`.
     pub(crate) content: Vec<Value>,
-    /// The text of its first block.
+    /// The text of the first block.
     pub(crate) said: String,
     pub(crate) is_error: bool,
 }
 
 impl Ran {
-    /// Takes a JSON-RPC answer apart, which must be a result.
+    /// Takes apart a JSON-RPC answer, which must be a result.
     #[track_caller]
     pub(crate) fn of(answer: Value) -> Ran {
         let result = &answer["result"];
@@ -45,7 +45,7 @@ impl Ran {
         self.document["exit_code"].as_i64().unwrap_or_else(|| panic!("no exit code: {}", self.document))
     }
 
-    /// It ended with 0 and wrote exactly this.
+    /// Expects exit code 0 and exactly this output.
     #[track_caller]
     pub(crate) fn expect_stdout(self, expected: &str) -> Ran {
         let ran = self.expect_success();
@@ -67,20 +67,20 @@ impl Ran {
         self
     }
 
-    /// Which limit ended it; `None` if none did.
+    /// Expects that this limit ended the run; `None` expects that none did.
     #[track_caller]
     pub(crate) fn expect_limit(self, limit: Option<&str>) -> Ran {
         assert_eq!(self.document["limit"].as_str(), limit, "{}", self.document);
         self
     }
 
-    /// It failed with this code, and a sentence.
+    /// Expects a failure with this code and a sentence.
     #[track_caller]
     pub(crate) fn expect_error(self, code: &str) -> Ran {
         assert!(self.is_error && self.document["success"] == false, "{}", self.document);
         assert_eq!(self.document["error"], code, "{}", self.document);
         let message = self.text("message");
-        // An execution's output is a list of events, and there are none.
+        // An execution's output is a list of events, which must be empty.
         let said = |output: &Value| {
             output.as_str().map_or(*output == Value::Array(vec![]), |text| text.contains(message))
         };
@@ -93,7 +93,7 @@ impl Ran {
         names(&self.document["files"], "name")
     }
 
-    /// The paths of files that this run made or changed.
+    /// The paths of the files that this run made or changed.
     pub(crate) fn artifacts(&self) -> Vec<String> {
         names(&self.document["artifacts"], "path")
     }
@@ -107,7 +107,7 @@ impl Ran {
         file["url"].as_str().expect("a link").to_owned()
     }
 
-    /// What was left behind in the container, as `path: reason`.
+    /// The files that were not saved, as `path: reason`.
     pub(crate) fn not_saved(&self) -> Vec<String> {
         let all = self.document["not_saved"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

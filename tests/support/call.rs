@@ -1,4 +1,4 @@
-//! Calls of tools, put together word by word: `session.python("…").timeout(2.0).await`.
+//! Calls of tools, built step by step: `session.python("…").timeout(2.0).await`.
 
 use std::pin::Pin;
 
@@ -10,7 +10,7 @@ use super::answer::Ran;
 use super::daemon::Daemon;
 use super::http::Request;
 
-/// A call that is sent when it is awaited.
+/// A call, which is sent when it is awaited.
 pub(crate) struct Call<'d> {
     daemon: &'d Daemon,
     tool: &'static str,
@@ -23,7 +23,7 @@ impl<'d> Call<'d> {
         Call { daemon, tool, arguments, token: None }
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Call<'d> {
         self.arguments.insert(name.to_owned(), value.into());
         self
@@ -43,7 +43,7 @@ impl<'d> Call<'d> {
         self
     }
 
-    /// A file that is there when the program starts.
+    /// Adds a file that exists when the program starts.
     pub(crate) fn file(mut self, path: &str, content: &[u8]) -> Call<'d> {
         let files = self.arguments.entry("files").or_insert_with(|| json!([]));
         let file = json!({ "path": path, "content": BASE64_STANDARD.encode(content) });
@@ -51,18 +51,18 @@ impl<'d> Call<'d> {
         self
     }
 
-    /// Sent by the holder of another token.
+    /// Sends it with another token.
     pub(crate) fn bearer(mut self, token: &str) -> Call<'d> {
         self.token = Some(token.to_owned());
         self
     }
 
-    /// The JSON-RPC answer as it came.
+    /// The raw JSON-RPC answer.
     pub(crate) async fn answer(self) -> Value {
         self.request().send().await.json()
     }
 
-    /// The same; `None` if the daemon went away before it answered.
+    /// The same; `None` if the daemon stopped before it answered.
     pub(crate) async fn try_answer(self) -> Option<Value> {
         Some(self.request().try_send().await?.json())
     }
@@ -121,7 +121,7 @@ impl<'d> Session<'d> {
         Call::new(self.daemon, tool, arguments)
     }
 
-    /// An upload in the form of workflows.
+    /// An upload in the form that workflows use.
     pub(crate) fn upload(&self, filename: &str, content: &[u8]) -> Call<'d> {
         let arguments = Map::from_iter([
             ("conversationId".to_owned(), json!(self.id)),

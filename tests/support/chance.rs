@@ -1,13 +1,13 @@
-//! Chance that can be had again: every draw follows from a seed that is said.
+//! Reproducible random numbers: every draw follows from a seed that is printed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// SplitMix64: small, and good enough for choosing what a test does next.
+/// SplitMix64: small, and good enough for choosing a test's next step.
 #[derive(Debug, Clone)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// The seed in this variable of the environment, else a new one; it is printed.
+    /// Takes the seed from this environment variable, or makes a new one; prints it.
     pub(crate) fn from_env(name: &str) -> Chance {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let new = now.as_secs() ^ u64::from(now.subsec_nanos()).rotate_left(16);
@@ -17,7 +17,7 @@ impl Chance {
         Chance(seed)
     }
 
-    /// Another one, which is drawn from without changing this one further.
+    /// A new generator; drawing from it does not change this one.
     pub(crate) fn fork(&mut self) -> Chance {
         Chance(self.next())
     }
@@ -30,12 +30,12 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which is not 0.
+    /// A number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Once in `n`.
+    /// True once in `n` times on average.
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

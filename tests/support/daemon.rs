@@ -1,4 +1,5 @@
-//! The daemon as a user starts it: the real binary, a configuration file, a clean environment, a store of its own.
+//! The daemon as a user starts it: the real binary, a configuration file, a clean environment, a store of its
+//! own.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -17,13 +18,13 @@ use super::engine::View;
 use super::log::{Log, field};
 use super::{Answer, Call, PATIENCE, Request, Session, Store};
 
-/// The environment's token, unless a test sets another.
+/// The token in the environment, unless a test sets another.
 pub(crate) const TOKEN: &str = "the-token-of-these-tests";
 
-/// A drain, and the removal of every container.
+/// Time for a drain and the removal of every container.
 const END: Duration = Duration::from_secs(80);
 
-/// The binary is opened once: a build in the middle of the tests must not change what they test.
+/// Keeps the binary open: a build in the middle of the tests must not change what they test.
 pub(crate) fn program() -> &'static str {
     static PROGRAM: OnceLock<(File, String)> = OnceLock::new();
     let (_, path) = PROGRAM.get_or_init(|| {
@@ -34,7 +35,7 @@ pub(crate) fn program() -> &'static str {
     path
 }
 
-/// How a daemon is to be started.
+/// The settings of a daemon to be started.
 #[derive(Clone)]
 pub(crate) struct Setup {
     config: toml::Table,
@@ -45,7 +46,7 @@ pub(crate) struct Setup {
     traces: bool,
 }
 
-/// One that serves. Dropping it ends it; [`Daemon::stop`] also looks at how it ended.
+/// A daemon that serves. Dropping it stops it; [`Daemon::stop`] also checks how it ended.
 pub(crate) struct Daemon {
     process: Process,
     pub(crate) addr: SocketAddr,
@@ -55,7 +56,7 @@ pub(crate) struct Daemon {
     token: Option<String>,
 }
 
-/// One that did not start.
+/// A daemon that refused to start.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: Option<i32>,
@@ -65,7 +66,7 @@ pub(crate) struct Refusal {
 struct Process {
     child: Child,
     log: Log,
-    /// Disconnected when it is gone: for waiting where nothing can be awaited.
+    /// Disconnected when the process has ended, for code that cannot await.
     ended: Receiver<()>,
     over: bool,
 }
@@ -73,7 +74,7 @@ struct Process {
 impl Default for Setup {
     fn default() -> Setup {
         let mut config = toml::Table::new();
-        // A container is started when it is wanted: most tests want one, of one language.
+        // Containers are started on demand: most tests want one, of one language.
         put(&mut config, "pool.idle", 0.into());
         Setup {
             config,
@@ -93,7 +94,7 @@ impl Setup {
         self
     }
 
-    /// Adds to the environment, which is empty otherwise.
+    /// Adds a variable to the environment, which is empty otherwise.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Setup {
         self.env.push((name.to_owned(), value.to_owned()));
         self
@@ -104,19 +105,20 @@ impl Setup {
         self
     }
 
-    /// Without the environment's token.
+    /// Removes the token from the environment.
     pub(crate) fn without_token(mut self) -> Setup {
         self.token = None;
         self
     }
 
-    /// Without the right to trace (`CAP_SYS_PTRACE`): what it says to containers goes through the engine.
+    /// Starts it without the right to trace (`CAP_SYS_PTRACE`): its traffic to containers goes through the
+    /// engine.
     pub(crate) fn without_tracing(mut self) -> Setup {
         self.traces = false;
         self
     }
 
-    /// On the store of an earlier daemon.
+    /// Uses the store of an earlier daemon.
     pub(crate) fn store(mut self, store: &Store) -> Setup {
         self.store = store.clone();
         self
@@ -149,7 +151,7 @@ impl Setup {
         Process { child, log, ended, over: false }
     }
 
-    /// A daemon that serves.
+    /// Starts a daemon and waits until it serves.
     pub(crate) async fn start(self) -> Daemon {
         let process = self.spawn();
         let log = process.log.clone();
@@ -163,8 +165,8 @@ impl Setup {
         Daemon { process, addr, url, log, store: self.store, token: self.token }
     }
 
-    /// A daemon that is killed while it starts: at the first line with `what`, and `later`; at the latest once it
-    /// serves.
+    /// Starts a daemon and kills it while it starts: `later` after the first line with `what`, but no later
+    /// than when it serves.
     pub(crate) async fn crash_at(self, what: &str, later: Duration) {
         let mut process = self.spawn();
         let log = process.log.clone();
@@ -178,7 +180,7 @@ impl Setup {
         process.wait();
     }
 
-    /// A daemon that ends before it serves.
+    /// Starts a daemon that must end before it serves.
     pub(crate) async fn refusal(self) -> Refusal {
         let mut process = self.spawn();
         let log = process.log.clone();
@@ -200,7 +202,7 @@ fn put(table: &mut toml::Table, key: &str, value: toml::Value) {
 }
 
 impl Daemon {
-    /// One with a token and nothing warm.
+    /// A daemon with a token and no idle containers.
     pub(crate) async fn start() -> Daemon {
         Setup::default().start().await
     }
@@ -217,7 +219,7 @@ impl Daemon {
         View::of(&self.store.owner()).await
     }
 
-    /// A request that carries the token.
+    /// A request with the token.
     pub(crate) fn request(&self, method: &str, path: &str) -> Request {
         let request = Request::new(self.addr, method, path);
         match &self.token {
@@ -226,19 +228,19 @@ impl Daemon {
         }
     }
 
-    /// What a link opens, for whoever has nothing but the link.
+    /// Follows a link, without a token.
     pub(crate) async fn fetch(&self, link: &str) -> Answer {
         self.link("GET", link).send().await
     }
 
-    /// A request for a link, without any token.
+    /// A request for a link, without a token.
     #[track_caller]
     pub(crate) fn link(&self, method: &str, link: &str) -> Request {
         let path = link.strip_prefix(&self.url).unwrap_or_else(|| panic!("{link} is not of {}", self.url));
         Request::new(self.addr, method, path)
     }
 
-    /// The answer to one bare JSON-RPC request.
+    /// The answer to one JSON-RPC request without a session.
     pub(crate) async fn rpc(&self, method: &str, params: Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         let answer = self.request("POST", "/mcp").set("accept", "application/json").json(&call).send().await;
@@ -246,17 +248,17 @@ impl Daemon {
         answer.json()
     }
 
-    /// What a tool answers to a bare call.
+    /// The answer of a tool to a call without a session.
     pub(crate) async fn tool(&self, name: &str, arguments: Value) -> Ran {
         Ran::of(self.rpc("tools/call", json!({ "name": name, "arguments": arguments })).await)
     }
 
-    /// A conversation by this name.
+    /// A conversation with this name.
     pub(crate) fn session(&self, id: &str) -> Session<'_> {
         Session::new(self, id)
     }
 
-    /// A run that names no conversation.
+    /// A run without a conversation.
     pub(crate) fn run(&self, language: &str, code: &str) -> Call<'_> {
         let arguments =
             Map::from_iter([("language".to_owned(), json!(language)), ("code".to_owned(), json!(code))]);
@@ -267,13 +269,13 @@ impl Daemon {
         Request::new(self.addr, "GET", "/health").send().await.expect(200).json()
     }
 
-    /// Ends it as a service manager does: it must end well and leave nothing on the engine.
+    /// Stops it as a service manager does: it must exit well and leave nothing on the engine.
     pub(crate) async fn stop(self) -> Log {
         let view = self.view().await;
         self.stop_and_look(view).await
     }
 
-    /// The same for one on another engine.
+    /// The same for a daemon on another engine.
     pub(crate) async fn stop_on(self, host: &str) -> Log {
         let view = View::on(&host.parse().expect("a host"), &self.store.owner()).await;
         self.stop_and_look(view).await
@@ -288,7 +290,7 @@ impl Daemon {
         self.log.clone()
     }
 
-    /// Asks it to end; [`Daemon::stop`] then waits for it.
+    /// Asks it to stop; [`Daemon::stop`] then waits for it.
     pub(crate) fn terminate(&self) {
         kill_process(self.pid(), Signal::TERM).expect("a living daemon");
     }
@@ -298,7 +300,7 @@ impl Daemon {
         kill_process(self.pid(), Signal::KILL).expect("a living daemon");
     }
 
-    /// Ends it as a crash does. Its containers stay.
+    /// Kills it as a crash would. Its containers remain.
     pub(crate) async fn crash(mut self) -> Store {
         self.process.signal(Signal::KILL);
         self.log.end(PATIENCE).await;

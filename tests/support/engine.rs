@@ -1,4 +1,4 @@
-//! The engine behind a daemon: what it holds of one owner, and what happens there.
+//! The engine behind a daemon: what it has of one owner, and the events of those containers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use paddock::engine::{
     ContainerAction, ContainerId, ContainerStatus, ContainerSummary, Engine, EngineHost, EngineLimits,
-    EventFilter, Events, ExecSpec, Followed, Occurrence, Signal, Volume,
+    EventFilter, EventStream, EventStreamItem, ExecSpec, Occurrence, Signal, Volume,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -19,7 +19,7 @@ pub(crate) fn host() -> EngineHost {
     host.parse().expect("DOCKER_HOST")
 }
 
-/// What an engine holds of one owner.
+/// What an engine has of one owner.
 pub(crate) struct View {
     pub(crate) engine: Engine,
     labels: Vec<String>,
@@ -57,7 +57,7 @@ impl View {
         found.into_iter().next().expect("one").id
     }
 
-    /// The one container that runs this language and has not ended.
+    /// The one container of this language that has not ended.
     pub(crate) async fn running(&self, language: &str) -> ContainerId {
         let mut found = self.containers_for(language).await;
         found.retain(|container| container.state == ContainerStatus::Running);
@@ -65,19 +65,19 @@ impl View {
         found.remove(0).id
     }
 
-    /// The volumes that have a name: each container's `/data`.
+    /// The volumes with a name: each container's `/data`.
     pub(crate) async fn volumes(&self) -> Vec<Volume> {
         let mut found = self.all_volumes().await;
         found.retain(|volume| volume.labels.get("paddock.name").is_none_or(|of| *of == volume.name.as_str()));
         found
     }
 
-    /// Those too that containers have for themselves, without a name.
+    /// All volumes, with the unnamed ones of containers.
     async fn all_volumes(&self) -> Vec<Volume> {
         self.engine.volume_list(&self.labels).await.expect("volumes")
     }
 
-    /// Fails the test if anything of this owner is left.
+    /// Fails the test if anything of this owner remains.
     pub(crate) async fn expect_empty(&self) {
         let names: Vec<_> = self.containers().await.into_iter().flat_map(|c| c.names).collect();
         assert_eq!(names, Vec::<String>::new(), "containers are left");
@@ -85,8 +85,8 @@ impl View {
         assert_eq!(names, Vec::<String>::new(), "volumes are left");
     }
 
-    /// Why something of this owner is there for nothing, by what its daemon notes of its leases: every container runs
-    /// and is leased, or is one of `idle`; every volume is a container's.
+    /// Why something of this owner exists without a purpose, judged by the lease notes of its daemon: every
+    /// container runs and is leased, or is one of `idle`; every volume belongs to a container.
     pub(crate) async fn purposeless(&self, leases: &Path, idle: usize) -> Option<String> {
         let containers = self.containers().await;
         let volumes: BTreeSet<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
@@ -115,7 +115,7 @@ impl View {
         self.engine.container_kill(id, Signal::Kill).await.expect("kill");
     }
 
-    /// What a program says that is run inside by hand.
+    /// The output of a program that the test runs inside a container.
     pub(crate) async fn exec(&self, id: &ContainerId, cmd: &[&str]) -> String {
         let cmd = cmd.iter().map(|word| (*word).to_owned()).collect();
         let spec = ExecSpec { cmd, ..ExecSpec::default() };
@@ -128,19 +128,20 @@ impl View {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// All that the engine tells of a container, as it comes.
+    /// Everything that the engine reports about a container, as text.
     pub(crate) async fn inspect(&self, id: &ContainerId) -> String {
         self.ask(&format!("GET /containers/{id}/json"), "").await
     }
 
-    /// A request of its own, for what the daemon's client cannot do.
+    /// A raw request, for what the daemon's client cannot do.
     pub(crate) async fn ask(&self, what: &str, body: &str) -> String {
         let host = self.engine.host().to_string();
         let path = host.strip_prefix("unix://").expect("these tests need the engine at a Unix socket");
         let mut socket = UnixStream::connect(path).await.expect("the engine's socket");
         let length = body.len();
         let text = format!(
-            "{what} HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{what} HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: \
+             {length}\r\n\r\n{body}"
         );
         socket.write_all(text.as_bytes()).await.expect("written");
         let mut answer = Vec::new();
@@ -148,12 +149,12 @@ impl View {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// Follows what happens to this owner's containers from now on.
+    /// Follows the events of this owner's containers from now on.
     pub(crate) async fn follow(&self) -> Happenings {
         let filter = EventFilter { labels: self.labels.clone(), ..EventFilter::default() };
         let mut events = self.engine.events(filter);
         let first = within(Duration::from_secs(20), "the engine's events", events.next()).await;
-        assert!(matches!(first, Followed::Connected), "{first:?}");
+        assert!(matches!(first, EventStreamItem::Connected), "{first:?}");
         Happenings { events }
     }
 
@@ -167,9 +168,9 @@ impl View {
     }
 }
 
-/// What happens to the containers of one owner.
+/// The events of the containers of one owner.
 pub(crate) struct Happenings {
-    events: Events,
+    events: EventStream,
 }
 
 impl Happenings {
@@ -192,7 +193,7 @@ impl Happenings {
     ) {
         let wait = async {
             loop {
-                if let Followed::Event(event) = self.events.next().await
+                if let EventStreamItem::Event(event) = self.events.next().await
                     && let Occurrence::Container { id: of, action, .. } = event.what
                     && of == *id
                     && wanted(&action)

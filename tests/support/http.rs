@@ -1,4 +1,4 @@
-//! HTTP as clients speak it: one connection for each request, every header as the test says.
+//! HTTP as clients use it: one connection for each request, and exactly the headers that the test sets.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::{PATIENCE, within};
 
-/// A request to be sent.
+/// A request to send.
 #[derive(Clone)]
 pub(crate) struct Request {
     addr: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct Request {
     body: Bytes,
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -37,13 +37,13 @@ impl Request {
         Request { addr, method: method.into(), path: path.into(), headers: Vec::new(), body: Bytes::new() }
     }
 
-    /// One more header; a second of the same name goes beside the first.
+    /// Adds a header; a second one of the same name is added beside the first.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Request {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// In place of what was there.
+    /// Replaces a header.
     pub(crate) fn set(self, name: &str, value: &str) -> Request {
         self.without(name).header(name, value)
     }
@@ -66,19 +66,19 @@ impl Request {
         self.set("content-type", "application/json").body(document.to_string())
     }
 
-    /// Sends it and takes the whole answer.
+    /// Sends it and reads the whole answer.
     pub(crate) async fn send(self) -> Answer {
         let what = format!("an answer to {} {}", self.method, self.path);
         within(PATIENCE * 2, &what, self.exchange()).await.expect("an answer")
     }
 
-    /// Sends it and takes the head of the answer; the body is read as it comes.
+    /// Sends it and reads the head of the answer; the body can then be read as it comes.
     pub(crate) async fn open(self) -> Opened {
         let what = format!("the head of an answer to {} {}", self.method, self.path);
         within(PATIENCE, &what, self.begin()).await.expect("an answer")
     }
 
-    /// Sends it; `None` if there was no connection, or it ended without an answer.
+    /// Sends it; `None` if the connection failed, or ended without an answer.
     pub(crate) async fn try_send(self) -> Option<Answer> {
         let what = format!("an end of {} {}", self.method, self.path);
         within(PATIENCE * 2, &what, self.exchange()).await.ok()
@@ -109,7 +109,7 @@ impl Request {
     }
 }
 
-/// An answer whose body still comes. Dropped, its connection ends.
+/// An answer whose body is still coming. Dropping it closes the connection.
 pub(crate) struct Opened {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
@@ -160,7 +160,7 @@ impl Answer {
         self
     }
 
-    /// The one header of this name.
+    /// The only header of this name.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> String {
         let all: Vec<_> = self.headers.get_all(name).iter().collect();

@@ -1,13 +1,13 @@
-//! Runner images of a test's own, built for it and removed with it. None has the label that makes an image a runner
-//! for everyone: a daemon has to be told of it.
+//! Runner images for single tests, built for a test and removed with it. None has the label that makes an
+//! image a runner by itself: a daemon must be configured to use it.
 
 use std::process::Command;
 
-/// An image; it goes when this does.
+/// An image, removed when this is dropped.
 pub(crate) struct Image(String);
 
 impl Image {
-    /// Builds one from a Dockerfile and the files that it copies.
+    /// Builds an image from a Dockerfile and the files that it copies.
     pub(crate) fn build(dockerfile: &str, files: &[(&str, &str)]) -> Image {
         let context = tempfile::tempdir().expect("a folder");
         for (name, content) in files.iter().chain([&("Dockerfile", dockerfile)]) {
@@ -24,7 +24,7 @@ impl Image {
         Image(name)
     }
 
-    /// One of `runner-images/example-warm`: `perl` or `fork`.
+    /// Builds one of `runner-images/example-warm`: `perl` or `fork`.
     pub(crate) fn example(target: &str) -> Image {
         let dockerfile = include_str!("../../runner-images/example-warm/Dockerfile");
         let dockerfile = dockerfile.replace("debian:trixie-slim", "paddock-base:trixie");
@@ -39,7 +39,7 @@ impl Image {
         Image::build(&dockerfile, &files)
     }
 
-    /// Gives it the name of another.
+    /// Adds the name of another image.
     pub(crate) fn tag(&self, name: &str) {
         let tag = Command::new("docker").args(["tag", &self.0, name]).output().expect("the docker command");
         assert!(tag.status.success(), "{}", String::from_utf8_lossy(&tag.stderr));

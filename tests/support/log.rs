@@ -1,4 +1,4 @@
-//! What a daemon says on standard error, line by line, and the end of it.
+//! The lines that a daemon writes to standard error, and their end.
 
 use std::io::{BufRead, BufReader};
 use std::process::ChildStderr;
@@ -10,11 +10,11 @@ use tokio::sync::watch;
 
 use super::{PATIENCE, within};
 
-/// The lines so far, and news of more.
+/// The lines so far, and a signal for more.
 #[derive(Clone)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<String>>>,
-    /// How many lines there are, and whether more can come.
+    /// The number of lines, and whether more can come.
     news: watch::Receiver<(usize, bool)>,
 }
 
@@ -37,7 +37,7 @@ impl Log {
         (Log { lines, news }, ended)
     }
 
-    /// How many lines there are.
+    /// The number of lines so far.
     pub(crate) fn mark(&self) -> usize {
         self.news.borrow().0
     }
@@ -47,7 +47,7 @@ impl Log {
         self.lines.lock().expect("no panic").join("\n")
     }
 
-    /// How many lines so far contain `what`.
+    /// The number of lines so far that contain `what`.
     pub(crate) fn count(&self, what: &str) -> usize {
         self.lines.lock().expect("no panic").iter().filter(|line| line.contains(what)).count()
     }
@@ -56,7 +56,7 @@ impl Log {
         self.lines.lock().expect("no panic").iter().skip(from).find(|line| line.contains(what)).cloned()
     }
 
-    /// The first line that contains `what`; `None` if the log ends without it.
+    /// The first line that contains `what`; `None` if the log ends without one.
     pub(crate) async fn line_or_end(&self, what: &str) -> Option<String> {
         self.line_after(0, what, PATIENCE).await
     }
@@ -66,13 +66,13 @@ impl Log {
         self.line_since(0, what).await
     }
 
-    /// The first line that contains `what` and was not there at the `mark`.
+    /// The first line that contains `what` and comes after the `mark`.
     pub(crate) async fn line_since(&self, mark: usize, what: &str) -> String {
         let line = self.line_after(mark, what, PATIENCE).await;
         line.unwrap_or_else(|| panic!("the daemon ended and never said {what:?}:\n{}", self.text()))
     }
 
-    /// The mark behind the line that [`Log::line_since`] gives.
+    /// The mark behind the line that [`Log::line_since`] finds.
     pub(crate) async fn mark_behind(&self, mark: usize, what: &str) -> usize {
         self.line_since(mark, what).await;
         let lines = self.lines.lock().expect("no panic");
@@ -103,14 +103,14 @@ impl Log {
         }
     }
 
-    /// Waits until nothing more can come: the daemon is gone.
+    /// Waits until no more lines can come: the daemon has ended.
     pub(crate) async fn end(&self, patience: Duration) {
         let mut news = self.news.clone();
         let _ = within(patience, "the end of the daemon", news.wait_for(|(_, more)| !more)).await;
     }
 }
 
-/// The value of `key=value` in a line, or of a text in one that is JSON.
+/// The value of `key=value` in a line, or of a text field in a JSON line.
 pub(crate) fn field(line: &str, key: &str) -> Option<String> {
     if line.starts_with('{') {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;

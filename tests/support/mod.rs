@@ -1,7 +1,8 @@
-//! What the end-to-end tests share: a daemon as a user starts it, requests as clients send them, and a look at the
-//! engine behind it.
+//! Shared by the end-to-end tests: a daemon as a user starts it, requests as clients send them, and a view of
+//! the engine behind it.
 //!
-//! Nothing in here sleeps: every wait is for a log line, an answer or an event of the engine, and has a deadline.
+//! Nothing here sleeps: every wait is for a log line, an answer or an event of the engine, and has a
+//! deadline.
 
 mod answer;
 mod call;
@@ -27,7 +28,7 @@ pub(crate) use log::{Log, field};
 pub(crate) use private::PrivateEngine;
 pub(crate) use store::{Cleared, Store};
 
-/// Every tool, in the order in which they are listed.
+/// Every tool, in the order of the listing.
 pub(crate) const TOOLS: [&str; 14] = [
     "run_code",
     "run_python",
@@ -45,10 +46,10 @@ pub(crate) const TOOLS: [&str; 14] = [
     "cancel_execution",
 ];
 
-/// How long anything may take that has no bound of its own: far more than it ever does.
+/// The deadline of anything without a limit of its own: far longer than it ever takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `future` comes to, or a failed test that says what did not come.
+/// The result of `future`, or a failed test that names what did not come.
 pub(crate) async fn within<T>(patience: Duration, what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(patience, future).await {
         Ok(value) => value,

@@ -1,5 +1,5 @@
-//! An engine of a test's own, to be killed and started again. It needs root, `dockerd`, `docker` and `ip`, and has a
-//! bridge of its own: one without any would take the first engine's away.
+//! A private engine for a test, which can be killed and started again. It needs root, `dockerd`, `docker` and
+//! `ip`, and uses a bridge of its own: an engine without one would remove that of the first engine.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,33 +12,33 @@ use tempfile::TempDir;
 
 use super::{Log, PATIENCE};
 
-/// Engines of one process have different bridges.
+/// The engines of one process have different bridges.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct PrivateEngine {
     dir: TempDir,
     bridge: String,
-    /// Flags of its own.
+    /// Additional flags.
     flags: Vec<String>,
-    /// What it is started by, if not directly.
+    /// The program and arguments that start it, if any.
     under: Vec<String>,
     running: Option<(Child, Receiver<()>)>,
 }
 
 impl PrivateEngine {
-    /// One that has this image and no other.
+    /// An engine with this image and no other.
     pub(crate) async fn with_image(image: &str) -> PrivateEngine {
         let engine = PrivateEngine::empty().await;
         engine.load(image);
         engine
     }
 
-    /// One that has no image at all.
+    /// An engine without images.
     pub(crate) async fn empty() -> PrivateEngine {
         PrivateEngine::with_flags(&[], &[]).await
     }
 
-    /// One with flags of its own, started by another program in front, which becomes it.
+    /// An engine with additional flags, started by another program that becomes it.
     pub(crate) async fn with_flags(flags: &[String], under: &[String]) -> PrivateEngine {
         let dir = TempDir::new().expect("a directory");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))
@@ -53,7 +53,7 @@ impl PrivateEngine {
         engine
     }
 
-    /// Gives it an image of the other engine's.
+    /// Copies an image from the main engine.
     pub(crate) fn load(&self, image: &str) {
         let archive = self.path("image.tar");
         let archive = archive.to_str().expect("text");
@@ -61,7 +61,7 @@ impl PrivateEngine {
         run("docker", &["-H", &self.host(), "load", "-q", "-i", archive]);
     }
 
-    /// The same, as if it had been built for machines of this architecture.
+    /// The same, but marked as built for another architecture.
     pub(crate) fn load_for(&self, image: &str, architecture: &str) {
         let (archive, folder) = (self.path("foreign.tar"), self.path("foreign"));
         let (archive, folder) = (archive.to_str().expect("text"), folder.to_str().expect("text"));
@@ -84,13 +84,13 @@ impl PrivateEngine {
         self.dir.path().join(name)
     }
 
-    /// As `DOCKER_HOST` has it.
+    /// Its address in the form of `DOCKER_HOST`.
     pub(crate) fn host(&self) -> String {
         format!("unix://{}", self.path("docker.sock").display())
     }
 
     pub(crate) async fn start(&mut self) {
-        // One that died with its dockerd is not waited for by the next.
+        // The next containerd must not wait for one that died with its dockerd.
         let _ = std::fs::remove_file(self.path("exec/containerd/containerd.pid"));
         let mut words = self.under.iter().map(String::as_str).chain(["dockerd"]);
         let mut command = Command::new(words.next().expect("a program"));
@@ -106,7 +106,7 @@ impl PrivateEngine {
         log.line("API listen on").await;
     }
 
-    /// Ends it well and starts it with other flags.
+    /// Stops it properly and starts it with other flags.
     pub(crate) async fn restart_with(&mut self, flags: &[String]) {
         self.end(Signal::TERM);
         self.flags = flags.to_vec();
@@ -118,7 +118,7 @@ impl PrivateEngine {
         self.end(Signal::KILL);
     }
 
-    /// It answers nobody and ends nothing until [`PrivateEngine::resume`].
+    /// Suspends it: it answers nobody until [`PrivateEngine::resume`].
     pub(crate) fn suspend(&self) {
         self.signal(Signal::STOP);
     }
@@ -144,7 +144,7 @@ impl PrivateEngine {
 }
 
 impl PrivateEngine {
-    /// What it started and left behind: a killed one stops nothing.
+    /// Kills the processes that a killed engine leaves behind.
     fn kill_leftovers(&self) {
         let dir = self.dir.path().as_os_str().as_encoded_bytes();
         for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,5 +1,6 @@
-//! A store that outlives daemons, and takes what they left on the engine with it.
+//! A store that outlives daemons, and removes what they left on the engine.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use tempfile::TempDir;
 
 use super::engine::View;
 
-/// Cheap to clone; the last one removes the directory, and everything of its owner from the engine.
+/// Cheap to clone; dropping the last clone removes the directory, and everything of its owner from the
+/// engine.
 #[derive(Clone)]
 pub(crate) struct Store {
-    place: Arc<Place>,
+    place: Arc<StoreDir>,
 }
 
-struct Place {
+struct StoreDir {
     dir: TempDir,
     mounted: bool,
 }
@@ -24,13 +26,13 @@ impl Store {
         Store::at(TempDir::new().expect("a directory"), false)
     }
 
-    /// In a folder whose path is longer than a socket's may be.
+    /// A store in a folder whose path is too long for a socket.
     pub(crate) fn deep() -> Store {
         let long = "d".repeat(120);
         Store::at(tempfile::Builder::new().prefix(&long).tempdir().expect("a directory"), false)
     }
 
-    /// On a file system of its own that has this many bytes. It needs root.
+    /// A store on a file system of its own with this many bytes; mounting it needs root.
     pub(crate) fn on_disk_of(bytes: u64) -> Store {
         let store = Store::at(TempDir::new().expect("a directory"), true);
         store.mount(&format!("size={bytes},mode=700"));
@@ -38,16 +40,16 @@ impl Store {
     }
 
     fn at(dir: TempDir, mounted: bool) -> Store {
-        Store { place: Arc::new(Place { dir, mounted }) }
+        Store { place: Arc::new(StoreDir { dir, mounted }) }
     }
 
-    /// Its file system has this many bytes from now on.
+    /// Changes the size of its file system.
     pub(crate) fn resize_disk(&self, bytes: u64) {
         self.mount(&format!("remount,size={bytes}"));
     }
 
-    /// Makes it read-only for everybody, until what this gives is dropped: the folder is mounted over itself. Files
-    /// that are open stay as they are. It needs root.
+    /// Makes it read-only for everybody until the result is dropped, by mounting the folder over itself; open
+    /// files keep working. It needs root.
     pub(crate) fn read_only(&self) -> ReadOnly {
         let mount = |options: &[&str]| {
             let done = Command::new("mount").args(options).arg(self.path()).status();
@@ -69,33 +71,51 @@ impl Store {
         self.place.dir.path()
     }
 
-    /// The random id that its daemons label everything with.
+    /// The names of all files in it. Beside them only directories and its daemon's sockets may be there.
+    pub(crate) fn file_names(&self) -> Vec<OsString> {
+        let own = ["daemon.sock", "http.sock"].map(|name| self.path().join(name));
+        let (mut names, mut dirs) = (Vec::new(), vec![self.path().to_owned()]);
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(&dir).expect("a directory") {
+                let entry = entry.expect("an entry");
+                let kind = entry.file_type().expect("a type");
+                if own.contains(&entry.path()) {
+                    continue;
+                }
+                assert!(kind.is_file() || kind.is_dir(), "{:?} is on the host", entry.path());
+                if kind.is_dir() { dirs.push(entry.path()) } else { names.push(entry.file_name()) }
+            }
+        }
+        names
+    }
+
+    /// The random id in the labels of everything that its daemons make.
     pub(crate) fn owner(&self) -> String {
         self.place.owner().expect("a daemon has opened the store")
     }
 }
 
-impl Place {
+impl StoreDir {
     fn owner(&self) -> Option<String> {
         let text = std::fs::read_to_string(self.dir.path().join("owner")).ok()?;
         Some(text.trim().to_owned())
     }
 }
 
-impl Drop for Place {
-    /// Only tests that kill a daemon, or that fail, leave anything.
+impl Drop for StoreDir {
+    /// Only tests that kill a daemon, or that fail, leave anything to remove.
     fn drop(&mut self) {
         if let Some(owner) = self.owner() {
             drop(Cleared::of(&owner));
         }
         if self.mounted {
-            // Lazily: a daemon that has not ended yet must not keep it.
+            // Lazily, so that a daemon that has not ended yet cannot prevent it.
             let _ = Command::new("umount").arg("--lazy").arg(self.dir.path()).status();
         }
     }
 }
 
-/// A store that nobody can write.
+/// A store that nobody can write to.
 pub(crate) struct ReadOnly(Store);
 
 impl Drop for ReadOnly {
@@ -104,7 +124,8 @@ impl Drop for ReadOnly {
     }
 }
 
-/// At its end nothing of this owner, and no image of this name, is on the engine: also when a test fails.
+/// Removes everything of this owner from the engine, and an image of this name, when it is dropped: even if a
+/// test fails.
 pub(crate) struct Cleared {
     owner: String,
     image: Option<String>,

@@ -48,14 +48,18 @@ void link_caches(void)
     closedir(baked);
 }
 
-/* The code of runs whose process has gone. */
-static void remove_earlier(void)
+/* Where code is stored: in the first place, or in the second where an earlier run has filled that. */
+static const char *const places[] = {"/tmp", "/dev/shm"};
+enum { PLACES = sizeof places / sizeof *places };
+
+/* Removes from one place the code of runs whose process has gone. */
+static void remove_earlier(const char *place)
 {
-    DIR *tmp = opendir("/tmp");
+    DIR *entries = opendir(place);
     struct dirent *entry;
-    if (tmp == NULL)
+    if (entries == NULL)
         return;
-    while ((entry = readdir(tmp))) {
+    while ((entry = readdir(entries))) {
         char path[300], *end;
         if (strncmp(entry->d_name, "run.", 4) != 0 || entry->d_name[4] < '0' || entry->d_name[4] > '9')
             continue;
@@ -64,45 +68,65 @@ static void remove_earlier(void)
             continue;
         if (kill((pid_t)pid, 0) == 0 || errno != ESRCH)
             continue;
-        snprintf(path, sizeof path, "/tmp/%s/" NAME, entry->d_name);
+        snprintf(path, sizeof path, "%s/%s/" NAME, place, entry->d_name);
         unlink(path);
         path[strlen(path) - strlen("/" NAME)] = 0;
         rmdir(path);
     }
-    closedir(tmp);
+    closedir(entries);
 }
 
-static void store(struct run *run, const char *code, size_t length)
+static int write_all(int out, const char *code, size_t length)
 {
-    char dir[48];
-    int n = 0, out;
-    snprintf(dir, sizeof dir, "/tmp/run.%d", (int)getpid());
-    while (mkdir(dir, 0700) != 0) {
-        struct stat there;
-        int why = errno;
-        if (stat(dir, &there) != 0 || !S_ISDIR(there.st_mode)) {
-            char what[64];
-            snprintf(what, sizeof what, "cannot make %s", dir);
-            errno = why;
-            fail(what);
-        }
-        snprintf(dir, sizeof dir, "/tmp/run.%d.%d", (int)getpid(), ++n);
-    }
-    snprintf(run->file, sizeof run->file, "%s/" NAME, dir);
-    out = open(run->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (out < 0)
-        fail("cannot store the code in /tmp");
     while (length > 0) {
         ssize_t put = write(out, code, length);
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
-            fail("cannot store the code in /tmp");
+            return -1;
         code += put;
         length -= (size_t)put;
     }
-    if (close(out) != 0)
-        fail("cannot store the code in /tmp");
+    return 0;
+}
+
+/* Stores the code in one place; -1, with errno and nothing left behind, where that cannot be. */
+static int store_in(const char *place, struct run *run, const char *code, size_t length)
+{
+    char dir[48];
+    int n = 0, out, why;
+    snprintf(dir, sizeof dir, "%s/run.%d", place, (int)getpid());
+    while (mkdir(dir, 0700) != 0) {
+        struct stat there;
+        why = errno;
+        if (stat(dir, &there) != 0 || !S_ISDIR(there.st_mode)) {
+            errno = why;
+            return -1;
+        }
+        snprintf(dir, sizeof dir, "%s/run.%d.%d", place, (int)getpid(), ++n);
+    }
+    snprintf(run->file, sizeof run->file, "%s/" NAME, dir);
+    out = open(run->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out >= 0) {
+        int written = write_all(out, code, length);
+        why = errno;
+        if (close(out) == 0 && written == 0)
+            return 0;
+        errno = written != 0 ? why : errno;
+    }
+    why = errno;
+    unlink(run->file);
+    rmdir(dir);
+    errno = why;
+    return -1;
+}
+
+static void store(struct run *run, const char *code, size_t length)
+{
+    for (int n = 0; n < PLACES; n++)
+        if (store_in(places[n], run, code, length) == 0)
+            return;
+    fail("cannot store the code in /tmp or /dev/shm");
 }
 
 /* Everything that comes from `from`, and a zero behind it. */
@@ -195,7 +219,8 @@ void take(struct run *run, int taken)
     for (at = all; *at; at += strlen(at) + 1)
         run->variables[count++] = at;
     at++;
-    remove_earlier();
+    for (int n = 0; n < PLACES; n++)
+        remove_earlier(places[n]);
     store(run, at, (size_t)(end - at));
     if (chdir("/data") != 0)
         fail("/data");

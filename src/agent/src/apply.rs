@@ -1,7 +1,7 @@
-//! The daemon's changes to `/data`, brought in.
+//! The daemon's changes, applied to `/data`.
 //!
-//! What is in the way of an entry goes. It must never go through a link, nor leave what both sides know other than
-//! what was written.
+//! What is in the way of an entry is removed. It must never write through a link, nor leave a baseline that
+//! differs from what was written.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -13,13 +13,13 @@ use rustix::fs::{self, Mode, Timespec, Timestamps};
 
 use crate::container::Container;
 use crate::files;
+use crate::fingerprint::{Baseline, Fingerprint};
 use crate::link::Stream;
 use crate::pause::Pause;
-use crate::stamp::{Base, Stamp};
 
-/// Answers [`Request::Apply`]: brings the daemon's changes in, in the order they come.
+/// Answers [`Request::Apply`]: applies the daemon's changes in their order.
 pub(crate) async fn serve(container: &Container, stream: &Stream) {
-    let done = apply_all(stream, &container.base).await;
+    let done = apply_all(stream, &container.baseline).await;
     match done {
         Ok(()) => stream.event(&Event::Applied).await,
         Err(what) => stream.event(&Event::Failed { what }).await,
@@ -27,7 +27,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) {
     stream.close().await;
 }
 
-async fn apply_all(stream: &Stream, base: &RefCell<Rc<Base>>) -> Result<(), String> {
+async fn apply_all(stream: &Stream, baseline: &RefCell<Rc<Baseline>>) -> Result<(), String> {
     let mut pause = Pause::default();
     loop {
         pause.if_due().await;
@@ -38,54 +38,64 @@ async fn apply_all(stream: &Stream, base: &RefCell<Rc<Base>>) -> Result<(), Stri
                 match entry.kind {
                     EntryKind::Dir => {
                         files::put_dir(&entry.path, entry.mode).map_err(what)?;
-                        note(Rc::make_mut(&mut base.borrow_mut()), &entry.path);
+                        note(Rc::make_mut(&mut baseline.borrow_mut()), &entry.path);
                     }
                     EntryKind::Link(ref target) => {
                         files::put_link(&entry.path, target).map_err(what)?;
-                        note(Rc::make_mut(&mut base.borrow_mut()), &entry.path);
+                        note(Rc::make_mut(&mut baseline.borrow_mut()), &entry.path);
                     }
                     EntryKind::File(size) => {
-                        let stamp = receive_file(stream, &entry, size, &mut pause).await?;
-                        Rc::make_mut(&mut base.borrow_mut()).insert(entry.path.clone(), stamp);
+                        let fingerprint = receive_file(stream, &entry, size, &mut pause).await?;
+                        Rc::make_mut(&mut baseline.borrow_mut()).insert(entry.path.clone(), fingerprint);
                     }
                 }
-                // Directories above it that were not there, or were something else, are now.
+                // The directories above it are there now, if they were not before.
                 let mut above = entry.path.parent();
                 while let Some(dir) = above {
-                    if base.borrow().get(&dir).is_some_and(|stamp| stamp.kind == EntryKind::Dir) {
+                    if baseline
+                        .borrow()
+                        .get(&dir)
+                        .is_some_and(|fingerprint| fingerprint.kind == EntryKind::Dir)
+                    {
                         break;
                     }
-                    note(Rc::make_mut(&mut base.borrow_mut()), &dir);
+                    note(Rc::make_mut(&mut baseline.borrow_mut()), &dir);
                     above = dir.parent();
                 }
             }
             Ok(Request::Remove(path)) => {
                 files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
-                path.remove_from(Rc::make_mut(&mut base.borrow_mut()));
+                path.remove_from(Rc::make_mut(&mut baseline.borrow_mut()));
             }
             Err(Inbound::Close) => return Ok(()),
-            Ok(_) | Err(_) => return Err("the daemon broke off".into()),
+            Ok(_) | Err(_) => return Err("the daemon closed the stream in between".into()),
         }
     }
 }
 
-/// What is there now is what both sides know.
-fn note(base: &mut Base, path: &RelPath) {
-    let found = files::open_dir(path.parent().as_ref()).and_then(|dir| Stamp::at(&dir, path.file_name()));
+/// Takes what is at this path now into the baseline.
+fn note(baseline: &mut Baseline, path: &RelPath) {
+    let found =
+        files::open_dir(path.parent().as_ref()).and_then(|dir| Fingerprint::at(&dir, path.file_name()));
     match found {
-        Ok(Some(stamp)) => base.insert(path.clone(), stamp),
-        Ok(None) | Err(_) => base.remove(path),
+        Ok(Some(fingerprint)) => baseline.insert(path.clone(), fingerprint),
+        Ok(None) | Err(_) => baseline.remove(path),
     };
 }
 
-async fn receive_file(stream: &Stream, entry: &Entry, size: u64, pause: &mut Pause) -> Result<Stamp, String> {
+async fn receive_file(
+    stream: &Stream,
+    entry: &Entry,
+    size: u64,
+    pause: &mut Pause,
+) -> Result<Fingerprint, String> {
     let what = |e: &dyn std::fmt::Display| format!("cannot write {:?} in the container: {e}", entry.path);
     let fd = files::put_file(&entry.path).map_err(|e| what(&e))?;
     let mut file = std::fs::File::from(fd);
     let mut left = size;
     while left > 0 {
         let Inbound::Data(Channel::File, bytes) = stream.recv().await else {
-            return Err(what(&"the daemon broke off"));
+            return Err(what(&"the daemon closed the stream in between"));
         };
         left = left.checked_sub(bytes.len() as u64).ok_or_else(|| what(&"more bytes than announced"))?;
         file.write_all(&bytes).map_err(|e| what(&e))?;
@@ -97,5 +107,5 @@ async fn receive_file(stream: &Stream, entry: &Entry, size: u64, pause: &mut Pau
     fs::futimens(&file, &times).map_err(|e| what(&e))?;
     fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777)).map_err(|e| what(&e))?;
     let stat = fs::fstat(&file).map_err(|e| what(&e))?;
-    Stamp::of(&stat).ok_or_else(|| what(&"it is no file any more"))
+    Fingerprint::of(&stat).ok_or_else(|| what(&"it is no file any more"))
 }

@@ -1,6 +1,7 @@
-//! The exec'd half: hands its standard streams to PID 1, and lives as long as PID 1 uses them.
+//! The program of the daemon's exec: hands its standard streams to PID 1, and lives as long as PID 1 uses
+//! them.
 //!
-//! It must never read a byte of them: the secret passes there, the decisions are PID 1's.
+//! It must never read a byte of them: the secret passes there, and PID 1 decides.
 
 use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
@@ -18,10 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn main() -> io::Result<()> {
     let mut socket = connect()?;
     carrier::hand_over(&socket)?;
-    // Only PID 1 has them now: when it lets go, the engine sees their end.
+    // Only PID 1 has them now: when it closes them, the engine sees their end.
     dup2_stdin(&socket)?;
     dup2_stdout(&socket)?;
-    // PID 1 never says anything here: this waits for its end of the socket to close.
+    // PID 1 never writes here: this waits until it closes its end of the socket.
     socket.read(&mut [0]).map(drop)
 }
 

@@ -1,10 +1,12 @@
 //! What changed in `/data`, told to the daemon.
 //!
-//! A *stamp* (size, mode, times, inode) is kept for every entry that both sides agree on. A collection walks,
-//! compares, sends what differs, and moves the base only when the daemon says that it is saved.
+//! The baseline has a *fingerprint* (size, mode, times, inode) for every entry that both sides agree on. A
+//! collection walks, compares, sends what differs, and replaces the baseline only when the daemon has saved
+//! that.
 //!
-//! Kernel times tick in steps, so a file written and rewritten within one step can look unchanged. A stamp
-//! younger than `RACY_NS` when it was taken carries a hash of the content, compared the next time.
+//! Kernel times tick in steps, so a file written and rewritten within one step can look unchanged. A
+//! fingerprint that was taken less than `RACY_NS` after the file's last change has a hash of the content,
+//! which is compared the next time.
 //!
 //! It must never report a file as whole that changed while it was read.
 
@@ -19,10 +21,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::container::Container;
 use crate::files;
+use crate::fingerprint::{Baseline, Fingerprint};
 use crate::link::Stream;
 use crate::pause::Pause;
-use crate::stamp::{Base, Stamp};
-use crate::walk::Walk;
+use crate::walk::DataWalk;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -36,30 +38,30 @@ fn fs_now() -> Timespec {
 /// Answers [`Request::Collect`], up to the daemon's commit; whether it came.
 pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let walked_at = now_ns();
-    let walk = Walk::run().await;
-    let mut next = Base::new();
-    let base = container.base.borrow().clone();
+    let walk = DataWalk::run().await;
+    let mut next = Baseline::new();
+    let baseline = container.baseline.borrow().clone();
     let mut pause = Pause::default();
-    for (path, stamp) in base.iter().rev().filter(|(path, _)| !walk.found.contains_key(*path)) {
+    for (path, fingerprint) in baseline.iter().rev().filter(|(path, _)| !walk.found.contains_key(*path)) {
         if walk.is_gone(path) {
             stream.event(&Event::Removed(path.clone())).await;
             pause.if_due().await;
         } else {
-            next.insert(path.clone(), stamp.clone()); // nobody knows
+            next.insert(path.clone(), fingerprint.clone()); // it could not be looked at
         }
     }
-    let mut room = Room::beside(&base, &walk.found);
-    for (path, mut stamp) in walk.found {
+    let mut quota = RemainingQuota::beside(&baseline, &walk.found);
+    for (path, mut fingerprint) in walk.found {
         pause.if_due().await;
         if stream.is_orphaned() {
             walk.forced.restore();
-            return false; // the next daemon has it from the beginning
+            return false; // the next daemon collects from the beginning
         }
-        let unchanged = match base.get(&path) {
-            Some(old) if old.same_but_hash(&stamp) => match old.hash {
+        let unchanged = match baseline.get(&path) {
+            Some(old) if old.same_but_hash(&fingerprint) => match old.hash {
                 Some(hash) => match hash_of(&path, &mut pause).await {
                     Some((now, ctime_ns)) if now == hash => {
-                        stamp.settle(hash, ctime_ns, walked_at);
+                        fingerprint.settle(hash, ctime_ns, walked_at);
                         true
                     }
                     _ => false,
@@ -69,24 +71,28 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
             _ => false,
         };
         if unchanged {
-            next.insert(path, stamp);
+            next.insert(path, fingerprint);
             continue;
         }
-        stream.event(&Event::Changed(stamp.entry(&path))).await;
-        let old = base.get(&path);
-        if let EntryKind::File(size) = stamp.kind {
-            let sent =
-                if room.fits(old, &stamp) { send_file(stream, &path, size, &mut pause).await } else { None };
+        stream.event(&Event::Changed(fingerprint.entry(&path))).await;
+        let old = baseline.get(&path);
+        if let EntryKind::File(size) = fingerprint.kind {
+            let sent = if quota.fits(old, &fingerprint) {
+                send_file(stream, &path, size, &mut pause).await
+            } else {
+                None
+            };
             stream.event(&Event::FileEnd { whole: sent.is_some() }).await;
             let Some((hash, ctime_ns)) = sent else {
-                // The daemon still has what it had; this is told again the next time, and so is its end.
+                // The daemon still has what it had, so that stays the baseline: the next collection reports
+                // the change again.
                 next.extend(old.map(|old| (path, old.clone())));
                 continue;
             };
-            stamp.settle(hash, ctime_ns, walked_at);
+            fingerprint.settle(hash, ctime_ns, walked_at);
         }
-        room.take(old, &stamp);
-        next.insert(path, stamp);
+        quota.take(old, &fingerprint);
+        next.insert(path, fingerprint);
     }
     for (path, reason) in walk.skipped {
         stream.event(&Event::Skipped { path, reason }).await;
@@ -96,43 +102,48 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     let committed = loop {
         match stream.request().await {
             Ok(Request::Commit) => break true,
-            Ok(_) => {} // a cancel that came too late
+            Ok(_) => {} // an end that came too late
             Err(_) => break false,
         }
     };
     if committed {
-        container.base.replace(Rc::new(next));
+        container.baseline.replace(Rc::new(next));
     }
     committed
 }
 
-/// What the daemon can still take: as much as `/data` holds, by the sizes of files, in pages. A sparse file, or
-/// many names of one, has a size that its volume never had to hold; sent, it would take forever and break a quota.
-struct Room(u64);
+/// How much the daemon can still take, in pages: by the sizes of files, as much as `/data` holds. A sparse
+/// file, or one with many names, has a size that the volume never had to hold; to send it would take forever
+/// and exceed the quota.
+struct RemainingQuota(u64);
 
-impl Room {
-    /// What is free beside what the daemon has and keeps.
-    fn beside(base: &Base, found: &Base) -> Self {
+impl RemainingQuota {
+    /// What is left beside the entries that the daemon has and keeps.
+    fn beside(baseline: &Baseline, found: &Baseline) -> Self {
         let all = fs::statvfs(DATA_DIR).map_or(0, |data| data.f_blocks.saturating_mul(data.f_frsize) / PAGE);
-        let kept =
-            base.iter().filter(|(path, _)| found.contains_key(*path)).map(|(_, stamp)| stamp.kind.pages());
+        let kept = baseline
+            .iter()
+            .filter(|(path, _)| found.contains_key(*path))
+            .map(|(_, fingerprint)| fingerprint.kind.pages());
         Self(all.saturating_sub(kept.sum()))
     }
 
-    fn fits(&self, old: Option<&Stamp>, new: &Stamp) -> bool {
+    /// Whether an entry fits in place of the old one.
+    fn fits(&self, old: Option<&Fingerprint>, new: &Fingerprint) -> bool {
         new.kind.pages() <= self.0.saturating_add(old.map_or(0, |old| old.kind.pages()))
     }
 
-    fn take(&mut self, old: Option<&Stamp>, new: &Stamp) {
+    /// An entry takes the place of the old one.
+    fn take(&mut self, old: Option<&Fingerprint>, new: &Fingerprint) {
         self.0 =
             self.0.saturating_add(old.map_or(0, |old| old.kind.pages())).saturating_sub(new.kind.pages());
     }
 }
 
-/// Sends the content; its hash and its time of change if it was of one piece.
+/// Sends the content; its hash and its time of change, unless the file changed meanwhile.
 async fn send_file(stream: &Stream, path: &RelPath, size: u64, pause: &mut Pause) -> Option<(u64, i64)> {
     let file = files::open_file(path).ok()?;
-    let before = Stamp::of(&fs::fstat(&file).ok()?)?;
+    let before = Fingerprint::of(&fs::fstat(&file).ok()?)?;
     let mut hash = Xxh3::new();
     let mut left = size;
     while left > 0 {
@@ -148,21 +159,45 @@ async fn send_file(stream: &Stream, path: &RelPath, size: u64, pause: &mut Pause
         stream.data(Channel::File, piece.into()).await;
         pause.if_due().await;
     }
-    let after = Stamp::of(&fs::fstat(&file).ok()?)?;
+    let after = Fingerprint::of(&fs::fstat(&file).ok()?)?;
     (after.same_but_hash(&before) && after.kind == EntryKind::File(size))
         .then(|| (hash.digest(), after.ctime_ns))
 }
 
-/// Of the content, and the time of change.
+/// The hash of the content, and the time of change.
 async fn hash_of(path: &RelPath, pause: &mut Pause) -> Option<(u64, i64)> {
     let mut file = std::fs::File::from(files::open_file(path).ok()?);
     let mut hash = Xxh3::new();
     let mut buffer = vec![0; CHUNK];
     loop {
         match file.read(&mut buffer).ok()? {
-            0 => return Some((hash.digest(), Stamp::of(&fs::fstat(&file).ok()?)?.ctime_ns)),
+            0 => return Some((hash.digest(), Fingerprint::of(&fs::fstat(&file).ok()?)?.ctime_ns)),
             n => hash.update(&buffer[..n]),
         }
         pause.if_due().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    fn file(bytes: u64) -> Fingerprint {
+        let file = std::fs::File::from(crate::program::in_memory("test", &[]).expect("memory"));
+        file.set_len(bytes).expect("sparse");
+        Fingerprint::of(&fs::fstat(OwnedFd::from(file)).expect("a file")).expect("a regular one")
+    }
+
+    #[test]
+    fn what_a_sparse_file_says_must_fit_and_what_is_replaced_counts_no_more() {
+        let mut quota = RemainingQuota(4);
+        assert!(quota.fits(None, &file(4 * PAGE)) && !quota.fits(None, &file(4 * PAGE + 1)));
+        quota.take(None, &file(3 * PAGE));
+        assert!(!quota.fits(None, &file(2 * PAGE)));
+        assert!(quota.fits(Some(&file(3 * PAGE)), &file(4 * PAGE)), "in place of the old one");
+        quota.take(Some(&file(3 * PAGE)), &file(1));
+        assert!(quota.fits(None, &file(3 * PAGE)) && !quota.fits(None, &file(u64::MAX >> 1)));
     }
 }

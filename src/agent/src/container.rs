@@ -1,38 +1,34 @@
 //! What PID 1 knows of its container. No behaviour lives here.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use paddock_proto::message::Claim;
 use tokio::task::JoinHandle;
 
-use crate::counters;
+use crate::counters::CgroupFiles;
+use crate::fingerprint::Baseline;
 use crate::link::Link;
-use crate::outlet::Outlet;
 use crate::reap::Reaper;
-use crate::stamp::Base;
+use crate::runs::Runs;
 use crate::warm::Warm;
 
-/// Until a daemon says otherwise.
+/// PID 1 ends itself after this long without a daemon, until a daemon gives another time.
 const ORPHAN_AFTER: Duration = Duration::from_secs(600);
 
 /// Everything PID 1 knows.
 pub(crate) struct Container {
     pub(crate) reaper: Rc<Reaper>,
-    /// What both sides agree on. Whoever looks at it over a while has it as it was when it began to.
-    pub(crate) base: RefCell<Rc<Base>>,
-    /// How many runs were ever started here.
-    pub(crate) begun: Cell<u64>,
+    /// What both sides agree on. A task that looks at it for a while keeps what it was when the task began.
+    pub(crate) baseline: RefCell<Rc<Baseline>>,
+    pub(crate) runs: Rc<Runs>,
     /// The session it belongs to.
     pub(crate) claim: Cell<Option<Claim>>,
-    /// Runs that no daemon has heard to their end.
-    pub(crate) runs: RefCell<BTreeMap<String, Rc<Outlet>>>,
     pub(crate) link: Rc<Link>,
-    pub(crate) warm: Warm,
-    pub(crate) counters: counters::Files,
-    /// The process that the carrier came by, where it did not come directly.
+    pub(crate) warm: Rc<Warm>,
+    pub(crate) counters: CgroupFiles,
+    /// The process whose streams carry the link, where the daemon has no socket of its own.
     pub(crate) bridge: Cell<Option<i32>>,
     pub(crate) secret: Cell<Option<[u8; 32]>>,
     /// Whether this runtime shows which connection is a bridge's: known from the first one on.
@@ -46,17 +42,17 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// Nothing ran, nobody was heard.
+    /// Nothing ran, and no daemon was heard.
     pub(crate) fn new() -> Self {
+        let (reaper, runs) = (Rc::<Reaper>::default(), Rc::<Runs>::default());
         Self {
-            reaper: Rc::default(),
-            base: RefCell::default(),
-            begun: Cell::new(0),
+            baseline: RefCell::default(),
             claim: Cell::new(None),
-            runs: RefCell::default(),
             link: Link::new(),
-            warm: Warm::default(),
-            counters: counters::Files::open(),
+            warm: Warm::new(reaper.clone(), runs.clone()),
+            reaper,
+            runs,
+            counters: CgroupFiles::open(),
             bridge: Cell::new(None),
             secret: Cell::new(None),
             tells_bridges: Cell::new(false),

@@ -1,21 +1,20 @@
 //! What the container's cgroup counted: out-of-memory kills, refused forks, memory in use. Version 1 and 2.
 //!
-//! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence. Memory that cannot be
-//! read is short.
+//! It must never fail a run: a counter that cannot be read is zero, and only a *growth* is evidence. Where
+//! memory cannot be read it counts as short.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// More than either file has.
-const FILE: usize = 512;
+/// More bytes than any of the files has.
+const LARGEST: usize = 512;
 
-/// The files, kept open: they are read before each run.
-pub(crate) struct Files {
+/// The cgroup's files, kept open: they are read before each run.
+pub(crate) struct CgroupFiles {
     memory: Option<File>,
     pids: Option<File>,
-    /// What is in use, and the bound.
     memory_used: Option<File>,
-    memory_bound: Option<File>,
+    memory_limit: Option<File>,
 }
 
 /// Counts since the container's start.
@@ -25,7 +24,7 @@ pub(crate) struct Counters {
     refused_forks: u64,
 }
 
-impl Files {
+impl CgroupFiles {
     pub(crate) fn open() -> Self {
         let first = |paths: [&str; 2]| paths.into_iter().find_map(|path| File::open(path).ok());
         Self {
@@ -35,7 +34,7 @@ impl Files {
                 "/sys/fs/cgroup/memory.current",
                 "/sys/fs/cgroup/memory/memory.usage_in_bytes",
             ]),
-            memory_bound: first(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]),
+            memory_limit: first(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]),
         }
     }
 
@@ -49,8 +48,8 @@ impl Files {
     /// Whether less than half of the memory is free.
     pub(crate) fn memory_is_short(&self) -> bool {
         let number = |file: &Option<File>| read(file.as_ref(), |text| text.trim().parse::<u64>().ok());
-        match (number(&self.memory_used), number(&self.memory_bound)) {
-            (Some(used), Some(bound)) => used > bound / 2,
+        match (number(&self.memory_used), number(&self.memory_limit)) {
+            (Some(used), Some(limit)) => used > limit / 2,
             _ => true,
         }
     }
@@ -75,7 +74,7 @@ fn count(file: Option<&File>, name: &str) -> u64 {
 }
 
 fn read<T>(file: Option<&File>, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-    let mut bytes = [0; FILE];
+    let mut bytes = [0; LARGEST];
     let read = file?.read_at(&mut bytes, 0).ok()?;
     parse(std::str::from_utf8(&bytes[..read]).ok()?)
 }

@@ -1,43 +1,40 @@
-//! A carrier without the engine: a socket pair whose other end a daemon on the same kernel takes out of this process.
+//! A carrier without the engine: a socket pair whose other end a daemon on the same kernel takes out of this
+//! process (`pidfd_getfd(2)`).
 //!
 //! ```text
-//!  hello over the bridge ─► offer: the end's number, and a token that can be read from it
-//!  hello over the pair   ─► the bridge is let go, its exec ends
+//!  hello over the bridge ─► offer: the number of the daemon's end, and a token that can be read from it
+//!  hello over the pair   ─► the pair is the carrier, the bridge's exec ends
 //! ```
 //!
-//! Only who may trace PID 1 can take it, so nobody in the container can; and whoever says hello on it must know the
-//! secret like everybody else. It must never keep the daemon's end after that hello, or after the time for one.
+//! Only a process that may trace PID 1 can take it, so none in the container can; and the daemon has to know
+//! the secret on this carrier as on any other.
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::rc::Rc;
-use std::time::Duration;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use paddock_proto::limits::HELLO_MS;
 use paddock_proto::message::Offer;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::task::spawn_local;
 
 use crate::carrier::Carrier;
-use crate::container::Container;
-use crate::init::{greet, take_over};
 
-/// Makes an offer, and listens for whoever takes it.
-pub(crate) fn offer(container: &Rc<Container>) -> io::Result<Offer> {
+/// A pair that nobody has taken yet.
+pub(crate) struct DirectPair {
+    pub(crate) offer: Offer,
+    pub(crate) ours: Carrier,
+    /// To be closed when the daemon has its copy, or is too late.
+    pub(crate) theirs: OwnedFd,
+}
+
+/// Makes a pair, with the token in it.
+///
+/// # Errors
+/// The system's, and those of a carrier.
+pub(crate) fn pair() -> io::Result<DirectPair> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let mut token = [0; 16];
     getrandom(&mut token, GetRandomFlags::empty())?;
     rustix::io::write(&ours, &token)?;
     let offer = Offer { fd: theirs.as_raw_fd(), token };
-    let carrier = Carrier::direct(ours)?;
-    let container = container.clone();
-    spawn_local(async move {
-        let hello = tokio::time::timeout(Duration::from_millis(HELLO_MS), greet(&container, carrier)).await;
-        drop(theirs);
-        if let Some((carrier, rest)) = hello.ok().flatten() {
-            take_over(&container, carrier, rest);
-        }
-    });
-    Ok(offer)
+    Ok(DirectPair { offer, ours: Carrier::direct(ours)?, theirs })
 }

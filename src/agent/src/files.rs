@@ -1,6 +1,6 @@
-//! Opening and changing what lies below `/data`, component by component, never through a link.
+//! Opens and changes files below `/data`, component by component, never through a link.
 //!
-//! It must never use a path of more than one component in a system call.
+//! It must never pass a path of more than one component to a system call.
 
 use std::os::fd::OwnedFd;
 
@@ -36,7 +36,7 @@ pub(crate) fn open_file(path: &RelPath) -> Result<OwnedFd> {
     let open = || fs::openat(&dir, path.file_name(), flags, Mode::empty());
     let file = match open() {
         Err(Errno::ACCESS) => {
-            // Ours, but closed to us: open it for a moment.
+            // The file is ours, but its mode does not let us read it: change the mode for a moment.
             let mode = Mode::from_raw_mode(
                 fs::statat(&dir, path.file_name(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode & 0o7777,
             );
@@ -53,8 +53,7 @@ pub(crate) fn open_file(path: &RelPath) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// The directory that is to hold `path`, made where it is missing; what is in the way and is no directory
-/// goes.
+/// The directory above `path`. Missing directories are made, and what is in the way is removed.
 fn make_parent(path: &RelPath) -> Result<OwnedFd> {
     let mut dir = open_root()?;
     let parent = path.parent();
@@ -87,7 +86,7 @@ pub(crate) fn put_dir(path: &RelPath, mode: u32) -> Result<()> {
     fs::fchmod(&dir, Mode::from_raw_mode(mode & 0o777 | 0o700))
 }
 
-/// A new, empty file in place of whatever was there.
+/// A new, empty file in place of whatever is there.
 pub(crate) fn put_file(path: &RelPath) -> Result<OwnedFd> {
     let parent = make_parent(path)?;
     remove_in(&parent, path.file_name())?;
@@ -95,14 +94,14 @@ pub(crate) fn put_file(path: &RelPath) -> Result<OwnedFd> {
     fs::openat(&parent, path.file_name(), flags, Mode::from_raw_mode(0o600))
 }
 
-/// A symbolic link, in place of whatever was there.
+/// A symbolic link in place of whatever is there.
 pub(crate) fn put_link(path: &RelPath, target: &LinkTarget) -> Result<()> {
     let parent = make_parent(path)?;
     remove_in(&parent, path.file_name())?;
     fs::symlinkat(target.as_bytes(), &parent, path.file_name())
 }
 
-/// Removes a file or a link, or a directory with all below it; nothing there is fine.
+/// Removes a file or a link, or a directory with all below it. Where nothing is there, nothing happens.
 pub(crate) fn remove(path: &RelPath) -> Result<()> {
     match open_dir(path.parent().as_ref()) {
         Ok(parent) => remove_in(&parent, path.file_name()),

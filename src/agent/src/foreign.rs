@@ -1,19 +1,19 @@
-//! Descriptors that a program of the container may have as well: read, written and closed without ever waiting.
+//! Descriptors that a program of the container may share: read, written and closed without ever waiting.
 //!
 //! ```text
-//!  a program's socket ── SCM_RIGHTS ──► PID 1 has the same open file: its O_NONBLOCK, SO_RCVLOWAT and SO_LINGER
+//!  a program's socket ── SCM_RIGHTS ──► PID 1 has the same open file: O_NONBLOCK, SO_RCVLOWAT and SO_LINGER
 //!                                       are the program's to set, at any moment
 //! ```
 //!
-//! `O_NONBLOCK` belongs to the open file, so a program that shares it can clear it between two calls. Every call here
-//! therefore says itself that it must not wait. The last close of a socket waits for as long as its `SO_LINGER` says,
-//! and a message that nobody has read can hold such sockets; whoever drops the message closes them. No flag prevents
-//! that wait, but a signal ends it: see [`briefly`].
+//! `O_NONBLOCK` belongs to the open file, so a program that shares it can clear it between two calls. Every
+//! call here therefore passes a flag of its own that it must not wait. The last close of a socket waits for
+//! as long as its `SO_LINGER` says, and an unread message can hold such sockets: closing the message's socket
+//! closes them. No flag prevents that wait, but a signal ends it: see [`briefly`].
 //!
-//! Of what PID 1 makes itself, a program has only the other end, which is another open file: the pipes that it reads and
-//! writes, the line of a warm part. It can open a pipe anew by `/proc/self/fd`, but that is an open file of its own again;
-//! PID 1's own descriptors are closed to it, since PID 1 and its jobs are undumpable. So those ends keep their
-//! `O_NONBLOCK`. Sockets can come over a line, though, which is why a line is read and closed [`briefly`].
+//! Of the pipes and lines that PID 1 makes itself, a program has only the other end, which is another open
+//! file. It can open a pipe again by `/proc/self/fd`, but that too is an open file of its own; PID 1's own
+//! descriptors are closed to it, since PID 1 and its jobs are undumpable. So those ends keep their
+//! `O_NONBLOCK`. Sockets can come over a warm part's line, though, so a line is read and closed [`briefly`].
 //!
 //! It must never trust `O_NONBLOCK` of a descriptor that came from outside of this process.
 #![expect(unsafe_code, reason = "an interval timer and its handler have no safe form")]
@@ -33,11 +33,12 @@ use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 
-/// What the engine's pipes are widened to, where the kernel lets us: fewer turns between us and the engine's shim.
-const PIPE: usize = 256 * 1024;
+/// The size that the engine's pipes are given, where the kernel allows it: fewer switches between PID 1 and
+/// the engine's shim.
+const PIPE_BYTES: usize = 256 * 1024;
 
-/// Room for what comes when it is not known how much that is.
-const SOME: usize = 4096;
+/// Bytes to read where it is not known how many there are.
+const DEFAULT_READ: usize = 4096;
 
 /// How long a close can wait for a socket of a program, in microseconds.
 const TICK_US: libc::suseconds_t = 1000;
@@ -45,8 +46,8 @@ const TICK_US: libc::suseconds_t = 1000;
 /// For `preadv2` and `pwritev2`: where the stream is.
 const HERE: u64 = u64::MAX;
 
-/// Closes, or does what may close, something of a program's, and waits no longer than about a millisecond for it: a
-/// signal comes after that, and again until it is done. Not to be called within itself.
+/// Runs something that closes a program's socket, or may close one, and lets it wait about a millisecond: a
+/// signal comes after that, and again until it is done. Calls must not be nested.
 pub(crate) fn briefly<T>(act: impl FnOnce() -> T) -> T {
     extern "C" fn nothing(_: libc::c_int) {}
     static HANDLED: Once = Once::new();
@@ -67,7 +68,7 @@ pub(crate) fn briefly<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Something of a program's, which is dropped [`briefly`].
+/// Something that is dropped [`briefly`], since a program may share it.
 pub(crate) struct Brief<T>(ManuallyDrop<T>);
 
 impl<T> Brief<T> {
@@ -97,67 +98,67 @@ impl<T> Drop for Brief<T> {
     }
 }
 
-/// One way of a stream: a pipe or a socket.
+/// One direction of a carrier: a pipe or a socket.
 pub(crate) struct Foreign {
-    /// Registered as a socket, whatever it is: nothing is asked of it but when it is ready.
+    /// Registered as a socket, whatever it is: the runtime only tells when it is ready.
     fd: Brief<UnixStream>,
-    kind: Kind,
+    kind: StreamKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StreamKind {
     Pipe,
     Socket,
     /// A socket whose other end only the daemon has.
-    Daemons,
+    DaemonSocket,
 }
 
 impl Foreign {
-    /// One end of a pair, whose other end nobody in the container has.
+    /// One end of a pair, whose other end no process of the container has.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's.
     pub(crate) fn to_daemon(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { kind: Kind::Daemons, ..Self::new(Brief::new(fd))? })
+        Ok(Self { kind: StreamKind::DaemonSocket, ..Self::new(Brief::new(fd))? })
     }
 
-    /// Takes a pipe or a socket, and nothing else: other files wait whatever they are told.
+    /// Takes a pipe or a socket, and nothing else: calls on other files wait whatever flag they pass.
     ///
     /// # Errors
-    /// It is neither, or what the system says.
+    /// It is neither; or the system's.
     pub(crate) fn new(fd: Brief<OwnedFd>) -> io::Result<Self> {
         let kind = FileType::from_raw_mode(fstat(&*fd)?.st_mode);
         if kind == FileType::Fifo {
-            let _ = fcntl_setpipe_size(&*fd, PIPE); // refused, it works all the same
+            let _ = fcntl_setpipe_size(&*fd, PIPE_BYTES); // where that is refused, everything works as well
         } else if kind != FileType::Socket {
-            return Err(io::Error::other(format!("no bridge: a stream that is a {kind:?}")));
+            return Err(io::Error::other(format!("this connection is no bridge: it handed over a {kind:?}")));
         }
         // For kernels before 6.4, whose pipes know no other way; see `read`.
         fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
         let fd = std::os::unix::net::UnixStream::from(fd.into_inner());
         let fd = briefly(|| UnixStream::from_std(fd))?;
-        let kind = if kind == FileType::Fifo { Kind::Pipe } else { Kind::Socket };
+        let kind = if kind == FileType::Fifo { StreamKind::Pipe } else { StreamKind::Socket };
         Ok(Self { fd: Brief::new(fd), kind })
     }
 
     fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
         let mut receive = || recv(&*self.fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n);
         match self.kind {
-            Kind::Daemons => return receive(),
-            // What else is in a message, sockets among it, is closed with it.
-            Kind::Socket => return briefly(receive),
-            Kind::Pipe => {}
+            StreamKind::DaemonSocket => return receive(),
+            // The kernel closes descriptors that come in a message.
+            StreamKind::Socket => return briefly(receive),
+            StreamKind::Pipe => {}
         }
         match preadv2(&*self.fd, &mut [IoSliceMut::new(into)], HERE, ReadWriteFlags::NOWAIT) {
-            // A pipe of an older kernel: one of the engine's, which nobody in here shares, wherever the runtime shows
-            // who connects (see `init`).
+            // A pipe of an older kernel. Where the runtime shows which process connects (see `init`), it is
+            // the engine's, and no process in here shares it.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::read(&*self.fd, into),
             read => read,
         }
     }
 
     fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        if self.kind != Kind::Pipe {
+        if self.kind != StreamKind::Pipe {
             return send(&*self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
         match pwritev2(&*self.fd, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT) {
@@ -171,14 +172,14 @@ impl AsyncRead for Foreign {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.fd.poll_read_ready(cx))?;
-            // No more room is cleared than there is something for.
+            // Clears no more of the buffer than will be filled.
             let waiting = ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
-            let room = waiting.unwrap_or(SOME).clamp(1, buf.remaining().max(1));
+            let room = waiting.unwrap_or(DEFAULT_READ).clamp(1, buf.remaining().max(1));
             let mut got = None;
             let tried = self.fd.try_io(Interest::READABLE, || {
                 let n = self.read(buf.initialize_unfilled_to(room.min(buf.remaining())))?;
                 got = Some(n);
-                // All that was there: what comes later is told anew.
+                // That was all: the runtime tells when more comes.
                 if waiting == Some(n) && n > 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             if let Some(n) = got {
@@ -210,7 +211,7 @@ impl AsyncWrite for Foreign {
     }
 }
 
-/// What only means that it is to be tried again is no error.
+/// An error that only means "try again" is none.
 fn passing(tried: io::Result<()>) -> io::Result<()> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),

@@ -17,21 +17,21 @@ use tokio::sync::Notify;
 
 use crate::carrier::Carrier;
 
-/// All streams of this container, whichever carrier serves them now.
+/// All streams of this container, over whatever carrier there is now.
 pub(crate) struct Link {
-    inner: RefCell<Inner>,
-    /// Something is to be sent.
+    inner: RefCell<LinkState>,
+    /// There is something to send.
     transmit: Notify,
     /// The daemon opened a stream.
     fresh: Notify,
 }
 
-struct Inner {
+struct LinkState {
     mux: Mux,
     /// Counts daemons: a stream of an earlier one is an orphan, and reads as reset.
     epoch: u64,
     readers: HashMap<StreamId, Rc<Notify>>,
-    /// What orphans had sent and no daemon acknowledged, until they are dropped.
+    /// What orphans had sent and no daemon acknowledged, until the orphans are dropped.
     unheard: HashMap<(u64, StreamId), VecDeque<Frame>>,
 }
 
@@ -45,12 +45,16 @@ pub(crate) struct Stream {
 
 impl Link {
     pub(crate) fn new() -> Rc<Self> {
-        let inner =
-            Inner { mux: Mux::new(Role::Agent), epoch: 0, readers: HashMap::new(), unheard: HashMap::new() };
+        let inner = LinkState {
+            mux: Mux::new(Role::Agent),
+            epoch: 0,
+            readers: HashMap::new(),
+            unheard: HashMap::new(),
+        };
         Rc::new(Self { inner: RefCell::new(inner), transmit: Notify::new(), fresh: Notify::new() })
     }
 
-    /// Another daemon has taken over: all streams of the one before are orphans.
+    /// Another daemon has taken over: all streams of the previous daemon are orphans.
     pub(crate) fn restart(&self) {
         let mut inner = self.inner.borrow_mut();
         let epoch = inner.epoch;
@@ -126,7 +130,7 @@ impl Link {
 
     fn on_bytes(&self, input: &mut BytesMut) -> std::io::Result<()> {
         let mut inner = self.inner.borrow_mut();
-        let Inner { mux, readers, .. } = &mut *inner;
+        let LinkState { mux, readers, .. } = &mut *inner;
         let broken = mux.on_bytes(input, |id| match readers.get(&id) {
             Some(news) => news.notify_waiters(),
             None => self.fresh.notify_one(),
@@ -156,7 +160,7 @@ impl Stream {
         }
     }
 
-    /// The next message, or what came instead.
+    /// The next message; `Err` has what came instead.
     pub(crate) async fn request(&self) -> Result<paddock_proto::Request, Inbound> {
         let inbound = self.recv().await;
         let Inbound::Message(bytes) = inbound else { return Err(inbound) };
@@ -171,17 +175,17 @@ impl Stream {
         self.send(Kind::Data(channel), bytes).await;
     }
 
-    /// Whether its daemon is gone and another came.
+    /// Whether another daemon has replaced its own.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.link.inner.borrow().epoch != self.epoch
     }
 
-    /// What an orphan had sent and its daemon had not acknowledged; once.
+    /// Takes what an orphan had sent and its daemon had not acknowledged.
     pub(crate) fn unheard(&self) -> VecDeque<Frame> {
         self.link.inner.borrow_mut().unheard.remove(&(self.epoch, self.id)).unwrap_or_default()
     }
 
-    /// Queues on a new stream what has room for sure: what an orphan had sent already.
+    /// Queues on a new stream what an orphan had sent already, which has room for sure.
     pub(crate) fn queue(&self, kind: Kind, payload: Bytes) {
         let mut inner = self.link.inner.borrow_mut();
         if inner.epoch == self.epoch {
@@ -194,8 +198,8 @@ impl Stream {
         self.send(Kind::Close, Bytes::new()).await;
     }
 
-    /// Waits for room in the window, then queues. On a stream that is reset it returns at once; false from an
-    /// orphan, which queues nothing.
+    /// Waits for room in the window, then queues. On a stream that is reset it returns at once. False: this
+    /// is an orphan, and nothing was queued.
     pub(crate) async fn send(&self, kind: Kind, payload: Bytes) -> bool {
         loop {
             {

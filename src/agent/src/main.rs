@@ -10,49 +10,68 @@
 //! ```
 //!
 //! One static program, mode 0111, so that no process of the same user may look into it or trace it. PID 1
-//! starts nothing before a daemon has set its secret, and takes orders only from whoever knows it.
+//! starts nothing before a daemon has set its secret, and obeys only a daemon that knows it.
 //!
-//! It must never: trust a file name it walks over, follow a symbolic link, leave a process of a run alive
+//! * The way to the daemon: `init`, `hello`, `direct`, `bridge`, `carrier`, `foreign`, `link`.
+//! * A run as the daemon sees it, on a stream that outlives the daemon: `run_stream`, `outlet`, `runs`.
+//! * A program from its start to the death of its last process: `start`, `program`, `job`, `report`,
+//!   `supervise`, `bounds`, `pump`, `stdin_pipe`, `sweep`.
+//! * The image's warm part, which takes runs: `warm`.
+//! * Which files a run may write and read: `policy`.
+//! * What changed in `/data`, either way: `collect`, `apply`, `baseline`, `walk`, `fingerprint`, `files`.
+//! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `tree`, `reap`,
+//!   `sys`, `pause`.
+//!
+//! It must never trust a file name that it finds, follow a symbolic link, leave a process of a run alive
 //! after that run's end was reported, or hold more than a bounded amount of anything.
 
 mod apply;
-mod base;
+mod baseline;
 mod bounds;
 mod bridge;
 mod carrier;
 mod collect;
+mod complain;
 mod container;
 mod counters;
 mod direct;
-mod feed;
 mod files;
+mod fingerprint;
 mod foreign;
+mod hello;
 mod init;
+mod job;
 mod link;
 mod outlet;
 mod pause;
 mod policy;
 mod probe;
 mod process;
+mod program;
 mod pump;
 mod reap;
-mod run;
-mod spawn;
-mod stamp;
+mod report;
+mod run_stream;
+mod runs;
+mod start;
+mod stdin_pipe;
+mod supervise;
+mod sweep;
+mod sys;
 mod tree;
 mod walk;
 mod warm;
 
 use std::process::ExitCode;
 
+use complain::complain;
+
 fn main() -> ExitCode {
     let result = match std::env::args().nth(1).as_deref() {
         Some("init") => init::main(),
         Some("bridge") => bridge::main(),
         _ => {
-            complain(
-                "usage: agent init | agent bridge; the paddock daemon starts both, nobody else needs to",
-            );
+            complain("usage: agent init | agent bridge; only the paddock daemon starts either");
             return ExitCode::from(2);
         }
     };
@@ -63,10 +82,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// One line on standard error: of PID 1 nobody reads it (log driver none), of the bridge the daemon does.
-pub(crate) fn complain(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "paddock-agent: {text}");
 }

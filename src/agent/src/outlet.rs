@@ -1,8 +1,8 @@
-//! Where a run's words go: the stream of whichever daemon there is. A run outlives its daemon; what the daemon before
-//! had not acknowledged is said again to the next.
+//! The outlet of a run: it sends output and events to the current daemon. A run outlives its daemon; what the
+//! previous daemon had not acknowledged is sent again to the next.
 //!
-//! While there is none, whoever speaks waits: a program that writes more than its pipe holds stands still until a
-//! daemon comes. It must never drop a byte, nor keep more than one stream's window.
+//! While there is no daemon, senders wait: a program that writes more than its pipe holds stands still until
+//! a daemon comes. It must never drop a byte, nor keep more than one stream's window.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,18 +10,18 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use paddock_proto::message;
-use paddock_proto::{Channel, Event, Inbound, Kind};
+use paddock_proto::{Event, Inbound, Kind, OutputStream};
 use tokio::sync::Notify;
 
 use crate::link::Stream;
 
-/// One run's way out.
+/// The outlet of one run.
 pub(crate) struct Outlet {
     stream: RefCell<Rc<Stream>>,
     attached: Notify,
-    /// Bytes of output, whoever heard them.
+    /// Bytes of output that were sent, to all daemons together.
     output: Cell<u64>,
-    /// When the run is to be over, by whoever said so on a stream of their own.
+    /// When the run has to be over, as the daemon said on a stream of its own.
     end_by: Cell<Option<Instant>>,
     told_to_end: Notify,
 }
@@ -38,20 +38,21 @@ impl Outlet {
         })
     }
 
-    /// The stream of now; it may be orphaned.
+    /// The current stream; it may be an orphan.
     pub(crate) fn stream(&self) -> Rc<Stream> {
         self.stream.borrow().clone()
     }
 
-    /// Another daemon takes over. The stream comes back if there is one already.
+    /// Another daemon takes over. `Err`, with its stream, if the run's own daemon is still there.
     pub(crate) fn attach(&self, stream: Stream) -> Result<(), Stream> {
         let old = self.stream();
         if !old.is_orphaned() {
             return Err(stream);
         }
-        // A collection that was under way begins again, and so does the word of the end.
+        // A collection that was under way begins again, and the end is sent again.
         let mut unheard = old.unheard();
-        unheard.retain(|frame| matches!(frame.kind, Kind::Data(Channel::Stdout | Channel::Stderr)));
+        unheard
+            .retain(|frame| matches!(frame.kind, Kind::Data(channel) if OutputStream::of(channel).is_some()));
         let again: u64 = unheard.iter().map(|frame| frame.payload.len() as u64).sum();
         let heard = Event::Attached { heard: self.output.get().saturating_sub(again) };
         stream.queue(Kind::Message, message::encode(&heard));
@@ -63,7 +64,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Waits until another daemon has taken over from the one that `orphan` was of.
+    /// Waits until another daemon has taken over from the daemon of `orphan`.
     pub(crate) async fn attached(&self, orphan: &Rc<Stream>) {
         // Single-threaded: nothing runs between the look and the wait.
         while Rc::ptr_eq(&self.stream(), orphan) {
@@ -71,10 +72,11 @@ impl Outlet {
         }
     }
 
-    pub(crate) async fn data(&self, channel: Channel, bytes: Bytes) {
+    pub(crate) async fn output(&self, stream: OutputStream, bytes: Bytes) {
         let more = bytes.len() as u64;
-        self.send(Kind::Data(channel), bytes).await;
-        // Only now: what waits for a daemon is not among what the one before had not heard.
+        self.send(Kind::Data(stream.channel()), bytes).await;
+        // Only now: output that waits for a daemon is not among what the previous daemon had not
+        // acknowledged.
         self.output.set(self.output.get() + more);
     }
 
@@ -92,7 +94,7 @@ impl Outlet {
         }
     }
 
-    /// What comes next on the run's stream, whichever daemon's it is.
+    /// What comes next on the run's stream, from whatever daemon there is.
     pub(crate) async fn inbound(&self) -> Inbound {
         loop {
             let stream = self.stream();
@@ -104,7 +106,7 @@ impl Outlet {
         }
     }
 
-    /// The run is to be over by then, or before if it was told so already.
+    /// The run has to be over by this time, or sooner if a daemon said so before.
     pub(crate) fn end_by(&self, when: Instant) {
         let sooner = self.end_by.get().is_none_or(|other| when < other);
         if sooner {
@@ -113,7 +115,7 @@ impl Outlet {
         }
     }
 
-    /// When the run is to be over, each time that this is said anew.
+    /// Resolves each time that [`Outlet::end_by`] sets a sooner time.
     pub(crate) async fn told_to_end(&self) -> Instant {
         loop {
             self.told_to_end.notified().await;

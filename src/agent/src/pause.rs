@@ -1,13 +1,13 @@
-//! PID 1 has one thread: long work lets the others in between.
+//! PID 1 has one thread: long work lets other tasks run in between.
 //!
 //! It must never be left out of a loop whose length the code in the container decides.
 
 use std::time::{Duration, Instant};
 
-/// What another stream waits for this one at most, beside one system call.
+/// Another task waits at most this long for one piece of long work, beside one system call.
 const TURN: Duration = Duration::from_millis(1);
 
-/// One piece of long work, and when it last let others in.
+/// One piece of long work, and when it last let other tasks run.
 pub(crate) struct Pause(Instant);
 
 impl Default for Pause {
@@ -17,7 +17,7 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Lets others in once a turn is over.
+    /// Lets other tasks run once a turn is over.
     pub(crate) async fn if_due(&mut self) {
         if self.0.elapsed() >= TURN {
             tokio::task::yield_now().await;

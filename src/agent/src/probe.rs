@@ -1,23 +1,24 @@
-//! What this container's confinement looks like from inside. The daemon judges; this only looks.
+//! How this container is confined, seen from inside. The daemon judges; this only looks.
 //!
-//! It must never be asked in a container that is to serve anyone: some of what it tries would hurt if it
-//! went through.
+//! It must never run in a container that is to serve a session: some of what it tries would hurt where it is
+//! not refused.
 #![expect(unsafe_code, reason = "the system calls that must be refused have no safe wrappers")]
 
 use paddock_proto::FilePolicy;
 use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
-use paddock_proto::message::{Facts, Quotas};
+use paddock_proto::message::{ProbeReport, Quotas};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use crate::{policy, spawn};
+use crate::{policy, sys};
 
 mod cgroup;
 mod charge;
 mod fill;
 mod kernel;
 
-pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
+/// Looks at everything. With quotas they are tried out as well.
+pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("").trim()
@@ -32,7 +33,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
         .fold(0, |all, set| all | set);
     let data = rustix::fs::statvfs(DATA_DIR).ok().map(|d| (d.f_blocks * d.f_frsize, d.f_files));
     let device = |path: &str| rustix::fs::stat(path).ok().map(|s| (s.st_dev, s.st_ino));
-    Facts {
+    ProbeReport {
         uids: ids("Uid"),
         gids: ids("Gid"),
         groups: field("Groups").split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect(),
@@ -51,13 +52,14 @@ pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
         data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
         tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),
         refused: [refused(), kernel::refused()].concat(),
+        host_files: kernel::host_files(),
         core_limit: kernel::core_limit(),
         core_pattern: kernel::core_pattern(),
         segments_stay: kernel::segments_stay(),
         terminals: kernel::terminals(),
-        landlock: landlock(),
+        landlock: sys::landlock_version(),
         notification: policy::can_notify(),
-        // Any that denies something: it is never put in force.
+        // Any policy that denies something; it is not put in force.
         policies_lack: policy::missing(&FilePolicy {
             deny_write: vec!["x".to_owned()],
             ..FilePolicy::default()
@@ -73,25 +75,27 @@ pub(crate) fn look(quotas: Option<Quotas>) -> Facts {
     }
 }
 
-/// The first line of the map of users begins with where ours begin, and where those are outside.
+/// The user outside that is UID 0 in here: the second number of the map of users.
 fn outer_root() -> u32 {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_ascii_whitespace().nth(1).and_then(|outer| outer.parse().ok()).unwrap_or(0)
 }
 
+/// What a security module calls this process.
 fn label() -> String {
     let read = |path| std::fs::read_to_string(path).ok();
     let label = read("/proc/self/attr/apparmor/current").or_else(|| read("/proc/self/attr/current"));
     label.unwrap_or_default().trim_matches(['\0', '\n', ' ']).chars().take(128).collect()
 }
 
+/// Network interfaces without `lo`.
 fn interfaces() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
     let names = text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned());
     names.filter(|name| name != "lo").collect()
 }
 
-/// Each call in a child of its own, so that one that goes through changes nothing here.
+/// Calls that must be refused, and the errno that each gave; 0 where it went through.
 fn refused() -> Vec<(String, i32)> {
     let mut seen = Vec::new();
     let mut attempt = |name: &str, number: libc::c_long, args: [libc::c_long; 5]| {
@@ -118,7 +122,7 @@ fn refused() -> Vec<(String, i32)> {
     attempt("mount", libc::SYS_mount, [0; 5]);
     #[cfg(target_arch = "x86_64")]
     {
-        let through = spawn::in_a_child(|| {
+        let through = sys::in_a_child(|| {
             let answer: i64;
             // SAFETY: getpid of the 32-bit table; either it is answered or this child is killed.
             unsafe {
@@ -129,11 +133,4 @@ fn refused() -> Vec<(String, i32)> {
         seen.push(("32-bit calls".to_owned(), if through { 0 } else { libc::EPERM }));
     }
     seen
-}
-
-/// The version of Landlock; 0 where there is none.
-pub(crate) fn landlock() -> u32 {
-    // SAFETY: asks for the version only (LANDLOCK_CREATE_RULESET_VERSION), nothing is made.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
-    u32::try_from(version).unwrap_or(0)
 }

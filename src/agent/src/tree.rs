@@ -1,25 +1,26 @@
-//! The process tree as /proc shows it, and killing a part of it.
+//! The process tree as /proc shows it, and signals to a part of it.
 //!
-//! It must never signal PID 1, a job that still works, or the bridge (which is nobody's descendant here).
+//! It must never signal PID 1, a job that still works, or the bridge (whose parent is outside of the
+//! container).
 
 use std::collections::HashMap;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A process and when it was started, in ticks since the machine was: another that has its PID later is not it.
+/// A process by its PID and its start, in ticks since the machine's: another process that has the PID later
+/// is not it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ProcessIdentity {
     pid: i32,
     parent: i32,
     started: u64,
 }
 
-impl Known {
+impl ProcessIdentity {
+    /// Of the process that has this PID now.
     pub(crate) fn look(pid: i32) -> Option<Self> {
-        let fields = fields(pid)?;
-        let mut fields = fields.split_ascii_whitespace();
-        let (_state, parent) = (fields.next()?, fields.next()?.parse().ok()?);
-        Some(Self { pid, parent, started: fields.nth(17)?.parse().ok()? })
+        let stat = stat(pid)?;
+        Some(Self { pid, parent: stat.parent, started: stat.started })
     }
 
     pub(crate) fn pid(self) -> i32 {
@@ -30,7 +31,7 @@ impl Known {
         self.parent
     }
 
-    /// Whether this is it.
+    /// Whether the process that has this PID now is this one.
     pub(crate) fn is(self, pid: i32) -> bool {
         self.pid == pid && Self::look(pid).is_some_and(|now| now.started == self.started)
     }
@@ -45,8 +46,8 @@ impl Tree {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-            if let Some(parent) = parent_of(pid) {
-                children.entry(parent).or_default().push(pid);
+            if let Some(stat) = stat(pid) {
+                children.entry(stat.parent).or_default().push(pid);
             }
         }
         Self(children)
@@ -57,7 +58,7 @@ impl Tree {
         self.0.get(&of).map_or(&[], Vec::as_slice)
     }
 
-    /// Every process below `root`, in no order, without what `spare` picks and all below that.
+    /// Every process below `root`, in no order, without those for which `spare` is true and all below them.
     pub(crate) fn below(&self, root: i32, spare: impl Fn(i32) -> bool) -> Vec<i32> {
         let mut found = Vec::new();
         let mut next = vec![root];
@@ -70,8 +71,9 @@ impl Tree {
     }
 }
 
-/// The children of a process, oldest first, if the kernel tells them (`CONFIG_PROC_CHILDREN`). Up to the first that may
-/// be reaped while this looks, none is missing (proc_pid_children(5)): so an expected list is the whole one.
+/// The children of a process, oldest first, if the kernel tells them (`CONFIG_PROC_CHILDREN`). Up to the
+/// first that may be reaped while this looks, none is missing (proc_pid_children(5)): so an expected list is
+/// the whole one.
 pub(crate) fn children(of: i32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).ok()?;
     text.split_ascii_whitespace().map(|pid| pid.parse().ok()).collect()
@@ -82,47 +84,72 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
     Tree::look().below(root, |_| false)
 }
 
-/// Whether a process stands stopped, with one thread and no child: unless another wakes it, it does nothing.
+/// Whether a process stands stopped, with one thread and no child: unless another resumes it, it does
+/// nothing.
 pub(crate) fn is_still(pid: i32) -> bool {
-    let stopped = || has_one_thread_in(pid, "T");
-    // A thread may have woken it and gone.
+    let stopped = || has_one_thread_in(pid, STOPPED);
+    // A thread may have resumed it and gone.
     stopped() && children(pid).is_some_and(|children| children.is_empty()) && stopped()
 }
 
 /// Whether a process is dead, all of it, and only its parent's waiting for it is left.
 pub(crate) fn is_dead(pid: i32) -> bool {
-    has_one_thread_in(pid, "Z")
+    has_one_thread_in(pid, b'Z')
 }
 
-/// By the third and the twentieth field: state and number of threads.
-fn has_one_thread_in(pid: i32, state: &str) -> bool {
-    fields(pid).is_some_and(|fields| {
-        let mut fields = fields.split_ascii_whitespace();
-        fields.next() == Some(state) && fields.nth(16) == Some("1")
+/// Whether a process was stopped by a signal.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    stat(pid).is_some_and(|stat| stat.state == STOPPED)
+}
+
+/// Whether a process came from outside of the container: only the engine makes one whose parent is not in
+/// here.
+pub(crate) fn is_from_outside(pid: i32) -> bool {
+    pid > 1 && stat(pid).is_some_and(|stat| stat.parent == 0)
+}
+
+fn has_one_thread_in(pid: i32, state: u8) -> bool {
+    stat(pid).is_some_and(|stat| stat.state == state && stat.threads == 1)
+}
+
+/// The state of a process that a signal stopped.
+const STOPPED: u8 = b'T';
+
+/// What this module reads of /proc/PID/stat (proc_pid_stat(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    parent: i32,
+    threads: u64,
+    /// In ticks since the machine's start.
+    started: u64,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The second field is the process' name in brackets, which may hold anything: the last `)` ends it.
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let end = line.iter().rposition(|byte| *byte == b')')?;
+    let text = std::str::from_utf8(&line[end + 1..]).ok()?;
+    let mut fields = text.split_ascii_whitespace();
+    Some(Stat {
+        state: *fields.next()?.as_bytes().first()?,
+        parent: fields.next()?.parse().ok()?,
+        threads: fields.nth(15)?.parse().ok()?,
+        started: fields.nth(1)?.parse().ok()?,
     })
-}
-
-/// The parent's PID.
-fn parent_of(pid: i32) -> Option<i32> {
-    fields(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-/// What stands in /proc/PID/stat from the third field on (proc_pid_stat(5)): the name before may hold anything up to the
-/// last `)`.
-fn fields(pid: i32) -> Option<String> {
-    let mut stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|b| *b == b')')?;
-    String::from_utf8(stat.split_off(end + 1)).ok()
-}
-
-/// Whether a process came in from outside: only the engine makes one without a parent in here.
-pub(crate) fn is_nobodys(pid: i32) -> bool {
-    pid > 1 && parent_of(pid) == Some(0)
 }
 
 /// SIGKILL to each; those already gone do not matter.
 pub(crate) fn kill(pids: &[i32]) {
     signal(pids, Signal::KILL);
+}
+
+/// SIGCONT to each: those that were stopped go on.
+pub(crate) fn resume(pids: &[i32]) {
+    signal(pids, Signal::CONT);
 }
 
 /// A signal to each; those already gone do not matter.
@@ -137,12 +164,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_that_has_its_pid_later_is_not_it() {
+    fn another_process_that_has_the_pid_later_is_not_it() {
         let pid = std::process::id().cast_signed();
-        let known = Known::look(pid).expect("this one");
-        assert!(known.is(pid) && !known.is(1));
-        assert_eq!(known.parent(), std::os::unix::process::parent_id().cast_signed());
-        assert!(!Known { started: known.started - 1, ..known }.is(pid));
-        assert_eq!(Known::look(i32::MAX), None);
+        let identity = ProcessIdentity::look(pid).expect("this one");
+        assert!(identity.is(pid) && !identity.is(1));
+        assert_eq!(identity.parent(), std::os::unix::process::parent_id().cast_signed());
+        assert!(!ProcessIdentity { started: identity.started - 1, ..identity }.is(pid));
+        assert_eq!(ProcessIdentity::look(i32::MAX), None);
+    }
+
+    #[test]
+    fn a_name_in_the_status_line_can_fake_no_field() {
+        let rest = "T 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 99 1 2 3";
+        for name in ["sh", "a) Z 1 1 (", ") R 1", "\u{20ac} (x"] {
+            let line = format!("12 ({name}) {rest}\n");
+            let stat = Stat { state: b'T', parent: 7, threads: 3, started: 99 };
+            assert_eq!(parse_stat(line.as_bytes()), Some(stat), "{name}");
+        }
+        for broken in ["", "12 (sh", "12 (sh)", "12 (sh) T", "12 (sh) T x", "12 (sh) T 7 1 1 0"] {
+            assert_eq!(parse_stat(broken.as_bytes()), None, "{broken}");
+        }
+        assert!(parse_stat(b"12 (\xff) T 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0 1 0 5 0").is_some());
+    }
+
+    #[test]
+    fn what_is_spared_is_spared_with_all_below_it() {
+        let tree = Tree(HashMap::from([(1, vec![2, 3]), (2, vec![4]), (4, vec![5]), (3, vec![6])]));
+        let mut all = tree.below(1, |_| false);
+        all.sort_unstable();
+        assert_eq!(all, [2, 3, 4, 5, 6]);
+        let mut some = tree.below(1, |pid| pid == 2);
+        some.sort_unstable();
+        assert_eq!(some, [3, 6]);
+        assert!(tree.below(9, |_| false).is_empty());
     }
 }

@@ -1,6 +1,7 @@
-//! A look at all of `/data`: what is there, without opening any file.
+//! A walk over all of `/data`: what is there, without opening any file.
 //!
-//! It must never follow a link, nor take what it could not look at for gone, nor keep PID 1 from its other streams.
+//! It must never follow a link, nor take an entry that it could not look at for removed, nor keep PID 1 from
+//! its other streams.
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{EntryKind, SkipReason};
@@ -8,25 +9,26 @@ use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
 use crate::files;
+use crate::fingerprint::{Baseline, Fingerprint};
 use crate::pause::Pause;
-use crate::stamp::{Base, Stamp};
 
-/// All of `/data` as it is.
+/// What a walk found.
 #[derive(Default)]
-pub(crate) struct Walk {
-    pub(crate) found: Base,
+pub(crate) struct DataWalk {
+    pub(crate) found: Baseline,
     pub(crate) skipped: Vec<(Vec<u8>, SkipReason)>,
     pub(crate) forced: Forced,
     pub(crate) entries: u64,
-    /// Directories that were not looked through to their end; `None` is `/data`.
+    /// Directories that could not be read to their end; `None` is `/data` itself.
     unread: Vec<Option<RelPath>>,
 }
 
-/// Directories that were opened by force, to be closed again.
+/// Directories whose mode was changed so that they can be read, and their own modes.
 #[derive(Default)]
 pub(crate) struct Forced(Vec<(RelPath, Mode)>);
 
 impl Forced {
+    /// Gives them their own modes back.
     pub(crate) fn restore(self) {
         for (path, mode) in self.0.into_iter().rev() {
             if let Ok(parent) = files::open_dir(path.parent().as_ref()) {
@@ -36,8 +38,8 @@ impl Forced {
     }
 }
 
-impl Walk {
-    /// All of `/data`, outermost first. The number of entries is bounded by the volume's inodes.
+impl DataWalk {
+    /// Walks all of `/data`, outermost first. The number of entries is bounded by the volume's inodes.
     pub(crate) async fn run() -> Self {
         let mut walk = Self::default();
         let mut pause = Pause::default();
@@ -83,8 +85,8 @@ impl Walk {
                 self.skipped.push((full, SkipReason::Path));
                 continue;
             };
-            let stamp = match Stamp::at(&fd, name) {
-                Ok(Some(stamp)) => stamp,
+            let fingerprint = match Fingerprint::at(&fd, name) {
+                Ok(Some(fingerprint)) => fingerprint,
                 Ok(None) => {
                     self.skipped.push((path.into(), SkipReason::Special));
                     continue;
@@ -92,8 +94,8 @@ impl Walk {
                 Err(Errno::NOENT) => continue, // it went meanwhile
                 Err(error) => return Err(error),
             };
-            if stamp.kind == EntryKind::Dir {
-                if stamp.mode & 0o700 != 0o700 {
+            if fingerprint.kind == EntryKind::Dir {
+                if fingerprint.mode & 0o700 != 0o700 {
                     let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                     fs::chmodat(&fd, name, mode | Mode::RWXU, AtFlags::empty())?;
@@ -101,7 +103,7 @@ impl Walk {
                 }
                 dirs.push(Some(path.clone()));
             }
-            self.found.insert(path, stamp);
+            self.found.insert(path, fingerprint);
             pause.if_due().await;
         }
         Ok(())
@@ -113,9 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_looked_at_is_not_gone() {
+    fn an_entry_that_could_not_be_looked_at_is_not_gone() {
         let path = |text: &str| RelPath::new(text).unwrap();
-        let mut walk = Walk { unread: vec![Some(path("shut"))], ..Walk::default() };
+        let mut walk = DataWalk { unread: vec![Some(path("shut"))], ..DataWalk::default() };
         assert!(walk.is_gone(&path("a")) && walk.is_gone(&path("shut")));
         assert!(!walk.is_gone(&path("shut/in")) && !walk.is_gone(&path("shut/in/deep")));
         walk.unread.push(None);

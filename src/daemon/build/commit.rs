@@ -1,14 +1,15 @@
-//! Which commit is built: used by the build script, and by the library for its tests alone.
+//! The commit that is built. The build script uses this, and the library only for its tests.
 //!
-//! It must never fail a build: without git, or outside of a checkout, the commit is unknown. Nor may it make cargo build
-//! again without need, so it names what tells of another commit, and nothing that other branches or `git status` write.
+//! It must never fail a build: without git, or outside of a checkout, the commit is unknown. Nor may it make
+//! cargo build again without need: it names the files that change with the commit, and none that other
+//! branches or `git status` write.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program is built from, besides its name.
+/// The files and folders that the program is built from.
 const SOURCES: [&str; 4] = ["src", "Cargo.toml", "Cargo.lock", "config.example.toml"];
-/// The longest text that is taken from outside.
+/// The longest text of `PADDOCK_COMMIT` that is used.
 const LONGEST: usize = 64;
 
 /// A commit, as far as it is known.
@@ -18,12 +19,13 @@ pub(crate) struct Commit {
     pub(crate) hash: String,
     /// Its day, `2026-11-22`; empty if unknown.
     pub(crate) date: String,
-    /// Files that are other ones when it is another.
+    /// Files that change when the commit does.
     pub(crate) watch: Vec<PathBuf>,
 }
 
 impl Commit {
-    /// By what was given for a packaged build (`PADDOCK_COMMIT`, `hash` or `hash date`), else by git.
+    /// The commit that was given for a packaged build (`PADDOCK_COMMIT`, `hash` or `hash date`), or else
+    /// git's.
     pub(crate) fn of(workspace: &Path, given: Option<&str>) -> Commit {
         let given = given.map(str::trim).filter(|text| {
             (1..=LONGEST).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
@@ -48,7 +50,7 @@ impl Commit {
 }
 
 fn by_git(workspace: &Path) -> Option<Commit> {
-    // A tarball that was unpacked inside of somebody's repository is not a checkout of ours.
+    // A tarball that was unpacked inside another repository is not a checkout of ours.
     let top = PathBuf::from(git(workspace, &["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != workspace.canonicalize().ok()? {
         return None;
@@ -59,9 +61,10 @@ fn by_git(workspace: &Path) -> Option<Commit> {
     if git(workspace, &changed).is_none_or(|changed| !changed.is_empty()) {
         hash.push_str("-dirty");
     }
-    // In a worktree these are not below .git, which is a file there. HEAD's own log tells of each commit, also where the
-    // branch is in packed-refs, and is not written for other branches. What is changed and not committed shows in the
-    // sources, which the build script watches; the index says no more, and is written by every look at it.
+    // In a worktree these are not below .git, which is a file there. HEAD's own log changes with each commit,
+    // also where the branch is in packed-refs, and does not change with other branches. Uncommitted changes
+    // show in the sources, which the build script watches; the index says no more, and every `git status`
+    // writes it.
     let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned()];
     names.extend(git(workspace, &["symbolic-ref", "-q", "HEAD"]));
     let paths = names.iter().filter_map(|name| git(workspace, &["rev-parse", "--git-path", name]));
@@ -69,10 +72,10 @@ fn by_git(workspace: &Path) -> Option<Commit> {
     Some(Commit { hash, date, watch })
 }
 
-/// What git says; `None` if it fails or is not there.
+/// What git prints; `None` if it fails or is not installed.
 fn git(workspace: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
-    // Set by hooks, and by `git rebase --exec`: they would lead elsewhere.
+    // Hooks and `git rebase --exec` set these: git would look at another repository.
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"] {
         command.env_remove(name);
     }

@@ -1,58 +1,73 @@
-//! The only wiring: configuration in, a running daemon out, and its end.
+//! The only wiring: from a configuration to a running daemon, and its end.
 //!
 //! ```text
-//!  store (lock) ─► engine ─► pool (runners, proof, leftovers) ─► sessions (whose they are) ─► tools ─► server ─► signal ─► drain
+//!  open   store (lock) ─► listeners ─► engine ─► pool (runners, proof, leftovers)
+//!         ─► sessions (their containers) ─► executions ─► tools ─► server
+//!  serve  until a reason to end
+//!  drain  no new requests ─► those in progress end ─► all files saved ─► all containers removed
 //! ```
 //!
-//! A second signal ends the drain.
+//! A second signal cuts the drain short.
 
-use std::io::ErrorKind;
+mod error;
+mod settings;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{ApiConfig, Door, Ending, Local, Server, Socket};
-use crate::config::{Config, UrlStyle};
-use crate::engine::{Engine, EngineHost, EngineLimits, HostError};
-use crate::execution::{ExecutionBounds, Executions};
-use crate::feed::Feed;
+pub use self::error::AppError;
+#[cfg(test)]
+pub(crate) use self::settings::session_bounds;
+pub use self::settings::{engine_host, pool};
+use crate::api::{Ending, LocalServer, Server, Socket, SocketKind};
+use crate::config::Config;
+use crate::engine::{Engine, EngineLimits};
+use crate::execution::Executions;
 use crate::metrics::Metrics;
-use crate::pool::{Adopted, AgentTerms, Bounds, Pool, PoolConfig};
+use crate::notifications::Notifications;
+use crate::pool::{AdoptedContainer, Pool, PoolConfig};
 use crate::port;
-use crate::recent::Recent;
-use crate::session::{SessionBounds, Sessions};
-use crate::sign::{LinkTerms, Signer};
+use crate::run_history::RunHistory;
+use crate::services::Services;
+use crate::session::Sessions;
+use crate::sign::Signer;
 use crate::signals::Signals;
-use crate::store::{self, Amount, Quota, Store, StoreError};
-use crate::tools::{Room, ToolLimits, ToolSets, Tools};
+use crate::store::Store;
+use crate::tools::{Backlog, ReadPermits, ToolSets, Tools};
 
-/// How long the removal of all containers may take at the end: each is under a second, a few at a time.
+/// How long the removal of all containers may take at the end: each takes less than a second, and a few go at
+/// a time.
 const REMOVAL: Duration = Duration::from_secs(60);
-/// An engine that does not answer for so long at the end is not waited for: it removes nothing.
+/// How long the end waits for an engine that does not answer: without it no container can be removed.
 const ENGINE_BACK: Duration = Duration::from_secs(5);
 
-/// Why a daemon did not start, or ended: one sentence for whoever started it.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// Another daemon has the store.
-    #[error("{0}")]
-    InUse(String),
-    /// Everything else.
-    #[error("{0}")]
-    Failed(String),
+/// What to do when `http.addr` is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// Fail.
+    AsConfigured,
+    /// Take another, and the same one the next time if it is free then: see [`crate::port`].
+    OrAnother,
 }
 
-fn failed(what: &'static str) -> impl Fn(&dyn std::fmt::Display) -> AppError {
-    move |error| AppError::Failed(format!("{what}: {error}"))
+/// When a daemon is to end.
+pub(crate) struct Until<F> {
+    /// Resolves with the reason to end.
+    pub(crate) why: F,
+    /// Cancelled to cut the drain short: what still runs is ended, and its files are saved.
+    pub(crate) hurry: CancellationToken,
 }
 
-/// Runs a daemon until a signal ends it; a second one ends the drain.
+/// Runs a daemon until a signal ends it. A second signal cuts the drain short.
 ///
 /// # Errors
-/// [`AppError`], with everything that it had made removed again where the engine lets it.
+/// [`AppError`], once everything that the daemon had made is removed again where the engine lets it.
 pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
     let hurry = CancellationToken::new();
     let again = hurry.clone();
@@ -69,23 +84,6 @@ pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
     run(config, metrics, Port::AsConfigured, Until { why, hurry }).await
 }
 
-/// When a daemon is to end.
-pub(crate) struct Until<F> {
-    /// Says why.
-    pub(crate) why: F,
-    /// Cancelled when it is not to wait for what runs: what that did is saved all the same.
-    pub(crate) hurry: CancellationToken,
-}
-
-/// What to do when `http.addr` is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Port {
-    /// Nothing: it is an error.
-    AsConfigured,
-    /// Take another, and the same the next time if it is free then: see [`crate::port`].
-    OrAnother,
-}
-
 /// Runs a daemon until `until` says that it is to end.
 ///
 /// # Errors
@@ -96,283 +94,226 @@ pub(crate) async fn run(
     port: Port,
     until: Until<impl Future<Output = &'static str>>,
 ) -> Result<(), AppError> {
-    let limits = &config.limits;
-    let options = store::Options {
-        quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
-        total: Amount { bytes: config.store.max_bytes, entries: config.store.max_files },
-    };
-    let store = Store::open(&config.store.root, options).map_err(|error| {
-        let text = error.to_string();
-        if matches!(error, StoreError::InUse(_)) { AppError::InUse(text) } else { AppError::Failed(text) }
-    })?;
-    let store = Arc::new(store);
-    store.count(metrics.clone());
-    // Bound first: a port in use is the commonest fault, and nothing was made yet.
-    let listener = match port {
-        Port::AsConfigured => TcpListener::bind(config.http.addr).await,
-        Port::OrAnother => port::bind(config.http.addr, &config.store.root).await,
-    };
-    let listener = listener
-        .map_err(|e| AppError::Failed(format!("cannot listen on {} (http.addr): {e}", config.http.addr)))?;
-    let scraped =
-        match config.metrics.addr {
-            None => None,
-            Some(addr) => Some(TcpListener::bind(addr).await.map_err(|error| {
-                AppError::Failed(format!("cannot listen on {addr} (metrics.addr): {error}"))
-            })?),
-        };
-    let metrics_addr = scraped.as_ref().and_then(|listener| listener.local_addr().ok());
-    let bound = listener.local_addr().map_err(|e| AppError::Failed(e.to_string()))?;
-    let base = config.http.base_url(bound);
-
-    let host = engine_host(&config).map_err(|e| AppError::Failed(format!("engine.host: {e}")))?;
-    let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
-    let engine = connecting.await.map_err(|error| {
-        let hint = if let Some(why) = error.by_tls() {
-            return AppError::Failed(format!("{error}: {why} (engine.certificates, DOCKER_CERT_PATH)"));
-        } else if is_denied(&error) {
-            ", which this user may not use: sudo usermod -aG docker $USER, then log in again"
-        } else if error.is_unreachable() {
-            "; is Docker running? (DOCKER_HOST or engine.host names it)"
-        } else {
-            ""
-        };
-        AppError::Failed(format!("{error}{hint}"))
-    })?;
-    let key = store.secret("agent.secret").map_err(|e| AppError::Failed(e.to_string()))?;
-    let pool = PoolConfig { metrics: metrics.clone(), ..pool(&config, store.owner.clone(), key) };
-    let (pool, adopted) = Pool::start(engine, pool).await.map_err(|error| failed("cannot serve")(&error))?;
-
-    let stopping = CancellationToken::new();
-    let Made { sessions, executions, server, local, socket } =
-        match make(&config, (&metrics, &stopping), &store, &pool, adopted, &base).await {
-            Ok(made) => made,
-            Err(error) => {
-                let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
-                return Err(error);
-            }
-        };
-    let Until { why: until, hurry } = until;
-    let stop = stopping;
-    let end = Ending { stop: stop.clone(), drain: config.shutdown.drain, hurry };
-    let local = tokio::spawn(local.serve(end.clone()));
-    let sweeping = tokio::spawn(sessions.clone().sweep());
-    let tidying = tokio::spawn(executions.clone().sweep());
-    // Served to the very end: the last runs are worth counting too.
-    let stop_scraping = CancellationToken::new();
-    let scraping =
-        scraped.map(|listener| tokio::spawn(server.clone().serve_metrics(listener, stop_scraping.clone())));
-    let serving = tokio::spawn(server.serve((listener, socket), end));
-    info!(addr = %bound, url = base, "serving");
-    if let Some(addr) = metrics_addr {
-        info!(%addr, "serving the metrics, to whoever can reach this address");
-    }
-
-    let fatal = tokio::select! {
-        why = until => {
-            info!(why, "shutting down");
-            None
-        }
-        error = pool.fatal() => Some(AppError::Failed(format!("cannot go on: {error}"))),
-    };
-    stop.cancel();
-    let _ = serving.await;
-    let _ = local.await;
-    sweeping.abort();
-    tidying.abort();
-    let removal = async {
-        executions.close().await;
-        sessions.close_all().await;
-        tokio::select! {
-            () = pool.shutdown() => true,
-            () = pool.engine_lost(ENGINE_BACK) => false,
-        }
-    };
-    if tokio::time::timeout(REMOVAL, removal).await != Ok(true) {
-        warn!("some containers could not be removed; the next start of this store removes them");
-    }
-    stop_scraping.cancel();
-    if let Some(scraping) = scraping {
-        let _ = scraping.await;
-    }
-    store.close().await;
-    info!("stopped");
-    fatal.map_or(Ok(()), Err)
+    let app = App::open(&config, metrics, port).await?;
+    let serving = app.serve(config.shutdown.drain, until.hurry);
+    let ended = serving.until(until.why).await;
+    serving.drain().await;
+    ended
 }
 
-/// Whether the system forbids it.
-fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    causes.any(|cause| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == ErrorKind::PermissionDenied)
-    })
-}
-
-/// What serves clients.
-struct Made {
-    sessions: Arc<Sessions>,
-    executions: Arc<Executions>,
+/// A daemon that is ready to serve: it has its store, its engine, its sessions and its listeners.
+struct App {
+    services: Arc<Services>,
     server: Arc<Server>,
-    local: Local,
+    /// MCP by the socket in the store.
+    local: LocalServer,
+    listeners: OpenListeners,
+    url: String,
+}
+
+/// The addresses that a daemon listens on.
+struct OpenListeners {
+    http: TcpListener,
+    /// The listener of the metrics, where it has an address of its own.
+    metrics: Option<TcpListener>,
+    /// The socket in the store, for HTTP.
     socket: Socket,
 }
 
-/// Puts together what serves clients of a pool. When it fails the pool has containers already.
-async fn make(
+impl App {
+    /// Opens a daemon. Nothing is left behind if it fails.
+    async fn open(config: &Config, metrics: Metrics, port: Port) -> Result<Self, AppError> {
+        let store = Arc::new(Store::open(&config.store.root, settings::store_options(config))?);
+        store.count(metrics.clone());
+        // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
+        let http = match port {
+            Port::AsConfigured => TcpListener::bind(config.http.addr).await,
+            Port::OrAnother => port::bind(config.http.addr, &config.store.root).await,
+        };
+        let http = http.map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
+        let scraped = match config.metrics.addr {
+            None => None,
+            Some(addr) => {
+                let listener = TcpListener::bind(addr).await;
+                Some(listener.map_err(|error| cannot_listen(addr, "metrics.addr", error))?)
+            }
+        };
+        let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
+        let url = config.http.base_url(bound);
+        let (pool, adopted) = open_pool(config, &store, &metrics).await?;
+        match Self::over(config, (store, metrics), pool.clone(), adopted, (http, scraped), url).await {
+            Ok(app) => Ok(app),
+            Err(error) => {
+                // The pool has containers already.
+                let _ = tokio::time::timeout(REMOVAL, pool.shutdown()).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Everything that serves clients of a pool.
+    async fn over(
+        config: &Config,
+        (store, metrics): (Arc<Store>, Metrics),
+        pool: Pool,
+        adopted: Vec<AdoptedContainer>,
+        (http, scraped): (TcpListener, Option<TcpListener>),
+        url: String,
+    ) -> Result<Self, AppError> {
+        let signer = open_signer(config, &store, &url).await?;
+        let sessions =
+            Sessions::new(store.clone(), pool.clone(), settings::session_bounds(config), metrics.clone())?;
+        let notifications = Arc::new(Notifications::default());
+        let bounds = settings::execution_bounds(config);
+        let executions = Executions::new(sessions.clone(), bounds, notifications.clone());
+        let in_flight = sessions.adopt(adopted).await;
+        executions.recover(&store, in_flight).await?;
+        let services = Arc::new(Services {
+            store: store.clone(),
+            pool,
+            sessions,
+            executions,
+            signer,
+            notifications,
+            run_history: RunHistory::default(),
+            metrics,
+            stopping: CancellationToken::new(),
+        });
+        let tools = Arc::new(Tools {
+            services: services.clone(),
+            limits: settings::tool_limits(config),
+            sets: ToolSets::configured(&config.mcp.toolsets),
+            exec_runner: config.exec.runner.clone(),
+            reading: ReadPermits::default(),
+            backlog: Arc::new(Backlog::default()),
+        });
+        let mcp_key = store.secret("mcp.secret")?;
+        let api = settings::api(config, &url, store.folder("mcp")?, mcp_key);
+        let root = &config.store.root;
+        let in_store = |error| AppError::ListenInStore { folder: root.clone(), error };
+        let lines = Socket::bind(root, SocketKind::Lines).map_err(in_store)?;
+        let socket = Socket::bind(root, SocketKind::Http).map_err(in_store)?;
+        let local = LocalServer::new(lines, tools.clone(), mcp_key, config.http.max_body);
+        let server = Server::new(api, tools, store);
+        Ok(Self { services, server, local, listeners: OpenListeners { http, metrics: scraped, socket }, url })
+    }
+
+    /// Begins to serve. After the end, requests in progress have `drain` to finish, unless `hurry` is
+    /// cancelled.
+    fn serve(self, drain: Duration, hurry: CancellationToken) -> ServingApp {
+        let Self { services, server, local, listeners, url } = self;
+        let addr = listeners.http.local_addr().ok();
+        let scraped = listeners.metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+        let end = Ending { stop: services.stopping.clone(), drain, hurry };
+        let stop_scraping = CancellationToken::new();
+        services.sessions.start_sweeping();
+        let serving = ServingApp {
+            requests: vec![
+                tokio::spawn(local.serve(end.clone())),
+                tokio::spawn(server.clone().serve((listeners.http, listeners.socket), end)),
+            ],
+            sweep: tokio::spawn(services.executions.clone().sweep()),
+            scraping: listeners
+                .metrics
+                .map(|listener| tokio::spawn(server.serve_metrics(listener, stop_scraping.clone()))),
+            stop_scraping,
+            services,
+        };
+        if let Some(addr) = addr {
+            info!(%addr, url, "serving");
+        }
+        if let Some(addr) = scraped {
+            info!(%addr, "serving the metrics, to everyone who can reach this address");
+        }
+        serving
+    }
+}
+
+/// A daemon that serves.
+struct ServingApp {
+    services: Arc<Services>,
+    requests: Vec<JoinHandle<()>>,
+    sweep: JoinHandle<()>,
+    scraping: Option<JoinHandle<()>>,
+    stop_scraping: CancellationToken,
+}
+
+impl ServingApp {
+    /// Waits for a reason to end.
+    ///
+    /// # Errors
+    /// The pool cannot go on.
+    async fn until(&self, why: impl Future<Output = &'static str>) -> Result<(), AppError> {
+        tokio::select! {
+            why = why => {
+                info!(why, "shutting down");
+                Ok(())
+            }
+            error = self.services.pool.fatal() => Err(AppError::CannotGoOn(error)),
+        }
+    }
+
+    /// Ends: first the requests, then sessions and containers, then the metrics, which count to the end, then
+    /// the store.
+    async fn drain(self) {
+        let Self { services, requests, sweep, scraping, stop_scraping } = self;
+        services.stopping.cancel();
+        for request in requests {
+            let _ = request.await;
+        }
+        sweep.abort();
+        let removal = async {
+            services.executions.close().await;
+            services.sessions.close_all().await;
+            tokio::select! {
+                () = services.pool.shutdown() => true,
+                () = services.pool.engine_lost(ENGINE_BACK) => false,
+            }
+        };
+        if tokio::time::timeout(REMOVAL, removal).await != Ok(true) {
+            warn!("some containers could not be removed; the next start of this store removes them");
+        }
+        stop_scraping.cancel();
+        if let Some(scraping) = scraping {
+            let _ = scraping.await;
+        }
+        services.store.close().await;
+        info!("stopped");
+    }
+}
+
+fn cannot_listen(addr: SocketAddr, setting: &'static str, error: std::io::Error) -> AppError {
+    AppError::Listen { addr, setting, error }
+}
+
+/// The pool on the configured engine, and the containers of an earlier daemon that it takes over.
+async fn open_pool(
     config: &Config,
-    (metrics, stopping): (&Metrics, &CancellationToken),
-    store: &Arc<Store>,
-    pool: &Pool,
-    adopted: Vec<Adopted>,
-    base: &str,
-) -> Result<Made, AppError> {
-    let secret = |name| store.secret(name).map_err(|e| AppError::Failed(e.to_string()));
+    store: &Store,
+    metrics: &Metrics,
+) -> Result<(Pool, Vec<AdoptedContainer>), AppError> {
+    let host = engine_host(config).map_err(AppError::EngineHost)?;
+    let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
+    let engine = connecting.await.map_err(AppError::connecting)?;
+    let key = store.secret("agent.secret")?;
+    let settings = PoolConfig { metrics: metrics.clone(), ..pool(config, store.owner.clone(), key) };
+    Pool::start(engine, settings).await.map_err(AppError::CannotServe)
+}
+
+/// The signer of links that begin with `url`.
+async fn open_signer(config: &Config, store: &Store, url: &str) -> Result<Signer, AppError> {
     let key = match &config.files.secret {
         Some(secret) => secret.expose().as_bytes().to_vec(),
-        None => secret("files.secret")?.to_vec(),
+        None => store.secret("files.secret")?.to_vec(),
     };
     let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
     let previous: Vec<_> =
         config.files.previous_secrets.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
-    let terms = LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed };
-    let signer = Signer::new(base, &key, &previous, owners, terms);
+    let signer = Signer::new(url, &key, &previous, owners, settings::link_terms(config));
     if signer.is_hashed() {
-        for stored in store.stored().await.map_err(|e| AppError::Failed(e.to_string()))? {
+        for stored in store.stored().await? {
             signer.learn(&stored.owner, &stored.session);
         }
     }
-    let sessions = Sessions::new(store.clone(), pool.clone(), session_bounds(config), metrics.clone())
-        .map_err(|e| AppError::Failed(e.to_string()))?;
-    let feed = Arc::new(Feed::default());
-    let executions = Executions::new(sessions.clone(), execution_bounds(config), feed.clone());
-    let begun = sessions.adopt(adopted).await;
-    executions.recover(store, begun).await.map_err(|e| AppError::Failed(e.to_string()))?;
-    let tools = Arc::new(Tools {
-        sessions: sessions.clone(),
-        pool: pool.clone(),
-        signer,
-        limits: tool_limits(config),
-        sets: ToolSets::configured(&config.mcp.toolsets),
-        reading: Room::default(),
-        feed,
-        metrics: metrics.clone(),
-        recent: Recent::default(),
-        executions: executions.clone(),
-        exec_runner: config.exec.runner.clone(),
-        stopping: stopping.clone(),
-    });
-    let api = ApiConfig {
-        public_url: base.to_owned(),
-        hosts: config.http.allowed_hosts.clone(),
-        origins: config.http.allowed_origins.clone(),
-        tokens: config.auth.tokens.clone(),
-        metrics_token: config.metrics.token,
-        max_body: config.http.max_body,
-        header_timeout: config.http.header_timeout,
-        body_timeout: config.http.body_timeout,
-        write_timeout: config.http.write_timeout,
-        resume_window: config.mcp.resume_window,
-        mcp_folder: store.folder("mcp").map_err(|e| AppError::Failed(e.to_string()))?,
-        mcp_key: secret("mcp.secret")?,
-        max_file: config.limits.file_size,
-        max_archive: (config.limits.data, config.limits.data_inodes.into()),
-        conformance_fixtures: config.conformance_fixtures,
-    };
-    let what = |e: std::io::Error| {
-        AppError::Failed(format!("cannot listen in {}: {e}", config.store.root.display()))
-    };
-    let key = secret("mcp.secret")?;
-    let lines = Socket::bind(&config.store.root, Door::Lines).map_err(what)?;
-    let socket = Socket::bind(&config.store.root, Door::Http).map_err(what)?;
-    let local = Local::new(lines, tools.clone(), key, config.http.max_body);
-    let server = Server::new(api, tools, store.clone());
-    Ok(Made { sessions, executions, server, local, socket })
-}
-
-/// The address of the engine, and how it is spoken to.
-///
-/// # Errors
-/// `engine.host` is none.
-pub fn engine_host(config: &Config) -> Result<EngineHost, HostError> {
-    EngineHost::new(&config.engine.host, config.engine.certificates.as_deref())
-}
-
-/// The pool as it is configured, of an owner whose containers' secrets are derived from this key.
-pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
-    PoolConfig {
-        settings: config.pool.clone(),
-        bounds: bounds(config),
-        owner,
-        terms: AgentTerms { key, orphan_after: config.agent.orphan_after },
-        images: config.runners.clone(),
-        warm_parts: config.agent.warm_parts,
-        metrics: Metrics::default(),
-    }
-}
-
-/// What a container may use, of what is configured.
-fn bounds(config: &Config) -> Bounds {
-    let limits = &config.limits;
-    Bounds {
-        memory: limits.memory,
-        cpus: limits.cpus,
-        pids: limits.pids.into(),
-        data: limits.data,
-        data_inodes: limits.data_inodes.into(),
-        tmp: limits.tmp,
-        shm: limits.shm,
-        open_files: limits.open_files.into(),
-        file_size: limits.file_size,
-        runtime: config.engine.runtime.clone().unwrap_or_default(),
-    }
-}
-
-pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
-    SessionBounds {
-        ttl: config.sessions.ttl,
-        max: size(config.sessions.max.into()),
-        sweep: config.sessions.sweep,
-        when_full: config.sessions.when_full,
-        queue: size(config.sessions.queue.into()),
-        waiting: size(config.pool.queue.into()),
-        wait: config.pool.wait,
-        retention: config.sessions.retention,
-        output: size(config.limits.output),
-        shown: size(config.limits.shown),
-        max_log: config.files.max_log,
-        data: config.limits.data,
-        data_inodes: config.limits.data_inodes.into(),
-        longest: config.timeouts.max,
-    }
-}
-
-fn execution_bounds(config: &Config) -> ExecutionBounds {
-    ExecutionBounds {
-        max: size(config.exec.max.into()),
-        per_session: size(config.exec.per_session.into()),
-        keep: config.exec.keep,
-        kept: size(config.exec.kept.into()),
-    }
-}
-
-fn tool_limits(config: &Config) -> ToolLimits {
-    ToolLimits {
-        code: size(config.limits.code),
-        upload: size(config.limits.upload),
-        artifact_read: config.limits.artifact_read,
-        output: size(config.limits.output),
-        shown: size(config.limits.shown),
-        environment: size(config.limits.environment),
-        stdin: size(config.limits.stdin),
-        run_code: config.timeouts.run_code,
-        run_python: config.timeouts.run_python,
-        execute_code: config.timeouts.execute_code,
-        longest: config.timeouts.max,
-        memory: config.limits.memory,
-        file_size: config.limits.file_size,
-    }
-}
-
-fn size(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+    Ok(signer)
 }

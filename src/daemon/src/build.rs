@@ -1,17 +1,17 @@
-//! Which paddock this is: what `--version` prints, and metrics and status pages name.
+//! The version of this build: `--version` prints it, and metrics and status pages contain it.
 //!
 //! It must never be used to decide anything.
 
 /// The version, `0.1.0`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The first digits of the commit it was built from, with `-dirty` if its sources differed; empty if that is unknown.
+/// The first digits of its commit, with `-dirty` if its sources differed; empty if unknown.
 pub const COMMIT: &str = env!("PADDOCK_BUILD_COMMIT");
 
-/// The day of that commit, `2026-11-22`; empty if unknown.
+/// The date of that commit, `2026-11-22`; empty if unknown.
 pub const COMMIT_DATE: &str = env!("PADDOCK_BUILD_DATE");
 
-/// All of it in one line: `0.1.0 (a1b2c3d4 2026-11-22)`, or `0.1.0 (unknown commit)`.
+/// Both in one line: `0.1.0 (a1b2c3d4 2026-11-22)`, or `0.1.0 (unknown commit)`.
 pub const LONG: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PADDOCK_BUILD"), ")");
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ mod tests {
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// When each watched file was written, and how long it is.
+    /// The time and the length of each watched file.
     fn marks(commit: &Commit) -> Vec<(u64, std::time::SystemTime)> {
         let mark = |path: &std::path::PathBuf| {
             let meta = fs::metadata(path).expect("what is watched is there");
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_named_and_its_successor_noticed_also_in_a_worktree_and_when_packed() {
+    fn the_commit_and_every_later_one_are_noticed_also_in_a_worktree_and_when_packed() {
         let dir = tempfile::tempdir().expect("a folder");
         let main = dir.path().join("main");
         checkout(&main);
@@ -67,28 +67,28 @@ mod tests {
             fs::write(place.join("src/a"), name).expect("a file");
             assert_eq!(Commit::of(&place, None).hash, format!("{}-dirty", commit.hash));
             git(&place, &["status"]);
-            assert_eq!(marks(&packed), before, "a look changes nothing that is watched");
+            assert_eq!(marks(&packed), before, "reading the commit changes no watched file");
             git(&place, &["commit", "-qam", "two"]);
-            assert_ne!(marks(&packed), before, "a commit shows in what is watched: {packed:?}");
+            assert_ne!(marks(&packed), before, "a commit changes a watched file: {packed:?}");
             assert_ne!(Commit::of(&place, None).hash, commit.hash);
         }
-        // What another branch does is not noticed.
+        // A commit on another branch is not noticed.
         let before = marks(&Commit::of(&main, None));
         git(&dir.path().join("side"), &["commit", "-q", "--allow-empty", "-m", "three"]);
         assert_eq!(marks(&Commit::of(&main, None)), before);
-        // What nothing is built from may change.
+        // Files that nothing is built from may differ.
         fs::write(main.join("notes"), "x").expect("a file");
         assert!(!Commit::of(&main, None).hash.ends_with("-dirty"));
     }
 
     #[test]
-    fn without_git_it_is_unknown_and_a_packager_can_say_it() {
+    fn without_git_the_commit_is_unknown_and_a_packager_can_name_it() {
         let dir = tempfile::tempdir().expect("a folder");
         assert_eq!(Commit::of(dir.path(), None).describe(), "unknown commit");
         assert_eq!(Commit::of(&dir.path().join("missing"), None).describe(), "unknown commit");
         checkout(dir.path());
         let below = dir.path().join("src");
-        assert_eq!(Commit::of(&below, None).describe(), "unknown commit", "it is somebody else's repository");
+        assert_eq!(Commit::of(&below, None).describe(), "unknown commit", "the repository is not paddock's");
         for (given, expected) in [
             ("a1b2c3d4 2026-11-22", "a1b2c3d4 2026-11-22"),
             ("a1b2c3d4\n", "a1b2c3d4"),

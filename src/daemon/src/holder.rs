@@ -1,6 +1,6 @@
-//! Who holds a lock, and who listens at an address, by what /proc shows: looking there takes nothing from anybody.
+//! Finds out from /proc which process holds a lock, or listens at an address, without occupying either.
 //!
-//! It must never wait for what it looks at, nor hold it.
+//! It must never wait for a lock or an address, nor keep one.
 
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,47 +9,47 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-/// A process that has something.
+/// A process that holds a lock or an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct HoldingProcess {
     pub(crate) pid: u32,
-    /// Its program's name.
+    /// The name of its program.
     pub(crate) name: String,
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for HoldingProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (pid {})", self.name, self.pid)
     }
 }
 
-/// Whether somebody has a lock.
+/// Whether a lock is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum LockState {
     /// Nobody.
     Free,
-    /// This process.
-    By(Holder),
-    /// Somebody who is not seen from here: in another container, or on another machine.
+    /// Held by this process.
+    HeldBy(HoldingProcess),
+    /// Held by a process that is not visible from here: in another container, or on another machine.
     Unseen,
 }
 
-/// Who holds the lock of a file.
-pub(crate) fn of_lock(path: &Path) -> Held {
-    let Ok(meta) = fs::metadata(path) else { return Held::Free };
+/// The state of a file's lock.
+pub(crate) fn of_lock(path: &Path) -> LockState {
+    let Ok(meta) = fs::metadata(path) else { return LockState::Free };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     if let Some(pid) = locks.lines().find_map(|line| locker(line, meta.dev(), meta.ino())) {
-        return Held::By(named(pid));
+        return LockState::HeldBy(named(pid));
     }
-    // Locks of processes outside of this PID namespace are not shown there. A daemon that starts in this very moment
-    // would meet this one, which is gone before it could say so.
-    let Ok(file) = OpenOptions::new().read(true).open(path) else { return Held::Free };
+    // Locks of processes outside this PID namespace are not listed there. A daemon that starts at this very
+    // moment would meet the lock below, but it is released at once.
+    let Ok(file) = OpenOptions::new().read(true).open(path) else { return LockState::Free };
     let taken = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
     let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
-    if taken == Err(rustix::io::Errno::WOULDBLOCK) { Held::Unseen } else { Held::Free }
+    if taken == Err(rustix::io::Errno::WOULDBLOCK) { LockState::Unseen } else { LockState::Free }
 }
 
-/// The process of a line of /proc/locks that has this file: `1: FLOCK  ADVISORY  WRITE 123 fe:00:4711 0 EOF`.
+/// The process in a line of /proc/locks for this file: `1: FLOCK  ADVISORY  WRITE 123 fe:00:4711 0 EOF`.
 fn locker(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let kind = words.next()?;
@@ -61,8 +61,8 @@ fn locker(line: &str, device: u64, inode: u64) -> Option<u32> {
     (same && on == device && pid > 0).then_some(pid)
 }
 
-/// Who listens at an address, as far as this user may see it.
-pub(crate) fn of_address(addr: SocketAddr) -> Option<Holder> {
+/// The process that listens at an address, as far as this user may see it.
+pub(crate) fn of_address(addr: SocketAddr) -> Option<HoldingProcess> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let inodes: Vec<u64> =
         tables.iter().flat_map(|table| table.lines().filter_map(|line| listener(line, addr))).collect();
@@ -79,8 +79,8 @@ pub(crate) fn of_address(addr: SocketAddr) -> Option<Holder> {
     })
 }
 
-/// The store of the daemon that listens at an address, if that is this user's: the folder whose lock it holds. Nobody
-/// else's word is taken for it, so that nobody can lead a client to a daemon of theirs.
+/// The store of the daemon that listens at an address: the folder whose lock it holds. Only for a daemon of
+/// this user, so that no other user can lead a client to a daemon of theirs.
 pub(crate) fn store_at(addr: SocketAddr) -> Option<PathBuf> {
     let daemon = of_address(addr)?;
     let process = PathBuf::from(format!("/proc/{}", daemon.pid));
@@ -89,12 +89,13 @@ pub(crate) fn store_at(addr: SocketAddr) -> Option<PathBuf> {
     }
     let open = fs::read_dir(process.join("fd")).ok()?.flatten();
     let mut locks = open.filter_map(|fd| fs::read_link(fd.path()).ok()).filter(|path| path.ends_with("lock"));
-    // By the inode, so that a path of another mount namespace is none here.
-    let lock = locks.find(|path| matches!(of_lock(path), Held::By(holder) if holder.pid == daemon.pid))?;
+    // Compared by inode, so that a path of another mount namespace never matches.
+    let lock =
+        locks.find(|path| matches!(of_lock(path), LockState::HeldBy(holder) if holder.pid == daemon.pid))?;
     lock.parent().map(Path::to_owned)
 }
 
-/// The inode of a listening socket of /proc/net/tcp that is in the way of this address.
+/// The inode of a listening socket in /proc/net/tcp that occupies this address.
 fn listener(line: &str, addr: SocketAddr) -> Option<u64> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let (local, state, inode) = (words.get(1)?, words.get(3)?, words.get(9)?);
@@ -104,7 +105,7 @@ fn listener(line: &str, addr: SocketAddr) -> Option<u64> {
     (*state == "0A" && hex(port)? == u32::from(addr.port()) && same).then(|| inode.parse().ok())?
 }
 
-/// Words of the machine's own order, as the kernel prints them.
+/// Parses an address of 32-bit words in the machine's byte order, as the kernel prints them.
 fn address(digits: &str) -> Option<IpAddr> {
     let words: Option<Vec<u32>> =
         (0..digits.len()).step_by(8).map(|at| hex(digits.get(at..at + 8)?)).collect();
@@ -125,10 +126,10 @@ fn hex(digits: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-fn named(pid: u32) -> Holder {
+fn named(pid: u32) -> HoldingProcess {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = name.trim();
-    Holder { pid, name: if name.is_empty() { "a process" } else { name }.to_owned() }
+    HoldingProcess { pid, name: if name.is_empty() { "a process" } else { name }.to_owned() }
 }
 
 #[cfg(test)]
@@ -138,12 +139,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_and_a_listener_are_this_process_s() {
+    fn a_lock_and_a_listener_of_this_process_are_found() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        assert_eq!(of_lock(file.path()), Held::Free);
-        assert_eq!(of_lock(Path::new("/nowhere/lock")), Held::Free);
+        assert_eq!(of_lock(file.path()), LockState::Free);
+        assert_eq!(of_lock(Path::new("/nowhere/lock")), LockState::Free);
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).expect("it is free");
-        let Held::By(holder) = of_lock(file.path()) else { panic!("{:?}", of_lock(file.path())) };
+        let LockState::HeldBy(holder) = of_lock(file.path()) else { panic!("{:?}", of_lock(file.path())) };
         assert_eq!(holder.pid, std::process::id());
         for addr in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(addr).expect("a port");

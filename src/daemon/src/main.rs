@@ -9,7 +9,7 @@ use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
 use paddock::{app, doctor, stdio, terminal};
 
-/// Runs code nobody has read yet in locked-down containers that stand warm before the code comes.
+/// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
 #[derive(Parser)]
 #[command(name = "paddock", version = paddock::build::LONG)]
 struct Command {
@@ -19,25 +19,26 @@ struct Command {
 
 #[derive(Subcommand)]
 enum What {
-    /// The daemon: MCP, files and the page over HTTP
+    /// Start the daemon: MCP, files and a web page over HTTP
     Serve {
-        /// The configuration; what it leaves out has the defaults of config.example.toml
+        /// The configuration file; keys that it does not set keep the defaults of config.example.toml
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         #[command(flatten)]
         overrides: Overrides,
     },
-    /// MCP on standard input and output, for clients that start their servers themselves. Beside a daemon that has the
-    /// store it is that daemon's client; alone it is the daemon, for as long as its client stays
+    /// Serve MCP on standard input and output, for clients that start their own servers. It connects to the
+    /// running daemon of the store, or becomes that daemon until its client leaves
     Stdio {
-        /// The configuration, the same as the daemon's
+        /// The configuration file of the daemon
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         #[command(flatten)]
         overrides: Overrides,
     },
-    /// Runs code and prints what it prints, in the daemon that has the store, or without one. Its exit code is the program's;
-    /// 124 when its time is over, 125 when nothing could be run
+    /// Run a program in a container and print its output. It connects to the running daemon of the store, or
+    /// becomes that daemon until the program has ended. The exit code is the program's; 124 after a timeout,
+    /// 125 if nothing could be run
     #[command(
         mut_arg("addr", |arg| arg.hide(true)),
         mut_arg("public_url", |arg| arg.hide(true)),
@@ -45,21 +46,21 @@ enum What {
     )]
     Run {
         #[command(flatten)]
-        arguments: terminal::Arguments,
-        /// The configuration, the same as the daemon's
+        arguments: terminal::RunArguments,
+        /// The configuration file of the daemon
         #[arg(long, value_name = "FILE", help_heading = DAEMON)]
         config: Option<PathBuf>,
         #[command(flatten, next_help_heading = DAEMON)]
         overrides: Overrides,
     },
-    /// What this host's engine really enforces, tried in a container of its own, and what to do about each lack
-    Doctor(doctor::Arguments),
+    /// Test in a container what the engine of this host really enforces, and say how to fix each problem
+    Doctor(doctor::DoctorArguments),
 }
 
-/// Above the flags of `paddock run` that say which daemon it goes to, and how it is one itself.
-const DAEMON: &str = "The daemon that it goes to, or is itself where there is none";
+/// The heading of those flags of `paddock run` that describe the daemon, not the run.
+const DAEMON: &str = "The daemon to connect to, or to become if none is running";
 
-/// For a command line or configuration that cannot be used.
+/// The exit code for a command line or a configuration that cannot be used.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -78,14 +79,14 @@ fn main() -> ExitCode {
         Err(error) => return complain(&error, UNUSABLE),
     };
     if matches!(what, What::Run { .. }) && loaded.config.log.level == LogLevel::Info {
-        loaded.config.log.level = LogLevel::Warn; // a terminal is for what the program says
+        loaded.config.log.level = LogLevel::Warn; // the terminal belongs to the output of the program
     }
     let metrics = Metrics::of_process();
     let flush = match paddock::log::init(&loaded.config.log, &metrics) {
         Ok(flush) => flush,
         Err(error) => return complain(&format!("log.file: {error}"), UNUSABLE),
     };
-    // They are about serving others, which a run on a terminal does not.
+    // The warnings are about serving other people, which a run from a terminal does not do.
     for warning in loaded.warnings.iter().filter(|_| !matches!(what, What::Run { .. })) {
         tracing::warn!("{warning}");
     }
@@ -102,9 +103,9 @@ fn main() -> ExitCode {
         }
         What::Serve { .. } | What::Doctor(_) => runtime.block_on(app::serve(loaded.config, metrics)),
     };
-    // A read of standard input can be under way for ever.
+    // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();
-    drop(flush); // what was logged comes before what is said last
+    drop(flush); // the log is written before the last message
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),

@@ -1,8 +1,9 @@
-//! The port of a daemon that must not fail for want of one: `paddock stdio` or `paddock run` in a daemon's place.
+//! The port of a daemon that must not fail when its configured port is in use: one that `paddock stdio` or
+//! `paddock run` starts.
 //!
-//! Links to files name it, and are kept in conversations. So the port that was taken instead of a configured one is
-//! written into the store, and the next such daemon of that store takes it again: its links open as before while one
-//! runs.
+//! Links to files contain the port, and conversations keep links. So the daemon writes the port that it used
+//! instead into the store, and the next such daemon of that store uses it again: while one runs, the links
+//! work as before.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -11,18 +12,19 @@ use std::path::Path;
 use tokio::net::TcpListener;
 use tracing::warn;
 
-/// Its file in the store's folder.
+/// The file in the store's folder.
 const FILE: &str = "port";
 
-/// Listens at `addr`; where that is taken, or asks for a free port, at the port of the last time; else at any.
+/// Listens at `addr`; if that is in use, or asks for a free port, at the port used last; else at any.
 ///
 /// # Errors
-/// It is no address of this machine, or the system has no more.
+/// It is not an address of this machine, or the system has no free port.
 pub(crate) async fn bind(addr: SocketAddr, store: &Path) -> io::Result<TcpListener> {
     if addr.port() != 0 {
         match TcpListener::bind(addr).await {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                warn!(%addr, "the address (http.addr) is taken: links to files get another port");
+                warn!(%addr, "the address (http.addr) is in use: this daemon listens at another port, which \
+                              links to files contain");
             }
             bound => return bound,
         }
@@ -36,12 +38,12 @@ pub(crate) async fn bind(addr: SocketAddr, store: &Path) -> io::Result<TcpListen
     let listener = TcpListener::bind((addr.ip(), 0)).await?;
     let port = listener.local_addr()?.port();
     if let Err(error) = std::fs::write(&file, format!("{port}\n")) {
-        warn!(%error, "the port cannot be kept in the store: the next daemon's links will have another");
+        warn!(%error, "cannot write the port into the store: links of the next daemon will contain another");
     }
     Ok(listener)
 }
 
-/// The port that a file says. One of the privileged is not ours to take.
+/// The port in the file; a privileged port is not used.
 fn kept(text: &str) -> Option<u16> {
     text.trim().parse().ok().filter(|port| *port >= 1024)
 }
@@ -57,7 +59,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_was_taken_instead_is_taken_again() {
+    async fn a_port_that_was_used_instead_is_used_again() {
         let store = tempfile::tempdir().expect("a folder");
         let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = taken.local_addr().expect("an address");
@@ -66,17 +68,17 @@ mod tests {
         drop(first);
         let (second, again) = port_of(addr, store.path()).await;
         assert_eq!(again, port);
-        // While somebody has that too there is another.
+        // While another program uses that port too, another one is chosen.
         let (_third, other) = port_of(addr, store.path()).await;
         assert!(other != port && other != addr.port());
         drop((second, taken));
-        // What is configured is what is tried first.
+        // The configured port is always tried first.
         let (_fourth, configured) = port_of(addr, store.path()).await;
         assert_eq!(configured, addr.port());
     }
 
     #[test]
-    fn a_file_that_says_no_port_says_nothing() {
+    fn a_file_without_a_valid_port_is_ignored() {
         for text in ["", "x", "80", "70000", "-1", "8080 8081"] {
             assert_eq!(kept(text), None, "{text:?}");
         }

@@ -1,15 +1,16 @@
-//! Signed links: who has one may fetch one file, and nothing else.
+//! Signed links: each gives access to one file, and nothing else.
 //!
 //! The signature is hex HMAC-SHA256 over `session/path`, where `%`, newline, and the `/` of a session id are
-//! percent-encoded, so that no two files sign alike; where links expire, a newline and the time follow, and one without
-//! a time opens nothing. The key is
-//! the store's secret for the owner `default`, and HMAC(secret, name) for any other: the key that fits says whose
-//! session it is. Keys of before open, but sign nothing.
+//! percent-encoded, so that no two files have the same text. If links expire, a newline and the time follow,
+//! and a link without a time is invalid. The key is the store's secret for the owner `default`, and
+//! HMAC(secret, name) for any other owner: the key that verifies a link determines the owner of the session.
+//! Previous keys verify but never sign.
 //!
-//! Hashed links have no signature but a MAC of the session in its place: whoever has one link of a session can ask
-//! for its other files. Which session a MAC means is kept in an index, made of what the store knows.
+//! Hashed links have a MAC of the session in place of a signature: with one link of a session a caller can
+//! ask for its other files. An index, made from the sessions in the store, maps each MAC to its session.
 //!
-//! It must never compare in a time that depends on a secret, nor let a link of one session open another's.
+//! It must never compare in a time that depends on a secret, nor let a link of one session give access to
+//! another.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,37 +26,38 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::id::hex;
 
-/// The owner of everything that came with the environment's token, or with none.
+/// The owner of every session that was made with the environment's token, or without a token.
 pub const DEFAULT_OWNER: &str = "default";
 
-/// Octets that stand for themselves in a link: RFC 3986's unreserved.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Every octet that a URL must escape: all but RFC 3986's unreserved.
+pub(crate) const UNRESERVED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Octets that are encoded in the signed text only.
+/// Octets that are encoded only in the signed text.
 const IN_PATH: &AsciiSet = &CONTROLS.remove(0x00).add(b'%');
 const IN_SESSION: &AsciiSet = &IN_PATH.add(b'/');
 
-/// Bytes of the MAC in a cursor: it only has to tell ours from others'.
+/// Bytes of the MAC in a cursor: it only has to distinguish the daemon's own cursors.
 const CURSOR_MAC: usize = 16;
 
-/// Makes and checks links.
+/// Makes and verifies links.
 pub struct Signer {
     base: String,
-    /// Those that sign, one for each owner.
+    /// Keys that sign, one for each owner.
     keys: Vec<Key>,
-    /// Those of before.
+    /// Previous keys.
     previous: Vec<Key>,
     ttl: Option<Duration>,
     /// Only in the hashed style.
-    hashed: Option<Index>,
+    hashed: Option<HashedIndex>,
 }
 
-/// What links are to be like.
+/// The settings of links.
 #[derive(Debug, Clone, Default)]
 pub struct LinkTerms {
-    /// How long one opens; `None`: for ever.
+    /// How long a link is valid; `None`: for ever.
     pub ttl: Option<Duration>,
-    /// Whether files get hashed links.
+    /// Whether links to files are hashed.
     pub hashed: bool,
 }
 
@@ -64,32 +66,33 @@ struct Key {
     key: Vec<u8>,
 }
 
-/// The owner and session of each hashed link, by the digest of its MAC: looking it up tells nothing about the MAC.
+/// The owner and session of each hashed link, by the digest of its MAC: the time of a look-up reveals nothing
+/// about the MAC.
 #[derive(Default)]
-struct Index(Mutex<Sessions>);
+struct HashedIndex(Mutex<HashedSessions>);
 
-type Sessions = HashMap<[u8; 32], (Arc<str>, Arc<str>)>;
+type HashedSessions = HashMap<[u8; 32], (Arc<str>, Arc<str>)>;
 
-/// What a link opens.
+/// What a link gives access to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target<'a> {
+pub enum SignedTarget<'a> {
     /// A file of `/data`.
     File(&'a RelPath),
     /// The whole output of a run.
     Log(&'a str),
 }
 
-/// What stands behind a link's `?`.
+/// The query of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proof<'a> {
     /// `sig`
     pub signature: &'a str,
-    /// `expires`, in seconds since 1970 as it stands there.
+    /// `expires`, in seconds since 1970, as text.
     pub expires: Option<&'a str>,
 }
 
 impl Signer {
-    /// `base` is the public URL; `owners` are the names that tokens have.
+    /// `base` is the public URL; `owners` are the names of tokens.
     pub fn new<'a>(
         base: &str,
         secret: &[u8],
@@ -114,28 +117,28 @@ impl Signer {
             keys: keys(secret),
             previous: previous.iter().flat_map(|secret| keys(secret)).collect(),
             ttl: terms.ttl,
-            hashed: terms.hashed.then(Index::default),
+            hashed: terms.hashed.then(HashedIndex::default),
         }
     }
 
-    /// The link for something of a session. An owner that has no token any more gets links that open nothing.
-    pub fn link(&self, owner: &str, session: &str, target: Target<'_>) -> String {
+    /// The link for a file or log of a session. For an owner without a token the link is invalid.
+    pub fn link(&self, owner: &str, session: &str, target: SignedTarget<'_>) -> String {
         let base = &self.base;
         let key = self.key(owner);
-        if let (Target::File(path), Some(index)) = (target, &self.hashed) {
+        if let (SignedTarget::File(path), Some(index)) = (target, &self.hashed) {
             let name = key.map_or_else(String::new, |key| index.note(key, session));
             return format!("{base}/files/{name}/{}", encoded(path));
         }
         let proof = self.proof(key, session, target);
         let session = percent_encode(session.as_bytes(), UNRESERVED);
         match target {
-            Target::File(path) => format!("{base}/files/{session}/{}?{proof}", encoded(path)),
-            Target::Log(run) => format!("{base}/logs/{session}/{run}?{proof}"),
+            SignedTarget::File(path) => format!("{base}/files/{session}/{}?{proof}", encoded(path)),
+            SignedTarget::Log(run) => format!("{base}/logs/{session}/{run}?{proof}"),
         }
     }
 
-    /// `sig=…`, with `expires=…` before it where links expire.
-    fn proof(&self, key: Option<&Key>, session: &str, target: Target<'_>) -> String {
+    /// `sig=…`, with `expires=…` before it if links expire.
+    fn proof(&self, key: Option<&Key>, session: &str, target: SignedTarget<'_>) -> String {
         let signed = |text: &[u8]| key.map_or_else(String::new, |key| hex(&mac(&key.key, text)));
         match self.ttl {
             None => format!("sig={}", signed(&text(session, target, None))),
@@ -150,9 +153,9 @@ impl Signer {
         self.keys.iter().find(|key| *key.owner == *owner)
     }
 
-    /// The owner whose key made this signature: 64 lower-case hex digits, nothing else counts. `None` also when
-    /// the link's time is over, and, where links expire, for one that has no time: it was made before they did.
-    pub fn owner(&self, session: &str, target: Target<'_>, proof: Proof<'_>) -> Option<&str> {
+    /// The owner whose key made this signature, which must be 64 lower-case hex digits. `None` also if the
+    /// link has expired, or has no time although links expire: it was made before they did.
+    pub fn owner(&self, session: &str, target: SignedTarget<'_>, proof: Proof<'_>) -> Option<&str> {
         let text = text(session, target, proof.expires);
         let mut owner = None;
         for Key { owner: name, key } in self.keys.iter().chain(&self.previous) {
@@ -161,18 +164,19 @@ impl Signer {
                 owner = Some(&**name);
             }
         }
-        // The time is in the signed text: what is parsed here is what was written there.
+        // The signature covers the text of the time, so the daemon wrote what is parsed here.
         let over = proof.expires.is_some_and(|at| at.parse::<u64>().is_ok_and(|at| now() > at));
         let is_endless = proof.expires.is_none() && self.ttl.is_some();
         owner.filter(|_| !over && !is_endless)
     }
 
-    /// Whether there are hashed links.
+    /// Whether links are hashed.
     pub fn is_hashed(&self) -> bool {
         self.hashed.is_some()
     }
 
-    /// Makes the hashed links of a session known, also those under keys of before: at start, for all that is stored.
+    /// Adds the hashed links of a session to the index, also those under previous keys: at the start, for all
+    /// stored sessions.
     pub fn learn(&self, owner: &str, session: &str) {
         let Some(index) = &self.hashed else { return };
         for key in self.keys.iter().chain(&self.previous).filter(|key| *key.owner == *owner) {
@@ -185,7 +189,7 @@ impl Signer {
         self.hashed.as_ref()?.entries().get(&digest(name)).cloned()
     }
 
-    /// Says where a page of a session's listing ended; only good for this owner and session.
+    /// A cursor for the end of a page of a session's listing; valid only for this owner and session.
     pub fn cursor(&self, owner: &str, session: &str, at: &RelPath) -> String {
         let key = self.key(owner).map_or(&[][..], |key| &key.key);
         let mut bytes = mac(key, &cursor_text(session, at))[..CURSOR_MAC].to_vec();
@@ -193,7 +197,7 @@ impl Signer {
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// What [`Signer::cursor`] was made of; `None` for what is not one of this owner's and session's.
+    /// The path in a cursor; `None` if the cursor was not made for this owner and session.
     pub fn position(&self, owner: &str, session: &str, cursor: &str) -> Option<RelPath> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (given, at) = bytes.split_at_checked(CURSOR_MAC)?;
@@ -204,14 +208,14 @@ impl Signer {
     }
 }
 
-impl Index {
-    fn entries(&self) -> MutexGuard<'_, Sessions> {
+impl HashedIndex {
+    fn entries(&self) -> MutexGuard<'_, HashedSessions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name that stands for a session in links under this key.
+    /// The name of a session in links under this key, added to the index.
     fn note(&self, key: &Key, session: &str) -> String {
-        // No text that is signed for a file or a log ends like this.
+        // No signed text of a file or a log ends like this.
         let name = hex(&mac(&key.key, &[escaped(session).as_bytes(), b"\nfiles"].concat()));
         let mut entries = self.entries();
         entries.entry(digest(&name)).or_insert_with(|| (key.owner.clone(), Arc::from(session)));
@@ -223,7 +227,7 @@ fn digest(name: &str) -> [u8; 32] {
     Sha256::digest(name.as_bytes()).into()
 }
 
-/// A path as it stands in a link.
+/// A path as a link contains it.
 fn encoded(path: &RelPath) -> String {
     let names: Vec<String> =
         path.components().map(|name| percent_encode(name, UNRESERVED).to_string()).collect();
@@ -238,10 +242,10 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn text(session: &str, target: Target<'_>, expires: Option<&str>) -> Vec<u8> {
+fn text(session: &str, target: SignedTarget<'_>, expires: Option<&str>) -> Vec<u8> {
     let mut text = escaped(session).into_bytes();
     match target {
-        Target::File(path) => {
+        SignedTarget::File(path) => {
             text.push(b'/');
             for byte in path.as_bytes() {
                 match byte {
@@ -251,8 +255,8 @@ fn text(session: &str, target: Target<'_>, expires: Option<&str>) -> Vec<u8> {
                 }
             }
         }
-        // No newline comes before the `/` in the signed text of a file: a log can never be taken for one.
-        Target::Log(run) => text.extend_from_slice(format!("\nlog/{run}").as_bytes()),
+        // The signed text of a file has no newline before its `/`, so it never equals that of a log.
+        SignedTarget::Log(run) => text.extend_from_slice(format!("\nlog/{run}").as_bytes()),
     }
     if let Some(expires) = expires {
         text.push(b'\n');
@@ -267,7 +271,7 @@ fn cursor_text(session: &str, at: &RelPath) -> Vec<u8> {
 
 /// HMAC-SHA-256.
 pub(crate) fn mac(key: &[u8], text: &[u8]) -> [u8; 32] {
-    // HMAC takes a key of any length; the other arm is never taken.
+    // HMAC takes a key of any length, so the other arm is never reached.
     Hmac::<Sha256>::new_from_slice(key)
         .map(|mut mac| {
             mac.update(text);

@@ -1,10 +1,10 @@
-//! The signals that ask a process to end.
+//! The signals that ask a process to stop.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Heard from when it is made: none that comes after that is missed, however late it is asked for.
+/// Receives signals from its creation on: none after that is missed, however late `next` is called.
 pub(crate) struct Signals {
     term: Signal,
     int: Signal,
@@ -12,10 +12,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen. The process does not die of these signals from then on.
+    /// Begins to listen. From then on these signals do not end the process.
     ///
     /// # Errors
-    /// The system does not let it.
+    /// An error of the system.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
@@ -24,7 +24,7 @@ impl Signals {
         })
     }
 
-    /// The name of the next one. Cancel safe.
+    /// The name of the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> &'static str {
         let came = tokio::select! {
             Some(()) = self.term.recv() => "SIGTERM",
@@ -36,7 +36,7 @@ impl Signals {
     }
 }
 
-/// Resolves with the first signal, for whoever needs no second.
+/// The name of the first signal, for callers that need no second.
 pub(crate) async fn ended_by_signal() -> &'static str {
     match Signals::new() {
         Ok(mut signals) => signals.next().await,

@@ -1,16 +1,18 @@
-//! MCP on standard input and output: a line for each message, in front of whichever daemon has the store.
+//! MCP on standard input and output, one message a line: connects to the running daemon of the store, or
+//! becomes it.
 //!
 //! ```text
-//!  client ─ stdin ─► front ─ Unix socket of the store ─► the daemon that lives
-//!         ◄ stdout ─       └ nobody there: this process is the daemon, for as long as its client stays
+//!  client ─ stdin ─► relay ─ Unix socket of the store ─► the running daemon
+//!         ◄ stdout ─       └ none runs: this process is the daemon, for as long as its client stays
 //! ```
 //!
-//! So any number of clients share one pool. The front outlives its daemon: what was asked of a dead one is answered
-//! with an error, the next daemon (or this process) hears the client's beginning again, and the client notices nothing
-//! else. At the end of its input, or at a signal, what was asked until then has `shutdown.drain` to be answered.
+//! So any number of clients share one pool. The relay outlives the daemon that it is connected to: it answers
+//! the unfinished requests of a dead daemon with an error and sends the client's first messages again to the
+//! next daemon (or to this process); the client notices nothing else. After the end of the client's input, or
+//! a signal, unfinished requests have `shutdown.drain` to be answered.
 //!
-//! It must never write anything but messages to standard output, nor send a call twice, nor outlive its client for
-//! longer than that.
+//! The relay must never write anything but messages to standard output, nor send a call twice, nor outlive
+//! its client for longer than that.
 
 mod messages;
 
@@ -25,59 +27,58 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use self::messages::{Inbound, Pending};
-use crate::api::{CLIENT, Door, LAST_ANSWERS, Refusal};
+use self::messages::{ClientMessage, PendingRequests};
+use crate::api::{CLIENT, LAST_ANSWERS, RpcRefusal, SocketKind};
 use crate::app::AppError;
 use crate::config::Config;
+use crate::local_daemon::LocalDaemon;
 use crate::metrics::Metrics;
-use crate::nearby::Nearby;
 use crate::signals::Signals;
 
-/// How long one that is gone may take to come back, before this process takes its place: it may be a service that is
-/// started again, and two cannot have one store.
+/// How long the relay waits for a dead daemon to return before this process takes its place: it may be a
+/// service that restarts, and two daemons cannot share one store.
 const COMING_BACK: Duration = Duration::from_secs(5);
-/// For an answer to get through before the process ends for want of it.
+/// Time for a last answer to be written before the process ends.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Messages from the client that wait for a daemon.
+/// Messages from the client that may wait for a daemon.
 const AHEAD: usize = 64;
 
-/// Serves one client until its input ends, or a signal; a second signal ends it at once.
+/// Serves one client until its input ends, or a signal arrives; a second signal ends it at once.
 ///
 /// # Errors
-/// No daemon could be reached, and none could be started here.
+/// No daemon could be reached, and none could be started in this process.
 pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
     let max = usize::try_from(config.http.max_body).unwrap_or(usize::MAX);
-    let mut front = Front {
+    let mut relay = StdioRelay {
         name: crate::id::random_hex::<{ CLIENT / 2 }>(),
-        nearby: Nearby::new(config, metrics),
+        local: LocalDaemon::new(config, metrics),
         max,
         begun: VecDeque::new(),
-        pending: Pending::default(),
+        pending: PendingRequests::default(),
         input: input(max),
         out: tokio::io::stdout(),
     };
-    let ends = Ends::listen()?;
-    let patience = front.nearby.drain() + LAST_ANSWERS + 3 * MARGIN;
+    let ends = StopSignals::listen()?;
+    let patience = relay.local.drain() + LAST_ANSWERS + 3 * MARGIN;
     let served = tokio::select! {
-        served = front.run(&ends) => served,
+        served = relay.run(&ends) => served,
         // A client that does not read must not hold the process either.
         () = async { ends.begun.cancelled().await; tokio::time::sleep(patience).await } => Ok(()),
     };
-    front.nearby.end(&ends.at_once).await.and(served)
+    relay.local.end(&ends.at_once).await.and(served)
 }
 
-/// When a front is to end.
-struct Ends {
-    /// The client's input has ended, or there was a signal: nothing more is taken.
+/// When a relay stops.
+struct StopSignals {
+    /// The client's input has ended, or a signal arrived: no further message is read.
     begun: CancellationToken,
-    /// There was a second signal: nothing is waited for.
+    /// A second signal arrived: the relay waits for nothing.
     at_once: CancellationToken,
 }
 
-impl Ends {
+impl StopSignals {
     fn listen() -> Result<Self, AppError> {
-        let mut signals =
-            Signals::new().map_err(|e| AppError::Failed(format!("signals cannot be heard: {e}")))?;
+        let mut signals = Signals::new().map_err(AppError::Signals)?;
         let (begun, at_once) = (CancellationToken::new(), CancellationToken::new());
         let ends = Self { begun: begun.clone(), at_once: at_once.clone() };
         tokio::spawn(async move {
@@ -100,7 +101,7 @@ fn input(max: usize) -> mpsc::Receiver<Vec<u8>> {
             match read_line(&mut input, &mut line, max).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return warn!(%error, "standard input cannot be read any more"),
+                Err(error) => return warn!(%error, "cannot read standard input; no further message is read"),
             }
             if !line.trim_ascii().is_empty() && sender.send(line).await.is_err() {
                 return;
@@ -110,8 +111,8 @@ fn input(max: usize) -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// One line with its end, which the last may lack; of a longer one than `max` more than that, and the rest is read and
-/// dropped. False at the end.
+/// Reads one line with its end, which is added if the last one lacks it; of a line longer than `max` one byte
+/// more, and the rest is read and dropped. False at the end of the input.
 async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
     input: &mut R,
     line: &mut Vec<u8>,
@@ -140,27 +141,28 @@ async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
     }
 }
 
-struct Front {
-    /// What this client is called, to every daemon.
+struct StdioRelay {
+    /// The id of this client for every daemon.
     name: String,
-    nearby: Nearby,
+    local: LocalDaemon,
     /// Bytes of the longest message.
     max: usize,
-    /// How the client began: said again to a daemon that comes after another.
+    /// The client's first messages, which a later daemon is sent again.
     begun: VecDeque<Vec<u8>>,
-    pending: Pending,
+    pending: PendingRequests,
     input: mpsc::Receiver<Vec<u8>>,
     out: tokio::io::Stdout,
 }
 
 /// A connection to a daemon.
-struct Daemon {
+struct DaemonConnection {
     from: BufReader<OwnedReadHalf>,
     to: OwnedWriteHalf,
 }
 
-/// A whole line from the daemon, into `line`; false if it is gone. Without a daemon it never comes.
-async fn heard(daemon: &mut Option<Daemon>, line: &mut Vec<u8>) -> bool {
+/// Reads a complete line from the daemon into `line`; false if the daemon is gone. Without a daemon it never
+/// returns.
+async fn read_message(daemon: &mut Option<DaemonConnection>, line: &mut Vec<u8>) -> bool {
     match daemon {
         Some(daemon) => {
             daemon.from.read_until(b'\n', line).await.is_ok_and(|n| n > 0) && line.ends_with(b"\n")
@@ -169,28 +171,32 @@ async fn heard(daemon: &mut Option<Daemon>, line: &mut Vec<u8>) -> bool {
     }
 }
 
-impl Front {
-    /// Until the client's input ends, or a signal, and all that it asked until then is answered, or its time is over.
-    async fn run(&mut self, ends: &Ends) -> Result<(), AppError> {
+impl StdioRelay {
+    /// Runs until the client's input ends or a signal arrives, and then until all requests are answered or
+    /// their time is over.
+    async fn run(&mut self, ends: &StopSignals) -> Result<(), AppError> {
         let mut daemon = tokio::select! {
             daemon = self.reach(Duration::ZERO) => Some(daemon?),
             () = ends.begun.cancelled() => return Ok(()),
         };
         let mut line = Vec::new();
-        // Once it ends: until when answers are waited for, and whether this process's daemon was told to cut what runs.
+        // While stopping: the deadline for answers, and whether this process's daemon was told to end its
+        // runs.
         let (mut until, mut cut) = (None, false);
         while until.is_none() || !self.pending.is_empty() {
             let over = tokio::time::sleep_until(until.unwrap_or_else(Instant::now));
             tokio::select! {
-                () = ends.begun.cancelled(), if until.is_none() => until = Some(Instant::now() + self.nearby.drain()),
+                () = ends.begun.cancelled(), if until.is_none() => {
+                    until = Some(Instant::now() + self.local.drain());
+                }
                 () = ends.at_once.cancelled(), if !cut => {
                     (until, cut) = (Some(Instant::now() + LAST_ANSWERS + MARGIN), true);
-                    if !self.nearby.hurry() {
+                    if !self.local.hurry() {
                         break;
                     }
                 }
                 () = over, if until.is_some() => {
-                    if cut || !self.nearby.hurry() {
+                    if cut || !self.local.hurry() {
                         break;
                     }
                     (until, cut) = (Some(Instant::now() + LAST_ANSWERS + MARGIN), true);
@@ -209,38 +215,38 @@ impl Front {
                         let to = match &mut daemon {
                             Some(to) => to,
                             gone => gone.insert(tokio::select! {
-                                again = self.again() => again?,
+                                again = self.reconnect() => again?,
                                 () = ends.begun.cancelled() => return Ok(()),
                             }),
                         };
                         self.note(&asked);
-                        // One that is gone is noticed by the next read.
+                        // If the daemon is gone, the next read notices it.
                         let _ = to.to.write_all(&asked).await;
                     }
                     None => ends.begun.cancel(),
                 },
-                heard = heard(&mut daemon, &mut line) => {
+                heard = read_message(&mut daemon, &mut line) => {
                     if heard {
                         let said = std::mem::take(&mut line);
                         if self.pending.hear(&said) {
                             self.say(&said).await?;
                         }
                     } else {
-                        // The next one is looked for when there is something to ask of it.
+                        // The relay connects to the next daemon when there is a message for it.
                         warn!("the daemon is gone");
                         (daemon, line) = (None, Vec::new());
                         if self.begun.front().is_some_and(|begun| self.pending.has_asked(begun)) {
-                            self.begun.clear(); // its client is told that it failed, and begins again
+                            self.begun.clear(); // the client receives an error, and initializes again
                         }
-                        self.give_up("the daemon ended before it answered").await?;
+                        self.give_up("the daemon stopped before it answered").await?;
                     }
                 },
             }
         }
-        self.give_up("the call was not over when the client's time to leave was (shutdown.drain)").await
+        self.give_up("the call did not finish within shutdown.drain after the client left").await
     }
 
-    /// Answers what nobody else will.
+    /// Answers requests that no daemon will answer.
     async fn give_up(&mut self, why: &str) -> Result<(), AppError> {
         let answers: Vec<_> = self.pending.give_up(why).collect();
         for answer in answers {
@@ -249,15 +255,18 @@ impl Front {
         Ok(())
     }
 
-    /// The line that the daemon gets. Refuses what the SDK would answer without its id, or not at all, so that nobody
-    /// waits for that.
-    fn check(&self, line: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    /// The line to send to the daemon. Refuses messages that the SDK would answer without their id, or not at
+    /// all, so that no client waits for such an answer.
+    fn check(&self, line: Vec<u8>) -> Result<Vec<u8>, RpcRefusal> {
         if line.len() > self.max {
-            return Err(Refusal::invalid(&format!("a message may have {} bytes (http.max_body)", self.max)));
+            return Err(RpcRefusal::invalid(&format!(
+                "a message may have {} bytes (http.max_body)",
+                self.max
+            )));
         }
         let whole = crate::api::check_message(&line)?;
         if self.pending.has_asked(&line) {
-            return Err(Refusal::invalid("`id` is that of a request that is not answered yet"));
+            return Err(RpcRefusal::invalid("`id` is the id of another request that is not answered yet"));
         }
         let on_a_line = |mut whole: Vec<u8>| {
             whole.push(b'\n');
@@ -266,25 +275,25 @@ impl Front {
         Ok(whole.map_or(line, on_a_line))
     }
 
-    /// Keeps what a later daemon has to hear, and who waits for an answer.
+    /// Keeps the messages that a later daemon must receive, and the ids of requests.
     fn note(&mut self, line: &[u8]) {
         match messages::read(line) {
-            Inbound::Initialize(id) => {
+            ClientMessage::Initialize(id) => {
                 self.begun = VecDeque::from([line.to_vec()]);
                 self.pending.ask(id);
             }
-            Inbound::Initialized => {
+            ClientMessage::Initialized => {
                 self.begun.truncate(1);
                 self.begun.push_back(line.to_vec());
             }
-            Inbound::Cancelled(id) => self.pending.forget(&id),
-            Inbound::Request(id) => self.pending.ask(id),
-            Inbound::Other => {}
+            ClientMessage::Cancelled(id) => self.pending.forget(&id),
+            ClientMessage::Request(id) => self.pending.ask(id),
+            ClientMessage::Other => {}
         }
     }
 
-    /// The daemon after one that is gone, told how the client began.
-    async fn again(&mut self) -> Result<Daemon, AppError> {
+    /// Connects to the next daemon, and sends it the client's first messages.
+    async fn reconnect(&mut self) -> Result<DaemonConnection, AppError> {
         let mut daemon = self.reach(COMING_BACK).await?;
         for line in &self.begun {
             if messages::read(line).is_request() {
@@ -296,18 +305,17 @@ impl Front {
     }
 
     async fn say(&mut self, line: &[u8]) -> Result<(), AppError> {
-        let gone = |error| AppError::Failed(format!("standard output cannot be written: {error}"));
-        self.out.write_all(line).await.map_err(gone)?;
-        self.out.flush().await.map_err(gone)
+        self.out.write_all(line).await.map_err(AppError::Output)?;
+        self.out.flush().await.map_err(AppError::Output)
     }
 
-    /// A connection to the daemon that has the store; this process becomes it if there is none for `leave`.
-    async fn reach(&mut self, leave: Duration) -> Result<Daemon, AppError> {
+    /// Connects to the daemon of the store; if there is none for `leave`, this process becomes it.
+    async fn reach(&mut self, leave: Duration) -> Result<DaemonConnection, AppError> {
         loop {
-            let (from, mut to) = self.nearby.reach(Door::Lines, leave).await?.into_split();
+            let (from, mut to) = self.local.reach(SocketKind::Lines, leave).await?.into_split();
             if to.write_all(format!("{}\n", self.name).as_bytes()).await.is_ok() {
-                return Ok(Daemon { from: BufReader::new(from), to });
-            } // it ended just now
+                return Ok(DaemonConnection { from: BufReader::new(from), to });
+            } // the daemon just stopped
         }
     }
 }

@@ -1,7 +1,7 @@
-//! W3C Trace Context: which trace a request is part of, so that its lines are found beside those of whoever sent it.
-//! Source: <https://www.w3.org/TR/trace-context/>; MCP carries the same in `_meta` (SEP-414).
+//! W3C Trace Context: the trace that a request belongs to, by which its log lines are found beside its
+//! sender's. Source: <https://www.w3.org/TR/trace-context/>; MCP carries the same in `_meta` (SEP-414).
 //!
-//! It must never put anything into a log that came in other than hexadecimal digits of these lengths.
+//! Nothing from a caller may reach a log through it but hexadecimal digits of these lengths.
 
 use std::fmt;
 
@@ -10,34 +10,34 @@ use crate::id::{hex, random_bytes};
 /// The header, and the key in MCP's `_meta`.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The trace that something is part of, and its own place in it.
+/// A span of a trace: one request, and the trace that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// 32 hexadecimal digits: the same for all that belongs together.
+    /// The trace's id: 32 hexadecimal digits.
     pub trace_id: String,
-    /// 16: what is done here.
+    /// The id of this span: 16 hexadecimal digits.
     pub span_id: String,
-    /// 16: what asked for it, if that said so.
+    /// The id of the caller's span, if the caller sent one: 16 hexadecimal digits.
     pub parent_id: Option<String>,
-    /// Whether whoever asked keeps its traces: handed on, and otherwise not ours to judge.
+    /// Whether the caller records its trace. The daemon only passes this on.
     sampled: bool,
 }
 
 impl Trace {
-    /// A new one, of something that nobody told us the trace of.
+    /// A new trace, for a request that came without one.
     #[must_use]
     pub fn new() -> Self {
         Self { trace_id: hex(&random_bytes::<16>()), span_id: span_id(), parent_id: None, sampled: false }
     }
 
-    /// The trace that a `traceparent` names, and a place in it. `None` for what is no such value: it is then as if there
-    /// were none.
+    /// A new span of the trace that a `traceparent` names. `None` if the value is not valid: the standard
+    /// says to treat it as if there were none.
     #[must_use]
     pub fn of(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.split('-');
         let (version, trace_id, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let more = parts.next();
-        // Later versions may have more behind it; this one has not, and ff is none.
+        // Later versions may append more fields; version 00 may not, and ff is not a version.
         let known = is_hex(version, 2) && version != "ff" && (version != "00" || more.is_none());
         let named = is_hex(trace_id, 32) && is_hex(parent, 16) && is_hex(flags, 2);
         if !known || !named || is_zero(trace_id) || is_zero(parent) {
@@ -59,7 +59,7 @@ impl Default for Trace {
     }
 }
 
-/// As a header has it, for whoever is told which trace its request became.
+/// The value of a `traceparent` header, for the answer to the caller.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}-{}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
@@ -92,13 +92,13 @@ mod tests {
         assert!(is_hex(&trace.span_id, 16) && trace.span_id != "00f067aa0ba902b7");
         let said = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", trace.span_id);
         assert_eq!(trace.to_string(), said);
-        // A later version may have more to say.
+        // A later version may append fields.
         assert!(Trace::of(&GIVEN.replacen("00", "01", 1)).is_some());
         assert!(Trace::of(&(GIVEN.replacen("00", "cc", 1) + "-what-comes")).is_some());
     }
 
     #[test]
-    fn what_is_none_is_passed_over() {
+    fn an_invalid_value_is_ignored() {
         for bad in [
             "",
             "00",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn new_ones_are_never_alike() {
+    fn new_traces_are_never_alike() {
         let (one, other) = (Trace::new(), Trace::new());
         assert!(one.trace_id != other.trace_id && is_hex(&one.trace_id, 32) && one.parent_id.is_none());
     }

@@ -1,6 +1,7 @@
 //! One frame: `length u32 LE · stream u32 LE · kind u8 · payload`. Encoding and incremental decoding.
 //!
-//! The decoder must never allocate for a length that it has not accepted.
+//! The decoder must never allocate for a length that it has not accepted, nor before all of the frame is
+//! there.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -22,11 +23,11 @@ pub enum Kind {
     Data(Channel),
     /// The channel carries nothing more.
     Eof(Channel),
-    /// The sender says nothing more on this stream.
+    /// The sender sends nothing more on this stream.
     Close,
-    /// Not counted: how many bytes of this stream the sender has consumed so far (u64 LE).
+    /// Not counted: how many bytes of this stream the sender has consumed in all (u64 LE).
     Credit,
-    /// Not counted: the stream is abandoned at once, whatever is under way.
+    /// Not counted: the stream is abandoned at once, whatever is in flight.
     Reset,
 }
 
@@ -79,7 +80,8 @@ impl Kind {
         kind.ok_or(ProtocolError::UnknownKind(code))
     }
 
-    /// Counted frames take window, are kept until consumed, and are sent again after a reconnect.
+    /// Counted frames take window, are kept until the peer has consumed them, and are sent again after a
+    /// reconnect.
     pub fn counted(self) -> bool {
         !matches!(self, Self::Credit | Self::Reset)
     }
@@ -88,7 +90,7 @@ impl Kind {
 /// One unit on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Whose it is.
+    /// The stream that it belongs to.
     pub stream: StreamId,
     /// What it is.
     pub kind: Kind,
@@ -97,7 +99,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// What this frame costs of its stream's window.
+    /// How many bytes of its stream's window this frame takes.
     pub fn cost(&self) -> usize {
         HEADER + self.payload.len()
     }
@@ -112,11 +114,12 @@ impl Frame {
         out.put_slice(&self.payload);
     }
 
-    /// Takes the next whole frame off the front of `input`, or nothing if it is not all there yet. The payload is
-    /// a copy: a small one that waits must not hold the whole buffer that it came in.
+    /// Takes the next whole frame off the front of `input`, or nothing if it is not all there yet. The
+    /// payload is a copy: a small payload that waits must not hold the whole buffer that it came in.
     ///
     /// # Errors
-    /// [`ProtocolError::Oversize`] and [`ProtocolError::UnknownKind`]; the input is then worthless.
+    /// [`ProtocolError::Oversize`] and [`ProtocolError::UnknownKind`]; the rest of the input is then
+    /// worthless.
     pub fn decode(input: &mut BytesMut) -> Result<Option<Self>, ProtocolError> {
         let Some(head) = input.first_chunk::<HEADER>() else { return Ok(None) };
         let [l0, l1, l2, l3, s0, s1, s2, s3, code] = *head;
@@ -154,7 +157,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_split_of_the_bytes_gives_the_same_frames(
-            frames in proptest::collection::vec(any_frame(), 0..8), cuts in proptest::collection::vec(1..64usize, 1..16)
+            frames in proptest::collection::vec(any_frame(), 0..8),
+            cuts in proptest::collection::vec(1..64usize, 1..16),
         ) {
             let mut wire = BytesMut::new();
             for frame in &frames { frame.encode(&mut wire); }

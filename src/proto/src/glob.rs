@@ -1,10 +1,10 @@
-//! Patterns for names of files, one component at a time: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that
-//! means itself.
+//! Patterns for file names, one path component at a time: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a
+//! character that stands for itself.
 //!
-//! One parser says whether a pattern is good and what it matches, on both sides of the link: what the daemon accepts can
-//! never be a pattern that the agent takes for another. That is why this is not one of the crates, which match nothing at
-//! all with a pattern that is broken: a rule that denies would then silently allow. Names are bytes. It must never take
-//! more time than the product of both lengths.
+//! Daemon and agent use the same parser, so the agent never understands a pattern differently than the daemon
+//! that accepted it. A crate would not do: those that we know match nothing when a pattern is malformed, and
+//! a rule that denies would then silently allow. Names are bytes. Matching must never take more time than the
+//! product of both lengths.
 
 /// A pattern for one component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +24,10 @@ enum Token {
 }
 
 impl Glob {
-    /// Reads a pattern, which has no `/`.
+    /// Parses a pattern, which has no `/`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with it, to be read behind the pattern.
     pub fn parse(pattern: &str) -> Result<Self, &'static str> {
         let mut tokens = Vec::new();
         let mut rest = pattern.chars();
@@ -44,12 +44,12 @@ impl Glob {
         Ok(Self(tokens))
     }
 
-    /// What matches this name alone.
+    /// The pattern that matches only this name.
     pub fn of(name: &[u8]) -> Self {
         Self(name.iter().copied().map(Token::Byte).collect())
     }
 
-    /// The one name that it matches, if it is no pattern at all.
+    /// The only name that it matches, if it has no wildcard.
     pub fn literal(&self) -> Option<Vec<u8>> {
         self.0.iter().map(|token| if let Token::Byte(byte) = token { Some(*byte) } else { None }).collect()
     }
@@ -69,10 +69,12 @@ impl Glob {
             };
             match (step, retry) {
                 (Some(step), _) => (at, token) = (at + step, token + 1),
-                // The last star takes one byte more.
+                // The last star takes one character more, or one byte that is none: it never ends inside a
+                // character.
                 (None, Some((from, star))) if from < name.len() => {
-                    retry = Some((from + 1, star));
-                    (at, token) = (from + 1, star + 1);
+                    let from = from + character(&name[from..]).map_or(1, |(_, length)| length);
+                    retry = Some((from, star));
+                    (at, token) = (from, star + 1);
                 }
                 _ => return false,
             }
@@ -114,7 +116,7 @@ fn bytes(tokens: &mut Vec<Token>, c: char) {
     tokens.extend(c.encode_utf8(&mut [0; 4]).bytes().map(Token::Byte));
 }
 
-/// What stands behind a `[`, up to its `]`.
+/// Parses what follows a `[`, up to its `]`.
 fn class(rest: &mut std::str::Chars<'_>) -> Result<Token, &'static str> {
     const OPEN: &str = "has a `[` without its `]`; write `\\[` for the character itself";
     let mut next = |escaped: &mut bool| -> Result<char, &'static str> {
@@ -175,6 +177,7 @@ mod tests {
             ("*", &["", "a", ".hidden"], &[]),
             ("a*b*c", &["abc", "axbxc", "abcbc"], &["ab", "acb", "abcd"]),
             ("?", &["a", "é", "€"], &["", "ab"]),
+            ("*[!a][!b]", &["xy", "€€"], &["€", "a", "xb"]),
             ("[a-c]x", &["ax", "cx"], &["dx", "x", "-x"]),
             ("[!a-c]x", &["dx", "éx"], &["ax", "x"]),
             ("[^a]", &["b"], &["a"]),
@@ -193,6 +196,7 @@ mod tests {
         }
         assert!(Glob::parse("a?c").expect("good").matches(b"a\xffc"), "a name need not be text");
         assert!(Glob::parse("[!a]").expect("good").matches(b"\xff"));
+        assert!(!Glob::parse("[a]").expect("good").matches(b"\xff"));
     }
 
     #[test]

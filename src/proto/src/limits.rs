@@ -1,33 +1,38 @@
 //! Every bound of the protocol, with its reason. Both sides enforce them; neither trusts the other to.
 
-/// The payload of one frame, in bytes. Large enough for a command and the environment of a run in one message.
+/// The payload of one frame, in bytes. Large enough for a command and the environment of a run in one
+/// message.
 pub const MAX_PAYLOAD: usize = 320 * 1024;
 
-/// Bytes of one argument or one variable of a program, as execve(2) takes them (`MAX_ARG_STRLEN`, without the NUL).
+/// Bytes of one argument or one variable of a program, as execve(2) takes them (`MAX_ARG_STRLEN`, without the
+/// NUL).
 pub const MAX_ARGUMENT: usize = 128 * 1024 - 1;
 
-/// Bytes that may be under way on one stream, unread by the peer. At least one whole frame must fit, or a
-/// large message could never be sent; more only costs memory, since the carrier is local.
+/// Bytes of one stream that the peer has not read yet. At least one whole frame must fit, or a large message
+/// could never be sent; more only costs memory, since the carrier is local.
 pub const WINDOW: usize = 512 * 1024;
 
-/// Of it, what a sender leaves free: room for what a new daemon is told before all that the one before had not heard.
+/// Bytes of the window that a sender leaves free: a new daemon is sent one message before everything that the
+/// previous daemon had not acknowledged.
 pub const SLACK: usize = 64;
 
-/// Bytes of frames that change nothing (frames of streams that are over, credits for what was acknowledged, resets)
-/// that a peer may send for each stream that there ever was: a window can be under way when a stream is given up, and
-/// some frames tell of ends, again after each reconnect. Nothing else would bound them, since they take no window.
+/// Bytes of frames that change nothing (frames of closed streams, credits for what was acknowledged, resets)
+/// that a peer may send for each stream that was ever opened: a whole window can be in flight when a stream
+/// is given up, and closes, resets and credits are sent again after each reconnect. Nothing else would bound
+/// them, since they take no window.
 pub const STRAY: u64 = WINDOW as u64 + 1024;
 
 /// Streams open at once on one link: the executions of a session, a file transfer, and room for egress.
 pub const MAX_STREAMS: usize = 256;
 
-/// Data is cut into pieces of this size: one pipe's worth, so that streams take turns often.
+/// Data is cut into pieces of this size, a pipe's default capacity, so that streams take turns often.
 pub const CHUNK: usize = 64 * 1024;
 
-/// Bytes given to the carrier at a time: what one stream can put in front of another's next frame.
+/// Bytes given to the carrier at a time: at most this much of one stream comes before the next frame of
+/// another.
 pub const BATCH: usize = 256 * 1024;
 
-/// Room for bytes taken from the carrier at a time; a link has one such buffer, and one frame's worth beside it.
+/// Bytes taken from the carrier at a time; a link has one such buffer, and room for one frame beside it.
 pub const READ: usize = 256 * 1024;
 
 /// The longest name of one path component, in bytes (Linux' own `NAME_MAX`).

@@ -1,19 +1,21 @@
-//! What is meant: one enum for each direction, coded by postcard inside [`crate::Kind::Message`] frames.
+//! The messages: one enum for each direction, coded by postcard inside [`crate::Kind::Message`] frames.
 //!
-//! Every stream begins with a [`Request`]; the documentation of each request says what follows on it. Units
-//! are in the names. The daemon must treat every [`Event`] as written by the code it runs.
+//! Every stream begins with a [`Request`]; the documentation of each request says what follows on the stream.
+//! Units are in the names. The daemon must treat every [`Event`] as if the code in the container had written
+//! it.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use crate::facts::{Allowed, Charged, Facts, Filled, Quotas, Taken};
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;
+pub use crate::probe::{Allowed, Charged, Filled, ProbeReport, Quotas, Taken};
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
-/// Spoken by both sides; a daemon never talks to an agent of another version (its volume is content-named).
+/// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
+/// content.
 pub const VERSION: u32 = 7;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
@@ -21,26 +23,27 @@ pub const VERSION: u32 = 7;
 pub struct Hello {
     /// [`VERSION`].
     pub version: u32,
-    /// Set by the first hello, before any other code has run; demanded from every later one.
+    /// Set by the first hello, before any other code has run; every later hello must have the same.
     pub secret: [u8; 32],
-    /// Which mux of the daemon this is. The same one resumes its streams; another one starts afresh, and takes
+    /// Names the daemon's mux. The same mux resumes its streams; another mux starts without any, and takes
     /// over what still runs with [`Request::Attach`].
     pub link: u64,
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after_ms: u64,
-    /// What the daemon has of the streams that it holds open.
+    /// What the daemon has received of its open streams.
     pub resume: ResumePoints,
-    /// Whether the daemon would take an [`Offer`].
+    /// Whether the daemon can take an [`Offer`].
     pub direct: bool,
 }
 
-/// A carrier without the engine in between: one end of a socket pair, for a daemon on the same kernel to take out of
-/// PID 1 (`pidfd_getfd(2)`). Its first hello on it makes it the carrier; until then the one before stays.
+/// A carrier without the engine in between: one end of a socket pair, which a daemon on the same kernel can
+/// take out of PID 1 (`pidfd_getfd(2)`). The daemon's hello on it makes it the carrier; until then the old
+/// carrier stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Its number in PID 1.
     pub fd: i32,
-    /// What can be read from it at once: that it is this one.
+    /// The first bytes that can be read from it: they prove that it is this one.
     pub token: [u8; 16],
 }
 
@@ -49,22 +52,22 @@ pub struct Offer {
 pub struct HelloReply {
     /// [`VERSION`].
     pub version: u32,
-    /// True once any run was started in this container.
+    /// True once any program was started in this container.
     pub ran: bool,
     /// The session that this container belongs to, see [`Request::Claim`].
     pub claim: Option<Claim>,
-    /// Runs that no daemon has heard to their end, by [`RunSpec::id`].
+    /// Runs whose end no daemon has heard yet, by [`RunSpec::id`].
     pub runs: Vec<String>,
-    /// What the agent has of the streams that it holds open.
+    /// What the agent has received of its open streams.
     pub resume: ResumePoints,
-    /// Made for this hello, if the daemon wanted one; good for [`HELLO_MS`](crate::limits::HELLO_MS).
+    /// Made for this hello, if the daemon can take one; valid for [`HELLO_MS`](crate::limits::HELLO_MS).
     pub direct: Option<Offer>,
 }
 
-/// What names a session to PID 1: the same for the same session, and nothing that tells which it is.
+/// Names a session to PID 1: the same for the same session, and useless for finding out which session it is.
 pub type Claim = [u8; 32];
 
-/// How far each side has heard the other, stream by stream.
+/// How much one side has received of each of its streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumePoints {
     /// The highest stream that the peer ever opened towards this side.
@@ -73,67 +76,69 @@ pub struct ResumePoints {
     pub streams: Vec<(StreamId, u64)>,
 }
 
-/// What a stream is for; the first message on it, daemon → agent.
+/// The first message on a stream, daemon → agent: what the stream is for. Some requests follow another on the
+/// same stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Run a program. The daemon sends what `spec.input` says; the agent answers [`Event::Begun`], `Data(Stdout|Stderr)`…,
-    /// [`Event::Ended`]. The
-    /// daemon then says [`Request::Collect`] on the same stream, or [`Request::Commit`] if it wants no files: the run is
-    /// over for the agent when either is done, and is told to the next daemon until then.
+    /// Run a program. The daemon sends what `spec.input` says; the agent answers [`Event::Begun`],
+    /// `Data(Stdout|Stderr)`…, [`Event::Ended`]. The daemon then sends [`Request::Collect`] on the same
+    /// stream, or [`Request::Commit`] if it wants no files. When either is done the agent forgets the run;
+    /// until then it tells the run to the next daemon.
     Run(RunSpec),
-    /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers [`Event::Attached`],
-    /// then the output that no daemon had acknowledged and all that follows, as on the run's own stream; or
-    /// [`Event::Failed`].
+    /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers
+    /// [`Event::Attached`], then the output that no daemon has acknowledged and all that follows, as on the
+    /// run's own stream; or [`Event::Failed`].
     Attach(String),
-    /// End a run by its [`RunSpec::id`], on a stream of its own, so that nothing that waits on the run's holds it up:
-    /// [`Event::Ending`], or [`Event::Failed`] if there is none. With a grace all of its processes are asked to end
-    /// (SIGTERM), and killed when that is over. Asked again, the shorter grace holds. Its files are still collected.
+    /// End a run by its [`RunSpec::id`], on another stream than the run's, so that nothing on the run's
+    /// stream delays it: [`Event::Ending`], or [`Event::Failed`] if there is no such run. With a grace all of
+    /// its processes get SIGTERM, and are killed when the grace is over. If it is asked again, the shorter
+    /// grace holds. Its files are still collected.
     End {
         /// Which run.
         id: String,
-        /// Milliseconds; 0: it is killed at once.
+        /// Milliseconds; 0: the run is killed at once.
         grace_ms: u64,
     },
     /// This container belongs to this session from now on: [`Event::Claimed`], or [`Event::Failed`] if it is
-    /// another's. Said before anything of a session reaches the container.
+    /// another session's. The daemon says it before anything of a session reaches the container.
     Claim(Claim),
     /// Report what changed in `/data` since the last [`Request::Commit`]: [`Event::Changed`] (for a file
     /// followed by `Data(File)`… and [`Event::FileEnd`]), [`Event::Removed`], [`Event::Skipped`], and one
     /// [`Event::Collected`]. The daemon then sends [`Request::Commit`], or closes to leave it uncommitted.
     Collect,
-    /// On a collecting stream: what was reported is saved; it is the new base of comparison. On a run's after its end: it was
-    /// heard.
+    /// On a collecting stream: what was reported is saved, and the next collection compares with it. On a
+    /// run's stream after its end: the daemon has heard the end.
     Commit,
     /// Bring changes in: any number of [`Request::Put`] and [`Request::Remove`], then `Close`; the agent
     /// answers one [`Event::Applied`] or [`Event::Failed`].
     Apply,
-    /// On an applying stream: this entry now is so; for a file `Data(File)`… of exactly its size follows.
+    /// On an applying stream: make this entry; for a file `Data(File)`… of exactly its size follows.
     Put(Entry),
-    /// On an applying stream: this path is no more (a directory goes with all that is below it).
+    /// On an applying stream: remove this path (a directory with everything below it).
     Remove(RelPath),
-    /// Report what both sides agreed on last: an [`Event::Changed`] for every entry, without content, and one
-    /// [`Event::Collected`].
+    /// Report the baseline, which is what both sides last agreed on: an [`Event::Changed`] for every entry,
+    /// without content, and one [`Event::Collected`].
     Base,
-    /// What is in `/data` now came from the daemon by another way: it is what both sides agree on. Answered as
+    /// What is in `/data` now came from the daemon by another way: take it as the baseline. Answered as
     /// [`Request::Base`].
     Settle,
-    /// Look at the container's own hardening: [`Event::Facts`]. With quotas they are tried out too, by filling what they
-    /// bound and freeing it again.
+    /// Look at the container's confinement: [`Event::Probed`]. With quotas the probe also tries to exceed
+    /// them, and frees again what it took.
     Probe(Option<Quotas>),
     /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
-    /// [`Event::Failed`]. Asked again, it is answered again.
+    /// [`Event::Failed`]. If it is asked again, it is answered again.
     Warm(WarmSpec),
 }
 
 /// What the agent says on a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// The program and everything it started is dead; all its output was sent before.
+    /// The program and everything that it started is dead; all its output was sent before.
     Ended(RunEnd),
     /// An entry of `/data` is new or different.
     Changed(Entry),
-    /// The content of the file announced last is complete. `whole` is false if the file was not of one
-    /// piece while it was read; it is then not to be saved.
+    /// The content of the file that was announced last has ended. `whole` is false if the file changed while
+    /// it was read; the daemon must then not save it.
     FileEnd {
         /// Whether exactly the announced bytes were sent, from an unchanged file.
         whole: bool,
@@ -142,34 +147,35 @@ pub enum Event {
     Removed(RelPath),
     /// An entry that cannot be carried; it stays in the container only.
     Skipped {
-        /// Where, as bytes, since what is wrong may be the name itself.
+        /// Its path, as bytes, since the name itself may be what is wrong.
         path: Vec<u8>,
         /// Why.
         reason: SkipReason,
     },
     /// The end of a collection.
     Collected {
-        /// Entries seen in all, changed or not.
+        /// All entries, changed or not.
         entries: u64,
     },
     /// All changes of an apply stream are in place.
     Applied,
     /// The container belongs to the session that claimed it.
     Claimed,
-    /// The run is taken over; so much of its output, both streams together, was acknowledged before.
+    /// The run is taken over.
     Attached {
-        /// Bytes of output that are not said again.
+        /// Bytes of output, both streams together, that an earlier daemon acknowledged and that are not sent
+        /// again.
         heard: u64,
     },
-    /// The agent has the run, and tells it to whichever daemon there is from now on. Said of runs that read no code.
+    /// The agent has the run, and tells it to every daemon from now on. Sent only for runs that read no code.
     Begun,
     /// The run was told to end.
     Ending,
     /// What a probe saw.
-    Facts(Box<Facts>),
+    Probed(Box<ProbeReport>),
     /// The request could not be done at all.
     Failed {
-        /// What was tried and the system's own words.
+        /// What was tried, and the system's error.
         what: String,
     },
     /// The warm part stands.
@@ -209,46 +215,47 @@ pub struct RunSpec {
     pub input: Input,
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
-    /// Whether the warm part may run it in place of `argv`, with the code on its line; it never does with `files`.
+    /// Whether the warm part may run it in place of `argv`, with the code on its line; it never does with
+    /// `files`.
     pub warm: bool,
     /// Which files it may write and read.
     pub files: Option<FilePolicy>,
 }
 
-/// What a program finds on its standard input.
+/// What a program reads from its standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Input {
-    /// Its code: `Data(Code)`…`Eof(Code)` before it starts. With `stdin` also `Data(Stdin)`…`Eof(Stdin)`, which it finds at
-    /// descriptor `SANDBOX_STDIN_FD`.
+    /// Its code: `Data(Code)`…`Eof(Code)` before it starts. With `stdin` also `Data(Stdin)`…`Eof(Stdin)`,
+    /// which it reads from the descriptor `SANDBOX_STDIN_FD`.
     Code {
-        /// Whether it has an input besides.
+        /// Whether it has a standard input of its own besides.
         stdin: bool,
     },
-    /// Nothing: it is at its end.
+    /// Nothing: the end of file.
     Nothing,
     /// What comes as `Data(Stdin)` while it runs, up to `Eof(Stdin)`, through a pipe.
     Open,
 }
 
-/// Bounds of one run. What is `None` is bounded by the container alone.
+/// Limits of one run. Where one is `None` only the container's limit holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLimits {
     /// Seconds of CPU time of each of its processes: SIGXCPU, SIGKILL a second later.
     pub cpu_seconds: Option<u32>,
     /// Bytes of a file that it writes: SIGXFSZ.
     pub file_size: Option<u64>,
-    /// Bytes of memory of its own that all its processes have together; it is killed with more.
+    /// Bytes of memory that all its processes together may have; with more the run is killed.
     pub memory: Option<u64>,
-    /// Processes that it may have at one time, the first one included; it is killed with more.
+    /// Processes that it may have at one time, the first one included; with more the run is killed.
     pub processes: Option<u32>,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// The program's own end.
+    /// How the program itself ended.
     pub outcome: Outcome,
-    /// The bound that ended it, if one did.
+    /// The limit that ended the run, if one did.
     pub limit: Option<Limit>,
     /// Whether the image's warm part ran it.
     pub warm: bool,
@@ -279,7 +286,7 @@ pub enum Outcome {
     NotStarted(i32),
 }
 
-/// A bound that can end a run.
+/// A limit that can end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Limit {
     /// Wall time.
@@ -338,15 +345,16 @@ impl EntryKind {
 pub enum SkipReason {
     /// Neither a regular file, nor a directory, nor a symbolic link.
     Special,
-    /// Its path breaks a bound of [`RelPath`].
+    /// Its path breaks a rule of [`RelPath`].
     Path,
-    /// It could not be read, or would not stand still.
+    /// It could not be read, or changed while it was read.
     Unreadable,
 }
 
 /// Codes a message for a [`crate::Kind::Message`] frame.
 pub fn encode<T: Serialize>(message: &T) -> Bytes {
-    // postcard fails only on a full buffer or an unsized sequence; a growing Vec and derived types have neither.
+    // postcard fails only on a full buffer or an unsized sequence; a growing Vec and derived types have
+    // neither.
     postcard::to_stdvec(message).map(Bytes::from).unwrap_or_default()
 }
 

@@ -1,8 +1,9 @@
 //! Many streams over one carrier that may break: windows, order, and resumption. Pure: bytes in, bytes out.
 //!
-//! Each stream keeps the frames that the peer has not yet consumed; their total is its window. A credit
-//! releases them. After a reconnect both sides tell how far they had heard ([`ResumePoints`]) and the rest is
-//! sent again, so whoever uses a stream never learns that the carrier broke.
+//! Each stream keeps the frames that the peer has not yet consumed; together they must fit the stream's
+//! window. A credit releases them. After a reconnect both sides say how much they had received
+//! ([`ResumePoints`]) and the rest is sent again, so the user of a stream never learns that the carrier
+//! broke.
 //!
 //! ```text
 //!   send ─► out: [consumed by peer │ sent, unconsumed │ not yet sent] ─► transmit ─► carrier
@@ -10,8 +11,8 @@
 //!   carrier ─► on_bytes ─► inbox ─► take (counts as consumed; reported by Credit)
 //! ```
 //!
-//! It must never hold more than [`WINDOW`] bytes each way for one stream, whatever the peer does, nor listen for ever
-//! to a peer that says nothing to any stream ([`STRAY`]).
+//! It must never hold more than [`WINDOW`] bytes each way for one stream, whatever the peer does, nor accept
+//! without end frames that change nothing ([`STRAY`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,10 +22,10 @@ use crate::limits::{MAX_STREAMS, SLACK, STRAY, WINDOW};
 use crate::message::ResumePoints;
 use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
 
-/// A credit is worth its frame once this much was consumed.
+/// A credit is sent once this much was consumed.
 const CREDIT_STEP: u64 = (WINDOW / 4) as u64;
 
-/// Which end of the link this is; it decides who owns which stream numbers.
+/// Which end of the link this is; it decides which stream numbers this end opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Opens streams 1, 3, 5, …
@@ -33,7 +34,7 @@ pub enum Role {
     Agent,
 }
 
-/// What a stream gives its reader.
+/// What a reader takes from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inbound {
     /// A coded message.
@@ -42,20 +43,20 @@ pub enum Inbound {
     Data(Channel, Bytes),
     /// The channel is at its end.
     Eof(Channel),
-    /// The peer says nothing more here.
+    /// The peer sends nothing more on this stream.
     Close,
-    /// The peer abandoned the stream, or a reconnect found that it is gone.
+    /// The peer abandoned the stream, or forgot it before a reconnect.
     Reset,
 }
 
 #[derive(Debug, Default)]
-struct Stream {
+struct StreamState {
     out: VecDeque<Frame>,
     /// Frames of `out` already given to the carrier.
     sent: usize,
     /// Cost of all frames in `out`.
     out_cost: usize,
-    /// Cost of everything the peer consumed.
+    /// Cost of everything that the peer consumed.
     acked: u64,
     out_closed: bool,
     inbox: VecDeque<Frame>,
@@ -67,7 +68,7 @@ struct Stream {
     reported: u64,
     in_closed: bool,
     reset: bool,
-    /// Nobody reads it any more; it lives until both sides have closed.
+    /// It has no reader any more, and is kept until both sides have closed.
     detached: bool,
 }
 
@@ -78,14 +79,14 @@ pub struct Mux {
     next: StreamId,
     /// The highest stream the peer ever opened.
     highest: StreamId,
-    streams: BTreeMap<StreamId, Stream>,
+    streams: BTreeMap<StreamId, StreamState>,
     fresh: VecDeque<StreamId>,
     resets: BTreeSet<StreamId>,
-    /// The stream that sent last: the next one has its turn.
+    /// The stream that sent last: the one behind it sends next.
     turn: StreamId,
-    /// How many streams there ever were.
+    /// How many streams were ever opened.
     opened: u64,
-    /// Cost of all that the peer sent and that changed nothing.
+    /// Cost of all frames of the peer that changed nothing.
     strays: u64,
 }
 
@@ -106,8 +107,8 @@ impl Mux {
         }
     }
 
-    /// Opens a stream towards the peer with its first message; streams reach the peer in the order of their
-    /// opening, which is how it tells a new one from a forgotten one.
+    /// Opens a stream towards the peer with its first message. Streams reach the peer in the order of their
+    /// opening: that is how it tells a new stream from a forgotten one.
     ///
     /// # Errors
     /// [`ProtocolError::TooManyStreams`] when [`MAX_STREAMS`] are open.
@@ -118,7 +119,7 @@ impl Mux {
         let id = self.next;
         self.next += 2;
         self.opened += 1;
-        self.streams.insert(id, Stream::default());
+        self.streams.insert(id, StreamState::default());
         self.send(id, Kind::Message, first);
         Ok(id)
     }
@@ -128,16 +129,16 @@ impl Mux {
         self.fresh.pop_front()
     }
 
-    /// True if a frame of `len` payload bytes fits the stream's window now, and [`SLACK`] beside it. A stream that is gone takes
-    /// (and drops) everything, so that its writer comes to the reader's [`Inbound::Reset`].
+    /// True if a frame of `len` payload bytes and [`SLACK`] fit the stream's window now. A stream that is
+    /// gone takes (and drops) everything, so that its writer goes on until it reads [`Inbound::Reset`].
     pub fn has_room(&self, id: StreamId, len: usize) -> bool {
         self.streams
             .get(&id)
             .is_none_or(|s| s.reset || s.out_cost + crate::frame::HEADER + len + SLACK <= WINDOW)
     }
 
-    /// Queues a counted frame. Ask [`Mux::has_room`] first; the window is the caller's promise, and its
-    /// [`SLACK`] for what must be said before anything else.
+    /// Queues a counted frame. Ask [`Mux::has_room`] first: the caller keeps to the window, and uses its
+    /// [`SLACK`] only for what must be sent before anything else.
     pub fn send(&mut self, id: StreamId, kind: Kind, payload: Bytes) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.out_closed || stream.reset {
@@ -151,20 +152,22 @@ impl Mux {
 
     /// Abandons a stream: both directions, at once. Harmless if it is gone already.
     pub fn reset(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.remove(&id)
-            && !stream.reset
-        {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        // The peer does not know a stream of which nothing was sent: its reset would break the protocol.
+        let is_unknown = self.is_mine(id) && stream.sent == 0 && stream.acked == 0;
+        if !stream.reset && !is_unknown {
             self.resets.insert(id);
         }
     }
 
-    /// Ends this side's interest. After a [`Kind::Close`] what was sent still arrives and what still comes is
-    /// dropped; without one the stream is reset.
+    /// This side uses the stream no longer. After a [`Kind::Close`] what was sent still arrives and what
+    /// still comes is dropped; without a close the stream is reset.
     pub fn finish(&mut self, id: StreamId) {
         match self.streams.get_mut(&id) {
             Some(stream) if stream.out_closed && !stream.reset => {
                 stream.detached = true;
                 stream.inbox.clear();
+                (stream.holding, stream.withheld) = (false, 0);
                 stream.consumed = stream.received;
             }
             Some(_) => self.reset(id),
@@ -172,8 +175,8 @@ impl Mux {
         }
     }
 
-    /// The next thing that arrived on a stream; taking it counts as consuming it. A stream that this side
-    /// does not know (any more) answers [`Inbound::Reset`].
+    /// Takes what arrived on a stream next, and counts it as consumed. A stream that this side does not know
+    /// (any more) gives [`Inbound::Reset`].
     pub fn take(&mut self, id: StreamId) -> Option<Inbound> {
         let Some(stream) = self.streams.get_mut(&id) else { return Some(Inbound::Reset) };
         let Some(frame) = stream.inbox.pop_front() else {
@@ -189,20 +192,20 @@ impl Mux {
         })
     }
 
-    /// True if the next [`Mux::transmit`] has a credit for this stream: its consumption is worth telling.
+    /// True if the next [`Mux::transmit`] sends a credit for this stream.
     pub fn owes_credit(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(Stream::owes_credit)
+        self.streams.get(&id).is_some_and(StreamState::owes_credit)
     }
 
-    /// From now on what is taken is not acknowledged, so that the peer keeps it to say it again to another: until
-    /// [`Mux::release`], to be called before a window is full.
+    /// From now on what is taken is not acknowledged, so that the peer keeps it and can send it again to
+    /// another daemon. Call [`Mux::release`] before the window is full.
     pub fn hold(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.holding = true;
         }
     }
 
-    /// Acknowledges what was taken meanwhile, and all that comes.
+    /// Acknowledges what was taken since [`Mux::hold`], and what is taken from now on.
     pub fn release(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.holding = false;
@@ -215,11 +218,11 @@ impl Mux {
         self.streams.get(&id).is_none_or(|s| s.reset || !s.inbox.is_empty())
     }
 
-    /// Takes whole frames off the front of what the carrier brought; the beginning of one stays. `touched` hears
-    /// of every stream that has news, once for frames in a row.
+    /// Takes all whole frames off the front of what the carrier brought. `touched` is called with every
+    /// stream that has news, once for consecutive frames.
     ///
     /// # Errors
-    /// Any broken rule; the link is then to be torn down.
+    /// Any broken rule; the caller then has to end the link.
     pub fn on_bytes(
         &mut self,
         input: &mut BytesMut,
@@ -257,7 +260,7 @@ impl Mux {
             }
             self.highest = id;
             self.opened += 1;
-            self.streams.insert(id, Stream::default());
+            self.streams.insert(id, StreamState::default());
             self.fresh.push_back(id);
         }
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
@@ -291,21 +294,22 @@ impl Mux {
         Ok(())
     }
 
-    /// A frame that changes nothing came.
+    /// Counts a frame that changes nothing.
     fn stray(&mut self, cost: u64) -> Result<(), ProtocolError> {
         self.strays = self.strays.saturating_add(cost);
         let most = STRAY.saturating_mul(self.opened.saturating_add(1));
         if self.strays > most { Err(ProtocolError::Stray) } else { Ok(()) }
     }
 
-    /// True if something is to be sent that the peer may wait for. What is left of streams on which both sides have said
-    /// all can go with what comes next: on its own it would cost either side a system call, and the peer a wakeup.
+    /// True if there is something to send that the peer may wait for. Credits and closes of streams on which
+    /// both sides have sent everything can wait for the next frame: on their own they would cost each side a
+    /// system call, and the peer a wakeup.
     pub fn is_pressing(&self) -> bool {
-        !self.resets.is_empty() || self.streams.values().any(Stream::is_pressing)
+        !self.resets.is_empty() || self.streams.values().any(StreamState::is_pressing)
     }
 
-    /// Writes what is to be sent into `out`, stream by stream in turn, until about `budget` bytes, whether it is pressing
-    /// or not. Returns whether anything was written.
+    /// Writes what there is to send into `out`, stream by stream in turn, until about `budget` bytes,
+    /// pressing or not. Returns whether anything was written.
     pub fn transmit(&mut self, out: &mut BytesMut, budget: usize) -> bool {
         let before = out.len();
         while let Some(id) = self.resets.pop_first() {
@@ -327,13 +331,13 @@ impl Mux {
             self.streams.remove(&id);
         }
         let after = |s: &Self, id| {
-            let unheard = |(id, x): (&StreamId, &Stream)| {
+            let unheard = |(id, x): (&StreamId, &StreamState)| {
                 (s.is_mine(*id) && x.acked == 0 && x.sent == 0 && !x.out.is_empty()).then_some(*id)
             };
             if let Some(first) = s.streams.iter().find_map(unheard) {
                 return Some(first);
             }
-            let ready = |(id, s): (&StreamId, &Stream)| (s.sent < s.out.len()).then_some(*id);
+            let ready = |(id, s): (&StreamId, &StreamState)| (s.sent < s.out.len()).then_some(*id);
             s.streams.range(id + 1..).find_map(ready).or_else(|| s.streams.range(..=id).find_map(ready))
         };
         while out.len() - before < budget {
@@ -346,7 +350,7 @@ impl Mux {
         out.len() > before
     }
 
-    /// How far this side has heard the peer; for the hello of a new carrier.
+    /// How much of each stream this side has received; for the hello of a new carrier.
     pub fn resume_points(&self) -> ResumePoints {
         ResumePoints {
             highest: self.highest,
@@ -354,12 +358,15 @@ impl Mux {
         }
     }
 
-    /// Starts over on a new carrier: `peer` says how far it had heard this side.
+    /// Continues on a new carrier; `peer` is what the peer has received of this side's streams.
     ///
     /// # Errors
-    /// [`ProtocolError::BadCredit`] if the peer claims bytes that were never sent.
+    /// [`ProtocolError::BadCredit`] if the peer says that it received bytes that were never sent.
     pub fn resume(&mut self, peer: &ResumePoints) -> Result<(), ProtocolError> {
         let heard: BTreeMap<_, _> = peer.streams.iter().copied().collect();
+        // A stream that was lost with the last carrier is unknown to the peer as well.
+        let role = self.role;
+        self.resets.retain(|id| (id % 2 == 1) != (role == Role::Daemon) || *id <= peer.highest);
         for id in heard.keys() {
             if !self.streams.contains_key(id) && (self.is_mine(*id) || *id <= self.highest) {
                 self.resets.insert(*id);
@@ -371,26 +378,26 @@ impl Mux {
             match heard.get(id) {
                 Some(received) => stream.rewind_to(*id, *received)?,
                 None if mine && *id > peer.highest => stream.sent = 0,
-                // The peer has forgotten it: it ended there, or was reset and the reset is lost.
+                // The peer has forgotten it: it ended there, or it was reset and the reset frame is lost.
                 None => stream.abandoned(),
             }
         }
         Ok(())
     }
 
-    /// What the peer had not consumed of each stream when it went for good, in its order.
+    /// What the peer had not consumed of each stream when it went for good.
     pub fn into_unheard(self) -> impl Iterator<Item = (StreamId, VecDeque<Frame>)> {
         self.streams.into_iter().map(|(id, stream)| (id, stream.out))
     }
 
-    /// Streams not yet forgotten.
+    /// How many streams are not forgotten yet.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
     }
 }
 
-impl Stream {
-    /// All that the peer had to say was taken.
+impl StreamState {
+    /// The peer has closed it, and everything that it sent was taken.
     fn ended(&self) -> bool {
         self.in_closed && self.inbox.is_empty()
     }
@@ -406,7 +413,7 @@ impl Stream {
         !self.reset && fresh > 0 && (fresh >= CREDIT_STEP || self.ended())
     }
 
-    /// The peer is done with it. If it had said all it had to say, nothing is amiss.
+    /// The peer has given it up. That is a reset, unless the peer had closed it before.
     fn abandoned(&mut self) {
         self.reset = !self.in_closed;
         self.out.clear();
@@ -417,7 +424,7 @@ impl Stream {
         }
     }
 
-    /// The peer consumed `total` bytes since the beginning: those frames are done with.
+    /// The peer consumed `total` bytes since the beginning: their frames are dropped.
     fn acknowledge(&mut self, id: StreamId, total: u64) -> Result<(), ProtocolError> {
         while self.acked < total {
             if self.sent == 0 {
@@ -431,7 +438,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The peer received `total` bytes: what lies behind that is to be sent again.
+    /// The peer received `total` bytes: what comes behind them is sent again.
     fn rewind_to(&mut self, id: StreamId, total: u64) -> Result<(), ProtocolError> {
         let mut at = self.acked;
         let mut sent = 0;
@@ -448,3 +455,7 @@ impl Stream {
 #[cfg(test)]
 #[path = "mux_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "mux_fuzz_tests.rs"]
+mod fuzz_tests;

@@ -333,6 +333,25 @@ fn what_is_held_is_not_acknowledged_and_kept_by_the_peer() {
 }
 
 #[test]
+fn what_was_held_of_a_stream_that_is_finished_is_not_counted_twice() {
+    let mut pair = Pair::new();
+    let id = pair.daemon.open(Bytes::from_static(b"run")).unwrap();
+    pair.pump(1000);
+    assert_eq!(pair.agent.accept(), Some(id));
+    pair.daemon.hold(id);
+    pair.agent.send(id, Kind::Data(Channel::Stdout), Bytes::from_static(b"held"));
+    pair.pump(1000);
+    assert!(matches!(pair.daemon.take(id), Some(Inbound::Data(..))));
+    pair.daemon.send(id, Kind::Close, Bytes::new());
+    pair.daemon.finish(id);
+    pair.daemon.release(id);
+    pair.agent.send(id, Kind::Data(Channel::Stdout), Bytes::from_static(b"more"));
+    pair.pump(1000);
+    let stream = &pair.daemon.streams[&id];
+    assert_eq!(stream.consumed, stream.received);
+}
+
+#[test]
 fn a_new_daemon_is_told_something_before_a_whole_window_of_what_was_not_heard() {
     let mut pair = Pair::new();
     let id = pair.daemon.open(Bytes::from_static(b"run")).unwrap();
@@ -402,3 +421,29 @@ fn what_is_left_of_a_stream_that_is_over_goes_with_what_comes_next() {
 
 #[path = "mux_stray_tests.rs"]
 mod stray;
+
+#[test]
+fn a_stream_that_never_reached_the_peer_is_not_reset_there() {
+    // Given up before anything was sent.
+    let mut pair = Pair::new();
+    let id = pair.daemon.open(Bytes::from_static(b"x")).unwrap();
+    pair.daemon.finish(id);
+    pair.pump(usize::MAX);
+    // Given up after it was sent, on a carrier that breaks before it arrives.
+    let id = pair.daemon.open(Bytes::from_static(b"y")).unwrap();
+    pair.daemon.transmit(&mut pair.down, usize::MAX);
+    pair.daemon.finish(id);
+    pair.cut();
+    pair.pump(usize::MAX);
+    assert_eq!(pair.agent.accept(), None);
+    // One that did arrive is.
+    let id = pair.daemon.open(Bytes::from_static(b"z")).unwrap();
+    pair.pump(usize::MAX);
+    pair.daemon.finish(id);
+    pair.pump(usize::MAX);
+    assert_eq!(
+        (pair.agent.accept(), pair.agent.take(id)),
+        (Some(id), Some(Inbound::Message(Bytes::from_static(b"z"))))
+    );
+    assert_eq!(pair.agent.take(id), Some(Inbound::Reset));
+}

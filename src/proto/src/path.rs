@@ -1,8 +1,8 @@
 //! A path below `/data`, checked once and then trusted.
 //!
-//! [`RelPath`] is the only door through which a name reaches a file, on the host and in the container. It
-//! never holds an empty, `.` or `..` component, a NUL, or anything over the limits; it is bytes, because
-//! Linux file names are. It must never touch a file system itself.
+//! A name reaches a file, on the host and in the container, only as a [`RelPath`]. A [`RelPath`] never has an
+//! empty, `.` or `..` component, a NUL, or more than the limits allow. It is bytes, because Linux file names
+//! are. It must never touch a file system itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,8 +80,8 @@ impl RelPath {
         Ok(Self(bytes))
     }
 
-    /// Takes what a person or a model wrote: relative, or absolute below `/data`, `/mnt/data` or
-    /// `/workspace`. Nothing is normalised: `a//b` and `./a` are refused, so one file has one name.
+    /// Takes what a person or a model wrote: a relative path, or an absolute one below `/data`, `/mnt/data`
+    /// or `/workspace`. Nothing is normalised: `a//b` and `./a` are refused, so that one file has one name.
     ///
     /// # Errors
     /// The first rule that the text breaks, see [`PathError`].
@@ -113,7 +113,7 @@ impl RelPath {
         &self.0
     }
 
-    /// The components from the outermost in.
+    /// The components, outermost first.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/')
     }
@@ -134,10 +134,11 @@ impl RelPath {
         self.0.len() > dir.0.len() && self.0.starts_with(&dir.0) && self.0[dir.0.len()] == b'/'
     }
 
-    /// Takes this path, and everything below it, out of a map; in a time that does not grow with the rest of it.
+    /// Removes this path, and everything below it, from a map, in a time that does not grow with the rest of
+    /// the map.
     pub fn remove_from<T>(&self, map: &mut BTreeMap<Self, T>) {
         map.remove(self);
-        // All that begins with `path/`: `0` comes right behind `/`.
+        // Everything that begins with `path/`: the byte `0` comes right behind `/`.
         let [from, to] = [b'/', b'0'].map(|end| Self([&self.0[..], &[end]].concat()));
         let below: Vec<Self> = map.range(&from..&to).map(|(path, _)| path.clone()).collect();
         for path in below {

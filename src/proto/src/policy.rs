@@ -1,12 +1,13 @@
-//! What one run may do with files, in the words of its caller; the agent enforces it.
+//! Which files one run may write and read, as its caller says it; the agent enforces it.
 //!
-//! It must never be softened on the way: what cannot be enforced is refused, see [`crate::Event::Unsupported`].
+//! A policy must never be weakened: a run whose policy cannot be enforced is refused, see
+//! [`crate::Event::Unsupported`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
 
-/// Patterns that one policy may have, all lists together: each is looked at for each file that is opened.
+/// Patterns that one policy may have in all lists together: each is compared with each file that is opened.
 pub const MAX_PATTERNS: usize = 256;
 
 /// Bytes of one pattern: `PATH_MAX`.
@@ -15,17 +16,18 @@ pub const MAX_PATTERN: usize = 4096;
 /// Bytes of all patterns together: beside the environment of a run they must fit into one message.
 pub const MAX_PATTERN_BYTES: usize = 32 * 1024;
 
-/// Which files a run may write and read, beside what its user may.
+/// Which files a run may write and read, within what its user may.
 ///
-/// `~` is the home directory of the run, a relative pattern begins at its working directory; `*`, `?`, `[…]` and `**` (any
-/// number of directories) match as in an ignore file. A pattern of a `deny` list without a `/` is a name: it is matched at
-/// any depth below the working directory. What names a directory covers all that is below it.
+/// `~` is the home directory of the run, and a relative pattern begins at its working directory; `*`, `?`,
+/// `[…]` and `**` (any number of directories) match as in an ignore file. A pattern of a `deny` list without
+/// a `/` is a name: it is matched at any depth below the working directory. A pattern that matches a
+/// directory covers everything below it.
 ///
-/// A pattern speaks of paths. A program under a policy can make no link that would give a denied path to something that it
-/// may write; a link that was there before leads where it leads.
+/// Patterns are about paths. A program under a policy cannot make a link that gives a denied path to
+/// something that it may write; links that were there before stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePolicy {
-    /// Only this may be written; `None`: all that its user may.
+    /// Only this may be written; `None`: all that its user may write.
     pub allow_write: Option<Vec<String>>,
     /// This may not be read.
     pub deny_read: Vec<String>,
@@ -34,12 +36,12 @@ pub struct FilePolicy {
 }
 
 impl FilePolicy {
-    /// Whether it says nothing at all, so that there is nothing to enforce.
+    /// Whether there is nothing to enforce.
     pub fn is_empty(&self) -> bool {
         self.allow_write.is_none() && self.deny_read.is_empty() && self.deny_write.is_empty()
     }
 
-    /// Every list with its name.
+    /// Every list, with its name.
     pub fn lists(&self) -> [(&'static str, &[String]); 3] {
         [
             ("allow_write", self.allow_write.as_deref().unwrap_or_default()),
@@ -48,7 +50,7 @@ impl FilePolicy {
         ]
     }
 
-    /// Whether every pattern is one.
+    /// Checks every pattern and their number.
     ///
     /// # Errors
     /// The list, the pattern, what is wrong with it and what would be right.
@@ -73,7 +75,7 @@ impl FilePolicy {
     }
 }
 
-/// As much of a pattern as a message has room for.
+/// As much of a pattern as an error message has room for.
 fn beginning(pattern: &str) -> String {
     pattern.chars().take(80).collect()
 }
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agents_config_holds_is_good() {
+    fn patterns_of_coding_agents_are_accepted() {
         for pattern in [
             ".env",
             "*.key",
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_list_and_pattern() {
+    fn an_error_has_the_list_and_the_pattern() {
         for (pattern, part) in [
             ("", "is empty"),
             ("a\0b", "NUL"),

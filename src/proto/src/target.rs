@@ -1,7 +1,7 @@
-//! Where a symbolic link points: bytes for one system call, never a path to go along.
+//! The target of a symbolic link: bytes for `symlink(2)`, never a path that anything of ours follows.
 //!
-//! A target may be absolute, lead out of `/data`, dangle or loop: inside the container that is the session's own
-//! business. It must never be resolved by the daemon.
+//! A target may be absolute, lead out of `/data`, dangle or loop: inside the container that concerns only the
+//! session. The daemon must never resolve it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::limits::MAX_TARGET;
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct LinkTarget(Vec<u8>);
 
-/// Why bytes are no target.
+/// Why bytes are not a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// Linux has no empty symbolic links.

@@ -1,4 +1,4 @@
-//! A tar of plain files, written by hand: what reads it must not be what wrote it.
+//! Writes a tar of plain files by hand, so that its reader and its writer share no code.
 
 #[derive(Default)]
 pub(super) struct Archive(Vec<u8>);

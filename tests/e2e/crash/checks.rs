@@ -1,40 +1,52 @@
-//! A client looks whether what it was told is so: while it works, after a restart, and at the end.
+//! Checks of a client: whether what the daemon told it is true, during the load, after a restart, and at the
+//! end.
 //!
-//! It must never take what a daemon may have forgotten for lost, nor what it acknowledged for forgotten.
+//! It must never report the loss of data that the daemon was allowed to forget, nor accept the loss of data
+//! that it acknowledged.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::super::tree::{Node, Tree, look, seen, sha256};
-use super::{AGAIN_AFTER, Client, Unsure, expect_passing};
+use super::{Client, RETRY_AFTER, UnansweredChange, expect_passing};
 use crate::support::{Daemon, PATIENCE, Ran, within};
 
 impl Client {
-    /// Reads one file by its link and finds it as it must be; false if the daemon is gone.
+    /// Reads one file by its link and compares it; false if the daemon is gone.
     pub(super) async fn read(&mut self, d: &Daemon) -> bool {
         if self.chance.once_in(3) {
             return self.look(d).await;
         }
-        let call = self.place.call(self.session(d).tool("list_artifacts").with("limit", 1000));
+        let call = self.caller.call(self.session(d).tool("list_artifacts").with("limit", 1000));
         let Some(answer) = call.try_answer().await else { return false };
         let listed = listed(&Ran::of(answer), self.dir);
         let paths: BTreeSet<_> = self.has.files().map(|(path, _)| path).collect();
-        assert_eq!(listed.iter().map(|(path, _)| path).collect::<BTreeSet<_>>(), paths, "{}", self.place());
+        assert_eq!(
+            listed.iter().map(|(path, _)| path).collect::<BTreeSet<_>>(),
+            paths,
+            "{}",
+            self.description()
+        );
         if listed.is_empty() {
             return true;
         }
         let (path, link) = self.chance.of(&listed);
         let Some(answer) = d.link("GET", &link).try_send().await else { return true };
         let sha = sha256(&answer.expect(200).body);
-        assert_eq!(self.has.get(&path), Some(&Node::File(sha)), "{}: {path:?} by its link", self.place());
+        assert_eq!(
+            self.has.get(&path),
+            Some(&Node::File(sha)),
+            "{}: {path:?} by its link",
+            self.description()
+        );
         true
     }
 
-    /// Looks at everything from inside; false if the daemon is gone.
+    /// Compares everything, seen from inside; false if the daemon is gone.
     async fn look(&mut self, d: &Daemon) -> bool {
         let language = self.chance.of(self.languages);
-        let call = self.place.call(self.session(d).run(language, look(language)));
+        let call = self.caller.call(self.session(d).run(language, look(language)));
         self.deleted = false;
         let Some(answer) = call.try_answer().await else { return false };
         let ran = Ran::of(answer);
@@ -46,18 +58,18 @@ impl Client {
         true
     }
 
-    /// Looks what became of a run that was lost, until it is known.
+    /// Finds out what a lost run did, and repeats that until it is known.
     pub(super) async fn settle(&mut self, d: &Daemon) {
         let look_at = async {
             loop {
-                let call = self.place.call(self.session(d).run(self.languages[0], look(self.languages[0])));
+                let call = self.caller.call(self.session(d).run(self.languages[0], look(self.languages[0])));
                 let answer = call.try_answer().await?;
                 let ran = Ran::of(answer);
                 if ran.document["success"] == true {
                     return Some(ran);
                 }
                 expect_passing(&ran);
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(RETRY_AFTER).await;
             }
         };
         let ran = within(PATIENCE, "the service to return", look_at).await;
@@ -66,16 +78,16 @@ impl Client {
         }
     }
 
-    /// What is there, against what must be there; from then on it is certain.
+    /// Compares what exists with what must exist; from then on the client's model is certain.
     #[track_caller]
     pub(in super::super) fn compare(&mut self, seen: &std::collections::BTreeMap<String, Tree>) {
         let is = seen.get(self.dir).cloned().unwrap_or_default();
-        let unsure = self.unsure.take();
+        let change = self.unanswered.take();
         if is != self.has {
-            let Some(Unsure { after, steps, in_part }) = unsure else {
+            let Some(UnansweredChange { after, steps, in_part }) = change else {
                 panic!(
                     "{}: is / must be: {:#?}\nasked: {:#?}",
-                    self.place(),
+                    self.description(),
                     is.unlike(&self.has),
                     self.asked
                 );
@@ -84,21 +96,21 @@ impl Client {
             assert!(
                 is == after || in_part && within == Ok(()),
                 "{}: in part: {in_part}, {within:?}\nasked: {:#?}\nis / was: {:#?}\nis / might be: {:#?}",
-                self.place(),
+                self.description(),
                 self.asked,
                 is.unlike(&self.has),
                 is.unlike(&after)
             );
             self.tally.happened += 1;
-        } else if unsure.is_some_and(|unsure| unsure.after != self.has) {
+        } else if change.is_some_and(|change| change.after != self.has) {
             self.tally.did_not += 1;
         }
         self.has = is;
-        self.deleted = false; // whoever runs in it, to look, has it again
+        self.deleted = false; // a run in it, to compare, makes it again
     }
 }
 
-/// The files below a directory, as a listing has them, each with its link.
+/// The files below a directory in a listing, each with its link.
 #[track_caller]
 pub(in super::super) fn listed(ran: &Ran, dir: &str) -> Vec<(String, String)> {
     if ran.document["error"] == "session_not_found" {

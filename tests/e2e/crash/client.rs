@@ -1,11 +1,15 @@
-//! One client at work: it knows what must be in its part of a session, does the next thing, and takes note.
+//! One client under load: it knows what must be in its part of a session, does the next thing, and updates
+//! its model.
 //!
-//! What was answered is certain. What was on its way when the daemon was killed happened or did not, as a whole.
+//! An answered call is certain. A call in progress when the daemon was killed happened as a whole or not at
+//! all.
 
 #[path = "archive.rs"]
 mod archive;
 #[path = "checks.rs"]
 mod checks;
+#[path = "plan.rs"]
+mod plan;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,35 +19,19 @@ use serde_json::{Value, json};
 
 use self::archive::Archive;
 pub(super) use self::checks::listed;
-use super::tree::{Content, Step, Tree, program};
+use super::tree::{Step, Tree, program};
 use crate::support::{Answer, Call, Chance, Daemon, Ran, Session};
 
-/// Names of a client's files: some are directories of others, some at one time a file and at another a directory.
-const NAMES: [&str; 12] = [
-    "a",
-    "b.csv",
-    "d",
-    "d/x",
-    "d/y/z",
-    "e/f",
-    "e",
-    "\u{fc}ber.txt",
-    "\u{65e5}\u{672c}/\u{7d50}\u{679c} 1.csv",
-    "sp ace",
-    "-rf",
-    ".hidden",
-];
-
-/// Who calls, and in which session.
+/// The token and the session of a client's calls.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Caller {
     /// A token other than that of the tests.
     pub(super) token: Option<&'static str>,
     pub(super) session: &'static str,
 }
 
-impl Place {
-    /// The same call by who calls here.
+impl Caller {
+    /// The same call with this caller's token.
     pub(super) fn call<'d>(&self, call: Call<'d>) -> Call<'d> {
         match self.token {
             Some(token) => call.bearer(token),
@@ -53,41 +41,41 @@ impl Place {
 }
 
 pub(super) struct Client {
-    pub(super) place: Place,
+    pub(super) caller: Caller,
     /// Its directory; no other client of the session writes there.
     dir: &'static str,
-    /// Whether nobody else uses the session, so that it may be closed at any time.
+    /// Whether no other client uses the session, so that it may be closed at any time.
     alone: bool,
     languages: &'static [&'static str],
     chance: Chance,
     files: u32,
     pub(super) has: Tree,
-    /// What it wanted and has no answer for.
-    unsure: Option<Unsure>,
-    /// What it asked for of late.
+    /// The change that it requested last and has no answer for.
+    unanswered: Option<UnansweredChange>,
+    /// Its latest requests.
     asked: VecDeque<String>,
-    /// Its session was deleted, and nothing came after that.
+    /// Whether its session was deleted, with no call after that.
     deleted: bool,
     pub(super) tally: Tally,
 }
 
-/// A change that was asked for.
-struct Unsure {
+/// A requested change.
+struct UnansweredChange {
     after: Tree,
-    /// Those of a run.
+    /// The steps of a run.
     steps: Vec<Step>,
-    /// They may have been done in part, as the answer said.
+    /// Whether only some may have been done, as the answer said.
     in_part: bool,
 }
 
-/// What happened, for the one who reads the test's output.
+/// Totals, for the reader of the test's output.
 #[derive(Default, Clone, Copy, Debug)]
 pub(super) struct Tally {
     pub(super) acknowledged: u32,
     pub(super) read: u32,
     pub(super) refused: u32,
     pub(super) lost: u32,
-    /// Of those without an answer.
+    /// Changes without an answer.
     pub(super) happened: u32,
     pub(super) did_not: u32,
 }
@@ -103,39 +91,36 @@ impl Tally {
     }
 }
 
-/// How a call came out.
-enum Heard {
+/// The outcome of a call.
+enum CallOutcome {
     Done,
-    /// Nothing was done, for one of the reasons that a client tries again for.
+    /// Nothing was done, for one of the reasons that allow a retry.
     Refused,
-    /// The run began and its end is unknown.
+    /// The run began, and its end is unknown.
     Lost,
     /// The daemon was gone before it answered.
     Nothing,
 }
 
-/// Codes of calls that did nothing and may be sent again.
-const AGAIN: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
+/// Error codes of calls that did nothing and may be sent again.
+const RETRYABLE: [&str; 3] = ["max_sessions", "queue_full", "engine_unavailable"];
 
-/// How many of its calls a client remembers for a failed test.
-const ASKED: usize = 12;
+/// How many of its requests a client remembers for the message of a failed test.
+const REMEMBERED: usize = 12;
 
-/// Files that a program makes in one directory.
-const MANY: u32 = 30;
+/// How long a client waits before it retries, as the daemon tells it to.
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// How long a client waits before it tries again, as it was told to.
-pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
-
-/// It failed for a reason that passes.
+/// Expects a failure for a temporary reason.
 #[track_caller]
 pub(super) fn expect_passing(ran: &Ran) {
     let code = ran.document["error"].as_str().unwrap_or_default();
-    assert!(AGAIN.contains(&code) || code == "lost", "{}", ran.document);
+    assert!(RETRYABLE.contains(&code) || code == "lost", "{}", ran.document);
 }
 
 impl Client {
     pub(super) fn new(
-        place: Place,
+        caller: Caller,
         dir: &'static str,
         alone: bool,
         languages: &'static [&'static str],
@@ -143,45 +128,45 @@ impl Client {
     ) -> Client {
         let (has, tally) = (Tree::default(), Tally::default());
         Client {
-            place,
+            caller,
             dir,
             alone,
             languages,
             chance,
             files: 0,
             has,
-            unsure: None,
+            unanswered: None,
             asked: VecDeque::new(),
             deleted: false,
             tally,
         }
     }
 
-    /// Works until the daemon is gone or `enough` says so.
+    /// Works until the daemon is gone or `enough` returns true.
     pub(super) async fn work(&mut self, d: &Daemon, enough: &dyn Fn() -> bool) {
         while !enough() {
-            let heard = self.once(d).await;
-            let heard = match heard {
-                Some(heard) => heard,
+            let outcome = self.once(d).await;
+            let outcome = match outcome {
+                Some(outcome) => outcome,
                 None => continue,
             };
-            match heard {
-                Heard::Nothing => return,
-                Heard::Refused => {
+            match outcome {
+                CallOutcome::Nothing => return,
+                CallOutcome::Refused => {
                     self.tally.refused += 1;
-                    tokio::time::sleep(AGAIN_AFTER).await;
+                    tokio::time::sleep(RETRY_AFTER).await;
                 }
-                Heard::Lost => {
+                CallOutcome::Lost => {
                     self.tally.lost += 1;
                     self.settle(d).await;
                 }
-                Heard::Done => self.tally.acknowledged += 1,
+                CallOutcome::Done => self.tally.acknowledged += 1,
             }
         }
     }
 
-    /// One thing; `None` if it was one that changes nothing.
-    async fn once(&mut self, d: &Daemon) -> Option<Heard> {
+    /// Does one thing; `None` if it changes nothing.
+    async fn once(&mut self, d: &Daemon) -> Option<CallOutcome> {
         match self.chance.below(20) {
             0..6 => Some(self.upload(d).await),
             6 => Some(self.put(d).await),
@@ -193,14 +178,14 @@ impl Client {
                     self.tally.read += 1;
                     return None;
                 }
-                Some(Heard::Nothing)
+                Some(CallOutcome::Nothing)
             }
             _ => Some(self.run(d).await),
         }
     }
 
     fn session<'d>(&self, d: &'d Daemon) -> Session<'d> {
-        d.session(self.place.session)
+        d.session(self.caller.session)
     }
 
     /// The answer of a raw request.
@@ -215,9 +200,9 @@ impl Client {
         let encode = |text: &str| percent_encode(text.as_bytes(), NON_ALPHANUMERIC).to_string();
         let path: Vec<_> = path.split('/').filter(|part| !part.is_empty()).map(encode).collect();
         let path: String = path.iter().flat_map(|part| ["/", part]).collect();
-        let path = format!("/sessions/{}/files{path}", encode(self.place.session));
+        let path = format!("/sessions/{}/files{path}", encode(self.caller.session));
         let mut request = d.request(method, &path).body(body);
-        if let Some(token) = self.place.token {
+        if let Some(token) = self.caller.token {
             request = request.bearer(token);
         }
         if let Some(kind) = kind {
@@ -226,78 +211,50 @@ impl Client {
         request.try_send().await
     }
 
-    fn path(&mut self) -> String {
-        format!("{}/{}", self.dir, self.chance.of(&NAMES))
-    }
-
-    fn content(&mut self) -> Content {
-        self.files += 1;
-        let tag = format!("{:?}-{}-{}-{}", self.place.token, self.place.session.len(), self.dir, self.files);
-        let tag = tag.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "");
-        let bound = match self.chance.below(20) {
-            0..3 => 1,
-            3..12 => 5000,
-            12..18 => 100_000,
-            18 => 700_000,
-            _ => 3_000_000,
-        };
-        Content { tag, size: usize::try_from(self.chance.below(bound)).expect("small") }
-    }
-
-    /// A path that a file can be put at from outside.
-    fn free_path(&mut self) -> String {
-        loop {
-            let path = self.path();
-            if self.has.takes_file(&path) {
-                return path;
-            }
-        }
-    }
-
     fn begin(&mut self, what: &str, steps: Vec<Step>) {
         self.asked.push_back(format!("{what} {steps:?}"));
-        if self.asked.len() > ASKED {
+        if self.asked.len() > REMEMBERED {
             self.asked.pop_front();
         }
-        self.unsure = Some(Unsure { after: self.has.after(&steps), steps, in_part: false });
+        self.unanswered = Some(UnansweredChange { after: self.has.after(&steps), steps, in_part: false });
     }
 
-    /// What follows from an answer, or from none.
-    fn note(&mut self, heard: Heard) -> Heard {
-        match heard {
-            Heard::Done => {
-                let unsure = self.unsure.take().expect("something was asked for");
-                self.has = unsure.after;
+    /// Updates the model after an answer, or after none.
+    fn note(&mut self, outcome: CallOutcome) -> CallOutcome {
+        match outcome {
+            CallOutcome::Done => {
+                let change = self.unanswered.take().expect("something was asked for");
+                self.has = change.after;
                 self.deleted = false;
             }
-            Heard::Refused => self.unsure = None,
-            Heard::Lost | Heard::Nothing => {}
+            CallOutcome::Refused => self.unanswered = None,
+            CallOutcome::Lost | CallOutcome::Nothing => {}
         }
-        heard
+        outcome
     }
 
-    async fn upload(&mut self, d: &Daemon) -> Heard {
+    async fn upload(&mut self, d: &Daemon) -> CallOutcome {
         let (path, content) = (self.free_path(), self.content());
-        let call = self.place.call(self.session(d).upload(&path, &content.bytes()));
+        let call = self.caller.call(self.session(d).upload(&path, &content.bytes()));
         self.begin("upload", vec![Step::Write(path, content)]);
-        let heard = verdict(call.try_answer().await);
-        self.note(heard)
+        let outcome = verdict(call.try_answer().await);
+        self.note(outcome)
     }
 
-    async fn put(&mut self, d: &Daemon) -> Heard {
+    async fn put(&mut self, d: &Daemon) -> CallOutcome {
         let (path, content) = (self.free_path(), self.content());
         let body = content.bytes();
         self.begin("put", vec![Step::Write(path.clone(), content)]);
-        let heard = match self.raw(d, "PUT", &path, body, None).await {
-            None => Heard::Nothing,
-            Some(answer) if matches!(answer.status, 200 | 201) => Heard::Done,
-            Some(answer) => again(&answer),
+        let outcome = match self.raw(d, "PUT", &path, body, None).await {
+            None => CallOutcome::Nothing,
+            Some(answer) if matches!(answer.status, 200 | 201) => CallOutcome::Done,
+            Some(answer) => refusal(&answer),
         };
-        self.note(heard)
+        self.note(outcome)
     }
 
-    /// Several files at once: all of them, or none.
-    async fn put_tar(&mut self, d: &Daemon) -> Heard {
+    /// Puts several files at once: all of them, or none.
+    async fn put_tar(&mut self, d: &Daemon) -> CallOutcome {
         let (mut after, mut steps) = (self.has.clone(), Vec::new());
         let mut builder = Archive::default();
         for _ in 0..=self.chance.below(4) {
@@ -310,52 +267,52 @@ impl Client {
             }
         }
         self.begin("put a tar", steps);
-        let heard = match self.raw(d, "PUT", "", builder.end(), Some("application/x-tar")).await {
-            None => Heard::Nothing,
-            Some(answer) if matches!(answer.status, 200 | 201) => Heard::Done,
-            Some(answer) => again(&answer),
+        let outcome = match self.raw(d, "PUT", "", builder.end(), Some("application/x-tar")).await {
+            None => CallOutcome::Nothing,
+            Some(answer) if matches!(answer.status, 200 | 201) => CallOutcome::Done,
+            Some(answer) => refusal(&answer),
         };
-        self.note(heard)
+        self.note(outcome)
     }
 
-    async fn delete(&mut self, d: &Daemon) -> Heard {
+    async fn delete(&mut self, d: &Daemon) -> CallOutcome {
         let files: Vec<_> = self.has.files().map(|(path, _)| path.clone()).collect();
         if files.is_empty() {
             return self.upload(d).await;
         }
         let path = self.chance.of(&files);
         self.begin("delete", vec![Step::Remove(path.clone())]);
-        let heard = match self.raw(d, "DELETE", &path, Vec::new(), None).await {
-            None => Heard::Nothing,
-            Some(answer) if answer.status == 204 => Heard::Done,
-            Some(answer) => again(&answer),
+        let outcome = match self.raw(d, "DELETE", &path, Vec::new(), None).await {
+            None => CallOutcome::Nothing,
+            Some(answer) if answer.status == 204 => CallOutcome::Done,
+            Some(answer) => refusal(&answer),
         };
-        self.note(heard)
+        self.note(outcome)
     }
 
-    async fn close(&mut self, d: &Daemon) -> Heard {
+    async fn close(&mut self, d: &Daemon) -> CallOutcome {
         let delete = self.chance.once_in(2);
-        let call = self.place.call(self.session(d).tool("close_session").with("delete_files", delete));
+        let call = self.caller.call(self.session(d).tool("close_session").with("delete_files", delete));
         let gone = delete.then(|| Step::Remove(self.dir.to_owned()));
         self.begin("close", gone.into_iter().collect());
-        let heard = match call.try_answer().await.map(Ran::of) {
-            None => Heard::Nothing,
-            // It was closed already, or never there.
+        let outcome = match call.try_answer().await.map(Ran::of) {
+            None => CallOutcome::Nothing,
+            // The session was closed already, or never existed.
             Some(ran) if ran.document["error"] == "session_not_found" => {
                 assert!(!delete || self.has.0.is_empty(), "{}: {}", self.dir, ran.document);
-                Heard::Done
+                CallOutcome::Done
             }
             Some(ran) => {
                 ran.expect_success();
-                Heard::Done
+                CallOutcome::Done
             }
         };
-        let heard = self.note(heard);
-        self.deleted = delete && matches!(heard, Heard::Done);
-        heard
+        let outcome = self.note(outcome);
+        self.deleted = delete && matches!(outcome, CallOutcome::Done);
+        outcome
     }
 
-    async fn run(&mut self, d: &Daemon) -> Heard {
+    async fn run(&mut self, d: &Daemon) -> CallOutcome {
         let mut steps = Vec::new();
         let mut after = self.has.clone();
         for _ in 0..=self.chance.below(4) {
@@ -364,98 +321,50 @@ impl Client {
             steps[from..].iter().for_each(|step| after.apply(step));
         }
         let language = self.chance.of(self.languages);
-        let call = self.place.call(self.session(d).run(language, &program(language, &steps)));
+        let call = self.caller.call(self.session(d).run(language, &program(language, &steps)));
         self.begin(language, steps);
-        let heard = verdict(call.try_answer().await);
-        if let (Heard::Lost, Some(unsure)) = (&heard, &mut self.unsure) {
-            unsure.in_part = true;
+        let outcome = verdict(call.try_answer().await);
+        if let (CallOutcome::Lost, Some(change)) = (&outcome, &mut self.unanswered) {
+            change.in_part = true;
         }
-        self.note(heard)
-    }
-
-    /// What a program does next to files that are as in `tree`.
-    fn plan(&mut self, tree: &Tree, steps: &mut Vec<Step>) {
-        let path = self.path();
-        match self.chance.below(10) {
-            0 if tree.get(&path).is_some() => steps.push(Step::Remove(path)),
-            1 => {
-                tree.room(&path, steps);
-                steps.push(Step::Dir(path));
-            }
-            2 => {
-                tree.room(&path, steps);
-                let target = self.chance.of(&["a", "d", "/etc/passwd", "nowhere", "../.."]).to_owned();
-                steps.push(Step::Link(target, path));
-            }
-            3..6 => {
-                let paths: Vec<_> = tree.0.keys().filter(|path| path.contains('/')).cloned().collect();
-                if paths.is_empty() {
-                    return;
-                }
-                let from = self.chance.of(&paths);
-                let apart = |a: &str, b: &str| a != b && !a.starts_with(&format!("{b}/"));
-                if apart(&from, &path) && apart(&path, &from) {
-                    tree.room(&path, steps);
-                    steps.push(Step::Move(from, path));
-                }
-            }
-            6 => steps.push(Step::Nap),
-            7 if self.chance.once_in(2) => {
-                // Many at once take a moment to be put in place.
-                tree.room(&path, steps);
-                let content = self.content();
-                let file = |n| {
-                    Step::Write(
-                        format!("{path}/{n}"),
-                        Content { size: content.size % 4000, ..content.clone() },
-                    )
-                };
-                steps.push(Step::Dir(path.clone()));
-                steps.extend((0..MANY).map(file));
-            }
-            _ => {
-                tree.room(&path, steps);
-                let content = self.content();
-                steps.push(Step::Write(path, content));
-            }
-        }
+        self.note(outcome)
     }
 
     pub(super) fn dir(&self) -> &'static str {
         self.dir
     }
 
-    /// Whether its session must not be there.
+    /// Whether its session must not exist.
     pub(super) fn is_deleted(&self) -> bool {
-        self.deleted && self.unsure.is_none()
+        self.deleted && self.unanswered.is_none()
     }
 
-    fn place(&self) -> String {
-        format!("{}/ of {:?} under {:?}", self.dir, self.place.session, self.place.token)
+    fn description(&self) -> String {
+        format!("{}/ of {:?} under {:?}", self.dir, self.caller.session, self.caller.token)
     }
 }
 
 #[track_caller]
-fn verdict(answer: Option<Value>) -> Heard {
-    let Some(answer) = answer else { return Heard::Nothing };
+fn verdict(answer: Option<Value>) -> CallOutcome {
+    let Some(answer) = answer else { return CallOutcome::Nothing };
     let ran = Ran::of(answer);
     match ran.document["error"].as_str() {
-        Some("lost") => Heard::Lost,
-        Some(code) if AGAIN.contains(&code) => Heard::Refused,
+        Some("lost") => CallOutcome::Lost,
+        Some(code) if RETRYABLE.contains(&code) => CallOutcome::Refused,
         _ => {
             ran.expect_success();
-            Heard::Done
+            CallOutcome::Done
         }
     }
 }
 
 #[track_caller]
-fn again(answer: &Answer) -> Heard {
+fn refusal(answer: &Answer) -> CallOutcome {
     assert!(
-        AGAIN.iter().any(|code| answer.json()["error"] == json!(code)),
+        RETRYABLE.iter().any(|code| answer.json()["error"] == json!(code)),
         "{}: {}",
         answer.status,
         answer.text()
     );
-    Heard::Refused
+    CallOutcome::Refused
 }

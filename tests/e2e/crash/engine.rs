@@ -1,7 +1,7 @@
-//! The same load while the engine is killed and comes back, stands still for some seconds, or goes together with the
-//! daemon: calls fail with a reason that passes, and nothing acknowledged is lost.
+//! The same load while the engine is killed and restarted, suspended for some seconds, or killed together
+//! with the daemon: calls fail with a temporary reason, and nothing acknowledged is lost.
 //!
-//! `ENGINE_ENDS` says how often that happens.
+//! `ENGINE_ENDS` is the number of times that this happens.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,19 +12,20 @@ use tokio::join;
 use super::{clients, expect_clean, expect_tidy, number, setup, tell, verify};
 use crate::support::{Chance, Daemon, PrivateEngine, Store, View};
 
-/// What happens to an engine.
+/// What happens to the engine.
 #[derive(Debug)]
 enum End {
-    /// `kill -9`, and a start so much later.
+    /// Killed with `kill -9`, and restarted this much later.
     Killed(Duration),
-    /// It answers nothing for so long.
+    /// Suspended for this long.
     Stopped(Duration),
-    /// With the daemon, at once.
+    /// Killed together with the daemon.
     BothKilled,
 }
 
 impl End {
-    /// The `n`th: each kind once, then as it comes. A run on a direct carrier does not notice a stopped engine.
+    /// The `n`th event: each kind once, then at random. A run on a direct carrier does not notice a suspended
+    /// engine.
     fn draw(n: u64, chance: &mut Chance) -> End {
         match if n < 3 { [0, 2, 4][usize::try_from(n).unwrap_or(0)] } else { chance.below(5) } {
             0 | 1 => End::Killed(Duration::from_millis(chance.below(1500))),
@@ -33,7 +34,7 @@ impl End {
         }
     }
 
-    /// Does it; the engine is well again afterwards.
+    /// Does it; afterwards the engine works again.
     async fn happen(&self, engine: &mut PrivateEngine, d: &Daemon) {
         match self {
             End::Killed(time) => {
@@ -59,7 +60,7 @@ impl End {
 }
 
 #[tokio::test]
-async fn nothing_acknowledged_is_lost_by_the_ends_of_an_engine() {
+async fn no_failure_of_the_engine_loses_anything_that_was_acknowledged() {
     let mut chance = Chance::from_env("CRASH_SEED");
     let ends = number("ENGINE_ENDS", 5);
     let mut engine = PrivateEngine::with_image("paddock-example-sh").await;
@@ -93,7 +94,7 @@ async fn nothing_acknowledged_is_lost_by_the_ends_of_an_engine() {
             d.crash().await;
             (d, view) = start().await;
         }
-        // By itself, and soon.
+        // Without help, and soon.
         verify(&d, &mut clients, "sh").await;
         let back = well.elapsed();
         expect_tidy(&d, &view, 1, Instant::now()).await;

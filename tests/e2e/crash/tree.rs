@@ -1,4 +1,4 @@
-//! What a client's part of `/data` must hold, by its own account: the model that the daemon is compared with.
+//! The model that the daemon is compared with: what a client's part of `/data` must hold.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,24 +13,24 @@ pub(super) struct Tree(pub(super) BTreeMap<String, Node>);
 pub(super) enum Node {
     Dir,
     Link(String),
-    /// The SHA-256 of its content.
+    /// A file, with the SHA-256 of its content.
     File(String),
 }
 
-/// The smallest things that a program does to files, the same in every language.
+/// The smallest operations of a program on files, the same in every language.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Remove(String),
-    /// And all above it.
+    /// Makes a directory, with all above it.
     Dir(String),
     Write(String, Content),
     Move(String, String),
     Link(String, String),
-    /// So that a kill falls into the middle.
+    /// Waits, so that kills come in the middle.
     Nap,
 }
 
-/// Lines that say where in which content they are: no piece of it is like another, or like one of another file.
+/// Lines that contain their file and their position, so that no piece of any content equals another.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) tag: String,
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// What has to go, and to be, before something can be made at `path`.
+    /// Adds the steps that make room for something at `path`: removals, and the directories above it.
     pub(super) fn room(&self, path: &str, steps: &mut Vec<Step>) {
         let mut parent = None;
         for (at, _) in path.match_indices('/') {
@@ -129,22 +129,22 @@ impl Tree {
         }
     }
 
-    /// Whether a file can be put at `path` from outside, where nothing but a file gives way.
+    /// Whether a file can be put at `path` from outside, where only another file is replaced.
     pub(super) fn takes_file(&self, path: &str) -> bool {
         let above =
             path.match_indices('/').all(|(at, _)| matches!(self.get(&path[..at]), None | Some(Node::Dir)));
         above && matches!(self.get(path), None | Some(Node::File(_)))
     }
 
-    /// What differs, for whoever reads a failed test.
+    /// The differences, for the message of a failed test.
     pub(super) fn unlike(&self, other: &Tree) -> Vec<String> {
         let paths: std::collections::BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
         let unlike = paths.into_iter().filter(|path| self.get(path) != other.get(path));
         unlike.map(|path| format!("{path:?}: {:?} / {:?}", self.get(path), other.get(path))).collect()
     }
 
-    /// Whether this can be what a program left that was ended somewhere in these `steps`: every path is as it was
-    /// at some moment, and what no step touched is as it was before.
+    /// Whether a program that ended somewhere within these `steps` can have left this tree: every path is as
+    /// it was at some moment, and a path that no step touched is as before.
     pub(super) fn is_within(&self, before: &Tree, steps: &[Step]) -> Result<(), String> {
         let mut moments = vec![before.clone()];
         let mut torn = Vec::new();
@@ -178,7 +178,7 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The steps as a program of this language.
+/// The steps as a program in this language.
 pub(super) fn program(language: &str, steps: &[Step]) -> String {
     let python = language == "python";
     let mut code = if python { PYTHON.to_owned() } else { "set -e\n".to_owned() };
@@ -216,7 +216,7 @@ def write(p, tag, size):
     with open(p, 'w') as f: f.write(''.join(lines)[:size])
 ";
 
-/// Programs that tell all of `/data`, one entry a line: kind, content or target, path.
+/// A program that prints all of `/data`, one entry a line: kind, content or target, path.
 pub(super) fn look(language: &str) -> &'static str {
     match language {
         "python" => {
@@ -236,7 +236,7 @@ find . -type f -exec sha256sum {} + | sed 's/^\([0-9a-f]*\)  \.\//f\t\1\t/'"
     }
 }
 
-/// What a [`look`] told, by the first part of each path.
+/// The output of [`look`], by the first part of each path.
 pub(super) fn seen(told: &str) -> BTreeMap<String, Tree> {
     let mut trees = BTreeMap::<String, Tree>::new();
     for line in told.lines() {

@@ -1,13 +1,13 @@
-//! What the dashboard's file asks a Prometheus for, with its variables filled in as Grafana does it.
+//! The expressions of the dashboard's file, with its variables filled in as Grafana does it.
 
 use serde_json::Value;
 
 use super::prometheus::{encoded, read};
 
-/// The job of the example of a scrape configuration.
+/// The job name of the example scrape configuration.
 const JOB: &str = "paddock";
 
-/// The dashboard, as it is imported.
+/// The dashboard, as people import it.
 pub(super) struct Dashboard(String, Value);
 
 impl Dashboard {
@@ -27,12 +27,12 @@ impl Dashboard {
         list.find(|variable| variable["name"] == name).unwrap_or_else(|| panic!("no variable {name}"))
     }
 
-    /// Rows too.
+    /// All panels, with rows.
     pub(super) fn panels(&self) -> &[Value] {
         self.1["panels"].as_array().expect("panels")
     }
 
-    /// Whose it is, and each expression.
+    /// Each expression with the name of its panel.
     pub(super) fn expressions(&self, instance: &str) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for panel in self.panels().iter().filter(|panel| panel["type"] != "row") {
@@ -46,7 +46,7 @@ impl Dashboard {
         all
     }
 
-    /// The name of each variable that is asked for, and the path that answers it.
+    /// The name of each variable with a query, and the API path that answers it.
     pub(super) fn variables(&self, instance: &str) -> Vec<(String, String)> {
         let list = self.1["templating"]["list"].as_array().expect("variables");
         let asked = list.iter().filter(|variable| variable["type"] == "query");
@@ -60,8 +60,8 @@ impl Dashboard {
         asked.collect()
     }
 
-    /// With values for the variables: this instance, and all of the rest. Grafana puts a variable's allValue for All, or
-    /// else each of the values that it found.
+    /// Fills in the variables: this instance, and All for the others. For All, Grafana uses a variable's
+    /// allValue, or else every value that it found.
     fn filled(&self, expr: &str, instance: &str) -> String {
         let mut filled = expr.replace("$__rate_interval", "1m").replace("$instance", instance);
         for variable in self.1["templating"]["list"].as_array().expect("variables") {

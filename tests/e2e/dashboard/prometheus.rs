@@ -1,7 +1,7 @@
-//! A real Prometheus that scrapes a daemon as `deploy/prometheus` says, and its tool.
+//! A real Prometheus that scrapes a daemon with the configuration of `deploy/prometheus`, and its tool.
 //!
-//! Both are where `tests/clients/install` puts them. It must never scrape by a configuration that was made up here: only
-//! the address and how often are put into the one that people copy.
+//! `tests/clients/install` installs both. It must never use a scrape configuration of its own: only the
+//! address and the interval are replaced in the one that people copy.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use tokio::time::sleep;
 
 use crate::support::{Daemon, Log, PATIENCE, Request, field, within};
 
-/// What the example of a scrape configuration scrapes, and how often.
+/// The address and the interval in the example scrape configuration.
 const EXAMPLE: [&str; 2] = ["127.0.0.1:8080", "15s"];
 
-/// How often its API is asked whether something has come: it tells nobody by itself.
+/// Time between two requests to its API, which sends no notifications.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A file or folder of this repository.
@@ -38,7 +38,7 @@ fn program(name: &str) -> Command {
     Command::new(path)
 }
 
-/// Runs promtool, which must be content and have nothing to remark.
+/// Runs promtool, which must succeed without any remark.
 pub(super) fn promtool(args: &[&str], stdin: &str) {
     let input = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(input.path(), stdin).expect("a file");
@@ -49,7 +49,7 @@ pub(super) fn promtool(args: &[&str], stdin: &str) {
     assert!(done.status.success(), "promtool {args:?}: {}\n{said}", done.status);
 }
 
-/// One at work; dropped, it ends.
+/// A running Prometheus; dropping it stops it.
 pub(super) struct Prometheus {
     child: Child,
     log: Log,
@@ -58,7 +58,7 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this daemon, with this token.
+    /// Starts one that scrapes this daemon with this token.
     pub(super) async fn of(d: &Daemon, token: &str) -> Prometheus {
         let home = TempDir::new().expect("a directory");
         let file = |name: &str| home.path().join(name);
@@ -88,7 +88,7 @@ impl Prometheus {
         Prometheus { child, log, addr, _home: home }
     }
 
-    /// What its API answers, or why it does not.
+    /// The answer of its API, or why there is none.
     pub(super) async fn ask(&self, path: &str) -> Result<Value, String> {
         let mut answer = Request::new(self.addr, "GET", &format!("/api/v1/{path}")).send().await.json();
         match answer["status"].as_str() {
@@ -97,7 +97,7 @@ impl Prometheus {
         }
     }
 
-    /// What it answers that always can.
+    /// The answer of a request that always succeeds.
     pub(super) async fn get(&self, path: &str) -> Value {
         self.ask(path).await.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
@@ -117,7 +117,7 @@ impl Prometheus {
         firing.filter_map(|alert| alert["labels"]["alertname"].as_str()).map(str::to_owned).collect()
     }
 
-    /// The numbers that an expression comes to.
+    /// The numbers that an expression returns.
     pub(super) async fn numbers(&self, expr: &str) -> Result<Vec<f64>, String> {
         let data = self.ask(&format!("query?query={}", encoded(expr))).await?;
         let found = data["result"].as_array().ok_or("no result")?;
@@ -125,7 +125,7 @@ impl Prometheus {
         Ok(found.iter().filter_map(number).filter(|number: &f64| number.is_finite()).collect())
     }
 
-    /// Waits until an expression comes to a number.
+    /// Waits until an expression returns a number.
     pub(super) async fn until(&self, expr: &str) {
         let come = async {
             while self.numbers(expr).await.expect("an expression").is_empty() {
@@ -135,7 +135,7 @@ impl Prometheus {
         within(PATIENCE, expr, come).await;
     }
 
-    /// Waits for so many more scrapes, and for the rules to be worked out after each.
+    /// Waits for this many more scrapes, and for the rules to be evaluated after each.
     pub(super) async fn rounds(&self, more: u32) {
         for series in ["up", "instance:paddock_fds_used:ratio"] {
             let count = format!("count_over_time({series}[1h])");
@@ -145,7 +145,7 @@ impl Prometheus {
     }
 }
 
-/// As a part of a URL.
+/// Encodes a text as a part of a URL.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

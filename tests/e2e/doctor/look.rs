@@ -1,4 +1,4 @@
-//! `paddock doctor` as a user runs it, and what it found in place of what it finds where all is well.
+//! `paddock doctor` as a user runs it, and the differences from its report about a healthy host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use tokio::process::Command;
 
 use crate::support::{PATIENCE, TOKEN, engine_host, program, within};
 
-/// A secret that must be found nowhere in what it prints.
+/// A secret that its output must never contain.
 const SECRET: &str = "the-secret-that-signs-links";
 
-/// One that is to be run.
+/// A doctor to run.
 #[derive(Clone)]
 pub(crate) struct Look {
     engine: String,
     store: PathBuf,
     program: String,
-    /// Programs in front of it.
+    /// The program and arguments that start it, if any.
     under: Vec<String>,
     config: String,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
 
-/// What it said.
+/// Its report.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) code: Option<i32>,
@@ -37,7 +37,7 @@ pub(crate) struct Report {
 }
 
 impl Look {
-    /// At a store, with a configuration that leaves nothing to be desired, as far as it is the configuration's.
+    /// A doctor for this store, with a configuration that has no defect of its own.
     pub(crate) fn at(store: &Path) -> Look {
         let config = "\
             http.addr = '127.0.0.1:0'\n\
@@ -63,7 +63,7 @@ impl Look {
         self
     }
 
-    /// A line of the configuration, in place of what it said of that key.
+    /// Sets a key of the configuration.
     pub(crate) fn set(mut self, key: &str, value: &str) -> Look {
         let kept: Vec<_> = self
             .config
@@ -90,13 +90,13 @@ impl Look {
         self
     }
 
-    /// Started by these.
+    /// Starts it by this program and its arguments.
     pub(crate) fn under(mut self, words: &[&str]) -> Look {
         self.under = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// From a copy that every user may run.
+    /// Runs a copy that every user may execute.
     pub(crate) fn program(mut self, path: &Path) -> Look {
         self.program = path.display().to_string();
         self
@@ -115,7 +115,7 @@ impl Look {
         command
     }
 
-    /// Runs it for its JSON.
+    /// Runs it with `--json`.
     pub(crate) async fn run(&self) -> Report {
         let mut report = self.clone().args(&["--json"]).print().await;
         report.document = serde_json::from_str(&report.text).unwrap_or_else(|e| panic!("{e}: {report:?}"));
@@ -135,7 +135,7 @@ impl Look {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let begun = Instant::now();
         let path = file.path().to_owned();
-        // Whoever it runs as may read it.
+        // Any user may read the file.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         std::fs::set_permissions(&path, open).expect("a mode");
         let ran = within(PATIENCE, "doctor", self.command(&path).output()).await.expect("it runs");
@@ -151,7 +151,7 @@ impl Look {
     }
 }
 
-/// Some names are in two groups: `container/memory` and `room/memory`.
+/// The group and the name, since `memory` is in two groups: `container/memory` and `room/memory`.
 fn name_of(check: &Value) -> String {
     format!("{}/{}", check["group"].as_str().expect("text"), check["name"].as_str().expect("text"))
 }
@@ -161,7 +161,7 @@ impl Report {
         self.document["checks"].as_array().expect("checks").iter()
     }
 
-    /// What is not well, for a test that fails.
+    /// All defects, for the message of a failed test.
     fn brief(&self) -> String {
         let lacks = self.checks().filter(|check| check["status"] != "ok");
         let lacks =
@@ -173,7 +173,7 @@ impl Report {
         self.checks().filter(move |check| check["status"] == status)
     }
 
-    /// What was found by the check of this `group/name`.
+    /// The text of the check with this `group/name`.
     #[track_caller]
     pub(crate) fn found(&self, name: &str) -> &str {
         let check = self.checks().find(|check| name_of(check) == name);
@@ -186,13 +186,13 @@ impl Report {
         check.and_then(|check| check["advice"].as_str()).unwrap_or_else(|| panic!("no {name}: {}", self.text))
     }
 
-    /// Every name that is not ok, with how it stands.
+    /// The names of all checks that are not ok, with their status.
     pub(crate) fn lacks(&self) -> BTreeSet<(String, String)> {
         let lacks = self.checks().filter(|check| check["status"] != "ok");
         lacks.map(|check| (name_of(check), check["status"].as_str().expect("text").to_owned())).collect()
     }
 
-    /// It names what `base` names, and this, and nothing else.
+    /// It reports the defects of `base`, these, and no others.
     #[track_caller]
     pub(crate) fn expect(&self, base: &Report, more: &[(&str, &str)]) {
         let mut expected = base.lacks();
@@ -200,7 +200,7 @@ impl Report {
         assert_eq!(self.lacks(), expected, "{}", self.brief());
     }
 
-    /// No container came up: it names what `base` names outside of containers, and this, and nothing else.
+    /// No container started: it reports the defects of `base` outside of containers, this one, and no others.
     #[track_caller]
     pub(crate) fn expect_no_container(&self, base: &Report, name: &str, status: &str) {
         let mut expected = base.lacks();
@@ -209,7 +209,7 @@ impl Report {
         assert_eq!(self.lacks(), expected, "{}", self.brief());
     }
 
-    /// It names what `base` names without this.
+    /// It reports the defects of `base` without this one.
     #[track_caller]
     pub(crate) fn expect_without(&self, base: &Report, name: &str) {
         let mut expected = base.lacks();
@@ -223,7 +223,7 @@ impl Report {
         assert_eq!(self.of("fail").count(), 0, "{}", self.brief());
     }
 
-    /// It names this one thing that fails, whatever warnings there are.
+    /// It reports exactly this failure, whatever warnings there are.
     #[track_caller]
     pub(crate) fn expect_failure(&self, name: &str, found: &str, advice: &str) {
         let failed: Vec<_> = self.of("fail").map(name_of).collect();

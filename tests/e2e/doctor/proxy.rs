@@ -1,4 +1,5 @@
-//! An engine with another runc than the real one's: its answer to `GET /version` is changed on the way, nothing else is.
+//! An engine that reports another version of runc: the proxy changes the answer to `GET /version`, and
+//! nothing else.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::look::Look;
 use crate::support::engine_host;
 
-/// Listens at `socket`, and says `runc` of itself; each connection that asks for the version is answered and closed.
+/// Listens at `socket` and reports `runc`; a connection that asks for the version is answered and closed.
 fn proxy(socket: &Path, runc: &str) -> AbortOnDropHandle<()> {
     let listener = UnixListener::bind(socket).expect("a socket");
     let components = match runc {
@@ -20,7 +21,8 @@ fn proxy(socket: &Path, runc: &str) -> AbortOnDropHandle<()> {
         r#"{{"Version":"x","ApiVersion":"1.41","MinAPIVersion":"1.12","Os":"linux","Arch":"amd64","Components":{components}}}"#
     );
     let answer = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{version}",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n\
+         {version}",
         version.len()
     );
     AbortOnDropHandle::new(tokio::spawn(async move {
@@ -30,7 +32,8 @@ fn proxy(socket: &Path, runc: &str) -> AbortOnDropHandle<()> {
     }))
 }
 
-/// One request a connection is looked at: the first. Clients keep connections, so those are closed that would carry more.
+/// Only the first request of a connection is inspected. Clients keep connections, so the proxy closes those
+/// that would carry more.
 async fn serve(mut client: UnixStream, answer: String) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -51,7 +54,7 @@ async fn serve(mut client: UnixStream, answer: String) {
 }
 
 #[tokio::test]
-async fn an_old_runc_is_told_with_the_version_that_mends_it() {
+async fn an_old_runc_is_reported_with_the_version_that_fixes_it() {
     let dir = tempfile::tempdir().expect("a folder");
     let socket = dir.path().join("proxy.sock");
     let look = Look::at(dir.path()).engine(&format!("unix://{}", socket.display()));

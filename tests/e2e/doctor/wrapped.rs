@@ -1,14 +1,15 @@
-//! One thing at a time is really switched off in every container of a runtime, and doctor names it, and only it.
+//! One protection at a time is switched off in every container of a runtime, and doctor reports that, and
+//! only that.
 //!
-//! The engine is the tests' own. Its runtimes are all one program (`wrapper.py`), which changes what a container is made of
-//! by the name that it is called by, and then is runc.
+//! The engine is private to the tests. All its runtimes are one program (`wrapper.py`), which changes the
+//! configuration of a container according to the name that it is called by, and then becomes runc.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use paddock::engine::{ContainerAction, EventFilter, Followed, Occurrence};
+use paddock::engine::{ContainerAction, EventFilter, EventStreamItem, Occurrence};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -18,7 +19,7 @@ use crate::support::{Daemon, PATIENCE, PrivateEngine, View, within};
 const WRAPPER: &str = include_str!("wrapper.py");
 const IMAGE: &str = "paddock-example-sh";
 
-/// What is switched off by the wrapper's name, what doctor calls it, how it stands, and a word of what it finds.
+/// The name of the wrapper, the name and status of doctor's check, and a word of its text.
 const OFF: [(&str, &str, &str, &str); 21] = [
     ("groups", "container/user", "fail", "groups [0]"),
     ("capabilities", "container/capabilities", "fail", "capabilities 0x2000"),
@@ -43,7 +44,7 @@ const OFF: [(&str, &str, &str, &str); 21] = [
     ("start", "container/start", "fail", "starting the container"),
 ];
 
-/// The flags that give an engine all of them, and the folder that they are in.
+/// The flags that give an engine all these runtimes, and the folder that they are in.
 fn runtimes() -> (TempDir, Vec<String>) {
     let dir = tempfile::tempdir().expect("a folder");
     let script = dir.path().join("wrapper.py");
@@ -59,7 +60,7 @@ fn runtimes() -> (TempDir, Vec<String>) {
     (dir, flags)
 }
 
-/// Nothing of doctor's is on the engine.
+/// Expects that nothing of doctor's is on the engine.
 async fn expect_clean(engine: &PrivateEngine) {
     let host = engine.host().parse().expect("a host");
     let view = View::on(&host, "x").await;
@@ -69,7 +70,7 @@ async fn expect_clean(engine: &PrivateEngine) {
 }
 
 #[tokio::test]
-async fn each_thing_that_is_switched_off_is_named_and_nothing_else() {
+async fn each_protection_that_is_switched_off_is_reported_and_no_other() {
     let (_scripts, mut flags) = runtimes();
     let mut engine = PrivateEngine::with_flags(&flags, &[]).await;
     let dir = tempfile::tempdir().expect("a folder");
@@ -104,7 +105,7 @@ async fn each_thing_that_is_switched_off_is_named_and_nothing_else() {
     second_image(&engine);
     let two = look.run().await;
     two.expect(&plain, &[("images/image", "warn")]);
-    assert!(two.found("images/image").contains("the newest, second-sh, is taken"), "{}", two.text);
+    assert!(two.found("images/image").contains("the newest, second-sh, is used"), "{}", two.text);
     assert!(two.advice("images/image").contains("set runners.sh"), "{}", two.text);
 
     interrupted(&engine, &look).await;
@@ -132,19 +133,19 @@ fn second_image(engine: &PrivateEngine) {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }
 
-/// It is told to end while its container is made, and while it runs: nothing of it stays.
+/// Interrupts it while it makes its container, and while the container runs: nothing of it remains.
 async fn interrupted(engine: &PrivateEngine, look: &Look) {
     let host = engine.host().parse().expect("a host");
     let view = View::on(&host, "x").await;
     let file = tempfile::NamedTempFile::new().expect("a file");
     for (signal, started) in [(Signal::TERM, false), (Signal::INT, true)] {
         let mut events = view.engine.events(EventFilter::default());
-        assert!(matches!(within(PATIENCE, "events", events.next()).await, Followed::Connected));
+        assert!(matches!(within(PATIENCE, "events", events.next()).await, EventStreamItem::Connected));
         let child = look.command(file.path()).spawn().expect("it runs");
         let pid = Pid::from_raw(child.id().expect("it lives").cast_signed()).expect("a process");
         let made = async {
             loop {
-                if let Followed::Event(event) = events.next().await
+                if let EventStreamItem::Event(event) = events.next().await
                     && let Occurrence::Container { action, .. } = event.what
                     && (matches!(action, ContainerAction::Create) && !started
                         || matches!(action, ContainerAction::Start) && started)
@@ -161,9 +162,9 @@ async fn interrupted(engine: &PrivateEngine, look: &Look) {
     }
 }
 
-/// An engine that maps users mounts `/data` for the wrong one: no program could write there.
+/// An engine that maps users mounts `/data` for the wrong user: no program could write there.
 #[tokio::test]
-async fn an_engine_that_maps_users_is_told_by_what_it_breaks() {
+async fn an_engine_that_maps_users_is_reported_by_its_consequence() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut script = "set -e\n".to_owned();
     for (file, line) in [
@@ -178,7 +179,7 @@ async fn an_engine_that_maps_users_is_told_by_what_it_breaks() {
         script.push_str(&format!("mount --bind {} /etc/{file}\n", own.display()));
     }
     script.push_str("exec \"$@\"\n");
-    // In a mount namespace: the host's own files stay as they are.
+    // In a mount namespace of its own, so the host's files stay unchanged.
     let under = ["unshare", "-m", "sh", "-c", &script, "sh"].map(str::to_owned);
     let engine = PrivateEngine::with_flags(&["--userns-remap=mapped:mapped".to_owned()], &under).await;
     engine.load(IMAGE);
@@ -187,7 +188,7 @@ async fn an_engine_that_maps_users_is_told_by_what_it_breaks() {
     report.expect_failure("container/data", "nothing can be written in /data", "userns-remap");
     assert!(report.found("engine/users").contains("maps users"), "{}", report.text);
     expect_clean(&engine).await;
-    // And so it is: a daemon does not start there.
+    // That is correct: a daemon does not start there either.
     let refused = Daemon::with().env("DOCKER_HOST", &engine.host()).refusal().await;
     assert!(refused.said.contains("nothing can be written in /data"), "{refused:?}");
 }

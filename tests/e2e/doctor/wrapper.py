@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# An OCI runtime that leaves one thing out: which, its own name says. All else is runc's.
+# An OCI runtime that leaves out one protection, which its own name determines. Everything else is runc's.
 import json
 import os
 import subprocess
@@ -39,7 +39,8 @@ def leave_out(what, spec):
         del linux["sysctl"]["kernel.shm_rmid_forced"]
     elif what == "network":
         linux["namespaces"] = [n for n in linux["namespaces"] if n["type"] != "network"]
-        # The engine would change the host's: its hook sets the namespace up, and these are of it.
+        # Without this the host itself would be changed: the engine's hook sets up the namespace, and these
+        # belong to it.
         spec.pop("hooks", None)
         linux["sysctl"] = {key: value for key, value in linux["sysctl"].items() if not key.startswith("net.")}
     elif what == "root":

@@ -1,4 +1,5 @@
-//! Every way in which a command can end: with its reason, its state, and nothing of it left, in the container or on the host.
+//! Every way in which a command can end: with its reason and state, and with nothing of it left, in the
+//! container or on the host.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +10,18 @@ use super::{BOTH, begin, bytes_of, connected, daemon, ended, id_of, read_all, st
 use crate::support::{Daemon, PATIENCE, View};
 
 /// A program that is hard to end: orphans, sessions of their own, ignored signals.
-const STUBBORN: &str = "trap '' TERM HUP INT; for n in 1 2 3; do setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & done; \
-     (setsid sh -c '(setsid sleep 1000 &) &' &); echo begun; while :; do sleep 0.05; done";
+const STUBBORN: &str = "trap '' TERM HUP INT; for n in 1 2 3; do setsid sh -c 'trap \"\" TERM; while :; do \
+                        sleep 0.05; done' & done; (setsid sh -c '(setsid sleep 1000 &) &' &); echo begun; \
+                        while :; do sleep 0.05; done";
 
-/// Processes of a container, as the host sees them.
+/// The processes of a container, as the host sees them.
 fn on_the_host(container: &ContainerId) -> usize {
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
     let of = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cgroup")).ok();
     processes.filter_map(of).filter(|cgroup| cgroup.contains(container.as_str())).count()
 }
 
-/// The same, as the container sees them; this look is none of them.
+/// The same, as the container sees them, without the process that counts.
 async fn inside(view: &View, container: &ContainerId) -> usize {
     let count = "n=0; for p in /proc/[0-9]*; do n=$((n + 1)); done; echo $n";
     view.exec(container, &["sh", "-c", count]).await.trim().parse::<usize>().expect("a number") - 1
@@ -36,7 +38,7 @@ async fn begun(d: &Daemon, session: &str, call: Value) -> String {
 }
 
 #[tokio::test]
-async fn nothing_of_it_lives_on_however_it_ends() {
+async fn no_process_of_a_command_survives_however_it_ends() {
     let d = daemon().start().await;
     let s = d.session("s");
     s.tool("execute_code").with("command", "true").await;
@@ -104,7 +106,8 @@ async fn nothing_of_it_lives_on_however_it_ends() {
         let id = begun(
             &d,
             "s",
-            json!({ "command": command, "timeout_seconds": timeout, "sandbox_config": { "resource_limits": limits } }),
+            json!({ "command": command, "timeout_seconds": timeout,
+                "sandbox_config": { "resource_limits": limits } }),
         )
         .await;
         let asked = Instant::now();
@@ -134,15 +137,15 @@ async fn nothing_of_it_lives_on_however_it_ends() {
     d.stop().await;
 }
 
-/// Whoever has less patience than before is heard.
+/// A later request with a shorter grace period is respected.
 #[tokio::test]
-async fn one_that_was_asked_to_end_can_be_killed_meanwhile() {
+async fn a_command_that_was_asked_to_end_can_be_killed_meanwhile() {
     let d = daemon().start().await;
     let id = begun(&d, "s", json!({ "command": STUBBORN })).await;
     let begun = Instant::now();
     let ask = |force| d.tool("cancel_execution", json!({ "execution_id": id, "force": force }));
     let (asked, killed) = tokio::join!(ask(false), async {
-        tokio::time::sleep(Duration::from_millis(200)).await; // behind the other
+        tokio::time::sleep(Duration::from_millis(200)).await; // after the other request
         ask(true).await
     });
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -154,7 +157,7 @@ async fn one_that_was_asked_to_end_can_be_killed_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_bound_is_named_and_so_is_its_exit_code() {
+async fn the_limit_that_ended_a_command_is_named_with_its_exit_code() {
     let d = daemon().start().await;
     let s = d.session("s");
     for (limits, command, reason, code) in [
@@ -180,7 +183,7 @@ async fn a_bound_is_named_and_so_is_its_exit_code() {
         assert_eq!((&exit["type"], &exit["code"]), (&json!("exit"), &json!(code)), "{events:?}");
         assert_eq!((&ran.document["exit_code"], &ran.document["status"]), (&json!(code), &json!("failed")));
     }
-    // A program's own end by the same signals is its own.
+    // A program that ends itself by the same signals reached no limit.
     let ran = s.tool("execute_code").with("command", "kill -XCPU $$").await;
     assert_eq!((&ran.document["exit_code"], &ran.document["status"]), (&json!(-24), &json!("completed")));
     d.stop().await;
@@ -195,7 +198,7 @@ async fn closing_the_session_or_the_daemon_ends_it() {
     assert_eq!(status(&d, &id).await["status"], "cancelled");
     d.view().await.follow().await.removal_of(&container, PATIENCE).await;
     assert_eq!(on_the_host(&container), 0);
-    // With its files goes what was heard of it.
+    // Its record is deleted with its files.
     d.tool("close_session", json!({ "session_id": "s", "delete_files": true })).await.expect_success();
     d.tool("get_execution_output", json!({ "execution_id": id })).await.expect_error("execution_not_found");
 
@@ -210,9 +213,10 @@ async fn closing_the_session_or_the_daemon_ends_it() {
     d.stop().await;
 }
 
-/// The next daemon would make its containers otherwise, so it takes none over: what ran is gone with them.
+/// The next daemon would make its containers differently, so it takes none over: their programs are lost with
+/// them.
 #[tokio::test]
-async fn nothing_outlives_a_daemon_that_was_killed_and_its_sweep() {
+async fn nothing_outlives_a_killed_daemon_and_the_next_ones_sweep() {
     let d = daemon().start().await;
     let id = begun(&d, "s", json!({ "command": STUBBORN })).await;
     let container = d.view().await.the_container("sh").await;
@@ -226,7 +230,7 @@ async fn nothing_outlives_a_daemon_that_was_killed_and_its_sweep() {
 }
 
 #[tokio::test]
-async fn an_mcp_session_that_ends_takes_its_commands_along() {
+async fn the_end_of_an_mcp_session_ends_its_commands() {
     let d = daemon().start().await;
     let session = connected(&d).await;
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
@@ -236,7 +240,7 @@ async fn an_mcp_session_that_ends_takes_its_commands_along() {
     let answer = in_session("POST").json(&call).send().await.expect(200);
     let answer = crate::support::events(&answer.text()).pop().expect("an answer");
     let id = answer["result"]["structuredContent"]["execution_id"].as_str().expect("an id").to_owned();
-    // Whoever has the same token, and the id, can read it.
+    // Any caller with the same token and the id can read it.
     assert_eq!(status(&d, &id).await["status"], "running");
     in_session("DELETE").send().await.expect(204);
     assert_eq!(ended(&d, &id).await["status"], "cancelled");
@@ -244,7 +248,7 @@ async fn an_mcp_session_that_ends_takes_its_commands_along() {
 }
 
 #[tokio::test]
-async fn one_that_fills_the_disk_ends_and_says_so() {
+async fn a_command_that_fills_the_disk_ends_and_says_so() {
     let d = daemon().set("store.max_bytes", "4MiB").set("limits.data", "4MiB").set("limits.upload", "1MiB");
     let d = d.set("files.max_log", "64MiB").start().await;
     let id = begin(&d.session("s"), "yes").await;

@@ -1,4 +1,4 @@
-//! What is heard of a command: line by line, from anywhere, every byte.
+//! The events of a command: line by line, from any position, every byte.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::support::{Daemon, events};
 
 #[tokio::test]
-async fn a_command_is_waited_for_or_not_and_read_from_anywhere() {
+async fn a_caller_waits_for_a_command_or_not_and_reads_from_any_position() {
     let d = daemon().start().await;
     let s = d.session("s");
     let ran = s.tool("execute_code").with("command", "echo hello; echo wrong >&2; exit 3").await;
@@ -26,7 +26,7 @@ async fn a_command_is_waited_for_or_not_and_read_from_anywhere() {
         (bytes_of(&output, "stdout"), bytes_of(&output, "stderr")),
         (b"hello\n".into(), b"wrong\n".into())
     );
-    // Nothing is used up by reading.
+    // Reading consumes nothing.
     let id = id_of(&ran);
     for _ in 0..2 {
         assert_eq!(ended(&d, &id).await["output"], json!(output));
@@ -52,16 +52,17 @@ async fn a_command_is_waited_for_or_not_and_read_from_anywhere() {
     assert!(standing["started_at"].is_f64() && standing["completed_at"].is_null(), "{standing}");
     d.tool("cancel_execution", json!({ "execution_id": other, "force": true })).await;
     assert!(status(&d, &other).await["completed_at"].is_f64());
-    // What it made is saved before its end is told.
+    // Its files are saved before its end is reported.
     d.request("GET", "/sessions/s/files/f").send().await.expect(200);
     d.stop().await;
 }
 
 #[tokio::test]
-async fn a_reader_waits_for_what_comes_next_and_a_prompt_is_seen() {
+async fn a_reader_waits_for_the_next_event_and_sees_a_prompt() {
     let d = daemon().start().await;
     let s = d.session("s");
-    let command = "printf 'name: '; read name; echo \"hello $name\"; while read -r line; do echo \"<$line>\"; done; echo end";
+    let command = "printf 'name: '; read name; echo \"hello $name\"; while read -r line; do echo \
+                   \"<$line>\"; done; echo end";
     let id = id_of(&s.tool("execute_code_async").with("command", command).with("interactive", true).await);
     let mut since = 1;
     for (say, hear, eol) in
@@ -87,9 +88,9 @@ async fn a_reader_waits_for_what_comes_next_and_a_prompt_is_seen() {
     d.stop().await;
 }
 
-/// However much is written beside it, and however often the line goes on.
+/// Whatever else is written, and however often the line continues.
 #[tokio::test]
-async fn what_has_no_newline_yet_is_seen_soon() {
+async fn a_line_without_a_newline_is_seen_soon() {
     let d = daemon().start().await;
     let s = d.session("s");
     let dots = begin(&s, "while :; do printf .; sleep 0.02; done").await;
@@ -118,7 +119,7 @@ async fn what_has_no_newline_yet_is_seen_soon() {
 }
 
 #[tokio::test]
-async fn whoever_watches_a_flood_is_told_where_it_is() {
+async fn a_watcher_of_a_flood_is_told_the_position() {
     let d = daemon().start().await;
     let mut watching = d.request("GET", "/mcp/events").open().await;
     watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
@@ -138,35 +139,36 @@ async fn whoever_watches_a_flood_is_told_where_it_is() {
 }
 
 #[tokio::test]
-async fn every_byte_can_be_had_back() {
+async fn every_byte_of_output_can_be_read_back() {
     let d =
         daemon().set("exec.runner", "python").set("files.max_log", "128MiB").set("limits.output", "16MiB");
     let d = d.start().await;
     let s = d.session("s");
-    let all_bytes = "python3 -c \"import sys; sys.stdout.buffer.write(bytes(range(256))*3 + b'\\n\\xff\\n' + 'h\\u00e9'.encode())\"";
+    let all_bytes = "python3 -c \"import sys; sys.stdout.buffer.write(bytes(range(256))*3 + b'\\n\\xff\\n' + \
+                     'h\\u00e9'.encode())\"";
     let ran = s.tool("execute_code").with("command", all_bytes).await;
     let mut wanted: Vec<u8> = (0..=255).collect::<Vec<u8>>().repeat(3);
     wanted.extend_from_slice("\n".as_bytes());
     wanted.extend_from_slice(b"\xff\nh\xc3\xa9");
     assert_eq!(bytes_of(ran.document["output"].as_array().expect("events"), "stdout"), wanted);
 
-    // A line of 100 MB, whole, in pieces of text.
+    // A line of 100 MB, complete, in pieces of text.
     let id = begin(&s, "python3 -c \"import sys; sys.stdout.write('\\u00e9' * 50_000_000)\"").await;
     let events = read_all(&d, &id).await;
     expect_numbered(&events);
     assert!(events.iter().all(|event| event.get("encoding").is_none()), "a character was cut");
     assert_eq!(bytes_of(&events, "stdout"), "\u{e9}".repeat(50_000_000).into_bytes());
 
-    // Streams that are closed do not end it, and neither does a reader that is slow.
+    // Closed streams do not end a command, and neither does a slow reader.
     let ran = s.tool("execute_code").with("command", "exec >&- 2>&-; sleep 0.3; exit 7").await;
     assert_eq!(ran.exit_code(), 7);
     d.stop().await;
 }
 
 #[tokio::test]
-async fn output_without_end_is_ended_and_named() {
+async fn endless_output_is_ended_and_reported() {
     let d = daemon().set("files.max_log", "1MiB").start().await;
-    // As fast as a pipe goes.
+    // As fast as a pipe allows.
     let id = begin(&d.session("s"), "cat /dev/zero >&2").await;
     assert_eq!(ended(&d, &id).await["status"], "failed");
     assert_eq!(bytes_of(&read_all(&d, &id).await, "stderr"), vec![0; 1 << 20]);
@@ -187,7 +189,7 @@ async fn output_without_end_is_ended_and_named() {
 }
 
 #[tokio::test]
-async fn whoever_watches_hears_each_line_and_only_of_their_own() {
+async fn a_watcher_receives_each_line_of_its_own_commands_only() {
     let d = daemon().start().await;
     let mut watching = d.request("GET", "/mcp/events").open().await;
     watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
@@ -206,16 +208,17 @@ async fn whoever_watches_hears_each_line_and_only_of_their_own() {
     d.stop().await;
 }
 
-/// Whoever gave a token hears the lines while the call waits, each soon after it was written.
+/// A caller that gave a token receives the lines while the call waits, each soon after it was written.
 #[tokio::test]
-async fn a_call_that_waits_tells_what_is_written_meanwhile() {
+async fn a_waiting_call_reports_the_lines_written_meanwhile() {
     let d = daemon().start().await;
     let session = connected(&d).await;
-    // It goes on only when it is seen to be at its first line.
+    // The command continues only when the test has seen its first line.
     let command =
         "echo first; printf half; until [ -e /data/seen ]; do sleep 0.01; done; echo; echo last >&2";
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "execute_code", "arguments": { "command": command, "session_id": "s" }, "_meta": { "progressToken": 7 } } });
+        "name": "execute_code", "arguments": { "command": command, "session_id": "s" },
+        "_meta": { "progressToken": 7 } } });
     let request = d.request("POST", "/mcp").set("accept", BOTH).set("mcp-session-id", &session).json(&call);
     let mut answer = request.open().await;
     let half = |text: &str| text.contains("first") && text.contains("half");
@@ -235,7 +238,7 @@ async fn a_call_that_waits_tells_what_is_written_meanwhile() {
 }
 
 #[tokio::test]
-async fn what_takes_longer_than_a_client_waits_goes_on_by_itself() {
+async fn a_command_that_takes_longer_than_the_client_waits_continues() {
     let d = daemon().start().await;
     let begun = Instant::now();
     let ran = d.session("s").tool("execute_code").with("command", "echo begun; sleep 46; echo done").await;
@@ -247,9 +250,9 @@ async fn what_takes_longer_than_a_client_waits_goes_on_by_itself() {
     d.stop().await;
 }
 
-/// A client that goes away ends what it waits for, and not what it does not.
+/// A client that disconnects ends the command that it waits for, and no other.
 #[tokio::test]
-async fn whoever_goes_away_ends_what_it_waits_for() {
+async fn a_client_that_disconnects_ends_the_command_that_it_waits_for() {
     let d = Daemon::with().set("exec.runner", "sh").start().await;
     let s = d.session("s");
     let asynchronous = begin(&s, "sleep 50").await;

@@ -1,4 +1,4 @@
-//! What cannot be asked for: refused with what is wrong, and nothing is begun.
+//! Invalid requests: refused with the reason, and nothing is started.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{begin, daemon, ended, id_of};
 use crate::support::TOKEN;
 
 #[tokio::test]
-async fn arguments_that_are_wrong_are_named() {
+async fn wrong_arguments_are_named() {
     let d = daemon().start().await;
     let s = d.session("s");
     let begin = || s.tool("execute_code").with("command", "echo no");
@@ -56,7 +56,7 @@ async fn arguments_that_are_wrong_are_named() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_callers_is_not_there() {
+async fn an_execution_of_another_owner_does_not_exist_for_the_caller() {
     let other = "another-token-of-these-tests";
     let tokens: toml::Table =
         toml::from_str(&format!("[[tokens]]\nname = \"other\"\nsha256 = \"{}\"", sha256(other)))
@@ -69,7 +69,7 @@ async fn what_is_not_the_callers_is_not_there() {
             d.tool(tool, json!({ "execution_id": id })).await.expect_error("execution_not_found");
         }
     }
-    // Neither for another token, nor in another session than the one that is named.
+    // Neither with another token, nor with another session than the execution's own.
     for tool in ["get_execution_output", "get_execution_status", "cancel_execution", "send_stdin"] {
         let call = || {
             let call = d.session("s").tool(tool).with("execution_id", id.as_str());
@@ -87,7 +87,7 @@ async fn what_is_not_the_callers_is_not_there() {
 }
 
 #[tokio::test]
-async fn input_goes_to_who_reads_and_is_bounded() {
+async fn input_goes_to_the_program_that_reads_and_is_limited() {
     let d = daemon().set("limits.stdin", "1MiB").start().await;
     let s = d.session("s");
     let deaf = begin(&s, "sleep 50").await;
@@ -97,7 +97,7 @@ async fn input_goes_to_who_reads_and_is_bounded() {
     let idle =
         id_of(&s.tool("execute_code_async").with("command", "sleep 50").with("interactive", true).await);
     send(&idle, "x".repeat((1 << 20) + 1)).await.expect_error("too_large");
-    // A program that does not read is not waited for, and holds nobody up.
+    // A program that does not read is not waited for, and delays nobody.
     let mut last = send(&idle, "x".repeat(1 << 20)).await;
     for _ in 0..8 {
         if last.document["success"] != true {
@@ -114,7 +114,7 @@ async fn input_goes_to_who_reads_and_is_bounded() {
 }
 
 #[tokio::test]
-async fn no_more_run_than_may() {
+async fn no_more_commands_run_than_allowed() {
     let d = daemon().set("exec.max", 3).set("exec.per_session", 2).set("pool.wait", "1s").start().await;
     let (s, t) = (d.session("s"), d.session("t"));
     let first = begin(&s, "sleep 50").await;
@@ -130,7 +130,7 @@ async fn no_more_run_than_may() {
 }
 
 #[tokio::test]
-async fn what_cannot_begin_says_why() {
+async fn a_command_that_cannot_start_says_why() {
     let d = daemon().set("sessions.max", 1).set("sessions.when_full", "refuse").start().await;
     let s = d.session("s");
     let ran = s.tool("execute_code").with("command", "pwd").with("working_directory", "/nowhere").await;

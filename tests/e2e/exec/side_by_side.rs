@@ -1,4 +1,4 @@
-//! Several at once: each with its own bounds and its own stream, none held up by another.
+//! Several commands at once: each with its own limits and its own stream, none delayed by another.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, st
 use crate::support::{Daemon, within};
 
 #[tokio::test]
-async fn commands_and_code_of_one_session_run_beside_each_other() {
+async fn commands_and_code_of_one_session_run_at_the_same_time() {
     let d = daemon().start().await;
     let s = d.session("s");
     // Each waits for a file that the next one makes.
@@ -17,12 +17,12 @@ async fn commands_and_code_of_one_session_run_beside_each_other() {
     let other = begin(&s, "until [ -e a ]; do sleep 0.01; done; echo two > b; exec sleep 50").await;
     s.sh("until [ -e b ]; do sleep 0.01; done; echo three > c; cat a b").await.expect_stdout("one\ntwo\n");
     assert_eq!(bytes_of(&read_all(&d, &id).await, "stdout"), b"seen\n");
-    // What each left is saved, whoever made it.
+    // The files of all are saved.
     let files = s.tool("list_artifacts").await.document["artifacts"].as_array().map(Vec::len);
     assert_eq!(files, Some(3));
     assert_eq!(status(&d, &other).await["status"], "running");
 
-    // Another language, and an upload, wait; and do not once it is over.
+    // A run in another language and an upload wait, and only until it is over.
     let waiting =
         async { s.python("print(open('/data/b').read())").timeout(20.0).await.expect_stdout("two\n\n") };
     let uploading = async { s.upload("late", b"late").await.expect_success() };
@@ -41,9 +41,9 @@ async fn commands_and_code_of_one_session_run_beside_each_other() {
     d.stop().await;
 }
 
-/// An upload that waits for a command of five minutes holds up no other.
+/// An upload that waits for a command of five minutes delays no other call.
 #[tokio::test]
-async fn who_fits_does_not_wait_behind_who_does_not() {
+async fn a_call_that_can_run_does_not_wait_behind_one_that_cannot() {
     let d = daemon().start().await;
     let s = d.session("s");
     let server = begin(&s, "sleep 300").await;
@@ -62,7 +62,7 @@ async fn who_fits_does_not_wait_behind_who_does_not() {
 }
 
 #[tokio::test]
-async fn bounds_are_each_ones_own() {
+async fn each_command_has_its_own_limits() {
     let d = daemon().start().await;
     let s = d.session("s");
     let bounded = |command: &str, limits: serde_json::Value| {
@@ -85,13 +85,13 @@ async fn bounds_are_each_ones_own() {
     d.stop().await;
 }
 
-/// Resident memory of a process in bytes; none of one that has gone.
+/// Resident memory of a process in bytes; 0 for one that has ended.
 fn memory_of(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     text.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-/// The agents of a daemon's containers, as the host knows them: each the first of its container.
+/// The agents of a daemon's containers by their pids on the host: each is the first process of its container.
 async fn agents(d: &Daemon) -> Vec<i32> {
     let containers = d.view().await.containers().await;
     let of = |container: &ContainerSummary| {
@@ -107,7 +107,7 @@ async fn agents(d: &Daemon) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn floods_hold_up_nobody_and_are_nowhere_but_on_disk() {
+async fn floods_delay_nobody_and_are_kept_only_on_disk() {
     let d = daemon()
         .set("exec.max", 100)
         .set("exec.per_session", 20)
@@ -146,7 +146,7 @@ async fn floods_hold_up_nobody_and_are_nowhere_but_on_disk() {
     for id in &floods {
         d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await.expect_success();
     }
-    // One of them, whole: as many numbers as lines, and two more.
+    // One of them, complete: one number for each line, and two more.
     let page =
         d.tool("get_execution_output", json!({ "execution_id": floods[0], "lines": true })).await.document;
     expect_numbered(page["output"].as_array().expect("events"));

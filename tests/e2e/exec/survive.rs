@@ -1,4 +1,5 @@
-//! The daemon is killed under commands: they go on, and every byte of them is there, once, in order.
+//! The daemon is killed while commands run: they continue, and every byte of their output is there, once, in
+//! order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use serde_json::{Value, json};
 use super::{begin, bytes_of, daemon, ended, expect_numbered, id_of, read_all, status, types};
 use crate::support::{Daemon, Setup};
 
-/// Writes numbered lines for a while, a long one now and then, and a last one without an end.
+/// Writes numbered lines for a while, a long one now and then, and a last one without a newline.
 fn counting(lines: u32, pause: &str) -> String {
     format!(
-        "i=0; while [ $i -lt {lines} ]; do i=$((i + 1)); echo \"$i line of $$\"; \
-         if [ $((i % 10)) = 0 ]; then echo \"$i error\" >&2; sleep {pause}; fi; done; printf 'the end'; exit 3"
+        "i=0; while [ $i -lt {lines} ]; do i=$((i + 1)); echo \"$i line of $$\"; if [ $((i % 10)) = 0 ]; \
+         then echo \"$i error\" >&2; sleep {pause}; fi; done; printf 'the end'; exit 3"
     )
 }
 
@@ -34,20 +35,20 @@ fn expect_counted(events: &[Value], lines: u32, what: &str) {
     );
 }
 
-/// The same daemon again.
+/// Restarts the daemon after a crash.
 async fn again(setup: impl Fn() -> Setup, d: Daemon) -> Daemon {
     let store = d.crash().await;
     setup().store(&store).start().await
 }
 
 #[tokio::test]
-async fn a_hundred_go_on_while_the_daemon_is_killed() {
+async fn a_hundred_commands_continue_while_the_daemon_is_killed() {
     const SESSIONS: u32 = 10;
     let setup = || daemon().set("exec.max", 100).set("exec.per_session", 10);
     let mut d = setup().start().await;
     let mut ids = Vec::new();
     for n in 0..100 {
-        // Some end before, some while, and some after there is no daemon.
+        // Some end before, some during, and some after the time without a daemon.
         let command = counting(if n % 3 == 0 { 60 } else { 200 + n }, "0.2");
         ids.push((begin(&d.session(&format!("s{}", n % SESSIONS)), &command).await, n));
     }
@@ -63,7 +64,7 @@ async fn a_hundred_go_on_while_the_daemon_is_killed() {
     };
     for _ in 0..2 {
         d = again(setup, d).await;
-        tokio::time::sleep(Duration::from_millis(300)).await; // so that some of them end in this life
+        tokio::time::sleep(Duration::from_millis(300)).await; // so that some of them end with this daemon
     }
     for (id, n) in &ids {
         let end = ended(&d, id).await;
@@ -77,7 +78,7 @@ async fn a_hundred_go_on_while_the_daemon_is_killed() {
 }
 
 #[tokio::test]
-async fn it_is_read_told_and_ended_by_the_next_daemon_as_by_the_first() {
+async fn the_next_daemon_reads_feeds_and_ends_a_command_like_the_first() {
     let d = daemon().start().await;
     let s = d.session("s");
     let interactive =
@@ -108,7 +109,7 @@ async fn it_is_read_told_and_ended_by_the_next_daemon_as_by_the_first() {
 }
 
 #[tokio::test]
-async fn one_whose_container_went_along_is_lost_and_says_so() {
+async fn a_command_whose_container_is_gone_is_reported_lost() {
     let d = daemon().start().await;
     let id = begin(&d.session("s"), "echo begun; sleep 100").await;
     d.tool("get_execution_output", json!({ "execution_id": id, "wait": true, "since": 1 })).await;
@@ -120,7 +121,7 @@ async fn one_whose_container_went_along_is_lost_and_says_so() {
     assert_eq!(ended(&d, &id).await["status"], "lost");
     assert_eq!(types(&read_all(&d, &id).await), ["ready", "stdout", "error"]);
 
-    // And one whose container goes under a daemon that lives.
+    // And a command whose container disappears while the daemon runs.
     let id = begin(&d.session("s"), "echo begun; sleep 100").await;
     let waiting =
         d.tool("get_execution_output", json!({ "execution_id": id, "wait": true, "since": 1 })).await;
@@ -130,15 +131,15 @@ async fn one_whose_container_went_along_is_lost_and_says_so() {
     d.stop().await;
 }
 
-/// A daemon that stood still, as a machine does that sleeps, hears what was said meanwhile.
+/// A suspended daemon, as on a machine that sleeps, reads afterwards what was written meanwhile.
 #[tokio::test]
-async fn what_ended_while_the_daemon_stood_still_is_heard() {
+async fn the_end_of_a_command_during_a_suspension_is_noticed() {
     let d = daemon().start().await;
     let s = d.session("s");
     let short = s.tool("execute_code_async").with("command", "echo a; sleep 0.5; echo b").timeout(1.0).await;
     let long = begin(&s, "sleep 300").await;
     kill_process(d.pid(), Signal::STOP).expect("a signal");
-    tokio::time::sleep(Duration::from_secs(11)).await; // more than its time and the grace that it has
+    tokio::time::sleep(Duration::from_secs(11)).await; // longer than its timeout and grace period
     kill_process(d.pid(), Signal::CONT).expect("a signal");
     let events = read_all(&d, &id_of(&short)).await;
     assert_eq!(bytes_of(&events, "stdout"), b"a\nb\n");
@@ -148,7 +149,7 @@ async fn what_ended_while_the_daemon_stood_still_is_heard() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_kept_for_a_while() {
+async fn an_ended_execution_is_kept_for_a_while() {
     let setup = || daemon().set("exec.kept", 2).set("exec.keep", "1h");
     let d = setup().start().await;
     let s = d.session("s");

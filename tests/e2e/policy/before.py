@@ -1,4 +1,4 @@
-# What is there before: made without a policy.
+# Files that exist before, made without a policy.
 import os
 for path in ["a/b", ".ssh", "conf", "big"]:
     os.makedirs(path, exist_ok=True)

@@ -1,4 +1,4 @@
-# Microseconds of opening and closing, the least of several rounds: to write, and to read.
+# Microseconds of opening and closing a file, the least of several rounds: for writing, and for reading.
 import os, time
 
 

@@ -1,4 +1,4 @@
-# What programs do all day works under a policy as without. Says "bad" of what does not.
+# Everyday operations of programs work with a policy as without one. Prints "bad" for each that does not.
 import os, shutil, sqlite3, stat, subprocess, sys, tarfile, tempfile, multiprocessing, pathlib, time
 
 import pandas
@@ -18,7 +18,7 @@ assert db.execute("select count(*) from t").fetchone() == (51,)
 db.close()
 assert not os.path.exists("data.db-journal")
 
-# As git writes: a lock, made exclusively, renamed into place.
+# As git writes: a lock file, made exclusively, renamed into place.
 for n in range(20):
     fd = os.open("index.lock", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     os.write(fd, b"%d" % n)

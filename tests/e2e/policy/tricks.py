@@ -1,4 +1,4 @@
-# Ways round a policy that no shell offers. Says "bad" of each that works.
+# Attempts to bypass a policy that no shell offers. Prints "bad" for each that succeeds.
 import ctypes, errno, os, socket, stat, struct, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +39,7 @@ deep = os.open("a/b", O_PATH)
 env = os.open(".env", R)
 env_path = os.open(".env", O_PATH)
 
-# Directory descriptors, descriptors of the file itself, the ways of /proc.
+# Directory descriptors, descriptors of the file itself, the paths in /proc.
 no("dir_fd", os.open, ".env", W, dir_fd=here)
 no("deep dir_fd", os.open, "x.key", W, dir_fd=deep)
 no("dir_fd and ..", os.open, "../../.env", W, dir_fd=deep)
@@ -68,12 +68,12 @@ no("setxattr", os.setxattr, ".env", "user.x", b"1", errnos=(errno.EOPNOTSUPP,))
 import fcntl
 no("FS_IOC_SETFLAGS", fcntl.ioctl, env, 0x40086602, struct.pack("l", 0), errnos=(errno.EPERM,))
 
-# Names: hard links, links, renames, exchanges.
+# Names: hard links, symbolic links, renames, exchanges.
 no("link", os.link, ".env", "/tmp/l", errnos=(errno.EACCES,))
 no("link to a denied name", os.link, "plain", "new.key")
 no("a hard link from before", os.open, "hard", W)
 no("a hard link from before, by chmod", os.chmod, "hard", 0o777)
-put("second", "plain")  # both of its names may be written
+put("second", "plain")  # both names of the file may be written
 no("symlink to a denied name", os.symlink, "plain", "z.key")
 no("rename to", os.rename, "plain", "q.key")
 no("rename from", os.rename, ".env", "q")
@@ -97,7 +97,7 @@ no("a denied name by way of a link", os.open, "tmp/.env", W | C)
 no("a denied name made by way of a link", os.mkdir, "tmp/x.key")
 no("link not followed", os.open, "way", W | os.O_NOFOLLOW, errnos=(errno.ELOOP,))
 no("exclusive", os.open, "way", W | C | os.O_EXCL, errnos=(errno.EEXIST,))
-# A place that does not exist yet, by a directory that changes.
+# A path that does not exist yet, through a directory that changes.
 os.rename("conf", "conf2")
 no("a link above a denied place", os.symlink, "conf2", "conf")
 os.symlink("conf2", "harmless")
@@ -107,7 +107,7 @@ no("a directory brought above it", os.rename, "conf2", "conf")
 os.mkdir("conf")
 no("the place itself", os.open, "conf/.x", W | C)
 
-# A pattern with `**`: what is called .git leads nowhere else, however it comes to be called so.
+# A pattern with `**`: a name .git never leads to another directory, however it comes to have that name.
 os.makedirs("real/hooks")
 put("real/hooks/pre-commit", "evil")
 os.symlink("real", "alias")
@@ -125,7 +125,7 @@ no("a link that is exchanged", call, 316, CWD, b"alias", CWD, b".git", 2)
 no("a directory that is exchanged", call, 316, CWD, b"real", CWD, b".git", 2)
 no("a file that is renamed", os.rename, "real/hooks/pre-commit", ".git/hooks")
 no("the directory below", os.mkdir, ".git/hooks")
-# One on the way there, made where nothing is denied, and led to or brought from there.
+# One above it, made where nothing is denied, and reached or moved from there.
 os.makedirs("/tmp/t/.git/hooks")
 put("/tmp/t/.git/hooks/pre-commit", "evil")
 os.symlink("/tmp/t", "/tmp/out")
@@ -138,7 +138,7 @@ for path in ("/tmp/t", "/tmp/out", "/tmp/d"):
 for path in (".git", "a/b/.git", "sub", "sub/out", "sub/t"):
     if os.path.exists(path + "/hooks/pre-commit") or os.path.exists(path + "/.git/hooks/pre-commit"):
         print("bad: led round by", path)
-# What leads to nothing else is made and moved as before.
+# Names that lead to nothing denied are made and moved as usual.
 for target, path in (("a/b", "in1"), ("../plain", "a/in2"), ("/usr/bin/env", "in3"), ("/usr/lib", "in4"), ("/dev/null", "in5")):
     os.symlink(target, path)
     os.rename(path, path + "x")
@@ -157,7 +157,7 @@ no("nameless beyond", os.open, "/dev/shm", O_TMPFILE | os.O_RDWR)
 memory = os.memfd_create("m")
 os.write(os.open("/proc/self/fd/%d" % memory, os.O_RDWR), b"x")
 
-# Reading what may not be read.
+# Reading a file that may not be read.
 for path in (".ssh/id", "/workspace/.ssh/id", "/proc/self/cwd/.ssh/id", "/proc/self/root/mnt/data/.ssh/id"):
     no(path, os.open, path, R)
 no("listing", os.listdir, ".ssh")
@@ -170,12 +170,12 @@ no("moving its file away", os.rename, ".ssh/id", "id")
 no("linking it", os.link, ".ssh/id", "id")
 no("executing and reading", os.open, "/proc/self/fd/%d" % os.open(".ssh", O_PATH) + "/id", R)
 
-# PID 1 opens for programs; what only it may see is not to be had.
+# PID 1 opens files for programs; a file that only PID 1 may see stays closed.
 for path in ("/proc/1/environ", "/proc/1/maps", "/proc/1/mem", "/proc/1/fd/0", "/proc/1/cwd/data/.env", "/proc/1/root/data/.env"):
     no(path, os.open, path, R)
     no(path, os.open, path, W, errnos=(errno.EACCES, errno.EROFS))
 
-# Memory that is no path, and one across the end of a page.
+# Memory that is not a path, and a path across the end of a page.
 import mmap
 no("bad pointer", call, 2, 8, W, 0, errnos=(errno.EFAULT,))
 no("null", call, 87, 0, errnos=(errno.EFAULT,))
@@ -186,7 +186,7 @@ page.write(b"\0" * 4093 + b".en" + b"v\0")
 at = ctypes.addressof(ctypes.c_char.from_buffer(page))
 no("across a page", call, 2, at + 4093, W, 0)
 
-# A thread swaps a link between what may and what may not be written, while others write through it.
+# A thread swaps a link between an allowed and a denied file, while others write through it.
 end = time.time() + 1.5
 put("good", "g")
 os.symlink("good", "swap")
@@ -238,7 +238,7 @@ os.wait()
 if not (opened[0] and opened[1]):
     print("bad: no race at all", opened)
 
-# One that cannot be looked into opens nothing.
+# A process whose memory cannot be read opens nothing.
 if os.fork() == 0:
     libc.prctl(4, 0, 0, 0, 0)
     no("undumpable", os.open, "plain", W)

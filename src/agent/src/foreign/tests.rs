@@ -1,4 +1,4 @@
-//! What a program can do to PID 1 with a descriptor that both have.
+//! What a program can do to PID 1 with a descriptor that both share.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -12,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// Far longer than anything here takes, also on a machine that is busy.
+/// Far longer than anything here takes, also on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 fn foreign(fd: impl Into<OwnedFd>) -> Foreign {
     Foreign::new(Brief::new(fd.into())).expect("a stream")
 }
 
-/// Runs a test whose reads may wait for ever in a thread, which is then left behind.
+/// Runs a test whose reads may wait for ever, in a thread that is then left behind.
 fn within(act: impl Future<Output = ()> + Send + 'static) {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -109,7 +109,7 @@ fn lingering(seconds: u64) -> (TcpStream, TcpStream) {
 #[test]
 fn a_socket_that_lingers_is_closed_at_once_wherever_it_is() {
     // The timer is of the process, and its signal any thread's: a child has one thread, as PID 1 has.
-    let done = crate::spawn::in_a_child(|| {
+    let done = crate::sys::in_a_child(|| {
         let begun = Instant::now();
         let (near, _far) = lingering(LONG.as_secs());
         drop(Brief::new(near));

@@ -1,9 +1,10 @@
-//! Who made a stopped call, as /proc shows it: what its pointers point to, where its relative paths begin.
+//! The process that made a stopped call, as /proc shows it: what its pointers point to, where its relative
+//! paths begin.
 //!
-//! Everything here is read once. Another thread may change it meanwhile, and what was read is then still one thing that
-//! was there; whether it was this caller's at all is known by [`Caller::is_waiting`], asked after the last look and before
-//! anything is done. A caller that may not be looked into (one that made itself undumpable) is refused, never waved
-//! through.
+//! Everything is read once. Another thread may change it meanwhile; what was read is then still a value that
+//! was there. Whether it was this caller's at all is known by [`CallingProcess::is_waiting`], which is asked
+//! after the last look and before anything is done. A caller that PID 1 may not look into (one that made
+//! itself undumpable) must always be refused.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -13,25 +14,25 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::notify::Call;
+use super::notify::StoppedCall;
 
 /// The longest path that the kernel takes, its NUL included.
 const PATH_MAX: usize = 4096;
 const PAGE: u64 = paddock_proto::limits::PAGE;
 
-pub(super) struct Caller<'a> {
-    pub(super) call: &'a Call,
+pub(super) struct CallingProcess<'a> {
+    pub(super) call: &'a StoppedCall,
     listener: BorrowedFd<'a>,
     memory: OnceCell<File>,
     leader: OnceCell<u32>,
 }
 
-impl<'a> Caller<'a> {
-    pub(super) fn new(call: &'a Call, listener: BorrowedFd<'a>) -> Self {
+impl<'a> CallingProcess<'a> {
+    pub(super) fn new(call: &'a StoppedCall, listener: BorrowedFd<'a>) -> Self {
         Self { call, listener, memory: OnceCell::new(), leader: OnceCell::new() }
     }
 
-    /// Fails if the caller is no more: its number may be another's by now.
+    /// Fails if the caller is gone: another process may have its number by now.
     pub(super) fn is_waiting(&self) -> Result<(), Errno> {
         if self.call.is_waiting(self.listener) { Ok(()) } else { Err(Errno::SRCH) }
     }
@@ -40,7 +41,7 @@ impl<'a> Caller<'a> {
     pub(super) fn path(&self, address: u64) -> Result<Vec<u8>, Errno> {
         let mut text = Vec::new();
         loop {
-            // No further than its page: the next one may not be there, and need not be.
+            // Only up to the end of the page: the next page may not be mapped.
             let at = address.checked_add(text.len() as u64).ok_or(Errno::FAULT)?;
             let room = usize::try_from(PAGE - at % PAGE).unwrap_or(PATH_MAX).min(PATH_MAX - text.len());
             let piece = self.bytes(at, room.min(256))?;
@@ -57,7 +58,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// So many bytes at this address.
+    /// This many bytes at this address.
     pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let memory = match self.memory.get() {
             Some(memory) => memory,
@@ -71,7 +72,7 @@ impl<'a> Caller<'a> {
         Ok(bytes)
     }
 
-    /// Where a relative path begins: the directory of this descriptor, or the working directory.
+    /// Where a relative path begins: at the directory of this descriptor, or at the working directory.
     pub(super) fn start(&self, dir: i32) -> Result<OwnedFd, Errno> {
         if dir == libc::AT_FDCWD {
             let cwd = format!("/proc/{}/cwd", self.call.tid);
@@ -91,7 +92,7 @@ impl<'a> Caller<'a> {
             .map_err(|errno| if errno == Errno::NOENT { Errno::BADF } else { Errno::ACCESS })
     }
 
-    /// The process that its thread is of.
+    /// The PID of the thread's process.
     pub(super) fn leader(&self) -> Result<u32, Errno> {
         if let Some(leader) = self.leader.get() {
             return Ok(*leader);
@@ -100,7 +101,7 @@ impl<'a> Caller<'a> {
         Ok(*self.leader.get_or_init(|| leader))
     }
 
-    /// What it takes from the mode of what it makes.
+    /// Its umask.
     pub(super) fn umask(&self) -> Result<Mode, Errno> {
         Ok(Mode::from_raw_mode(self.status("Umask:", 8)? & 0o777))
     }

@@ -1,7 +1,9 @@
-//! What changes a file without giving a descriptor: names made, moved and removed; lengths, modes, owners and times.
+//! Changes without a descriptor for the caller: names made, moved and removed; lengths, modes, owners and
+//! times.
 //!
-//! PID 1 does it itself, on descriptors that it holds and has judged, with the caller's own user: it may exactly what the
-//! caller may. It must never do it by the path that it was asked with, which may lead elsewhere by then.
+//! PID 1 makes them itself, on descriptors that it holds and has judged, as the caller's own user: it may do
+//! exactly what the caller may. It must never use the path that the caller gave, which may lead elsewhere by
+//! then.
 
 use std::os::fd::OwnedFd;
 
@@ -11,12 +13,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::caller::Caller;
+use super::caller::CallingProcess;
 use super::filter::FCHMODAT2;
 use super::judge::{self, BOTH, WRITE};
 use super::open::{again, itself, masked};
 use super::rules::Rules;
-use super::walk::{self, End, Name, is};
+use super::walk::{self, Name, WalkEnd, is};
 
 const UNSUPPORTED_FLAGS: u32 =
     !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW | libc::AT_SYMLINK_NOFOLLOW).cast_unsigned();
@@ -28,19 +30,20 @@ struct At {
     path: u64,
 }
 
-/// Does what was asked for, if it may be done. `longest`: no file of the caller may become longer.
+/// Makes the change that the caller asked for, if the rules allow it. `longest`: no file of the caller may
+/// become longer.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     reason = "as the kernel takes its arguments"
 )]
-pub(super) fn change(rules: &Rules, caller: &Caller<'_>, longest: Option<u64>) -> Result<(), Errno> {
+pub(super) fn change(rules: &Rules, caller: &CallingProcess<'_>, longest: Option<u64>) -> Result<(), Errno> {
     let a = caller.call.args;
     let at = |dir: usize| At { dir: a[dir] as i32, path: a[dir + 1] };
     #[cfg(target_arch = "x86_64")]
     let here = |path: usize| At { dir: libc::AT_FDCWD, path: a[path] };
     let (word, mode) = (|n: usize| a[n] as u32, |n: usize| a[n] as u32);
-    let change = Change { rules, caller };
+    let change = FileChange { rules, caller };
     #[cfg(target_arch = "x86_64")]
     let nofollow = libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
     match caller.call.number {
@@ -85,12 +88,12 @@ pub(super) fn change(rules: &Rules, caller: &Caller<'_>, longest: Option<u64>) -
     }
 }
 
-struct Change<'a> {
+struct FileChange<'a> {
     rules: &'a Rules,
-    caller: &'a Caller<'a>,
+    caller: &'a CallingProcess<'a>,
 }
 
-impl Change<'_> {
+impl FileChange<'_> {
     fn find(&self, at: At, flags: u32) -> Result<(OwnedFd, Box<Stat>), Errno> {
         if flags & UNSUPPORTED_FLAGS != 0 {
             return Err(Errno::INVAL);
@@ -106,18 +109,18 @@ impl Change<'_> {
         };
         let on_link = |place: &[u8]| judge::link(self.rules, place, WRITE);
         match walk::object(self.caller, at.dir, &path, !has(libc::AT_SYMLINK_NOFOLLOW), &on_link)? {
-            End::Object(fd, stat) => Ok((fd, stat)),
-            End::Missing(..) => Err(Errno::NOENT),
+            WalkEnd::Object(fd, stat) => Ok((fd, stat)),
+            WalkEnd::Missing(..) => Err(Errno::NOENT),
         }
     }
 
-    /// What a path names, if it may be changed.
+    /// What a path names, if the caller may change it.
     fn object(&self, at: At, flags: u32) -> Result<OwnedFd, Errno> {
         let (fd, stat) = self.find(at, flags)?;
         self.may_change(fd, &stat)
     }
 
-    /// What is open under a number, if it may be changed.
+    /// What is open under a number, if the caller may change it.
     fn open_one(&self, fd: i32) -> Result<OwnedFd, Errno> {
         let fd = self.caller.descriptor(fd)?;
         let stat = rustix::fs::fstat(&fd)?;
@@ -180,7 +183,7 @@ impl Change<'_> {
         walk::name(self.caller, at.dir, &path, &|place| judge::link(self.rules, place, WRITE))
     }
 
-    /// A name that nothing has yet, and may be had.
+    /// A name that nothing has yet and that the caller may make; its path.
     fn new_name(&self, at: At) -> Result<(Name, Vec<u8>), Errno> {
         let name = self.name(at).map_err(|errno| if errno == Errno::BUSY { Errno::EXIST } else { errno })?;
         match walk::at(&name) {
@@ -237,14 +240,14 @@ impl Change<'_> {
     }
 
     fn link(&self, from: At, to: At, flags: u32) -> Result<(), Errno> {
-        // Without the flag a link is not followed: the other way round than everywhere else.
+        // Unlike in all other calls, a link is followed only with a flag.
         let follow = flags & libc::AT_SYMLINK_FOLLOW.cast_unsigned() != 0;
         let nofollow = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW.cast_unsigned() };
         let (object, stat) = self.find(from, flags | nofollow)?;
         if is(&stat, FileType::Directory) {
             return Err(Errno::PERM);
         }
-        // Who may write by one name may by all: it must be allowed by this one.
+        // A caller that may write by one name may write by all: the object's own must be allowed.
         judge::object(self.rules, self.caller, &object, &stat, BOTH)?;
         let (to, place) = self.new_name(to)?;
         if !is(&stat, FileType::RegularFile) {
@@ -289,7 +292,7 @@ impl Change<'_> {
     }
 }
 
-/// A name with the slash that it was asked for with, which demands a directory.
+/// A name with the slash that the caller gave behind it, which demands a directory.
 fn spelled(name: &Name) -> Vec<u8> {
     let slash: &[u8] = if name.slash { b"/" } else { b"" };
     [name.name.as_slice(), slash].concat()

@@ -1,9 +1,9 @@
-//! Putting the program under its policy: done in its own process, after the fork and before the exec.
+//! Puts the program under its policy: in its own process, after the fork and before the exec.
 //!
-//! Landlock forbids all that changes a file system by a path, and names no exception: what a program may write it gets
-//! from PID 1 as a descriptor, or PID 1 does it. A call that the filter should forget is so refused, not allowed. It also
-//! keeps the program from looking into processes that are not under the policy. It must never let the program start when
-//! any of it could not be had.
+//! Landlock forbids every change of a file system by a path, without exception: PID 1 gives the program
+//! descriptors of what it may write, or makes the change itself. So a call that the filter misses is refused,
+//! not allowed. Landlock also keeps the program from looking into processes that are not under the policy.
+//! The program must never start where any of this failed.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,21 +21,22 @@ use rustix::net::{
 
 use super::notify;
 
-/// The first Landlock that knows of cutting a file short.
+/// The first version of Landlock that can forbid `truncate`.
 const LANDLOCK: ABI = ABI::V3;
 
-/// What a program is put under; made by PID 1 beforehand.
+/// What confines a program; PID 1 makes it beforehand.
 pub(crate) struct Confinement {
     pub(super) filter: Vec<libc::sock_filter>,
-    /// Where the listener goes.
+    /// The listener is sent over this.
     pub(super) socket: OwnedFd,
     pub(super) sockets: Sockets,
 }
 
-/// Where a Unix socket with a name may be made: PID 1 cannot do that for another process, so Landlock says it.
+/// Where the program may make Unix sockets with a name. PID 1 cannot make them for another process, so
+/// Landlock decides.
 pub(super) enum Sockets {
     Anywhere,
-    /// Only below these.
+    /// Only below these directories.
     Below(Vec<PathBuf>),
 }
 
@@ -45,7 +46,7 @@ impl Confinement {
         self.socket.as_fd()
     }
 
-    /// From here on this process, and all that it starts, is under the policy.
+    /// Confines this process, and all that it starts, from now on.
     ///
     /// # Errors
     /// The system's; the program must then not start.
@@ -91,7 +92,7 @@ fn send(socket: BorrowedFd<'_>, listener: &OwnedFd) -> io::Result<()> {
     if sent == 1 { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// What [`send`] sent; nothing if the process ended before.
+/// Receives what [`send`] sent; `None` if the process ended before.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,10 +1,11 @@
 //! The system calls that the kernel stops for PID 1, as a classic BPF program.
 //!
-//! Only numbers are looked at here, and the flags of `open`, which are in a register: no filter may follow a pointer. What
-//! is not named runs as it would without a policy, so a call that changes a file by its path and is missing here would be
-//! a hole; Landlock stands behind it for all that it knows (see [`super::confine`]).
+//! The program looks only at numbers and at the flags of `open`, which are in a register: no filter may
+//! follow a pointer. A call that is not named here runs as without a policy, so a missing one that changes a
+//! file by its path would be a hole; Landlock closes it for all calls that Landlock knows (see
+//! [`super::confine`]).
 
-/// The calls that change something by a path or, without writing to it, by a descriptor.
+/// Calls that change something by a path, or by a descriptor without writing to it.
 const STOPPED: &[libc::c_long] = &[
     libc::SYS_truncate,
     libc::SYS_unlinkat,
@@ -49,7 +50,7 @@ const SETXATTRAT: libc::c_long = 463;
 const REMOVEXATTRAT: libc::c_long = 466;
 const FILE_SETATTR: libc::c_long = 469;
 
-/// Answered as by a kernel that does not have them: a C library then asks in another way, which is looked at.
+/// Calls that are answered as by a kernel without them: a C library then uses others, which are judged.
 const UNKNOWN: &[libc::c_long] = &[
     libc::SYS_openat2,
     FILE_SETATTR,
@@ -61,7 +62,8 @@ const UNKNOWN: &[libc::c_long] = &[
     libc::SYS_futimesat,
 ];
 
-/// Answered as by a file system that has none: extended attributes can be read and not changed.
+/// Calls that are answered as by a file system without extended attributes: those can be read and not
+/// changed.
 const UNSUPPORTED: &[libc::c_long] = &[
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -73,8 +75,8 @@ const UNSUPPORTED: &[libc::c_long] = &[
     REMOVEXATTRAT,
 ];
 
-/// `ioctl`s that change a file through a descriptor that may only read it: its flags and its version (`FS_IOC_SETFLAGS`,
-/// `FS_IOC32_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION`, `FS_IOC32_SETVERSION`).
+/// `ioctl`s that change a file through a descriptor that may only read it: its flags and its version
+/// (`FS_IOC_SETFLAGS`, `FS_IOC32_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION`, `FS_IOC32_SETVERSION`).
 const CHANGING: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x401C_5820, 0x4008_7602, 0x4004_7602];
 
 #[cfg(target_arch = "x86_64")]
@@ -85,14 +87,14 @@ const ARCHITECTURE: u32 = 0xC000_00B7;
 /// Numbers of the calls of x32, which share the architecture's name.
 const X32: u32 = 0x4000_0000;
 
-/// Where `struct seccomp_data` has these.
+/// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const fn argument(index: u32) -> u32 {
     16 + 8 * index // the lower half: both architectures are little-endian
 }
 
-/// The program; with `reads` every opening is stopped, else those that can change something.
+/// The program. With `reads` every open is stopped, without it only those that can change something.
 #[expect(
     clippy::cast_sign_loss,
     clippy::cast_possible_truncation,
@@ -119,7 +121,7 @@ pub(super) fn program(reads: bool) -> Vec<libc::sock_filter> {
     when(libc::SYS_open, opening(1, reads));
     when(libc::SYS_openat, opening(2, reads));
     if reads {
-        // It would tell the names in a directory that may not be listed.
+        // It would tell the names in a directory that the caller may not list.
         when(libc::SYS_inotify_add_watch, vec![answer(refuse(libc::EACCES))]);
     }
     let mut ioctl = vec![load(argument(1))];
@@ -132,7 +134,8 @@ pub(super) fn program(reads: bool) -> Vec<libc::sock_filter> {
     code
 }
 
-/// `O_PATH` opens nothing but a name; of the others those are stopped that write, make or cut.
+/// `O_PATH` opens nothing but a name. Other opens are stopped if they write, create or truncate, or if
+/// `reads` is set.
 fn opening(flags: u32, reads: bool) -> Vec<libc::sock_filter> {
     let changing =
         (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;

@@ -3,54 +3,59 @@
 //! ```text
 //!  program ── open(".env", O_WRONLY) ──► kernel: the filter stops it (filter)
 //!                                           │ seccomp user notification
-//!  PID 1:  reads the path once (caller) ─► walks it to an object (walk) ─► judges where that is (judge, rules)
+//!  PID 1:  reads the path once (caller) ─► walks it to an object (walk) ─► judges that (judge, rules)
 //!                                           │
 //!          opens the object itself (open) or changes it (change), or answers EACCES
 //!                                           │
 //!  program ◄── the descriptor, or the result ┘
 //! ```
 //!
-//! Landlock alone cannot say "all of this directory, but no `*.key` in it, whoever makes it and when". So Landlock forbids
-//! every change by a path to the program (confine), and PID 1, which is not under it, makes the changes that the
-//! policy has room for. Nothing can race this:
+//! Landlock alone cannot say "all of this directory, but no `*.key` in it, whichever process makes it and
+//! when". So Landlock forbids the program every change by a path (confine), and PID 1, which Landlock does
+//! not bind, makes the changes that the policy allows. Nothing can race this:
 //!
-//! - What was judged is what is opened: the object is held by a descriptor from before the judgement, and opened by that,
-//!   never by its path again. The stopped call never goes on in the kernel.
-//! - All that makes, moves or removes names in processes under a policy is done by PID 1, which has one thread and does
-//!   one call from its judgement to its end without a wait: no other call of such a process lies in between.
-//! - A process of the same session without a policy may do what it likes; executions of one session are not protected
-//!   from each other. By Landlock a process under a policy cannot look into one that is not.
+//! - What was judged is what is opened: the object is held by a descriptor from before the judgement, and
+//!   opened by that, never by its path again. The stopped call never goes on in the kernel.
+//! - PID 1 makes, moves and removes all names for processes under a policy. It has one thread, and judges and
+//!   does one call without a wait in between: no other call of such a process comes in the middle.
+//! - A process of the same session without a policy may do anything; executions of one session are not
+//!   protected from each other. Landlock keeps a process under a policy from looking into one without.
 //!
-//! - A symbolic link gives its target a second path. A program may not make or move a link where a rule denies that
-//!   second path, unless the rule denies the target as well (`judge::leading`): with `**/.git/hooks` denied no link is
-//!   called `.git`, and none below the working directory leads out of it, but into the image. The same holds for names
-//!   (`.env`), which are denied at any depth.
+//! - A symbolic link gives its target a second path. A program may not make or move a link where a rule
+//!   denies that second path, unless the rule denies the target as well (`judge::leading`): with
+//!   `**/.git/hooks` denied no link is called `.git`, and none below the working directory leads out of it,
+//!   but into the image. The same holds for names (`.env`), which are denied at any depth.
 //!
-//! What it does not do, and what is different:
+//! Limits and differences:
 //!
-//! - A link that was there before the run, made without a policy, leads where it leads. What is written by way of it
-//!   is judged by both of its paths, but what it leads to can still be written by its own path, if no rule denies that.
-//!   Where a pattern begins with names and no wildcard, their links are followed when the run starts and both paths are
-//!   denied; behind a wildcard they are not looked for: whoever has such links must deny what they lead to as well.
-//! - A file that may not be read may still be executed, if it is a program, and be looked at by `stat`; where reading is
-//!   denied at all, of other processes' /proc there is only what `ps` shows.
+//! - A link that was made before the run without a policy stays. A write by way of it is judged by both
+//!   paths, but the file that it leads to can still be written by the file's own path, if no rule denies
+//!   that. Where a pattern begins with names and no wildcard, the links of that beginning are followed when
+//!   the run starts and both paths are denied; links behind a wildcard are not looked for: a caller with such
+//!   links must deny what they lead to as well.
+//! - A file that may not be read may still be executed, if it is a program, and be looked at by `stat`; where
+//!   reading is denied at all, of other processes' /proc there is only what `ps` shows.
 //! - Where reading is denied at all, no directory can be watched (`inotify_add_watch`).
-//! - `mq_open`, POSIX semaphores and System V IPC are memory here, not files.
-//! - A Unix socket with a name can be made only in a directory below which nothing is denied, for PID 1 cannot do that
-//!   for another; extended attributes cannot be changed; no terminal becomes a controlling one by being opened.
-//! - A file with several names can be opened if all of them are found and may be; their number of entries is bounded, as
-//!   is the time for a directory that is moved: one that is too large is moved as to another file system (`EXDEV`).
-//! - A pipe with a name is open for reading when something is in it; a process that waits for its other end hears no
-//!   signal meanwhile but one that kills it, and a run has at most 32 that wait (`EAGAIN`).
-//! - A process that makes itself undumpable can open nothing that is stopped.
+//! - Policies treat `mq_open`, POSIX semaphores and System V IPC as memory, not as files.
+//! - A Unix socket with a name can be made only in a directory below which nothing is denied, since PID 1
+//!   cannot make it for another process; extended attributes cannot be changed; no terminal becomes a
+//!   controlling one by being opened.
+//! - A file with several names can be opened if PID 1 finds all of them and allows each. The number of
+//!   entries it looks at is bounded, as is the time for a directory that is moved: a larger one is refused as
+//!   on another file system (`EXDEV`).
+//! - A named pipe opens for reading when something is in it. A process that waits for the other end gets no
+//!   signal meanwhile but one that kills it, and at most 32 opens of a run wait (`EAGAIN`).
+//! - A process that makes itself undumpable can make no open that is stopped.
 //!
-//! What it costs: opening a file for writing and closing it takes 35 to 50 µs in place of 3 to 5; reading as before, or as
-//! much as writing where `deny_read` denies anything. Measured by `what_it_costs` in `tests/e2e/policy.rs`: Python's
-//! `os.open` and `os.close` of `a/b/cost` 2,000 times, the best of seven rounds; two cores, kernel 6.18, beside other tests.
-//! A descriptor is taken by the caller's own thread, and PID 1 waits for that: a program that gives its threads the lowest
-//! priority and keeps the cores busy slows its own session's container, and nobody else's.
+//! What it costs: opening a file for writing and closing it takes 35 to 50 µs in place of 3 to 5; reading as
+//! before, or as much as writing where `deny_read` denies anything. Measured by `what_it_costs` in
+//! `tests/e2e/policy.rs`: Python's `os.open` and `os.close` of `a/b/cost` 2,000 times, the best of seven
+//! rounds; two cores, kernel 6.18, beside other tests. The caller's own thread takes a descriptor, and PID 1
+//! waits for that: a program that gives its threads the lowest priority and keeps the cores busy slows its
+//! own session's container, and no other.
 //!
-//! It must never wait for anything else inside of a call, nor take more than a turn's time from the runs beside.
+//! PID 1 must never wait for anything else inside of a call, nor take more than a turn's time from the other
+//! runs.
 
 mod caller;
 mod change;
@@ -59,7 +64,7 @@ mod filter;
 mod judge;
 mod notify;
 mod open;
-mod place;
+mod path_pattern;
 mod rules;
 mod serve;
 mod walk;
@@ -78,9 +83,9 @@ pub(crate) use confine::Confinement;
 use confine::Sockets;
 use rules::Rules;
 
-use crate::spawn::{self, EXTRA_FD};
+use crate::sys::{self, EXTRA_FD};
 
-/// What is missing in this container for a policy to be enforced.
+/// What this container lacks to enforce a policy; `None` if it lacks nothing.
 pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     if policy.is_empty() {
         return None;
@@ -88,7 +93,7 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     if let Err(what) = policy.check() {
         return Some(what);
     }
-    let landlock = crate::probe::landlock();
+    let landlock = sys::landlock_version();
     if landlock < 3 {
         return Some(format!(
             "file policies need Landlock version 3 or newer; the kernel here has version {landlock}"
@@ -99,7 +104,7 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     if scope.trim().parse::<u32>().is_ok_and(|scope| scope >= 2) {
         return Some(format!("file policies need kernel.yama.ptrace_scope below 2; it is {}", scope.trim()));
     }
-    thread_local!(static WORKS: bool = spawn::in_a_child(|| try_it().is_ok()));
+    thread_local!(static WORKS: bool = sys::in_a_child(|| try_it().is_ok()));
     if !WORKS.with(|works| *works) {
         let what =
             "file policies need seccomp's user notification, which this kernel or runtime does not allow";
@@ -108,12 +113,12 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     None
 }
 
-/// Whether a process here may answer for another's system calls.
+/// Whether a process here may answer another's system calls.
 pub(crate) fn can_notify() -> bool {
-    spawn::in_a_child(|| notify::is_known() && notify::install(&filter::program(true)).is_ok())
+    sys::in_a_child(|| notify::is_known() && notify::install(&filter::program(true)).is_ok())
 }
 
-/// Puts this process under a policy, for nothing but to see that it can be done.
+/// Puts this process under a policy, only to see whether that works.
 fn try_it() -> io::Result<()> {
     let (socket, _other) = pair()?;
     if !notify::is_known() {
@@ -122,18 +127,18 @@ fn try_it() -> io::Result<()> {
     Confinement { filter: filter::program(true), socket, sockets: Sockets::Anywhere }.enter()
 }
 
-/// A policy made ready for one run.
-pub(crate) struct Ready {
+/// A policy that is prepared for one run.
+pub(crate) struct PreparedPolicy {
     rules: Rules,
     socket: OwnedFd,
     longest: Option<u64>,
 }
 
-/// Makes a run's policy ready: what its program is put under, and what PID 1 answers by from then on.
+/// Prepares a run's policy: what confines its program, and what PID 1 answers by from then on.
 ///
 /// # Errors
-/// The system's, or `EINVAL` for a pattern that is none.
-pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, Ready)>> {
+/// The system's, or `EINVAL` for a malformed pattern.
+pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, PreparedPolicy)>> {
     let Some(policy) = spec.files.as_ref().filter(|policy| !policy.is_empty()) else { return Ok(None) };
     let home = spec.env.iter().find_map(|v| v.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
     let rules = Rules::new(policy, &spec.cwd, home.unwrap_or(DATA_DIR), &|path| real(path))
@@ -141,18 +146,18 @@ pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, Ready)>
     let sockets = match &policy.allow_write {
         None if policy.deny_write.is_empty() => Sockets::Anywhere,
         None | Some(_) => {
-            // One that a link leads to has a name of its own among them.
+            // A directory that is reached through a link has a path of its own among them.
             let is_itself = |dir: &PathBuf| std::fs::canonicalize(dir).is_ok_and(|real| real == *dir);
             Sockets::Below(rules.free_dirs().into_iter().filter(is_itself).collect())
         }
     };
     let (socket, other) = pair()?;
     let filter = filter::program(rules.deny_reading());
-    let ready = Ready { rules, socket: other, longest: spec.limits.file_size };
+    let ready = PreparedPolicy { rules, socket: other, longest: spec.limits.file_size };
     Ok(Some((Confinement { filter, socket, sockets }, ready)))
 }
 
-impl Ready {
+impl PreparedPolicy {
     /// Answers the calls of the run's processes, as long as there are any.
     pub(crate) fn serve(self) {
         tokio::task::spawn_local(async move {
@@ -164,7 +169,7 @@ impl Ready {
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Above what the program's own descriptors will be put on.
+    // Above the numbers that the program's own descriptors will have.
     Ok((rustix::io::fcntl_dupfd_cloexec(&one, EXTRA_FD + 1)?, other))
 }
 

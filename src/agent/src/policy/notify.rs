@@ -1,7 +1,7 @@
-//! The system calls of seccomp's user notification (`seccomp_unotify(2)`), with safe faces.
+//! The system calls of seccomp's user notification (`seccomp_unotify(2)`), as safe functions.
 //!
-//! `SECCOMP_USER_NOTIF_FLAG_CONTINUE` is not here and must never be: what the kernel would then look at is not what was
-//! judged.
+//! `SECCOMP_USER_NOTIF_FLAG_CONTINUE` must never be used: the kernel would then read the arguments again, and
+//! they may have changed since they were judged.
 #![expect(unsafe_code, reason = "seccomp and its ioctls have no safe form")]
 
 use std::io;
@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A call that the kernel has stopped.
+/// A system call that the kernel has stopped for PID 1.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct StoppedCall {
     id: u64,
     /// The thread that made it.
     pub(super) tid: u32,
@@ -23,13 +23,14 @@ pub(super) struct Call {
 
 /// What there is at a listener.
 pub(super) enum News {
-    Call(Call),
+    Call(StoppedCall),
     Nothing,
     /// No process is left that could make a call.
     Over,
 }
 
-/// Puts this process, and all that it starts, under a filter; the descriptor by which its calls are answered.
+/// Puts this process, and all that it starts, under a filter; the descriptor over which its calls are
+/// answered.
 ///
 /// # Errors
 /// The kernel's, where it has no such filter or does not allow it.
@@ -45,13 +46,13 @@ pub(super) fn install(filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor whose being readable can be waited for.
+/// Registers a descriptor, so that a task can wait until it is readable.
 pub(super) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: it is owned, hence open and the same until the `AsyncFd` is dropped.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
-/// Whether the kernel's messages are as large as they are here.
+/// Whether the kernel's messages have the sizes that this program knows.
 pub(super) fn is_known() -> bool {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: the kernel writes the structure, which outlives the call.
@@ -61,8 +62,8 @@ pub(super) fn is_known() -> bool {
         && usize::from(sizes.seccomp_notif_resp) == size_of::<libc::seccomp_notif_resp>()
 }
 
-/// The next call, if there is one; this never waits: the kernel has one message more for each that it announces, also
-/// when who made the call dies in between.
+/// The next call, if there is one. This never waits: the kernel has a message for each that it announces,
+/// also where the caller dies in between.
 pub(super) fn next(listener: impl AsFd) -> io::Result<News> {
     let fd = listener.as_fd().as_raw_fd();
     loop {
@@ -84,17 +85,18 @@ pub(super) fn next(listener: impl AsFd) -> io::Result<News> {
         // SAFETY: the kernel writes the structure, which outlives the call.
         if unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } == 0 {
             let number = call.data.nr.into();
-            return Ok(News::Call(Call { id: call.id, tid: call.pid, number, args: call.data.args }));
+            return Ok(News::Call(StoppedCall { id: call.id, tid: call.pid, number, args: call.data.args }));
         }
         match io::Error::last_os_error().raw_os_error() {
-            Some(libc::ENOENT | libc::EINTR) => {} // who made it was killed
+            Some(libc::ENOENT | libc::EINTR) => {} // the caller was killed
             _ => return Err(io::Error::last_os_error()),
         }
     }
 }
 
-/// Does it with no signal in between: each of these calls can be interrupted. An answer would not be given then, and a
-/// descriptor half: the caller's call would return 0, and its standard input be taken for what it opened.
+/// Acts with all signals blocked: each of these calls can be interrupted. An interrupted answer would not be
+/// given, and a descriptor only half: the call would return 0, and the program would take its standard input
+/// for what it opened.
 fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     // SAFETY: plain data, for which all zeroes is a value; every pointer outlives its call.
     let before = unsafe {
@@ -110,8 +112,8 @@ fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-impl Call {
-    /// Whether it still waits: what was seen in /proc under its thread's number was then its own.
+impl StoppedCall {
+    /// Whether it still waits. If so, what was read in /proc under its thread's number was its own.
     pub(super) fn is_waiting(&self, listener: BorrowedFd<'_>) -> bool {
         without_signals(|| {
             // SAFETY: the kernel reads the number, which outlives the call.
@@ -121,7 +123,7 @@ impl Call {
         })
     }
 
-    /// Answers it without a descriptor. One that waits no more is nobody's loss.
+    /// Answers it without a descriptor. The answer is dropped if the call no longer waits.
     pub(super) fn answer(&self, listener: BorrowedFd<'_>, result: Result<(), Errno>) {
         let error = result.err().map_or(0, |errno| -errno.raw_os_error());
         let mut answer = libc::seccomp_notif_resp { id: self.id, val: 0, error, flags: 0 };
@@ -131,7 +133,7 @@ impl Call {
         });
     }
 
-    /// Gives whoever made it this descriptor, which is the call's result.
+    /// Gives the caller this descriptor, which is the call's result.
     pub(super) fn give(&self, listener: BorrowedFd<'_>, fd: &OwnedFd, close_on_exec: bool) {
         let given = libc::seccomp_notif_addfd {
             id: self.id,
@@ -148,7 +150,7 @@ impl Call {
             if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
         });
         if let Err(error) = given {
-            // It has as many as it may have, or waits no more.
+            // The caller has as many descriptors as it may have, or no longer waits.
             let errno = error.raw_os_error().unwrap_or(libc::EMFILE);
             self.answer(listener, Err(Errno::from_raw_os_error(errno)));
         }

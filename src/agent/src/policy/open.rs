@@ -5,8 +5,9 @@
 //!     └──► a name that nothing has ─► judged by its directory ─► made with O_EXCL there ─┘
 //! ```
 //!
-//! PID 1 must never wait in an open: every one is made with `O_NONBLOCK`, and what would have waited (a pipe with a name
-//! and nobody at its other end, a lease that another holds) is tried again later. Nor may it get a terminal that way.
+//! PID 1 must never wait in an open: it opens with `O_NONBLOCK`, and tries an open that would have waited (of
+//! a named pipe with nobody at its other end, of a file with a lease) again later. Nor may PID 1 get a
+//! controlling terminal that way.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -14,70 +15,72 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::Errno;
 
-use super::caller::Caller;
-use super::judge::{self, WRITE, Wish};
+use super::caller::CallingProcess;
+use super::judge::{self, Access, WRITE};
 use super::rules::Rules;
-use super::walk::{self, End, is};
+use super::walk::{self, WalkEnd, is};
 
-/// How often a name is looked for again that another took or gave up meanwhile.
+/// How often a name is looked for again that another process made or removed meanwhile.
 const TRIES: u32 = 8;
 
-/// As the caller asks for it.
-pub(super) struct Asked {
+/// An open as the caller asked for it.
+pub(super) struct OpenRequest {
     pub(super) dir: i32,
     pub(super) path: u64,
     pub(super) flags: OFlags,
     pub(super) mode: Mode,
 }
 
-/// What comes of it.
+/// What came of it.
 pub(super) enum Opened {
     Now(OwnedFd),
-    /// It is to be had, but not yet.
-    Later(Later),
+    /// The caller may have it, but it would wait.
+    Later(PendingOpen),
 }
 
-/// An opening that would have waited.
-pub(super) struct Later {
+/// An open that would have waited.
+pub(super) struct PendingOpen {
     object: OwnedFd,
     flags: OFlags,
-    /// Open already; what is waited for is somebody at the other end.
+    /// It is open already, and waits for a process at the other end.
     reading: Option<OwnedFd>,
     is_fifo: bool,
 }
 
 /// Opens what a caller asks for, if it may.
-pub(super) fn open(rules: &Rules, caller: &Caller<'_>, asked: &Asked) -> Result<Opened, Errno> {
+pub(super) fn open(rules: &Rules, caller: &CallingProcess<'_>, asked: &OpenRequest) -> Result<Opened, Errno> {
     let path = caller.path(asked.path)?;
     let flags = asked.flags;
     let (makes, only) = (flags.contains(OFlags::CREATE), flags.contains(OFlags::EXCL));
     if makes && flags.contains(OFlags::DIRECTORY) && !flags.contains(OFlags::TMPFILE) {
         return Err(Errno::INVAL);
     }
-    let wish = wish(flags);
+    let access = access(flags);
     let follow = !(flags.contains(OFlags::NOFOLLOW) || makes && only);
-    let on_link = |place: &[u8]| judge::link(rules, place, Wish { write: wish.write || makes, ..wish });
+    let on_link = |place: &[u8]| judge::link(rules, place, Access { write: access.write || makes, ..access });
     for _ in 0..TRIES {
         match walk::object(caller, asked.dir, &path, follow, &on_link)? {
-            End::Object(..) if makes && only && !flags.contains(OFlags::TMPFILE) => return Err(Errno::EXIST),
-            End::Object(_, stat) if is(&stat, FileType::Symlink) => return Err(Errno::LOOP),
-            End::Object(dir, _) if flags.contains(OFlags::TMPFILE) => {
+            WalkEnd::Object(..) if makes && only && !flags.contains(OFlags::TMPFILE) => {
+                return Err(Errno::EXIST);
+            }
+            WalkEnd::Object(_, stat) if is(&stat, FileType::Symlink) => return Err(Errno::LOOP),
+            WalkEnd::Object(dir, _) if flags.contains(OFlags::TMPFILE) => {
                 return nameless(rules, caller, &dir, asked);
             }
-            End::Object(_, stat) if makes && is(&stat, FileType::Directory) => return Err(Errno::ISDIR),
-            End::Object(object, stat) => {
-                judge::object(rules, caller, &object, &stat, wish)?;
+            WalkEnd::Object(_, stat) if makes && is(&stat, FileType::Directory) => return Err(Errno::ISDIR),
+            WalkEnd::Object(object, stat) => {
+                judge::object(rules, caller, &object, &stat, access)?;
                 caller.is_waiting()?;
                 return existing(object, &stat, flags);
             }
-            End::Missing(..) if !makes => return Err(Errno::NOENT),
-            End::Missing(dir, name) => {
+            WalkEnd::Missing(..) if !makes => return Err(Errno::NOENT),
+            WalkEnd::Missing(dir, name) => {
                 judge::name(rules, &dir, &name, WRITE)?;
                 let umask = caller.umask()?;
                 caller.is_waiting()?;
                 let flags = flags | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
                 match masked(umask, || openat(&dir, name.as_slice(), flags | OFlags::NONBLOCK, asked.mode)) {
-                    // Another was first: that is what it names now.
+                    // Another process made it first: the name is looked for again.
                     Err(Errno::EXIST) if !only => {}
                     made => return ready(made?, asked.flags),
                 }
@@ -87,14 +90,19 @@ pub(super) fn open(rules: &Rules, caller: &Caller<'_>, asked: &Asked) -> Result<
     Err(Errno::AGAIN)
 }
 
-fn wish(flags: OFlags) -> Wish {
+fn access(flags: OFlags) -> Access {
     let access = flags & OFlags::RWMODE;
     let write = access != OFlags::RDONLY || flags.contains(OFlags::TRUNC);
-    Wish { read: access != OFlags::WRONLY, write }
+    Access { read: access != OFlags::WRONLY, write }
 }
 
 /// A file without a name, in this directory.
-fn nameless(rules: &Rules, caller: &Caller<'_>, dir: &OwnedFd, asked: &Asked) -> Result<Opened, Errno> {
+fn nameless(
+    rules: &Rules,
+    caller: &CallingProcess<'_>,
+    dir: &OwnedFd,
+    asked: &OpenRequest,
+) -> Result<Opened, Errno> {
     judge::path(rules, &walk::place(dir)?, WRITE)?;
     let umask = caller.umask()?;
     caller.is_waiting()?;
@@ -102,9 +110,9 @@ fn nameless(rules: &Rules, caller: &Caller<'_>, dir: &OwnedFd, asked: &Asked) ->
     ready(masked(umask, || openat(CWD, itself(dir), flags, asked.mode))?, asked.flags)
 }
 
-/// What is there, as itself.
+/// Opens what is there, as itself.
 fn existing(object: OwnedFd, stat: &Stat, flags: OFlags) -> Result<Opened, Errno> {
-    // A pipe without a name always has, or had, somebody at its other end.
+    // A pipe without a name always has, or had, a process at its other end.
     let is_fifo = is(stat, FileType::Fifo) && walk::place(&object)?.starts_with(b"/");
     let waits = !flags.contains(OFlags::NONBLOCK);
     match again(&object, flags) {
@@ -123,11 +131,11 @@ fn existing(object: OwnedFd, stat: &Stat, flags: OFlags) -> Result<Opened, Errno
 
 #[expect(clippy::unnecessary_wraps, reason = "one arm of several that can fail")]
 fn later(object: OwnedFd, flags: OFlags, reading: Option<OwnedFd>, is_fifo: bool) -> Result<Opened, Errno> {
-    Ok(Opened::Later(Later { object, flags, reading, is_fifo }))
+    Ok(Opened::Later(PendingOpen { object, flags, reading, is_fifo }))
 }
 
-impl Later {
-    /// Tries again; nothing as long as it would still wait.
+impl PendingOpen {
+    /// Tries again; `None` as long as it would still wait.
     pub(super) fn look(&mut self) -> Option<Result<OwnedFd, Errno>> {
         let fd = match self.reading.take() {
             Some(fd) if has_news(&fd) => Ok(fd),
@@ -149,14 +157,14 @@ impl Later {
     }
 }
 
-/// Opens an object again, by itself.
+/// Opens an object again, by its descriptor.
 pub(super) fn again(object: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags - (OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW);
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     openat(CWD, itself(object), flags, Mode::empty())
 }
 
-/// Whether somebody wrote to a pipe, or did and went.
+/// Whether a pipe has bytes, or had a writer that is gone.
 fn has_news(fd: &OwnedFd) -> bool {
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
@@ -166,7 +174,7 @@ fn ready(fd: OwnedFd, asked: OFlags) -> Result<Opened, Errno> {
     settled(fd, asked).map(Opened::Now)
 }
 
-/// With the flags that were asked for.
+/// Gives it the flags that the caller asked for.
 fn settled(fd: OwnedFd, asked: OFlags) -> Result<OwnedFd, Errno> {
     if !asked.contains(OFlags::NONBLOCK) {
         let flags = fcntl_getfl(&fd)?;
@@ -180,7 +188,7 @@ pub(super) fn itself(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Makes something with the caller's own umask in place of PID 1's.
+/// Makes something with the caller's umask in place of PID 1's.
 pub(super) fn masked<T>(umask: Mode, make: impl FnOnce() -> T) -> T {
     let own = rustix::process::umask(umask);
     let made = make();

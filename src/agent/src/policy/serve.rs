@@ -1,7 +1,7 @@
 //! PID 1's side of a run under a policy: one task, which ends when the run's last process is dead.
 //!
-//! A flood of calls must never hold up the other runs: after a turn's time it is theirs. What would wait is waited for in
-//! a task of its own, and of those there is a bounded number in the whole run.
+//! A flood of calls must never hold up the other runs: after [`TURN`] they go first. An open that would wait
+//! gets a task of its own, and the run may have a bounded number of those.
 
 use std::cell::Cell;
 use std::io;
@@ -13,25 +13,25 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use super::caller::Caller;
+use super::caller::CallingProcess;
 use super::change::change;
 use super::confine::receive;
-use super::notify::{self, Call, News};
-use super::open::{Asked, Later, Opened, open};
+use super::notify::{self, News, StoppedCall};
+use super::open::{OpenRequest, Opened, PendingOpen, open};
 use super::rules::Rules;
 
-/// How long one run's calls are answered before others have their turn.
+/// How long one run's calls are answered before other tasks run.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Openings of one run that wait for somebody at the other end.
+/// Opens of one run that may wait at the same time.
 const MAX_WAITING: usize = 32;
 
-/// Between two looks at one that waits.
+/// Between two looks at an open that waits.
 const LOOK: Duration = Duration::from_millis(5);
 
-type Listener = Rc<AsyncFd<OwnedFd>>;
+type NotifyListener = Rc<AsyncFd<OwnedFd>>;
 
-/// Answers, from the moment that the listener comes over `socket`.
+/// Answers the calls of a run whose listener comes over `socket`.
 pub(super) async fn serve(socket: OwnedFd, rules: &Rc<Rules>, longest: Option<u64>) -> io::Result<()> {
     let socket = notify::watched(socket)?;
     let listener = loop {
@@ -67,13 +67,13 @@ pub(super) async fn serve(socket: OwnedFd, rules: &Rc<Rules>, longest: Option<u6
 
 fn answer(
     rules: &Rc<Rules>,
-    listener: &Listener,
-    call: Call,
+    listener: &NotifyListener,
+    call: StoppedCall,
     longest: Option<u64>,
     waiting: &Rc<Cell<usize>>,
 ) {
     let fd = listener.get_ref().as_fd();
-    let caller = Caller::new(&call, fd);
+    let caller = CallingProcess::new(&call, fd);
     let Some(asked) = asked(&call) else {
         return call.answer(fd, change(rules, &caller, longest));
     };
@@ -92,8 +92,8 @@ fn answer(
     }
 }
 
-/// Waits in the caller's place, as long as it does.
-async fn wait(listener: &Listener, call: Call, mut later: Later) {
+/// Waits in the caller's place, as long as the caller waits.
+async fn wait(listener: &NotifyListener, call: StoppedCall, mut later: PendingOpen) {
     let fd = listener.get_ref().as_fd();
     while call.is_waiting(fd) {
         match later.look() {
@@ -104,9 +104,9 @@ async fn wait(listener: &Listener, call: Call, mut later: Later) {
     }
 }
 
-/// An opening, if the call is one.
+/// The open that a call asks for, if it is one.
 #[expect(clippy::cast_possible_truncation, reason = "as the kernel takes its arguments")]
-fn asked(call: &Call) -> Option<Asked> {
+fn asked(call: &StoppedCall) -> Option<OpenRequest> {
     let a = call.args;
     let (dir, path, flags, mode) = match call.number {
         libc::SYS_openat => (a[0] as i32, a[1], a[2] as u32, a[3]),
@@ -119,5 +119,5 @@ fn asked(call: &Call) -> Option<Asked> {
         _ => return None,
     };
     let mode = Mode::from_raw_mode(mode as u32 & 0o7777);
-    Some(Asked { dir, path, flags: OFlags::from_bits_retain(flags), mode })
+    Some(OpenRequest { dir, path, flags: OFlags::from_bits_retain(flags), mode })
 }

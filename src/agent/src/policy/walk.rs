@@ -1,29 +1,32 @@
-//! From a path to the object that it names, one component at a time, as the kernel would walk it for the caller.
+//! From a path to the object that it names, one component at a time, as the kernel would walk it for the
+//! caller.
 //!
-//! The kernel does each step, so that mounts, `..` and permissions are its own; links are followed here. It must never
-//! follow one of /proc as PID 1: `self` there is the caller, and what stands for a descriptor, a working directory or a
-//! root is followed only in the caller's own process, for PID 1 may see more than the caller may.
+//! The kernel does each step, so that mounts, `..` and permissions are its own; links are followed here. It
+//! must never follow one of /proc as PID 1: `self` there is the caller, and what stands for a descriptor, a
+//! working directory or a root is followed only in the caller's own process, for PID 1 may see more than the
+//! caller may.
 
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::caller::Caller;
+use super::caller::CallingProcess;
 
-/// Links on one way: the kernel's own number.
+/// Links that one path may go through: the kernel's own number.
 const MAX_LINKS: u32 = 40;
 
-/// Steps of one way; a path that goes through more is no program's, and would hold PID 1 up.
+/// Components that one path may go through, links included. No program needs more, and they would hold PID 1
+/// up.
 const MAX_STEPS: u32 = 1024;
 
 const PROC_SUPER_MAGIC: i64 = 0x9FA0;
 
-/// Where a path leads.
-pub(super) enum End {
-    /// To what is there.
+/// Where a walk ends.
+pub(super) enum WalkEnd {
+    /// At what is there.
     Object(OwnedFd, Box<Stat>),
-    /// To a name that nothing has, in a directory that is there.
+    /// At a name that nothing has, in a directory that is there.
     Missing(OwnedFd, Vec<u8>),
 }
 
@@ -34,41 +37,47 @@ pub(super) struct Name {
     pub(super) slash: bool,
 }
 
-/// Called for each link that is followed, with the path that is meant by way of it: its own place, and what is left.
+/// Called for each link that is followed, with the path that goes by way of it: the link's own path, and what
+/// is left.
 pub(super) type OnLink<'a> = &'a dyn Fn(&[u8]) -> Result<(), Errno>;
 
-/// What a path names; with `follow` the links that it ends in, too.
+/// What a path names. With `follow` a link at its end is followed too.
 pub(super) fn object(
-    caller: &Caller<'_>,
+    caller: &CallingProcess<'_>,
     dir: i32,
     path: &[u8],
     follow: bool,
     on_link: OnLink<'_>,
-) -> Result<End, Errno> {
+) -> Result<WalkEnd, Errno> {
     let mut names = split(path);
     if path.ends_with(b"/") {
         names.push(b".".to_vec()); // it must be a directory, or lead to one
     }
     names.reverse();
-    Walk { caller, on_link, last: b"", links: 0, steps: 0 }.go(begin(caller, dir, path)?, names, follow)
+    PathWalk { caller, on_link, last: b"", links: 0, steps: 0 }.go(begin(caller, dir, path)?, names, follow)
 }
 
 /// The last name of a path, and the directory that it is in.
-pub(super) fn name(caller: &Caller<'_>, dir: i32, path: &[u8], on_link: OnLink<'_>) -> Result<Name, Errno> {
+pub(super) fn name(
+    caller: &CallingProcess<'_>,
+    dir: i32,
+    path: &[u8],
+    on_link: OnLink<'_>,
+) -> Result<Name, Errno> {
     let mut names = split(path);
     let last = names.pop().filter(|last| last != b"." && last != b"..").ok_or(Errno::BUSY)?; // also the root
     names.reverse();
-    let walk = Walk { caller, on_link, last: &last, links: 0, steps: 0 };
+    let walk = PathWalk { caller, on_link, last: &last, links: 0, steps: 0 };
     match walk.go(begin(caller, dir, path)?, names, true)? {
-        End::Object(dir, stat) if is(&stat, FileType::Directory) => {
+        WalkEnd::Object(dir, stat) if is(&stat, FileType::Directory) => {
             Ok(Name { dir, name: last, slash: path.ends_with(b"/") })
         }
-        End::Object(..) => Err(Errno::NOTDIR),
-        End::Missing(..) => Err(Errno::NOENT),
+        WalkEnd::Object(..) => Err(Errno::NOTDIR),
+        WalkEnd::Missing(..) => Err(Errno::NOENT),
     }
 }
 
-/// Where an object is, as the kernel says it.
+/// The path that the kernel gives an object.
 pub(super) fn place(fd: &OwnedFd) -> Result<Vec<u8>, Errno> {
     use std::os::fd::AsRawFd;
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -83,7 +92,7 @@ fn split(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-fn begin(caller: &Caller<'_>, dir: i32, path: &[u8]) -> Result<OwnedFd, Errno> {
+fn begin(caller: &CallingProcess<'_>, dir: i32, path: &[u8]) -> Result<OwnedFd, Errno> {
     if path.starts_with(b"/") { root() } else { caller.start(dir) }
 }
 
@@ -92,18 +101,18 @@ fn root() -> Result<OwnedFd, Errno> {
     openat(rustix::fs::CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-struct Walk<'a> {
-    caller: &'a Caller<'a>,
+struct PathWalk<'a> {
+    caller: &'a CallingProcess<'a>,
     on_link: OnLink<'a>,
-    /// A name behind those that are walked.
+    /// The name behind those that are walked.
     last: &'a [u8],
     links: u32,
     steps: u32,
 }
 
-impl Walk<'_> {
-    /// Goes on from `at` by these names, the last one first.
-    fn go(mut self, mut at: OwnedFd, mut names: Vec<Vec<u8>>, follow: bool) -> Result<End, Errno> {
+impl PathWalk<'_> {
+    /// Goes on from `at` by these names, which are in reverse order.
+    fn go(mut self, mut at: OwnedFd, mut names: Vec<Vec<u8>>, follow: bool) -> Result<WalkEnd, Errno> {
         let step = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         while let Some(name) = names.pop() {
             self.steps += 1;
@@ -111,13 +120,13 @@ impl Walk<'_> {
                 return Err(Errno::NAMETOOLONG);
             }
             let child = match openat(&at, name.as_slice(), step, Mode::empty()) {
-                Err(Errno::NOENT) if names.is_empty() => return Ok(End::Missing(at, name)),
+                Err(Errno::NOENT) if names.is_empty() => return Ok(WalkEnd::Missing(at, name)),
                 child => child?,
             };
             let stat = fstat(&child)?;
             if !is(&stat, FileType::Symlink) {
                 if names.is_empty() {
-                    return Ok(End::Object(child, Box::new(stat)));
+                    return Ok(WalkEnd::Object(child, Box::new(stat)));
                 }
                 if !is(&stat, FileType::Directory) {
                     return Err(Errno::NOTDIR);
@@ -126,7 +135,7 @@ impl Walk<'_> {
                 continue;
             }
             if names.is_empty() && !follow {
-                return Ok(End::Object(child, Box::new(stat)));
+                return Ok(WalkEnd::Object(child, Box::new(stat)));
             }
             self.links += 1;
             if self.links > MAX_LINKS {
@@ -137,7 +146,7 @@ impl Walk<'_> {
                 if let Some(jumped) = self.in_proc(&at, &child, &dir, &name, &mut names)? {
                     let stat = fstat(&jumped)?;
                     if names.is_empty() {
-                        return Ok(End::Object(jumped, Box::new(stat)));
+                        return Ok(WalkEnd::Object(jumped, Box::new(stat)));
                     }
                     at = jumped;
                 }
@@ -151,17 +160,18 @@ impl Walk<'_> {
             follow_into(&mut names, &target);
         }
         let stat = fstat(&at)?;
-        Ok(End::Object(at, Box::new(stat)))
+        Ok(WalkEnd::Object(at, Box::new(stat)))
     }
 
-    /// The path by way of a link, as far as it only goes down.
+    /// The path by way of a link, up to its first `..`.
     fn spelled(&self, dir: &[u8], name: &[u8], left: &[Vec<u8>]) -> Vec<u8> {
         let down = left.iter().rev().map(Vec::as_slice).chain([self.last]).take_while(|name| *name != b"..");
         let named = down.filter(|name| !name.is_empty() && *name != b".");
         named.fold(joined(dir, name), |path, name| joined(&path, name))
     }
 
-    /// A link of /proc: the object that it stands for, or nothing when it was as any other.
+    /// Follows a link of /proc: the object that it stands for, or `None` where its target was added to
+    /// `names`.
     fn in_proc(
         &self,
         at: &OwnedFd,
@@ -186,7 +196,7 @@ impl Walk<'_> {
     }
 }
 
-/// What a link says comes before what is left.
+/// Puts a link's target before the names that are left.
 fn follow_into(names: &mut Vec<Vec<u8>>, target: &[u8]) {
     let mut more = split(target);
     if target.ends_with(b"/") && names.is_empty() {
@@ -195,7 +205,7 @@ fn follow_into(names: &mut Vec<Vec<u8>>, target: &[u8]) {
     names.extend(more.into_iter().rev());
 }
 
-/// Whether a place in /proc is this process' own.
+/// Whether a path in /proc is this process' own.
 pub(super) fn is_of(place: &[u8], process: u32) -> bool {
     let own = format!("/proc/{process}");
     place.strip_prefix(own.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
@@ -207,7 +217,7 @@ pub(super) fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, slash, name].concat()
 }
 
-/// What is at a name itself, a link not followed.
+/// The metadata of what has this name; a link is not followed.
 pub(super) fn at(name: &Name) -> Result<Stat, Errno> {
     rustix::fs::statat(&name.dir, name.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
 }

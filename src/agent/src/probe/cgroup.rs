@@ -1,18 +1,20 @@
-//! What this container's control groups allow, of version 1 or 2, by the files that the engine shows in here.
+//! What this container's control groups (version 1 or 2) allow, by the files that the engine shows in here.
 //!
-//! It must never take a file that is not there for a bound that is not: that cannot be told apart from outside.
+//! It must never take a missing file for a missing limit: the limit may hold all the same.
 
 use paddock_proto::message::Allowed;
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// Version 1 has no word for "all": it says the largest number of pages that there can be.
-const NO_BOUND: u64 = 1 << 60;
+/// Version 1 has no word for "all": it says the largest possible number of pages. From here on a number means
+/// that.
+const NO_LIMIT: u64 = 1 << 60;
 
+/// Bytes of memory.
 pub(super) fn memory() -> Allowed {
     first(&["memory.max", "memory/memory.limit_in_bytes"], amount)
 }
 
-/// Version 1 counts memory and swap together.
+/// Bytes of swap. Version 1 counts memory and swap together.
 pub(super) fn swap() -> Allowed {
     let alone = first(&["memory.swap.max"], amount);
     match (alone, first(&["memory/memory.memsw.limit_in_bytes"], amount), memory()) {
@@ -24,10 +26,12 @@ pub(super) fn swap() -> Allowed {
     }
 }
 
+/// Processes and threads.
 pub(super) fn pids() -> Allowed {
     first(&["pids.max", "pids/pids.max"], amount)
 }
 
+/// Thousandths of a processor.
 pub(super) fn cpu_milli() -> Allowed {
     let alone = first(&["cpu.max"], |text| {
         let (quota, period) = text.split_once(' ')?;
@@ -46,6 +50,7 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(format!("{ROOT}/{path}")).ok()
 }
 
+/// What the first of these files that can be read means.
 fn first(paths: &[&str], meaning: impl Fn(&str) -> Option<Allowed>) -> Allowed {
     paths.iter().find_map(|path| meaning(read(path)?.trim())).unwrap_or_default()
 }
@@ -55,10 +60,10 @@ fn amount(text: &str) -> Option<Allowed> {
         return Some(Allowed::All);
     }
     let amount = text.parse().ok()?;
-    Some(if amount >= NO_BOUND { Allowed::All } else { Allowed::UpTo(amount) })
+    Some(if amount >= NO_LIMIT { Allowed::All } else { Allowed::UpTo(amount) })
 }
 
-/// Thousandths of a processor, by microseconds of each period.
+/// Thousandths of a processor: microseconds of CPU time in each period of so many microseconds.
 fn share(quota: &str, period: &str) -> Option<Allowed> {
     if matches!(quota.trim(), "max" | "-1") {
         return Some(Allowed::All);

@@ -1,6 +1,6 @@
-//! Memory of the kernel that programs can make it use, measured: whether the container is charged for it.
+//! Whether the container is charged for kernel memory that its programs make the kernel use, measured.
 //!
-//! It must never take more than a few MiB, for where nothing is charged it is the host's.
+//! It must never take more than a few MiB: where the container is not charged, they are the host's.
 #![expect(unsafe_code, reason = "fcntl's byte-range locks have no safe wrapper")]
 
 use std::fs::File;
@@ -10,21 +10,23 @@ use std::os::fd::AsRawFd;
 
 use paddock_proto::message::Charged;
 
-/// Bytes that are put into sockets: all that two of them take, or this.
+/// Bytes that are put into a pair of sockets, unless they take less.
 const IN_SOCKETS: u64 = 4 << 20;
-/// Files, and locks in each. The kernel looks at every lock of a file before it adds one, so many files are quicker.
+/// Files, and locks in each. The kernel looks at every lock of a file before it adds one, so many files are
+/// quicker.
 const FILES: u64 = 32;
 const LOCKS: i64 = 500;
 /// What a lock weighs at least (`struct file_lock`).
 const LOCK_BYTES: u64 = 128;
-/// Less than this proves nothing: the kernel keeps its accounts in batches.
+/// Less than this proves nothing: the kernel charges in batches.
 const LEAST: u64 = 1 << 20;
 
+/// Measures sockets and locks.
 pub(super) fn look() -> Charged {
     Charged { sockets: measure(fill_sockets), locks: measure(lock_files) }
 }
 
-/// Takes some, and looks whether the account has grown by half of that at least; `None` where that says nothing.
+/// Whether the charge grew by at least half of what `take` took; `None` where that proves nothing.
 fn measure<T>(take: impl FnOnce() -> io::Result<(T, u64)>) -> Option<bool> {
     let before = usage()?;
     let (held, taken) = take().ok()?;
@@ -33,13 +35,13 @@ fn measure<T>(take: impl FnOnce() -> io::Result<(T, u64)>) -> Option<bool> {
     (taken >= LEAST).then(|| after.saturating_sub(before) >= taken / 2)
 }
 
-/// What the container is charged for now, by the files that the engine shows in here, of version 2 or 1.
+/// What the container is charged for now, by the files of its cgroup (version 2 or 1).
 fn usage() -> Option<u64> {
     let files = ["/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"];
     files.into_iter().find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
 }
 
-/// Bytes that nobody reads.
+/// Writes bytes that nobody reads.
 fn fill_sockets() -> io::Result<([TcpStream; 2], u64)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut one = TcpStream::connect(listener.local_addr()?)?;
@@ -57,7 +59,7 @@ fn fill_sockets() -> io::Result<([TcpStream; 2], u64)> {
     Ok(([one, two], taken))
 }
 
-/// Locks of single bytes that do not touch, so that the kernel makes one of none.
+/// Locks single bytes that do not touch, so that the kernel merges none of the locks.
 fn lock_files() -> io::Result<(Vec<File>, u64)> {
     let mut files = Vec::new();
     for _ in 0..FILES {

@@ -1,6 +1,6 @@
-//! Quotas tried out: a little more than what may be had is taken, and given back.
+//! Quotas tried out: takes a little more than each allows, and gives it back.
 //!
-//! It must never take more than that: where nothing refuses, it ends by itself.
+//! It must never take more than that: where nothing refuses, it stops by itself.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,8 @@ use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Files that are open at one time: where so many do not fill it, a file may not be large enough.
+/// Files that are open at one time. Where so many do not exceed a quota, the bound of a file's size is too
+/// low for it.
 const FILES: u64 = 256;
 
 /// Tries all of them.
@@ -25,14 +26,14 @@ pub(super) fn try_out(quotas: &Quotas) -> Filled {
     }
 }
 
-/// Files without a name: whatever happens, none stays.
+/// Takes bytes in files without a name, so that none stays whatever happens.
 fn bytes(dir: &str, quota: u64) -> Taken {
     let goal = quota.next_multiple_of(PAGE).saturating_add(PAGE);
-    // Larger, and the kernel ends this process.
+    // The kernel ends a process that makes a larger file.
     let largest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX).max(PAGE);
     let mut held = Vec::new();
     let mut amount = 0;
-    // One page first: a quota that nothing fits into is not one that is kept.
+    // One page first: a quota into which not even that fits is no evidence.
     let mut next = PAGE;
     while amount < goal && (held.len() as u64) < FILES {
         let took = take(dir, next);
@@ -47,20 +48,22 @@ fn bytes(dir: &str, quota: u64) -> Taken {
     Taken { amount, errno }
 }
 
-/// The least that can be taken.
+/// Takes one page.
 ///
 /// # Errors
-/// Nothing can.
+/// The system's, where not even that can be had.
 pub(super) fn first(dir: &str) -> Result<(), Errno> {
     take(dir, PAGE).map(drop)
 }
 
+/// A file without a name that takes this many bytes.
 pub(super) fn take(dir: &str, bytes: u64) -> Result<OwnedFd, Errno> {
     let file = openat(CWD, dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
     fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
     Ok(file)
 }
 
+/// Takes entries in a directory of its own.
 fn entries(dir: &str, quota: u64) -> Taken {
     let place = Path::new(dir).join(".paddock-probe");
     let mut taken = Taken::default();

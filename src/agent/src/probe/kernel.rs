@@ -1,6 +1,8 @@
-//! What all containers of a host share with it, tried from in here: whether it can be taken, changed or left behind.
+//! What all containers share with their host: whether a program in here can take it, change it or leave it
+//! behind.
 //!
-//! It must never try what would hurt the host where nothing refuses it: each attempt asks for the least there is.
+//! It must never try what would hurt a host that does not refuse it: each attempt asks for as little as
+//! possible.
 #![expect(unsafe_code, reason = "the system calls that must be refused have no safe wrappers")]
 
 use std::os::fd::AsRawFd;
@@ -8,17 +10,21 @@ use std::os::fd::AsRawFd;
 use paddock_proto::message::Allowed;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::spawn;
+use crate::sys;
 
 /// `PRIO_PROCESS` of setpriority(2) and `IOPRIO_WHO_PROCESS` of ioprio_set(2).
 const PROCESS: [libc::c_long; 2] = [0, 1];
 /// The lowest class of ioprio_set(2).
 const IO_IDLE: libc::c_long = 3 << 13;
-/// Terminals of the whole host where no mount says less; where that is unknown, any number is too many.
+/// The host's bound of terminals, which holds where a mount has none of its own.
 const TERMINALS_OF_HOST: &str = "/proc/sys/kernel/pty/max";
 
-/// Calls that must be refused, and what each answered: its errno, or 0 where it went through. The caller is PID 1,
-/// whose scheduling all runs inherit.
+/// Some of the files that containers are made with masked: the locks of all processes, keys of all users, the
+/// kernel's symbols.
+const HOST_FILES: [&str; 3] = ["/proc/locks", "/proc/keys", "/proc/kallsyms"];
+
+/// Calls that must be refused, and the errno that each gave; 0 where it went through. PID 1 makes them, and
+/// all runs inherit its scheduling.
 pub(super) fn refused() -> Vec<(String, i32)> {
     let mut seen = Vec::new();
     let mut tell = |name: &str, result: libc::c_long| {
@@ -46,7 +52,7 @@ pub(super) fn refused() -> Vec<(String, i32)> {
     tell("setpriority(1)", unsafe { libc::syscall(libc::SYS_setpriority, PROCESS[0], 1, 1) });
     // SAFETY: plain numbers.
     tell("ioprio_set(1)", unsafe { libc::syscall(libc::SYS_ioprio_set, PROCESS[1], 1, IO_IDLE) });
-    // This one is answered as done: what counts is that nothing was.
+    // This one is answered as done; it must have done nothing.
     seen.push(("sched_setaffinity(1)".to_owned(), if affinity_changes() { 0 } else { libc::EPERM }));
     seen
 }
@@ -73,7 +79,13 @@ fn affinity_changes() -> bool {
     }
 }
 
-/// Soft and hard, after an attempt to set both to 0.
+/// Files about the whole host that the engine was asked to mask, and that have bytes all the same.
+pub(super) fn host_files() -> Vec<String> {
+    let is_readable = |path: &&&str| std::fs::read(path).is_ok_and(|bytes| !bytes.is_empty());
+    HOST_FILES.iter().filter(is_readable).map(|path| (*path).to_owned()).collect()
+}
+
+/// The soft and hard limit of core dumps after an attempt to set both to 0.
 pub(super) fn core_limit() -> [u64; 2] {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` outlives the calls.
@@ -84,16 +96,17 @@ pub(super) fn core_limit() -> [u64; 2] {
     [limit.rlim_cur, limit.rlim_max]
 }
 
+/// Where the kernel sends core dumps; empty where that cannot be read.
 pub(super) fn core_pattern() -> String {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     pattern.trim_end().chars().take(128).collect()
 }
 
-/// A child makes a segment, uses it, and ends.
+/// Whether a System V segment outlives the process that made and used it.
 pub(super) fn segments_stay() -> bool {
     const KEY: libc::key_t = 0x7061_6464;
     const SIZE: usize = 4096;
-    let made = spawn::in_a_child(|| {
+    let made = sys::in_a_child(|| {
         // SAFETY: the segment's memory is not touched; detaching is the exit's.
         unsafe {
             let segment = libc::shmget(KEY, SIZE, libc::IPC_CREAT | 0o600);
@@ -107,7 +120,7 @@ pub(super) fn segments_stay() -> bool {
     }
 }
 
-/// By the mount of `/dev/pts`: without a bound of its own it takes part in the host's.
+/// How many terminals `/dev/pts` gives out. A mount without a bound of its own shares the host's.
 pub(super) fn terminals() -> Allowed {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     match most_terminals(&mounts) {
@@ -117,7 +130,7 @@ pub(super) fn terminals() -> Allowed {
     }
 }
 
-/// `None`: there is no `/dev/pts`.
+/// By the text of /proc/PID/mounts; `None` where it has no `/dev/pts`.
 fn most_terminals(mounts: &str) -> Option<Allowed> {
     let mount = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/dev/pts"))?;
     let mut options = mount.split(' ').nth(3).unwrap_or_default().split(',');

@@ -1,8 +1,10 @@
-//! A process that forks one for each run: a child of it waits, takes one, and is told of when it ended.
+//! A part that forks a process for each run: a child of it waits, takes a run, and the part says when the
+//! child ended.
 //!
-//! The part's children are the one that waits, who has its memory, and the run's. Code can make others (`CLONE_PARENT`),
-//! and the part makes the next one whenever it likes: what is not known after [`GRACE`] is the code's. It must never take a
-//! process of a run for one that waits.
+//! The part's children are the one that waits, the holders of their memory, and the run's. Code can make
+//! others (`CLONE_PARENT`), and the part makes the next one whenever it likes: an unknown child that is there
+//! for longer than [`GRACE`] is taken for the code's. PID 1 must never take a process of a run for one that
+//! waits.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -17,58 +19,62 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 
-use super::holder::Holder;
-use super::words::Word;
-use super::{Line, PATIENCE};
-use crate::process::{Input, Process, in_memory};
-use crate::pump::Reports;
-use crate::spawn::{self, Report};
-use crate::tree::{self, Known, Tree};
+use super::holder::MemoryHolder;
+use super::line::{PATIENCE, PartLine, PartMessage};
+use crate::program::{CodeInput, in_memory};
+use crate::report::{Report, Reports};
+use crate::sys;
+use crate::tree::{self, ProcessIdentity, Tree};
 
-/// A child that waits takes its run sooner than this, on any machine that is not at its end.
+/// A child that waits takes its run sooner than this, unless the machine is overloaded.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// When the kernel begins to take down the memory of a run that has ended: its answer, and the part's next child, go first.
+/// The memory of a run is freed this long after its end: its answer, and the part's next child, go first.
 const FREED_AFTER: Duration = Duration::from_millis(3);
 
-/// After a run, a child that is just being made stands sooner than this.
+/// A child that the part is just forking says that it waits sooner than this.
 const GRACE: Duration = Duration::from_millis(150);
 
-/// A process that forks one for each run.
+/// A part that forks a process for each run.
 pub(crate) struct Forker {
     job: i32,
     part: i32,
-    line: Line,
-    /// The child that waits, and who has its memory.
-    waiting: Cell<Option<(Known, Option<Holder>)>>,
-    /// Who has the memory of the run that it has, or had last.
-    held: Cell<Option<Holder>>,
-    /// Who had that of a run before, stood still when it was over, and was killed.
-    freed: RefCell<Vec<Holder>>,
+    line: PartLine,
+    /// The child that waits, and the holder of its memory.
+    waiting: Cell<Option<(ProcessIdentity, Option<MemoryHolder>)>>,
+    /// The holder of the memory of the current run, or of the last one.
+    holder: Cell<Option<MemoryHolder>>,
+    /// Holders of earlier runs, which stood still when those were over and were killed.
+    killed: RefCell<Vec<MemoryHolder>>,
     /// The run that it has.
-    run: RefCell<Option<Forked>>,
-    /// Whether a child said that it has the run, this one or the last.
+    run: RefCell<Option<ForkedRun>>,
+    /// Whether a child said that it took the current run, or the last one.
     taken: Cell<bool>,
     /// The part said something, or is gone.
     news: Notify,
 }
 
-/// A run that has a forked process.
-struct Forked {
-    /// The child that waited when it was given, until one says that it has it.
+/// A run that was given to a forked process.
+struct ForkedRun {
+    /// The child that waited when the run was given; from `took` on, the child that said so.
     pid: i32,
-    told: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedSender<Report>,
 }
 
 impl Forker {
-    /// A part that stands under a job, and says so next.
-    pub(super) fn new(job: i32, part: i32, line: Line) -> Rc<Self> {
-        let (waiting, held, taken) = (Cell::new(None), Cell::new(None), Cell::new(false));
-        let (freed, run, news) = (RefCell::default(), RefCell::default(), Notify::new());
-        Rc::new(Self { job, part, line, waiting, held, freed, run, taken, news })
+    /// A part that stands under a job; its first message is heard next.
+    pub(super) fn new(job: i32, part: i32, line: PartLine) -> Rc<Self> {
+        let (waiting, holder, taken) = (Cell::new(None), Cell::new(None), Cell::new(false));
+        let (killed, run, news) = (RefCell::default(), RefCell::default(), Notify::new());
+        Rc::new(Self { job, part, line, waiting, holder, killed, run, taken, news })
     }
 
-    /// Whether a run has it.
+    /// The job that it runs under.
+    pub(super) fn job(&self) -> i32 {
+        self.job
+    }
+
+    /// Whether it has a run.
     pub(super) fn is_busy(&self) -> bool {
         self.run.borrow().is_some()
     }
@@ -78,7 +84,7 @@ impl Forker {
         self.waiting.get().is_some() && !self.is_busy()
     }
 
-    /// It is gone: whoever waits for its run is told that this is over.
+    /// It is gone: no report of its run comes any more, and all waiters look again.
     pub(super) fn let_go(&self) {
         self.run.replace(None);
         self.news.notify_waiters();
@@ -86,7 +92,7 @@ impl Forker {
 
     /// The processes of the run that it has, or had until `ended`.
     pub(crate) fn living(&self, tree: &Tree, ended: Option<Instant>) -> Vec<i32> {
-        // Those of a run that lose their parent come to the job.
+        // Processes of a run that lose their parent come to the job.
         let run = self.run.borrow().as_ref().map(|run| run.pid);
         let late = ended.is_some_and(|ended| ended.elapsed() > GRACE);
         let mut living = tree.below(self.job, |pid| pid == self.part);
@@ -99,10 +105,10 @@ impl Forker {
         living
     }
 
-    /// Whether the kernel says, at less cost than a [`Tree`], that nothing is left of a run.
+    /// Whether the kernel says that nothing is left of a run. It costs less than a [`Tree`].
     pub(crate) fn is_alone(&self) -> bool {
-        // The part is the oldest child of its job and is never reaped while it serves. Of its own children one that is reaped
-        // meanwhile may hide the one behind it, but not twice.
+        // The part is the oldest child of its job and is never reaped while it serves. A child of its own
+        // that is reaped meanwhile may hide the next one in the list, but not in two looks.
         let children = || tree::children(self.part);
         !self.is_busy()
             && tree::children(self.job).is_some_and(|children| children == [self.part])
@@ -110,49 +116,49 @@ impl Forker {
                 .is_some_and(|before| Some(&before) == children().as_ref() && self.are_its_own(&before))
     }
 
-    /// Whether children of the part are the one that waits, who has its memory, who has that of runs, and the dead. Who has
-    /// the memory of one stands still, as whoever could wake it is dead, or was killed when it did.
+    /// Whether these children of the part are its own: the one that waits, holders, and the dead. The holder
+    /// of the last run counts while it stands still, since every process that could resume it is dead;
+    /// earlier ones were killed.
     pub(crate) fn are_its_own(&self, children: &[i32]) -> bool {
-        let mut freed = self.freed.borrow_mut();
-        let now = |holder: &Holder| children.iter().any(|child| holder.is(*child));
-        freed.retain(now);
+        let mut killed = self.killed.borrow_mut();
+        killed.retain(|holder| children.iter().any(|child| holder.is(*child)));
         children.iter().all(|child| {
             self.waits(*child)
-                || freed.iter().any(|holder| holder.is(*child))
-                || self.held.get().is_some_and(|holder| holder.is(*child) && holder.is_still())
+                || killed.iter().any(|holder| holder.is(*child))
+                || self.holder.get().is_some_and(|holder| holder.is(*child) && holder.is_still())
                 || tree::is_dead(*child)
         })
     }
 
-    /// Ends who has the memory of the last run, which is not over before it is gone; where there is no hurry only if it has
-    /// more than memory.
-    pub(crate) fn free_now(&self, in_any_case: bool) {
-        if let Some(held) = self.held.get().filter(|held| in_any_case || !held.has_memory_only()) {
-            self.held.set(None);
-            held.kill();
+    /// Kills the holder of the last run before the run's end is reported: `always`, or else only if the
+    /// holder has more than memory.
+    pub(crate) fn free_now(&self, always: bool) {
+        if let Some(holder) = self.holder.get().filter(|holder| always || !holder.has_memory_only()) {
+            self.holder.set(None);
+            holder.kill();
         }
     }
 
-    /// Ends who has the memory of the last run, which is over, some time after it.
+    /// Kills the holder of the last run some time after the run's end.
     pub(crate) fn free_soon(self: &Rc<Self>) {
-        let Some(held) = self.held.get() else { return };
+        let Some(holder) = self.holder.get() else { return };
         let this = self.clone();
         spawn_local(async move {
             tokio::time::sleep(FREED_AFTER).await;
-            if this.held.get() == Some(held) {
+            if this.holder.get() == Some(holder) {
                 this.free();
             }
         });
     }
 
     fn free(&self) {
-        if let Some(held) = self.held.take() {
-            held.kill();
-            self.freed.borrow_mut().push(held);
+        if let Some(holder) = self.holder.take() {
+            holder.kill();
+            self.killed.borrow_mut().push(holder);
         }
     }
 
-    /// Whether it is the child that waits, or who has its memory.
+    /// Whether it is the child that waits, or the holder of its memory.
     fn waits(&self, child: i32) -> bool {
         let Some((waiting, holder)) = self.waiting.get() else { return false };
         waiting.is(child) || holder.is_some_and(|holder| holder.is(child))
@@ -163,14 +169,19 @@ impl Forker {
         self.part
     }
 
-    /// Until the part says something.
+    /// Resolves when the part says something, or is gone.
     pub(crate) async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// Gives the run to the child that waits. What comes back was not run.
-    pub(super) async fn give(self: &Rc<Self>, env: &[u8], input: Input) -> Result<Process, Input> {
-        let Ok(process) = self.send(env, &input) else { return Err(input) };
+    /// Gives the run to the child that waits: the reports of the program, and the reading ends of its
+    /// outputs. An input that comes back was not run.
+    pub(super) async fn give(
+        self: &Rc<Self>,
+        env: &[u8],
+        input: CodeInput,
+    ) -> Result<(Reports, [OwnedFd; 2]), CodeInput> {
+        let Ok(given) = self.send(env, &input) else { return Err(input) };
         let taken = async {
             while !self.taken.get() && self.is_busy() {
                 self.news.notified().await;
@@ -179,7 +190,7 @@ impl Forker {
         tokio::pin!(taken);
         let mut late = tokio::time::timeout(AT_ONCE, &mut taken).await.is_err();
         if late {
-            spawn::wake_all(); // the code before may have stopped it
+            sys::continue_all(); // earlier code may have stopped it
             late = tokio::time::timeout(PATIENCE, taken).await.is_err();
         }
         if late {
@@ -188,10 +199,10 @@ impl Forker {
                 self.news.notified().await;
             }
         }
-        if self.taken.get() { Ok(process) } else { Err(input) }
+        if self.taken.get() { Ok(given) } else { Err(input) }
     }
 
-    fn send(self: &Rc<Self>, env: &[u8], input: &Input) -> io::Result<Process> {
+    fn send(&self, env: &[u8], input: &CodeInput) -> io::Result<(Reports, [OwnedFd; 2])> {
         let (waiting, holder) = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
         let run = in_memory("run", &[env, &input.code])?;
         let nothing = match input.stdin {
@@ -201,55 +212,50 @@ impl Forker {
         let stdin = input.stdin.as_ref().or(nothing.as_ref()).ok_or(io::ErrorKind::NotFound)?;
         let (out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (told, reports) = mpsc::unbounded_channel();
+        let (sender, reports) = mpsc::unbounded_channel();
         send(&self.line, [run.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
         // Only now: a child that was not given the run waits on.
         self.waiting.set(None);
         self.free();
-        self.held.set(holder);
+        self.holder.set(holder);
         self.taken.set(false);
-        self.run.replace(Some(Forked { pid: waiting.pid(), told }));
-        Ok(Process {
-            job: self.job,
-            reports: Reports::of_part(reports),
-            dead: None,
-            warm: true,
-            forker: Some(self.clone()),
-            outputs: Some([out, err]),
-        })
+        self.run.replace(Some(ForkedRun { pid: waiting.pid(), reports: sender }));
+        Ok((Reports::of_part(reports), [out, err]))
     }
 
     /// Takes in what the part says.
-    pub(super) fn hear(&self, word: Word) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What it said, if it cannot have said that now.
+    pub(super) fn hear(&self, message: PartMessage) -> Result<(), String> {
         let (mut run, taken) = (self.run.borrow_mut(), self.taken.get());
-        match (word, run.as_mut()) {
-            (Word::Stands { pid, holder }, _) => {
-                let waiting = Known::look(pid).map(|known| (known, holder));
-                self.waiting.set(
-                    waiting.map(|(known, holder)| {
-                        (known, holder.and_then(|holder| Holder::of(self.part, holder)))
-                    }),
-                );
+        match (message, run.as_mut()) {
+            (PartMessage::Stands { pid, holder }, _) => {
+                let holder = holder.and_then(|holder| MemoryHolder::of(self.part, holder));
+                self.waiting.set(ProcessIdentity::look(pid).map(|child| (child, holder)));
             }
-            (Word::Took(pid), Some(run)) if !taken => {
+            (PartMessage::Took(pid), Some(run)) if !taken => {
                 run.pid = pid;
                 self.taken.set(true);
-                let _ = run.told.send(Report::Started(pid));
+                let _ = run.reports.send(Report::Started(pid));
             }
-            (Word::Ended { pid, code, cpu_us, max_rss_kib }, Some(one)) if taken && one.pid == pid => {
+            (PartMessage::Ended { pid, code, cpu_us, max_rss_kib }, Some(one)) if taken && one.pid == pid => {
                 // As wait(2) has it: a signal in the lower byte, a code in the next.
                 let status = if code < 0 { -code } else { code << 8 };
-                let _ = one.told.send(Report::Ended { status, cpu_us, max_rss_kib, leftovers: 0 });
+                let _ = one.reports.send(Report::Ended { status, cpu_us, max_rss_kib, leftovers: 0 });
                 *run = None;
             }
-            // One that was given a run and died before it took it: the next would run what nobody watches.
-            (Word::Ended { pid, .. }, given) if given.as_ref().is_none_or(|run| taken || run.pid != pid) => {
+            // A child that dies before it took the run that it was given is an error (below): the next child
+            // would take that run, and nobody would watch it.
+            (PartMessage::Ended { pid, .. }, given)
+                if given.as_ref().is_none_or(|run| taken || run.pid != pid) =>
+            {
                 if let Some((_, holder)) = self.waiting.get().filter(|(waiting, _)| waiting.pid() == pid) {
                     self.waiting.set(None);
-                    holder.into_iter().for_each(Holder::kill);
+                    holder.into_iter().for_each(MemoryHolder::kill);
                 }
             }
-            (word, _) => return Err(format!("out of turn it said {word:?}")),
+            (message, _) => return Err(format!("out of turn it said {message:?}")),
         }
         self.news.notify_waiters();
         Ok(())

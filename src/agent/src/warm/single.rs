@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use rustix::net::{Shutdown, shutdown};
 
-use super::{Line, PATIENCE};
-use crate::process::{Input, Process};
-use crate::pump::Reports;
+use super::line::{PATIENCE, PartLine};
+use crate::program::CodeInput;
 use crate::reap::Death;
-use crate::{spawn, tree};
+use crate::report::Reports;
+use crate::tree;
 
 /// A process that waits for one run.
 pub(super) struct Single {
@@ -20,35 +20,32 @@ pub(super) struct Single {
     pub(super) part: i32,
     pub(super) death: Rc<Death>,
     pub(super) reports: Reports,
-    pub(super) line: Line,
+    pub(super) line: PartLine,
     /// Its standard input: a file in memory.
     pub(super) stdin: OwnedFd,
     pub(super) outputs: [OwnedFd; 2],
 }
 
 impl Single {
-    /// Gives it its run. What comes back was not run.
-    pub(super) async fn give(self, env: &[u8], input: Input) -> Result<Process, Input> {
-        // The code before may have stopped them.
-        spawn::wake(self.job);
-        spawn::wake(self.part);
+    /// Gives it its run: the reports of the program, and the reading ends of its outputs. An input that comes
+    /// back was not run.
+    pub(super) async fn give(
+        self,
+        env: &[u8],
+        input: CodeInput,
+    ) -> Result<(Reports, [OwnedFd; 2]), CodeInput> {
+        // Earlier code may have stopped them.
+        tree::resume(&[self.job, self.part]);
         let brought = tokio::time::timeout(PATIENCE, self.bring(env, &input)).await;
         if !matches!(brought, Ok(Ok(()))) {
             tree::kill(&tree::descendants(self.job));
             return Err(input);
         }
-        Ok(Process {
-            job: self.job,
-            reports: self.reports.begun(self.part),
-            dead: Some(self.death),
-            warm: true,
-            forker: None,
-            outputs: Some(self.outputs),
-        })
+        Ok((self.reports.with_start(self.part), self.outputs))
     }
 
-    /// All of it, and that this was all.
-    async fn bring(&self, env: &[u8], input: &Input) -> io::Result<()> {
+    /// Writes the whole run and closes this end, which tells the part that it has all of it.
+    async fn bring(&self, env: &[u8], input: &CodeInput) -> io::Result<()> {
         if let Some(stdin) = &input.stdin {
             fill(stdin, &self.stdin)?;
         }
@@ -67,7 +64,7 @@ impl Single {
     }
 }
 
-/// Copies a file in memory into another without moving where the other is read from.
+/// Copies a file in memory into another one, whose position stays where it is.
 fn fill(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     let mut content = Vec::new();
     std::fs::File::from(from.try_clone()?).read_to_end(&mut content)?;

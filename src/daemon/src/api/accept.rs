@@ -1,6 +1,4 @@
-//! Taking connections, so many at one time.
-//!
-//! It must never end for a connection that could not be taken.
+//! Accepts connections, a bounded number at a time. A failure to accept one must never end the loop.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,15 +9,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::places::{Places, Seat};
+use super::connections::{ConnectionPermit, ConnectionPermits};
 
-/// After a failure: out of descriptors, most likely; others end soon.
+/// The pause after a failure: most likely the process is out of descriptors, and other connections end soon.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes what `accept` gives until `stop`, and serves each in a task of its own; the tasks that are left then.
-/// More than `places` wait in the kernel's queue.
+/// Accepts connections until `stop`, and serves each in a task of its own. Beyond `max`, connections wait in
+/// the kernel's queue. The result tracks the tasks that still run.
 pub(super) async fn each<S, A, T>(
-    places: usize,
+    max: usize,
     stop: &CancellationToken,
     accept: impl Fn() -> A,
     serve: impl Fn(S) -> T,
@@ -28,41 +26,41 @@ where
     A: Future<Output = io::Result<S>>,
     T: Future<Output = ()> + Send + 'static,
 {
-    let (tasks, places) = (TaskTracker::new(), Arc::new(Semaphore::new(places)));
-    let taken = async {
-        while let Ok(place) = places.clone().acquire_owned().await {
+    let (tasks, permits) = (TaskTracker::new(), Arc::new(Semaphore::new(max)));
+    let accepting = async {
+        while let Ok(permit) = permits.clone().acquire_owned().await {
             let serving = serve(next(&accept).await);
             tasks.spawn(async move {
                 serving.await;
-                drop(place);
+                drop(permit);
             });
         }
     };
-    until(stop, taken, &tasks).await;
+    until(stop, accepting, &tasks).await;
     tasks
 }
 
-/// The same, where a connection that comes can take another's place: `peer` says whose it is.
-pub(super) async fn seated<S, A, T>(
-    places: &Arc<Places>,
+/// The same, but a new connection can take the permit of another one. `peer` tells a connection's peer.
+pub(super) async fn with_permits<S, A, T>(
+    permits: &Arc<ConnectionPermits>,
     stop: &CancellationToken,
     accept: impl Fn() -> A,
     peer: impl Fn(&S) -> Option<IpAddr>,
-    serve: impl Fn(S, Seat) -> T,
+    serve: impl Fn(S, ConnectionPermit) -> T,
 ) -> TaskTracker
 where
     A: Future<Output = io::Result<S>>,
     T: Future<Output = ()> + Send + 'static,
 {
     let tasks = TaskTracker::new();
-    let taken = async {
+    let accepting = async {
         loop {
             let connection = next(&accept).await;
-            let seat = places.take(peer(&connection)).await;
-            tasks.spawn(serve(connection, seat));
+            let permit = permits.take(peer(&connection)).await;
+            tasks.spawn(serve(connection, permit));
         }
     };
-    until(stop, taken, &tasks).await;
+    until(stop, accepting, &tasks).await;
     tasks
 }
 
@@ -76,10 +74,10 @@ async fn next<S, A: Future<Output = io::Result<S>>>(accept: &impl Fn() -> A) -> 
     }
 }
 
-async fn until(stop: &CancellationToken, taken: impl Future<Output = ()>, tasks: &TaskTracker) {
+async fn until(stop: &CancellationToken, accepting: impl Future<Output = ()>, tasks: &TaskTracker) {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = taken => {}
+        () = accepting => {}
     }
     tasks.close();
 }

@@ -1,9 +1,9 @@
-//! Bodies: what comes in is bounded in size, structure and time, what goes out is one type.
+//! Bodies: of requests, bounded in size, structure and time, and of answers, all of one type.
 //!
-//! It must never set memory aside for bytes that have not come.
+//! It must never reserve memory for bytes that have not arrived.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,61 +16,78 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::census::{Census, Excess};
-use super::count::Counted;
-use super::envelope::Refusal;
+use super::counted_body::CountedBody;
+use super::envelope::RpcRefusal;
+use super::structure::{StructureCounter, StructureExcess};
+use crate::tools::ArrivedMessage;
 
-/// Every request's body, counted.
-pub(super) type Given = Counted<Incoming>;
+/// A request's body, whose bytes are counted.
+pub(super) type RequestBody = CountedBody<Incoming>;
 
 /// Every answer's body.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// A sender that keeps this pace is never too slow, in bytes a second.
+/// The pace at which a sender is never too slow, in bytes a second.
 const PACE: u64 = 256 * 1024;
 
-/// Bytes of large bodies in memory at one time, beside those of the one that may be finished when this is used up.
-/// A call holds its body, and what it was decoded to, up to four times over for a moment.
+/// Bytes of large bodies in memory at one time, beside the one body that may be finished when these are used
+/// up. A call can hold its body, and the content decoded from it, up to four times for a moment.
 const LARGE_BODIES: u64 = 128 << 20;
 
-/// A body up to this size counts as none; there are no more of them than connections.
+/// Bytes of a body that counts as small and takes no permit: there are no more of these than connections.
 pub(super) const SMALL: u64 = 64 * 1024;
 
-/// What a value or a key of a message counts, in bytes of a body: parsed it takes several times that.
+/// Bytes that a value or a key of a message counts: parsed, it takes several times as many.
 const PART: u64 = 256;
 
-/// One permit's worth of a large body.
+/// Bytes of a large body for one permit.
 const UNIT: u64 = 64 * 1024;
 
-/// Room for large bodies.
+/// Bounds the memory of large bodies.
 ///
-/// A body takes what has arrived of it, never what was announced. So all of the room can be held by bodies of which each
-/// lacks a piece; then one of them at a time gets the last place, and with it as much as it needs, and ends.
-pub(super) struct Room {
+/// A body takes permits for the bytes that have arrived, never for those that were announced. So all permits
+/// can be held by bodies of which each lacks a piece. Then one of them at a time gets the last permit, which
+/// is good for any size, and can be finished.
+pub(super) struct LargeBodies {
     shared: Arc<Semaphore>,
     last: Arc<Semaphore>,
 }
 
-/// What a body holds of the [`Room`], until the call that it is of has ended.
+/// The permits of one body, until its call has ended, or counts in the backlog of its session.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct BodyPermits {
     shared: Option<OwnedSemaphorePermit>,
     last: Option<OwnedSemaphorePermit>,
 }
 
-/// The same, for as long as anybody at work for the call has it.
-pub(super) type Place = Arc<Held>;
+/// A message whose body was read, with its permits. It lives for as long as anything works for its call.
+#[derive(Debug)]
+pub(super) struct ReadMessage {
+    /// 0 for a small message.
+    bytes: u64,
+    permits: Mutex<BodyPermits>,
+}
 
-impl Default for Room {
-    fn default() -> Self {
-        let places = units(LARGE_BODIES) as usize;
-        Self { shared: Arc::new(Semaphore::new(places)), last: Arc::new(Semaphore::new(1)) }
+impl ArrivedMessage for ReadMessage {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn release(&self) {
+        *self.permits.lock().unwrap_or_else(PoisonError::into_inner) = BodyPermits::default();
     }
 }
 
-impl Room {
-    /// Waits until there is room for `bytes` in all.
-    async fn grow(&self, held: &mut Held, bytes: u64, patience: Duration) -> Result<(), BodyError> {
+impl Default for LargeBodies {
+    fn default() -> Self {
+        let permits = units(LARGE_BODIES) as usize;
+        Self { shared: Arc::new(Semaphore::new(permits)), last: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl LargeBodies {
+    /// Waits until the body has permits for `bytes` in all.
+    async fn grow(&self, held: &mut BodyPermits, bytes: u64, patience: Duration) -> Result<(), BodyError> {
         let have = held.shared.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = units(bytes).saturating_sub(u32::try_from(have).unwrap_or(u32::MAX));
         if bytes <= SMALL || more == 0 || held.last.is_some() {
@@ -105,16 +122,16 @@ pub(super) enum BodyError {
     TooLarge(u64),
     #[error("the body did not arrive in time")]
     TooSlow,
-    #[error("too many large bodies are being worked on; try again in some seconds")]
+    #[error("too many large bodies are in progress; try again in some seconds")]
     NoRoom,
     #[error("the connection broke in mid-body")]
     Broken,
     #[error(transparent)]
-    Excess(#[from] Excess),
+    Excess(#[from] StructureExcess),
 }
 
 impl BodyError {
-    /// A word for the metrics.
+    /// The reason, as a label of a metric.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::TooLarge(_) => "too_large",
@@ -129,7 +146,7 @@ impl BodyError {
         let (status, code) = match self {
             // The whole of it was read, so the connection is good for more.
             Self::Excess(excess) => {
-                return json(StatusCode::BAD_REQUEST, &Refusal::invalid(&excess.to_string()).to_json());
+                return json(StatusCode::BAD_REQUEST, &RpcRefusal::invalid(&excess.to_string()).to_json());
             }
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
@@ -146,16 +163,16 @@ impl BodyError {
     }
 }
 
-/// A body that must keep its pace: it may take its patience, and longer only while it keeps [`PACE`]. However quick it
-/// was before, it never rests for longer than its patience.
+/// A body whose sender must keep a pace: it may take as long as the patience, and longer only while it keeps
+/// [`PACE`]. However quick it was before, it may never pause for longer than the patience.
 pub(super) struct Paced {
-    body: Given,
+    body: RequestBody,
     until: Instant,
     patience: Duration,
 }
 
 impl Paced {
-    pub(super) fn new(body: Given, patience: Duration) -> Self {
+    pub(super) fn new(body: RequestBody, patience: Duration) -> Self {
         Self { body, until: Instant::now() + patience, patience }
     }
 
@@ -173,19 +190,19 @@ impl Paced {
     }
 }
 
-/// Reads the whole body of a JSON message of at most `limit` bytes, with `patience` as [`Paced`] has it. One whose structure
-/// exceeds a bound of the [`Census`] is read to its end, so that its sender hears why, and not kept.
-/// The [`Place`] is to live as long as the call.
+/// Reads the whole body of a JSON message of at most `limit` bytes, with the `patience` of [`Paced`]. A body
+/// whose structure exceeds a bound of the [`StructureCounter`] is read to its end, so that its sender learns
+/// why, but not kept. The caller keeps the permits for as long as the call.
 pub(super) async fn read(
-    body: Given,
+    body: RequestBody,
     limit: u64,
     patience: Duration,
-    room: &Room,
-) -> Result<(Bytes, Place), BodyError> {
+    large: &LargeBodies,
+) -> Result<(Bytes, Arc<ReadMessage>), BodyError> {
     if body.size_hint().lower() > limit {
         return Err(BodyError::TooLarge(limit));
     }
-    let (mut held, mut census) = (Held::default(), Census::default());
+    let (mut held, mut counter) = (BodyPermits::default(), StructureCounter::default());
     let mut body = Paced::new(body, patience);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
@@ -195,7 +212,7 @@ pub(super) async fn read(
         if got > limit {
             return Err(BodyError::TooLarge(limit));
         }
-        if let Err(excess) = census.count(&data) {
+        if let Err(excess) = counter.count(&data) {
             drop((first, all, held));
             while let Some(data) = body.next().await? {
                 got += data.len() as u64;
@@ -206,9 +223,9 @@ pub(super) async fn read(
             return Err(excess.into());
         }
         let waiting = Instant::now();
-        room.grow(&mut held, got + census.parts() as u64 * PART, patience).await?;
-        body.until += waiting.elapsed(); // that was our time, not the sender's
-        // Most bodies are one frame: those are not copied.
+        large.grow(&mut held, got + counter.parts() as u64 * PART, patience).await?;
+        body.until += waiting.elapsed(); // the sender did not cause this wait
+        // A body of one frame, as most are, is not copied.
         if first.is_empty() && all.is_empty() {
             first = data;
         } else {
@@ -216,10 +233,12 @@ pub(super) async fn read(
             all.extend_from_slice(&data);
         }
     }
-    Ok((if all.is_empty() { first } else { all.freeze() }, Arc::new(held)))
+    let bytes = if got > SMALL { got } else { 0 };
+    let message = ReadMessage { bytes, permits: Mutex::new(held) };
+    Ok((if all.is_empty() { first } else { all.freeze() }, Arc::new(message)))
 }
 
-/// A body that is all there.
+/// A body whose bytes are all there.
 pub(super) fn full(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
@@ -242,31 +261,33 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bodies_that_hold_all_of_the_room_end_one_after_the_other() {
-        let (room, patience) = (Room::default(), Duration::from_secs(3600));
+    async fn bodies_that_hold_all_permits_end_one_after_the_other() {
+        let (large, patience) = (LargeBodies::default(), Duration::from_secs(3600));
         let third = LARGE_BODIES / 3 / UNIT * UNIT;
-        let [mut first, mut second, mut third_body] = [Held::default(), Held::default(), Held::default()];
+        let [mut first, mut second, mut third_body] =
+            [BodyPermits::default(), BodyPermits::default(), BodyPermits::default()];
         for held in [&mut first, &mut second, &mut third_body] {
-            room.grow(held, third, patience).await.unwrap();
+            large.grow(held, third, patience).await.unwrap();
         }
         // Each lacks a piece. One gets it, and whatever more it needs.
-        room.grow(&mut first, 2 * third, patience).await.unwrap();
-        room.grow(&mut first, 100 * third, patience).await.unwrap();
+        large.grow(&mut first, 2 * third, patience).await.unwrap();
+        large.grow(&mut first, 100 * third, patience).await.unwrap();
         let short = Duration::from_millis(10);
-        let refused = room.grow(&mut second, 2 * third, short).await;
+        let refused = large.grow(&mut second, 2 * third, short).await;
         assert!(matches!(refused, Err(BodyError::NoRoom)), "{refused:?}");
         drop(first);
-        room.grow(&mut second, 2 * third, patience).await.unwrap();
-        room.grow(&mut third_body, 2 * third, patience).await.unwrap();
+        large.grow(&mut second, 2 * third, patience).await.unwrap();
+        large.grow(&mut third_body, 2 * third, patience).await.unwrap();
     }
 
     #[tokio::test]
     async fn small_bodies_never_wait() {
-        let room = Room::default();
-        let [mut all, mut last, mut small] = [Held::default(), Held::default(), Held::default()];
-        room.grow(&mut all, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
-        room.grow(&mut last, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
-        room.grow(&mut small, SMALL, Duration::ZERO).await.unwrap();
-        assert!(room.grow(&mut small, SMALL + 1, Duration::ZERO).await.is_err());
+        let large = LargeBodies::default();
+        let [mut all, mut last, mut small] =
+            [BodyPermits::default(), BodyPermits::default(), BodyPermits::default()];
+        large.grow(&mut all, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
+        large.grow(&mut last, LARGE_BODIES, Duration::from_secs(3600)).await.unwrap();
+        large.grow(&mut small, SMALL, Duration::ZERO).await.unwrap();
+        assert!(large.grow(&mut small, SMALL + 1, Duration::ZERO).await.is_err());
     }
 }

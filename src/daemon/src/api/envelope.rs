@@ -1,6 +1,6 @@
-//! A JSON-RPC message from outside: what is wrong with it, said as JSON-RPC says it, before the SDK sees it.
+//! A JSON-RPC message from outside: checked before the SDK sees it, and refused in the words of JSON-RPC.
 //!
-//! It must never look into a tool's arguments: that they are an object is all it asks.
+//! It must never look into a tool's arguments: it checks only that they are an object.
 
 use std::ops::Range;
 
@@ -11,17 +11,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Answer, error, json as answer};
-use super::census::Census;
+use super::structure::StructureCounter;
 
-/// The type that every message has.
+/// The content type of every message.
 pub(super) const JSON: &str = "application/json";
 
-/// Bytes of a message beside the arguments of a tool call: what a client says of itself is kept as long as its session.
+/// Bytes of a message beside the arguments of a tool call: what a client says of itself is kept for as long
+/// as its session.
 const SMALL: usize = 64 * 1024;
 
-/// The outermost of a JSON-RPC message: enough to say what is wrong with it.
+/// The outermost members of a JSON-RPC message.
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct MessageEnvelope<'a> {
     #[serde(borrow)]
     jsonrpc: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -36,27 +37,33 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Why a message is none.
+/// An error of JSON-RPC: why a message is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// `null` where the message has none that is one.
+pub(crate) struct RpcRefusal {
+    /// `null` where the message has no valid id.
     id: Value,
     code: i32,
     message: String,
 }
 
-impl Refusal {
-    /// One that is not about a message that could be read.
+impl RpcRefusal {
+    /// The refusal of a message without a valid id.
     pub(crate) fn invalid(message: &str) -> Self {
         Self { id: Value::Null, code: INVALID, message: message.to_owned() }
     }
 
-    /// One of the `params` of the request `id`.
+    /// The refusal of the request `id`, whose id another request has that is not answered yet.
+    pub(super) fn repeated_id(id: &Value) -> Self {
+        let message = format!("`id` {id} is that of a request that is not answered yet");
+        Self { id: id.clone(), code: INVALID, message }
+    }
+
+    /// The refusal of the request `id` for its `params`.
     pub(super) fn params(id: Value, message: &str) -> Self {
         Self { id, code: PARAMS, message: message.to_owned() }
     }
 
-    /// The answer, as JSON-RPC has it.
+    /// The refusal as a JSON-RPC answer.
     pub(crate) fn to_json(&self) -> Value {
         json!({ "jsonrpc": "2.0", "id": self.id, "error": { "code": self.code, "message": self.message } })
     }
@@ -72,18 +79,19 @@ const NOT_JSON: i32 = -32700;
 const INVALID: i32 = -32600;
 const PARAMS: i32 = -32602;
 
-/// What a message is, as far as it matters here.
+/// What was read of a message.
 #[derive(Debug, Default)]
 pub(super) struct Seen<'a> {
-    /// The method, in its quotation marks as it stands there.
+    /// The method, in its quotation marks.
     pub(super) method: Option<&'a str>,
     /// The id of a request.
     pub(super) id: Option<Value>,
-    /// Where the arguments of a tool call stand in the message.
+    /// The place of a tool call's arguments in the message.
     pub(super) arguments: Option<Range<usize>>,
 }
 
-/// What the SDK would answer otherwise than JSON-RPC says, of a message whose structure was counted already.
+/// Checks a message whose structure was counted already, and refuses what the SDK would answer in another way
+/// than JSON-RPC says.
 pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Seen<'a>, Box<Answer>> {
     let essence =
         headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|v| v.split(';').next());
@@ -94,13 +102,13 @@ pub(super) fn check<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Seen<'a>,
     look(body).map_err(|refusal| refusal.answer())
 }
 
-/// The same of a message that came by itself, which is counted as well.
+/// Checks a message that came another way than HTTP, and counts its structure as well.
 ///
 /// # Errors
-/// What to answer in place of the SDK.
-pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
+/// The refusal to answer in place of the SDK.
+pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, RpcRefusal> {
     let seen = look(body)?;
-    Census::of(body).map_err(|excess| Refusal {
+    StructureCounter::of(body).map_err(|excess| RpcRefusal {
         id: seen.id.clone().unwrap_or_default(),
         code: INVALID,
         message: excess.to_string(),
@@ -108,9 +116,9 @@ pub(super) fn inspect(body: &[u8]) -> Result<Seen<'_>, Refusal> {
     Ok(seen)
 }
 
-fn look(body: &[u8]) -> Result<Seen<'_>, Refusal> {
-    let refuse = |code: i32, message: &str| Refusal { id: Value::Null, code, message: message.to_owned() };
-    let envelope: Envelope<'_> = match serde_json::from_slice(body) {
+fn look(body: &[u8]) -> Result<Seen<'_>, RpcRefusal> {
+    let refuse = |code: i32, message: &str| RpcRefusal { id: Value::Null, code, message: message.to_owned() };
+    let envelope: MessageEnvelope<'_> = match serde_json::from_slice(body) {
         Ok(envelope) => envelope,
         Err(error) if error.is_data() => {
             let message = "a message is one JSON object, each key once; batches are not taken";
@@ -146,20 +154,22 @@ fn look(body: &[u8]) -> Result<Seen<'_>, Refusal> {
     if !(id.is_string() || id.is_i64()) {
         return Err(refuse(INVALID, "`id` must be a text or a whole number below 2^63"));
     }
-    let invalid = |message: &str| Refusal { id: id.clone(), code: PARAMS, message: message.to_owned() };
+    let invalid = |message: &str| RpcRefusal { id: id.clone(), code: PARAMS, message: message.to_owned() };
     if envelope.params.is_some_and(|params| !params.get().starts_with('{')) {
         return Err(invalid("`params` must be an object"));
     }
     let mut at = None;
     if is_call {
-        let shape: Option<Shape<'_>> =
-            envelope.params.and_then(|params| serde_json::from_str(params.get()).ok());
-        let Some(name) =
-            shape.as_ref().and_then(|shape| shape.name).filter(|name| name.get().starts_with('"'))
-        else {
+        let params: CallParams<'_> = match envelope.params.map(|params| serde_json::from_str(params.get())) {
+            None => CallParams::default(),
+            Some(Ok(params)) => params,
+            // It is an object, and its members are JSON: one of them stands there twice.
+            Some(Err(error)) => return Err(invalid(&format!("`params`: {error}; give each key once"))),
+        };
+        let Some(name) = params.name.filter(|name| name.get().starts_with('"')) else {
             return Err(invalid("`params` must have the tool's `name`, a text"));
         };
-        let arguments = shape.as_ref().and_then(|shape| shape.arguments).map_or("", RawValue::get);
+        let arguments = params.arguments.map_or("", RawValue::get);
         if !arguments.is_empty() && !arguments.starts_with('{') {
             let name: String = name.get().chars().take(80).collect();
             return Err(invalid(&format!("the `arguments` of {name} must be an object")));
@@ -170,39 +180,40 @@ fn look(body: &[u8]) -> Result<Seen<'_>, Refusal> {
                 format!("all of a message but its `arguments` may have {SMALL} bytes; this has {others}");
             return Err(invalid(&message));
         }
-        at = shape.and_then(|shape| shape.arguments).map(|arguments| place(body, arguments));
+        at = params.arguments.map(|arguments| range_of(body, arguments));
     }
     Ok(Seen { method, id: named.then_some(id), arguments: at })
 }
 
-/// What a tool call must look like to be one.
-#[derive(Deserialize)]
-struct Shape<'a> {
+/// The members of a tool call's `params`.
+#[derive(Default, Deserialize)]
+struct CallParams<'a> {
     #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }
 
-/// Where a part stands in the message that it was borrowed from.
-fn place(body: &[u8], part: &RawValue) -> Range<usize> {
+/// The place of a part in the message that it is borrowed from.
+fn range_of(body: &[u8], part: &RawValue) -> Range<usize> {
     let begin = part.get().as_ptr().addr() - body.as_ptr().addr();
     begin..begin + part.get().len()
 }
 
-/// An answer to a message one of whose texts is none.
+/// The refusal of a message in which an escape is no character.
 pub(super) fn no_text(id: Option<&Value>, error: &serde_json::Error) -> Answer {
     let message = format!("this is not JSON: {error}");
-    *Refusal { id: id.cloned().unwrap_or_default(), code: NOT_JSON, message }.answer()
+    *RpcRefusal { id: id.cloned().unwrap_or_default(), code: NOT_JSON, message }.answer()
 }
 
-/// Why the SDK could not read a message that [`inspect`] let through: an escape that is no character, too much nesting.
+/// The refusal of a message that passed the checks here and that the SDK could not read: an escape that is no
+/// character, or too much nesting.
 pub(super) fn unread(body: &[u8]) -> Answer {
     let refusal = match serde_json::from_slice::<Value>(body) {
         Err(error) => {
-            Refusal { id: Value::Null, code: NOT_JSON, message: format!("this is not JSON: {error}") }
+            RpcRefusal { id: Value::Null, code: NOT_JSON, message: format!("this is not JSON: {error}") }
         }
-        Ok(_) => Refusal::invalid("this is no JSON-RPC request, notification or response"),
+        Ok(_) => RpcRefusal::invalid("this is no JSON-RPC request, notification or response"),
     };
     *refusal.answer()
 }
@@ -262,6 +273,35 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
         ] {
             assert_eq!(refused(body).await, None, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_a_call_that_stands_twice_is_named() {
+        for (params, key) in [
+            (r#"{"name":"x","arguments":{},"arguments":{}}"#, "`arguments`"),
+            (r#"{"name":"x","name":"y"}"#, "`name`"),
+        ] {
+            let call = format!(r#"{{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{params}}}"#);
+            let refusal = inspect(call.as_bytes()).unwrap_err();
+            assert_eq!((&refusal.id, refusal.code), (&json!(4), PARAMS));
+            assert!(
+                refusal.message.contains("duplicate") && refusal.message.contains(key),
+                "{}",
+                refusal.message
+            );
+        }
+    }
+
+    #[test]
+    fn a_repeated_id_is_refused_by_that_id() {
+        for id in [json!(7), json!("a")] {
+            let refusal = RpcRefusal::repeated_id(&id).to_json();
+            assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&id, &json!(INVALID)));
+            assert!(
+                refusal["error"]["message"].as_str().unwrap().contains(&format!("`id` {id} ")),
+                "{refusal}"
+            );
         }
     }
 

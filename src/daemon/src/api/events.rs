@@ -1,6 +1,7 @@
-//! `GET /mcp/events`: what becomes of the caller's runs and executions, as JSON-RPC notifications in an event stream.
+//! `GET /mcp/events`: the progress of the caller's runs and executions, as JSON-RPC notifications in an event
+//! stream.
 //!
-//! A heartbeat every [`HEARTBEAT`] keeps proxies from closing it. It must never tell of another owner's runs.
+//! A heartbeat every [`HEARTBEAT`] keeps proxies from closing it. It must never reveal another owner's runs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,28 +17,28 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Answer;
-use super::listening::Listeners;
-use crate::feed::Note;
-use crate::tools::Tools;
+use super::listening::ListenPermits;
+use crate::notifications::Notification;
+use crate::services::Services;
 
-/// Between two words, if there is nothing to tell.
+/// The longest silence of a stream: then it sends a comment.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The notification that says that others were missed, by a client that reads too slowly.
+/// The notification that a slow reader receives in place of those that it has missed.
 const MISSED: &str = "notifications/missed";
 
-/// Streams until the client goes, or `stop`.
+/// Streams until the client disconnects, or `stop`.
 pub(super) fn events(
-    tools: &Tools,
+    services: &Services,
     owner: &str,
-    listeners: &Arc<Listeners>,
+    listeners: &Arc<ListenPermits>,
     stop: &CancellationToken,
 ) -> Answer {
     let listening = match listeners.take(owner) {
         Ok(listening) => listening,
-        Err(full) => return full.answer(&tools.metrics),
+        Err(full) => return full.answer(&services.metrics),
     };
-    let (notes, stop) = (tools.feed.watch(owner), stop.clone());
+    let (notes, stop) = (services.notifications.subscribe(owner), stop.clone());
     let first = Some(": paddock\n\n".to_owned());
     let stream = futures_util::stream::unfold((notes, stop, first, listening), |state| async move {
         let (mut notes, stop, first, listening) = state;
@@ -65,7 +66,7 @@ pub(super) fn events(
 }
 
 /// The next piece of the stream.
-async fn next(notes: &mut tokio::sync::broadcast::Receiver<Note>) -> Option<String> {
+async fn next(notes: &mut tokio::sync::broadcast::Receiver<Notification>) -> Option<String> {
     let heartbeat = tokio::time::sleep(HEARTBEAT);
     tokio::pin!(heartbeat);
     tokio::select! {

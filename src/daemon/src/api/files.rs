@@ -1,12 +1,13 @@
-//! `GET /files/{session}/{path}?sig=…` and `GET /logs/{session}/{run}?sig=…`: downloads for whoever has the link.
+//! `GET /files/{session}/{path}?sig=…` and `GET /logs/{session}/{run}?sig=…`: downloads for everybody who has
+//! the link.
 //!
-//! The signature says whose file it is; without a right one nothing is looked up, and the answer is always the
-//! same 403. It must never let a browser run what it downloads here.
+//! The signature says whose file it is. Without a valid one the daemon looks nothing up and always answers
+//! the same 403. It must never let a browser run a downloaded file.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -23,91 +24,91 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::body::{Answer, error, full};
 use super::range::Range;
-use crate::sign::{Proof, Signer, Target};
-use crate::store::{Store, open_log, open_saved, touch_saved};
+use crate::sign::{Proof, SignedTarget, Signer};
+use crate::store::{SavedFile, Store};
 
 /// One read of a file.
 const PIECE: u64 = 256 * 1024;
 
-/// Octets of an RFC 8187 extended value that need no encoding, all but a few that are not worth the risk.
+/// Octets of an RFC 8187 extended value that need no encoding; a few more would need none, but are not worth
+/// the risk.
 const EXTENDED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// Types that a browser shows without running anything; all others are attachments.
 const SHOWN: [&str; 7] =
     ["image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "text/csv", "application/pdf"];
 
-/// Which of the two kinds a route is for.
+/// What a link leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LinkKind {
     /// A file of `/data`.
     File,
     /// The whole output of a run.
     Log,
 }
 
-/// A link that is valid.
-pub(super) struct Link {
-    asked: Asked,
-    kind: Kind,
-    /// Whose file it is.
+/// A link whose signature is valid.
+pub(super) struct DownloadLink {
+    parsed: ParsedLink,
+    kind: LinkKind,
+    /// The owner of the file.
     pub(super) owner: String,
-    /// The folder of the session.
-    dir: PathBuf,
+    session: String,
 }
 
-impl Link {
-    /// What is asked for, if its signature is right; `rest` is the path behind `/files/` or `/logs/`.
-    pub(super) fn of(store: &Store, signer: &Signer, kind: Kind, rest: &str, uri: &Uri) -> Option<Self> {
-        let asked = Asked::parse(kind, rest, uri.query().unwrap_or(""))?;
+impl DownloadLink {
+    /// Reads a link and checks its signature; `rest` is the path behind `/files/` or `/logs/`.
+    pub(super) fn of(signer: &Signer, kind: LinkKind, rest: &str, uri: &Uri) -> Option<Self> {
+        let parsed = ParsedLink::parse(kind, rest, uri.query().unwrap_or(""))?;
         let target = match kind {
-            Kind::File => Target::File(&asked.path),
-            Kind::Log => Target::Log(&asked.run),
+            LinkKind::File => SignedTarget::File(&parsed.path),
+            LinkKind::Log => SignedTarget::Log(&parsed.run),
         };
-        let (owner, dir) = match &asked.proof {
+        let (owner, session) = match &parsed.proof {
             Some((signature, expires)) => {
                 let proof = Proof { signature, expires: expires.as_deref() };
-                let owner = signer.owner(&asked.session, target, proof)?.to_owned();
-                let dir = store.place(&owner, &asked.session);
-                (owner, dir)
+                let owner = signer.owner(&parsed.session, target, proof)?.to_owned();
+                (owner, parsed.session.clone())
             }
-            None if kind == Kind::File => {
-                let (owner, session) = signer.hashed(&asked.session)?;
-                (owner.to_string(), store.place(&owner, &session))
+            None if kind == LinkKind::File => {
+                let (owner, session) = signer.hashed(&parsed.session)?;
+                (owner.to_string(), session.to_string())
             }
             None => return None,
         };
-        Some(Self { asked, kind, owner, dir })
+        Some(Self { parsed, kind, owner, session })
     }
 
-    /// The answer to whoever has another one.
+    /// The answer to an invalid link.
     pub(super) fn refused() -> Answer {
         error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid")
     }
 
     /// Answers a download.
-    pub(super) async fn serve(self, method: &Method, headers: &HeaderMap) -> Answer {
-        let Self { asked, kind, dir, .. } = self;
+    pub(super) async fn serve(self, store: &Arc<Store>, method: &Method, headers: &HeaderMap) -> Answer {
+        let Self { parsed, kind, owner, session } = self;
+        let store = store.clone();
         let served = match kind {
-            Kind::File => Download::file(dir, asked.path).await,
-            Kind::Log => Download::log(dir, asked.run).await,
+            LinkKind::File => Download::file(store, owner, session, parsed.path).await,
+            LinkKind::Log => Download::log(store, owner, session, parsed.run).await,
         };
         let missing = || error(StatusCode::NOT_FOUND, "not_found", "there is no such file");
         served.map_or_else(missing, |download| download.answer(method, headers))
     }
 }
 
-/// A link, taken apart.
-struct Asked {
+/// A link, in parts.
+struct ParsedLink {
     session: String,
     path: RelPath,
     run: String,
-    /// The signature and the time it is good for; a hashed link has neither.
+    /// The signature and when it expires; a hashed link has neither.
     proof: Option<(String, Option<String>)>,
 }
 
-impl Asked {
-    /// Decodes each part once; `None` for whatever no link of ours looks like.
-    fn parse(kind: Kind, rest: &str, query: &str) -> Option<Self> {
+impl ParsedLink {
+    /// Decodes each part once; `None` if the daemon makes no such links.
+    fn parse(kind: LinkKind, rest: &str, query: &str) -> Option<Self> {
         let (session, rest) = rest.split_once('/')?;
         let session = percent_decode_str(session).decode_utf8().ok()?.into_owned();
         let parts: Vec<Vec<u8>> = rest.split('/').map(|part| percent_decode_str(part).collect()).collect();
@@ -118,7 +119,7 @@ impl Asked {
         let path = RelPath::new(parts.join(&b'/')).ok()?;
         let run = String::from_utf8_lossy(path.as_bytes()).into_owned();
         let is_run = run.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if kind == Kind::Log && !is_run {
+        if kind == LinkKind::Log && !is_run {
             return None;
         }
         let signature = once(query, "sig=")?;
@@ -132,14 +133,14 @@ impl Asked {
     }
 }
 
-/// The value of a query's parameter; the outer `None` if it is there more than once.
+/// The value of a query's parameter; the outer `None` if it occurs more than once.
 fn once<'a>(query: &'a str, name: &str) -> Option<Option<&'a str>> {
     let mut values = query.split('&').filter_map(|pair| pair.strip_prefix(name));
     let first = values.next();
     values.next().is_none().then_some(first)
 }
 
-/// An open file, and what is said of it.
+/// An open file and its description.
 pub(super) struct Download {
     file: File,
     size: u64,
@@ -150,30 +151,30 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// A file of the session that is stored in `dir`; `None` for whatever is no regular file.
-    pub(super) async fn file(dir: PathBuf, path: RelPath) -> Option<Self> {
+    /// A file of this session's `/data`; `None` if it is no regular file.
+    pub(super) async fn file(
+        store: Arc<Store>,
+        owner: String,
+        session: String,
+        path: RelPath,
+    ) -> Option<Self> {
         let opening = path.clone();
-        let open = move || {
-            let opened = open_saved(&dir, &opening);
-            if opened.is_ok() {
-                touch_saved(&dir); // who downloads uses it
-            }
-            opened
-        };
+        let open = move || store.open_file(&owner, &session, SavedFile::Data(&opening));
         let opened = tokio::task::spawn_blocking(open).await.ok()?.ok()?;
         Some(Self::of(opened, crate::tools::mime_type(&path), path.file_name().to_vec()))
     }
 
-    /// The whole output of a run of the session that is stored in `dir`.
-    async fn log(dir: PathBuf, run: String) -> Option<Self> {
+    /// The whole output of a run of this session.
+    async fn log(store: Arc<Store>, owner: String, session: String, run: String) -> Option<Self> {
         let name = format!("{run}.log").into_bytes();
-        let opened = tokio::task::spawn_blocking(move || open_log(&dir, &run)).await.ok()?.ok()?;
+        let open = move || store.open_file(&owner, &session, SavedFile::Log(&run));
+        let opened = tokio::task::spawn_blocking(open).await.ok()?.ok()?;
         Some(Self::of(opened, "text/plain".to_owned(), name))
     }
 
     fn of((file, metadata): (File, Metadata), mime: String, name: Vec<u8>) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        // The time of the last change is the store's; that of the last write is whatever the program said.
+        // The kernel sets the time of the last change; a program can set that of the last write as it likes.
         let changed = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
         Self {
             etag: format!("\"{:x}-{:x}-{changed:x}\"", metadata.ino(), metadata.len()),
@@ -185,7 +186,7 @@ impl Download {
         }
     }
 
-    /// What names this very content.
+    /// The tag of this content.
     pub(super) fn etag(&self) -> &str {
         &self.etag
     }
@@ -196,7 +197,8 @@ impl Download {
         if value(IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|tag| known(tag.trim()))) {
             return self.with_headers(StatusCode::NOT_MODIFIED, None, full(Bytes::new()));
         }
-        // A time is never strong enough (RFC 9110, 13.1.5): a program sets its files' times as it likes.
+        // A time is never a strong validator here (RFC 9110, 13.1.5): a program sets the times of its files
+        // as it likes.
         let fresh = value(IF_RANGE).is_none_or(|tag| tag == self.etag);
         let range = value(RANGE).filter(|_| fresh).and_then(|range| Range::parse(range, self.size));
         let (status, from, length) = match range {
@@ -250,7 +252,7 @@ impl Download {
             (CACHE_CONTROL, "private, no-cache".to_owned()),
             (http::header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
             (CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
-            // The address of a file opens it: no site that the file links to may learn it.
+            // A file's address opens the file: the sites that it links to must not learn it.
             (REFERRER_POLICY, "no-referrer".to_owned()),
         ];
         let range = part.map(|(from, length)| {
@@ -265,14 +267,14 @@ impl Download {
     }
 }
 
-/// A name for clients that do not know `filename*`: nothing that could end the quotes or the header.
+/// A name for clients that do not know `filename*`: without anything that could end the quotes or the header.
 fn plain(name: &[u8]) -> String {
     let safe =
         |b: &u8| if b.is_ascii_graphic() && !matches!(b, b'"' | b'\\' | b'%') { char::from(*b) } else { '_' };
     name.iter().map(safe).collect()
 }
 
-/// `length` bytes of the file, read where it may block, one piece ahead of the connection at most.
+/// `length` bytes of the file, read where it may block, at most one piece ahead of the connection.
 fn stream(
     file: File,
     from: u64,
@@ -300,8 +302,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_link_is_not_looked_up() {
-        let parse = |rest: &str, query: &str| Asked::parse(Kind::File, rest, query).map(|a| a.path);
+    fn a_malformed_link_is_not_looked_up() {
+        let parse = |rest: &str, query: &str| ParsedLink::parse(LinkKind::File, rest, query).map(|a| a.path);
         let path = |text: &str| Some(RelPath::new(text).unwrap());
         assert_eq!(parse("s/a/b", "sig=x"), path("a/b"));
         assert_eq!(parse("a%2Fb/%61", "sig=x"), path("a"));
@@ -322,8 +324,8 @@ mod tests {
         ] {
             assert_eq!(parse(rest, query), None, "{rest} {query}");
         }
-        assert!(Asked::parse(Kind::Log, "s/run_20260101T000000Z_ab12", "sig=x").is_some());
-        assert!(Asked::parse(Kind::Log, "s/a/b", "sig=x").is_none());
+        assert!(ParsedLink::parse(LinkKind::Log, "s/run_20260101T000000Z_ab12", "sig=x").is_some());
+        assert!(ParsedLink::parse(LinkKind::Log, "s/a/b", "sig=x").is_none());
     }
 
     #[test]

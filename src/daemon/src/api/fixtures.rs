@@ -1,5 +1,5 @@
-//! The fixtures of the MCP conformance suite: tools, prompts and resources with names and answers that its scenarios
-//! prescribe, in front of the real tools.
+//! The fixtures of the MCP conformance suite: tools, prompts and resources with names and answers that its
+//! scenarios prescribe, in front of the real tools.
 //!
 //! ```text
 //!  Fixtures ─┬ tools/call ─► content   the same answer each time
@@ -11,9 +11,9 @@
 //!            └ the rest, and every other tool ─► the real handler
 //! ```
 //!
-//! They are part of every build, so that what is tested is what is shipped, and are used only if the environment asks
-//! for them at the start. They must never touch a session, a file or a container, and nothing of them may be listed,
-//! callable or advertised otherwise.
+//! Tests build them by the cargo feature `conformance-fixtures`, which releases leave out, and use them only
+//! if the environment asks for them at the start. They must never touch a session, a file or a container, and
+//! without that request none of them may be listed, callable or advertised.
 
 #![expect(deprecated, reason = "the suite asks for sampling, roots and logging, which SEP-2577 deprecates")]
 
@@ -45,28 +45,29 @@ use tokio::sync::broadcast;
 use self::rounds::Round;
 use crate::id::random_bytes;
 
-/// List changes that a stream has not sent yet; one that is further behind hears of the newest only.
+/// List changes that a stream has not sent yet; a stream that is further behind hears of the newest only.
 const CHANGES: usize = 16;
 
-/// A list that is said to have changed.
+/// A list whose change is announced.
 #[derive(Clone, Copy, PartialEq)]
-enum Change {
+enum ListChange {
     Tools,
     Prompts,
 }
 
-/// What all calls share: a client of 2026-07-28 has no session, each of its requests meets a handler of its own.
-pub(super) struct Shared {
+/// What all calls share: a client of 2026-07-28 has no session, and each of its requests has a handler of its
+/// own.
+pub(super) struct FixtureState {
     tasks: TaskManager,
     states: RequestStateCodec,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<ListChange>,
 }
 
 /// The fixtures of one daemon.
-pub(super) fn shared() -> Arc<Shared> {
-    Arc::new(Shared {
+pub(super) fn state() -> Arc<FixtureState> {
+    Arc::new(FixtureState {
         tasks: TaskManager::new(),
-        // Nothing of a fixture outlives its daemon, so neither does the key.
+        // Nothing of a fixture outlives its daemon: a new key for each daemon is enough.
         states: RequestStateCodec::new(random_bytes::<32>()),
         changes: broadcast::channel(CHANGES).0,
     })
@@ -75,20 +76,20 @@ pub(super) fn shared() -> Arc<Shared> {
 /// The fixtures in front of a real handler.
 pub(super) struct Fixtures<H> {
     real: H,
-    shared: Arc<Shared>,
+    shared: Arc<FixtureState>,
     /// What `logging/setLevel` set, in revisions that have it.
     level: Mutex<LoggingLevel>,
     /// Subscribed before a stream is acknowledged, so that no change after it is missed.
-    changes: Mutex<Option<broadcast::Receiver<Change>>>,
+    changes: Mutex<Option<broadcast::Receiver<ListChange>>>,
 }
 
 impl<H> Fixtures<H> {
     /// The fixtures for one session, or one request without any.
-    pub(super) fn new(real: H, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(real: H, shared: Arc<FixtureState>) -> Self {
         Self { real, shared, level: Mutex::new(LoggingLevel::Info), changes: Mutex::default() }
     }
 
-    /// From which level on a request wants to be told; newer revisions say so in each.
+    /// The level from which on a request wants log messages; in newer revisions each request names it.
     fn level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
         if context.meta.protocol_version().is_some() {
             return context.meta.log_level();

@@ -1,23 +1,24 @@
-//! Who may ask: where tokens are configured one must be given, an `Origin` must be ours, and so must the `Host` of
-//! whatever brings no credential.
+//! Checks a request before it is served: its token where tokens are configured, its `Origin`, and, if it has
+//! no credential, its `Host`.
 //!
-//! Why a `Host` is looked at: a page of a stranger's site can have its own name resolve to this machine (DNS
-//! rebinding). The visitor's browser then takes the daemon for a part of that site, sends requests here and lets the
-//! page read the answers. Such a request names the stranger's host, and it carries no credential of ours, because the
-//! browser keeps credentials by site and the page knows none. So the `Host` matters exactly where a request is served
-//! without a credential:
+//! Why the `Host`: a stranger's web site can have its own name resolve to this machine (DNS rebinding). A
+//! visitor's browser then takes the daemon for a part of that site, sends requests here and lets the site's
+//! page read the answers. Such a request names the stranger's host, and it carries no credential of ours,
+//! because the browser keeps credentials by site and the page knows none. So the `Host` matters exactly where
+//! a request is served without a credential:
 //!
 //! | request | what its `Host` must be |
 //! |---|---|
 //! | with a valid token (also `metrics.token`, for `/metrics`) | anything: a container says `paddock:8080` |
-//! | `/files`, `/logs` | anything: without a right signature they say nothing |
-//! | `/health`, `/ready` | anything, or none: they tell no secret, and load balancers ask by address |
-//! | all others: the page; any route of a daemon without tokens | loopback, the public URL's, or a listed one |
+//! | `/files`, `/logs` | anything: without a valid signature they reveal nothing |
+//! | `/health`, `/ready` | anything, or none: they reveal no secret, and load balancers ask by address |
+//! | others: the page; any route of a daemon without tokens | loopback, the public URL's, or a listed one |
 //!
-//! A target in absolute form outranks `Host` (RFC 9112, 3.2.2). Our own origin is `http` at our own host: this daemon
-//! speaks no TLS, so `https` there is somebody else, unless `http.public_url` or `http.allowed_origins` names it.
+//! A target in absolute form takes precedence over `Host` (RFC 9112, 3.2.2). Our own origin is `http` at our
+//! own host: this daemon speaks no TLS, so an `https` origin is foreign unless `http.public_url` or
+//! `http.allowed_origins` names it.
 //!
-//! It must never compare a token in a time that depends on it.
+//! The time of comparing a token must never depend on the token.
 
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
@@ -27,19 +28,19 @@ use subtle::ConstantTimeEq;
 
 use super::body::{Answer, error};
 use super::route::Route;
-use crate::config::Token;
+use crate::config::KnownToken;
 use crate::sign::DEFAULT_OWNER;
 
-/// Characters of a foreign host that a refusal repeats.
+/// The most characters of a foreign host or origin in a refusal.
 const SHOWN: usize = 100;
 
-/// What a request is measured by.
+/// The hosts, origins and tokens that requests are checked against.
 pub(super) struct Guard {
     /// `host` or `host:port`, lower case.
     hosts: Vec<String>,
     /// `scheme://host[:port]`, lower case.
     origins: Vec<String>,
-    tokens: Vec<Token>,
+    tokens: Vec<KnownToken>,
     metrics: Option<[u8; 32]>,
 }
 
@@ -49,7 +50,7 @@ impl Guard {
         public: &str,
         hosts: &[String],
         origins: &[String],
-        tokens: Vec<Token>,
+        tokens: Vec<KnownToken>,
         metrics: Option<[u8; 32]>,
     ) -> Self {
         let lower = |list: &[String]| list.iter().map(|item| item.to_ascii_lowercase()).collect::<Vec<_>>();
@@ -63,17 +64,17 @@ impl Guard {
         Self { hosts, origins, tokens, metrics }
     }
 
-    /// Checks what `route` demands of every request, before anybody's token is asked for.
+    /// Checks the request's `Host` and `Origin`, before the route asks for a token.
     pub(super) fn admit(&self, route: Route<'_>, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Answer>> {
         let named = host(uri, headers);
         let ours = named.as_ref().ok().and_then(Option::as_deref).filter(|host| self.is_ours(host));
         if ours.is_none() && !matches!(route, Route::Health | Route::Ready) {
             let host = named.as_ref().map_err(|problem| forbidden_host(problem))?;
-            if !self.brings_a_credential(route, headers) {
+            if !self.has_credential(route, headers) {
                 let shown: String = host.as_deref().unwrap_or_default().chars().take(SHOWN).collect();
                 let message = format!(
-                    "the host {shown:?} is served with a valid token only; to serve it without, list it in \
-                     http.allowed_hosts or make it that of http.public_url"
+                    "the host {shown:?} is served with a valid token only; to serve it without one, list it \
+                     in http.allowed_hosts or make it the host of http.public_url"
                 );
                 return Err(forbidden_host(&message));
             }
@@ -82,17 +83,21 @@ impl Guard {
             let origin = origin.to_str().unwrap_or("").to_ascii_lowercase();
             let is_own = origin.strip_prefix("http://").is_some_and(|at| Some(at) == ours);
             if !is_own && !self.origins.contains(&origin) {
-                let message = "requests from this Origin are not served; list it in http.allowed_origins";
-                return Err(Box::new(error(StatusCode::FORBIDDEN, "forbidden_origin", message)));
+                let shown: String = origin.chars().take(SHOWN).collect();
+                let message = format!(
+                    "requests of the Origin {shown:?} are not served; to serve them, list it in \
+                     http.allowed_origins"
+                );
+                return Err(Box::new(error(StatusCode::FORBIDDEN, "forbidden_origin", &message)));
             }
         }
         Ok(())
     }
 
-    /// Whether a request shows that it comes from somebody who was given something: see the table above.
-    fn brings_a_credential(&self, route: Route<'_>, headers: &HeaderMap) -> bool {
+    /// Whether a request has a credential, for which its `Host` may be anything: see the table above.
+    fn has_credential(&self, route: Route<'_>, headers: &HeaderMap) -> bool {
         match route {
-            Route::Files(_) | Route::Logs(_) => true, // their signature, which is asked for in any case
+            Route::Files(_) | Route::Logs(_) => true, // a signature, which these routes always check
             Route::Metrics if self.metrics.is_some() => self.reads_metrics(headers).is_ok(),
             Route::Mcp
             | Route::Events
@@ -126,8 +131,8 @@ impl Guard {
         owner.ok_or_else(unauthorized)
     }
 
-    /// Whether a request may see the metrics: with any token, or with the one that is for them alone; anyone may where none
-    /// is configured.
+    /// Checks whether a request may read the metrics: with any token, or with the one for metrics alone. If
+    /// no token is configured at all, every request may.
     pub(super) fn reads_metrics(&self, headers: &HeaderMap) -> Result<(), Box<Answer>> {
         let Some(own) = &self.metrics else { return self.owner(headers).map(drop) };
         let is_own = given(headers).is_some_and(|digest| bool::from(own[..].ct_eq(&digest[..])));
@@ -138,14 +143,16 @@ impl Guard {
     }
 }
 
-/// The host that a request is for, in lower case, if it names one.
+/// The host that a request names, in lower case; `None` if it names none.
 ///
 /// # Errors
-/// It names more than one, or one that is no text.
+/// It names more than one, or one that is not text.
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     let mut given = headers.get_all(HOST).iter();
     let (first, second) = (given.next().map(HeaderValue::to_str).transpose(), given.next());
-    let (Ok(first), None) = (first, second) else { return Err("a request must have one Host, a text") };
+    let (Ok(first), None) = (first, second) else {
+        return Err("a request may have only one Host header, and its value must be text");
+    };
     let target = uri.authority().map(Authority::as_str);
     if let (Some(target), Some(first)) = (target, first)
         && !target.eq_ignore_ascii_case(first)
@@ -159,7 +166,7 @@ fn forbidden_host(message: &str) -> Box<Answer> {
     Box::new(error(StatusCode::FORBIDDEN, "forbidden_host", message))
 }
 
-/// The SHA-256 of the one token that a request carries.
+/// The SHA-256 of a request's token; `None` if it has no token or more than one.
 fn given(headers: &HeaderMap) -> Option<[u8; 32]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let (scheme, token) = given.next()?.to_str().ok()?.split_once(' ')?;
@@ -168,7 +175,7 @@ fn given(headers: &HeaderMap) -> Option<[u8; 32]> {
 }
 
 fn unauthorized() -> Box<Answer> {
-    let message = "a valid token is needed: Authorization: Bearer <token>";
+    let message = "a valid token is needed: send the header Authorization: Bearer <token>";
     let mut answer = error(StatusCode::UNAUTHORIZED, "unauthorized", message);
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Box::new(answer)
@@ -202,7 +209,7 @@ mod tests {
     fn guard(tokens: &[(&str, &str)]) -> Guard {
         let tokens = tokens
             .iter()
-            .map(|(name, token)| Token {
+            .map(|(name, token)| KnownToken {
                 name: (*name).into(),
                 sha256: Sha256::digest(token.as_bytes()).into(),
             })
@@ -211,7 +218,7 @@ mod tests {
         Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], tokens, None)
     }
 
-    /// What a request of `GET` to this target is told, if it is not let in.
+    /// The status that refuses a `GET` of this target, if it is refused.
     fn refused(guard: &Guard, target: &str, pairs: &[(&'static str, &str)]) -> Option<StatusCode> {
         let uri: Uri = target.parse().unwrap();
         let admitted = guard.admit(Route::of(uri.path()), &uri, &headers(pairs));
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_no_credential_is_one() {
+    fn without_configured_tokens_no_token_is_a_credential() {
         let guard = guard(&[]);
         let foreign = [("host", "evil.example"), ("authorization", "Bearer t1")];
         for path in ["/mcp", "/mcp/events", "/sessions/a/files", "/status", "/metrics", "/"] {
@@ -295,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_in_absolute_form_outranks_the_host() {
+    fn a_target_in_absolute_form_takes_precedence_over_the_host() {
         let guard = guard(&[]);
         for (target, host, want) in [
             ("http://localhost:8080/mcp", Some("localhost:8080"), None),
@@ -334,13 +341,13 @@ mod tests {
         ] {
             assert_eq!(asks("localhost:8080", origin), REFUSED, "{origin:?}");
         }
-        // A host that a token alone opens is no origin of ours.
+        // A host that is served with a token only is not an origin of ours.
         assert_eq!(asks("evil.example", "http://evil.example"), REFUSED);
         assert_eq!(refused(&guard, "/health", &[("origin", "http://evil.example")]), REFUSED);
     }
 
     #[test]
-    fn tokens_say_whose_request_it_is() {
+    fn a_token_names_the_owner_of_a_request() {
         let guard = guard(&[("default", "t1"), ("alice", "t2")]);
         let owner = |value: &str| guard.owner(&headers(&[("authorization", value)])).map(str::to_owned).ok();
         assert_eq!(owner("Bearer t1").as_deref(), Some("default"));

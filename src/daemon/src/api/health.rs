@@ -1,5 +1,5 @@
-//! `GET /health` (is the process well) and `GET /ready` (would a run be served). Open to all, so they say no
-//! name, id or version.
+//! `GET /health` (does the process work?) and `GET /ready` (would a run be served?). They are open to
+//! everybody, so they reveal no name, id or version.
 
 use http::StatusCode;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::body::{Answer, json as answer};
 use crate::pool::Pool;
 use crate::store::Store;
 
-/// Always 200 while the process answers; what does not work is listed.
+/// Always 200 while the process answers; `degraded` lists what does not work.
 pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
     let degraded = reasons(pool, store);
     if degraded.is_empty() {
@@ -18,8 +18,8 @@ pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
     }
 }
 
-/// 200 when a run of a new session would be served and its files saved, else 503: a load balancer sends new sessions
-/// elsewhere. Sessions that have their container go on as well as they can, whatever this says.
+/// 200 if a run of a new session would be served and its files saved, else 503, so that a load balancer sends
+/// new sessions elsewhere. Sessions that have a container go on as well as they can in either case.
 pub(super) fn ready(pool: &Pool, store: &Store) -> Answer {
     let missing = reasons(pool, store);
     if missing.is_empty() {

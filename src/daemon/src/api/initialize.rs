@@ -1,43 +1,44 @@
-//! What a client may leave out of its `initialize`, and what it then means.
+//! Fills in the fields that a client may leave out of its `initialize`.
 //!
-//! The revisions of MCP ask for a version, capabilities and the client's name. People who write the message by hand (an
-//! n8n workflow, a line of curl) send the version alone, and the SDK takes a message without the others for an unknown
-//! method. It must never change what a client did say, nor any other message.
+//! The revisions of MCP require a version, capabilities and the client's name. People who write the message
+//! by hand (an n8n workflow, a line of curl) send the version alone, and the SDK takes a message without the
+//! other fields for an unknown method. This module must never change a field that a client did send, nor any
+//! other message.
 
 use rmcp::model::InitializeRequestParams;
 use serde_json::{Map, Value, json};
 
-use super::envelope::Refusal;
+use super::envelope::RpcRefusal;
 
 /// Where a request of revision 2026-07-28 or later names its revision, as a JSON pointer into `params`.
 const NAMES_ITS_REVISION: &str = "/_meta/io.modelcontextprotocol~1protocolVersion";
 
-/// The revision of a client that names none. Source: MCP, Streamable HTTP transport, of a request without
+/// The revision of a client that names none. Source: MCP, Streamable HTTP transport, on a request without
 /// `MCP-Protocol-Version`.
 const ASSUMED: &str = "2025-03-26";
 
-/// The name and version of a client that does not say them.
+/// The name and version of a client that sends none.
 const UNKNOWN: &str = "unknown";
 
-/// The same message with everything that the SDK wants to see; `None` if nothing is missing, or if it is another
-/// message.
+/// The same message with all fields that the SDK requires; `None` if none is missing, or if it is not an
+/// `initialize`.
 ///
 /// # Errors
-/// A part of it is there and is not what it must be.
-pub(crate) fn complete(message: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+/// A field has the wrong type.
+pub(crate) fn complete(message: &[u8]) -> Result<Option<Vec<u8>>, RpcRefusal> {
     let Ok(mut document) = serde_json::from_slice::<Map<String, Value>>(message) else { return Ok(None) };
     if document.get("method") != Some(&json!("initialize")) {
         return Ok(None);
     }
     let given = document.remove("params").unwrap_or(Value::Null);
-    // A revision that names itself in every request has no `initialize`: the SDK says so.
+    // Revisions that are named in every request have no `initialize`: the SDK refuses it.
     if given.pointer(NAMES_ITS_REVISION).is_some() {
         return Ok(None);
     }
     let whole = filled(given.clone());
     if let Err(error) = serde_json::from_value::<InitializeRequestParams>(whole.clone()) {
         let id = document.remove("id").unwrap_or(Value::Null);
-        return Err(Refusal::params(id, &format!("the `params` of `initialize` cannot be read: {error}")));
+        return Err(RpcRefusal::params(id, &format!("the `params` of `initialize` cannot be read: {error}")));
     }
     if whole == given {
         return Ok(None);
@@ -46,7 +47,7 @@ pub(crate) fn complete(message: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
     Ok(Some(Value::Object(document).to_string().into_bytes()))
 }
 
-/// `params` with what is missing, or `null`, filled in. What is no object stays as it is.
+/// `params` with the fields filled in that are missing or `null`. If it is not an object, it stays as it is.
 fn filled(params: Value) -> Value {
     let mut params = match params {
         Value::Object(params) => params,
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_filled_in_and_the_rest_stays() {
+    fn missing_fields_are_filled_in_and_the_others_stay() {
         let unknown = json!({ "name": "unknown", "version": "unknown" });
         let version = "2024-11-05";
         for (given, want) in [
@@ -92,7 +93,10 @@ mod tests {
                 json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": unknown }),
             ),
             (
-                r#","params":{"protocolVersion":"2024-11-05","clientInfo":{"name":"client-name","version":"1.0.0"}}"#,
+                concat!(
+                    r#","params":{"protocolVersion":"2024-11-05","#,
+                    r#""clientInfo":{"name":"client-name","version":"1.0.0"}}"#
+                ),
                 json!({
                     "protocolVersion": version,
                     "capabilities": {},
@@ -118,10 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_or_another_message_is_left_alone() {
+    fn a_complete_message_or_another_one_is_left_alone() {
         for message in [
-            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#,
-            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
+            concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
+                r#""capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#
+            ),
+            concat!(
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"_meta":"#,
+                r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#
+            ),
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
             "[]",
@@ -132,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_by_its_id() {
+    fn a_wrong_field_is_refused_under_the_messages_id() {
         for wrong in [
             r#"{"protocolVersion":7}"#,
             r#"{"protocolVersion":"2025-11-25","capabilities":[]}"#,

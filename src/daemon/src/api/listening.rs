@@ -1,6 +1,5 @@
-//! Streams that only listen, counted: those of one token, and all of them, so that calls find a place beside them.
-//!
-//! It must never count a call that is at work.
+//! Permits for streams that only listen, so many for each token and for all together, so that connections for
+//! calls are left. It must never count a call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,36 +10,36 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use super::body::{Answer, error};
 use crate::metrics::Metrics;
 
-/// Streams of one token: a quarter of all connections.
+/// The most streams of one token: a quarter of all connections.
 const OF_A_TOKEN: usize = 256;
 
-/// Streams of all tokens: three quarters of all connections.
+/// The most streams of all tokens: three quarters of all connections.
 const OF_ALL: usize = 768;
 
-/// When to ask again, in seconds.
+/// When a refused client may try again, in seconds.
 const RETRY: HeaderValue = HeaderValue::from_static("5");
 
-/// How many there are of each token.
+/// The number of streams of each token.
 #[derive(Debug, Default)]
-pub(super) struct Listeners(Mutex<HashMap<String, usize>>);
+pub(super) struct ListenPermits(Mutex<HashMap<String, usize>>);
 
-/// One stream's place, until it is dropped.
+/// The permit of one stream. Dropping it returns it.
 #[derive(Debug)]
-pub(super) struct Listening {
-    all: Arc<Listeners>,
+pub(super) struct ListenPermit {
+    all: Arc<ListenPermits>,
     owner: String,
 }
 
-/// Why there is none: as many streams as there may be, and whose they are.
+/// Why a stream got no permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Full {
-    #[error("this token has {OF_A_TOKEN} streams that listen, which is the limit: close one of them first")]
+pub(super) enum TooManyListeners {
+    #[error("this token has {OF_A_TOKEN} event streams open, which is the limit: close one of them first")]
     Token,
-    #[error("there are {OF_ALL} streams that listen, which is the limit: try again later")]
+    #[error("{OF_ALL} event streams are open, which is the limit: try again later")]
     All,
 }
 
-impl Full {
+impl TooManyListeners {
     pub(super) fn answer(self, metrics: &Metrics) -> Answer {
         metrics.request_refused("streams");
         let mut answer = error(StatusCode::TOO_MANY_REQUESTS, "rate_limited", &self.to_string());
@@ -49,22 +48,22 @@ impl Full {
     }
 }
 
-impl Listeners {
-    /// A place for one more stream of this token.
-    pub(super) fn take(self: &Arc<Self>, owner: &str) -> Result<Listening, Full> {
+impl ListenPermits {
+    /// Takes a permit for one more stream of this token.
+    pub(super) fn take(self: &Arc<Self>, owner: &str) -> Result<ListenPermit, TooManyListeners> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.get(owner).is_some_and(|count| *count >= OF_A_TOKEN) {
-            return Err(Full::Token);
+            return Err(TooManyListeners::Token);
         }
         if counts.values().sum::<usize>() >= OF_ALL {
-            return Err(Full::All);
+            return Err(TooManyListeners::All);
         }
         *counts.entry(owner.to_owned()).or_default() += 1;
-        Ok(Listening { all: self.clone(), owner: owner.to_owned() })
+        Ok(ListenPermit { all: self.clone(), owner: owner.to_owned() })
     }
 }
 
-impl Drop for Listening {
+impl Drop for ListenPermit {
     fn drop(&mut self) {
         let mut counts = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.owner) {
@@ -81,18 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_token_leaves_places_for_others_and_all_of_them_for_calls() {
-        let listeners = Arc::new(Listeners::default());
-        let take = |owner: &str| listeners.take(owner);
+    fn one_token_leaves_permits_to_others_and_all_of_them_leave_connections_to_calls() {
+        let permits = Arc::new(ListenPermits::default());
+        let take = |owner: &str| permits.take(owner);
         let mut held: Vec<_> = (0..OF_A_TOKEN).map(|_| take("a").unwrap()).collect();
-        assert_eq!(take("a").unwrap_err(), Full::Token);
+        assert_eq!(take("a").unwrap_err(), TooManyListeners::Token);
         held.extend((0..OF_A_TOKEN).map(|_| take("b").unwrap()));
         held.extend((0..OF_ALL - 2 * OF_A_TOKEN).map(|_| take("c").unwrap()));
-        assert_eq!(take("d").unwrap_err(), Full::All);
-        // The first that ends makes room for another.
+        assert_eq!(take("d").unwrap_err(), TooManyListeners::All);
+        // The first stream that ends leaves its permit to another.
         held.remove(0);
         take("a").unwrap();
         held.clear();
-        assert!(listeners.0.lock().unwrap().is_empty(), "nothing is kept of tokens without streams");
+        assert!(permits.0.lock().unwrap().is_empty(), "tokens without streams are forgotten");
     }
 }

@@ -1,7 +1,8 @@
-//! MCP over a Unix socket in the store's folder, a line for each message: what `paddock stdio` talks to.
+//! MCP over a Unix socket in the store's folder, a line for each message: `paddock stdio` connects to it.
 //!
-//! A client first says a name of its own, [`CLIENT`] hex digits in a line: the session of its calls that name none is
-//! the same for the same name, whichever daemon serves it. It must never give two clients one session that they did not name.
+//! A client first sends a name of its own, [`CLIENT`] hexadecimal digits in a line. Its calls that name no
+//! session share one that is derived from this name, so that it stays the same whichever daemon serves it.
+//! Two clients must never share a session that they did not name.
 
 use std::io;
 use std::pin::Pin;
@@ -18,39 +19,39 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use super::accept;
-use super::census::{Census, Excess};
 use super::mcp::Handler;
 use super::server::{Ending, LAST_ANSWERS};
 use super::socket::Socket;
+use super::structure::{StructureCounter, StructureExcess};
 use crate::session::SessionId;
 use crate::sign::DEFAULT_OWNER;
 use crate::tools::Tools;
 
-/// Digits of a client's name.
+/// The length of a client's name, in digits.
 pub const CLIENT: usize = 32;
-/// How long a client may take to say it.
+/// How long a client may take to send its name.
 const HELLO: Duration = Duration::from_secs(5);
-/// How long it may then take until it has initialized: its own client may take its time to be ready.
+/// How long a client may then take to initialize: the program that started it may not be ready yet.
 const BEGINNING: Duration = Duration::from_secs(60);
-/// Clients at one time; more wait.
+/// The most clients at the same time; others wait.
 const CLIENTS: usize = 256;
 
-/// Serves those clients.
-pub(crate) struct Local {
+/// Serves the local clients.
+pub(crate) struct LocalServer {
     socket: Socket,
     tools: Arc<Tools>,
     key: [u8; 32],
-    /// Bytes of one message.
+    /// The most bytes of one message.
     max_message: usize,
 }
 
-impl Local {
+impl LocalServer {
     pub(crate) fn new(socket: Socket, tools: Arc<Tools>, key: [u8; 32], max_message: u64) -> Self {
         Self { socket, tools, key, max_message: usize::try_from(max_message).unwrap_or(usize::MAX) }
     }
 
-    /// Serves until it is to stop; then every client's connection ends once what it asked is answered: what takes
-    /// longer than the drain is ended.
+    /// Serves until `ending.stop`. Then each client's connection ends as soon as its calls are answered;
+    /// calls that take longer than the drain are cancelled.
     pub(crate) async fn serve(self, ending: Ending) {
         let stop = &ending.stop;
         let serve = |(socket, _)| {
@@ -78,28 +79,28 @@ impl Local {
     }
 }
 
-/// What a client sends, whose messages are counted as they pass. `paddock stdio` refuses those that exceed a bound, and
-/// answers them; whoever else sends one is not heard any longer.
-struct Lines<R> {
+/// Reads from a client and bounds the structure of its messages. `paddock stdio` itself refuses, with an
+/// answer, every message that exceeds a bound; the connection of any other client that sends one ends.
+struct CountedLines<R> {
     from: R,
-    census: Census,
+    counter: StructureCounter,
 }
 
-impl<R> Lines<R> {
+impl<R> CountedLines<R> {
     fn new(from: R) -> Self {
-        Self { from, census: Census::default() }
+        Self { from, counter: StructureCounter::default() }
     }
 
-    fn count(&mut self, mut bytes: &[u8]) -> Result<(), Excess> {
+    fn count(&mut self, mut bytes: &[u8]) -> Result<(), StructureExcess> {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
-            self.census.count(&bytes[..end])?;
-            (self.census, bytes) = (Census::default(), &bytes[end + 1..]);
+            self.counter.count(&bytes[..end])?;
+            (self.counter, bytes) = (StructureCounter::default(), &bytes[end + 1..]);
         }
-        self.census.count(bytes)
+        self.counter.count(bytes)
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for CountedLines<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -115,7 +116,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
     }
 }
 
-/// One client, to its end.
+/// Serves one client until its connection ends.
 async fn client(
     mut socket: UnixStream,
     (tools, calls, end): (Arc<Tools>, TaskTracker, CancellationToken),
@@ -129,20 +130,20 @@ async fn client(
     if !matches!(said, Ok(Ok(_))) || !name.iter().all(u8::is_ascii_hexdigit) {
         return;
     }
-    info!("a local client came");
+    info!("a local client connected");
     let own = SessionId::derived(key, &format!("local\n{}", String::from_utf8_lossy(name)));
     let (from, to) = socket.into_split();
     let handler = Handler::new(tools, DEFAULT_OWNER.to_owned(), own, calls, end);
-    let transport = AsyncRwTransport::new(Lines::new(from), to).with_max_line_length(max_message);
+    let transport = AsyncRwTransport::new(CountedLines::new(from), to).with_max_line_length(max_message);
     let begun = tokio::time::timeout(BEGINNING, serve_server_with_ct(handler, transport, cut)).await;
     let ended = match begun {
         Ok(Ok(running)) => {
             running.waiting().await.map_or_else(|error| error.to_string(), |why| format!("{why:?}"))
         }
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it said nothing of itself in {BEGINNING:?}"),
+        Err(_) => format!("it sent no `initialize` within {BEGINNING:?}"),
     };
-    debug!(ended, "a local client went");
+    debug!(ended, "a local client disconnected");
 }
 
 #[cfg(test)]
@@ -150,14 +151,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_line_is_counted_for_itself_and_one_too_many_is_the_end() {
+    async fn each_line_is_counted_on_its_own_and_one_that_exceeds_a_bound_ends_the_connection() {
         let line = format!("[{}0]\n", "0,".repeat(60_000));
         let three = line.repeat(3);
         let mut heard = Vec::new();
-        Lines::new(three.as_bytes()).read_to_end(&mut heard).await.unwrap();
+        CountedLines::new(three.as_bytes()).read_to_end(&mut heard).await.unwrap();
         assert_eq!(heard, three.as_bytes());
         let one = line.trim_end().repeat(2);
-        let error = Lines::new(one.as_bytes()).read_to_end(&mut heard).await.unwrap_err();
+        let error = CountedLines::new(one.as_bytes()).read_to_end(&mut heard).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

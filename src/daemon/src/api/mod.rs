@@ -1,40 +1,45 @@
-//! What the daemon answers over HTTP/1.1: one listener, one router, one guard in front of every route.
+//! The daemon's HTTP/1.1 interface: one listener, one router, one guard in front of every route.
 //!
 //! ```text
 //!  connection ─► hyper ─► guard (Host, Origin, token) ─► route
 //!                                                        ├ /mcp            mcp    (rmcp, and the bare call)
-//!                                                        ├ /mcp/events     events (a token)
-//!                                                        ├ /sessions       raw, bulk  (files as they are; token)
-//!                                                        ├ /files, /logs   files  (signed, no token)
+//!                                                        ├ /mcp/events     events (token)
+//!                                                        ├ /sessions       raw    (files; token)
+//!                                                        ├ /files, /logs   files  (signed link, no token)
+//!                                                        ├ /status         status (token)
+//!                                                        ├ /metrics        metrics
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
 //!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```
 //!
-//! `fixtures` is what the MCP conformance suite finds behind `/mcp` in front of the tools, if the environment asks for it.
+//! `fixtures`, a cargo feature that releases leave out, answers the MCP conformance suite on `/mcp` in front
+//! of the tools, if the environment asks for it.
 //!
-//! Only this module knows HTTP and only `mcp` knows JSON-RPC. HTTP/2 is not spoken. It must never let a
-//! request without a valid token reach a tool, nor log a token, a signature or a body.
+//! Only this module knows HTTP, and only `mcp` knows JSON-RPC. The daemon does not speak HTTP/2. This module
+//! must never let a request without a valid token reach a tool, nor log a token, a signature or a body.
 
 mod accept;
 mod answer;
-mod aside;
 mod body;
-mod census;
-mod count;
+mod connections;
+mod counted_body;
 mod envelope;
+#[cfg(test)]
+mod envelope_fuzz_tests;
 mod events;
 mod files;
+#[cfg(feature = "conformance-fixtures")]
 mod fixtures;
 mod guard;
 mod health;
 mod initialize;
 mod listening;
 mod local;
+mod long_texts;
 mod mcp;
 mod metrics;
 mod page;
-mod places;
 mod range;
 mod raw;
 mod refusals;
@@ -43,20 +48,21 @@ mod server;
 mod socket;
 mod stall;
 mod status;
+mod structure;
 
-pub(crate) use envelope::Refusal;
+pub(crate) use envelope::RpcRefusal;
 pub use local::CLIENT;
-pub(crate) use local::Local;
+pub(crate) use local::LocalServer;
 pub use server::{ApiConfig, Server};
 pub(crate) use server::{CONNECTIONS, Ending, LAST_ANSWERS};
-pub(crate) use socket::{Door, Socket};
+pub(crate) use socket::{Socket, SocketKind};
 
-/// Looks at a message of JSON-RPC that came by another way than HTTP. The message as the SDK has to get it, where that
-/// is another one.
+/// Checks a message of JSON-RPC that did not come over HTTP. If the SDK must receive a changed message, the
+/// result is that message.
 ///
 /// # Errors
-/// What to answer in place of the SDK.
-pub(crate) fn check_message(message: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+/// The answer to a message that the SDK must not see.
+pub(crate) fn check_message(message: &[u8]) -> Result<Option<Vec<u8>>, RpcRefusal> {
     envelope::inspect(message)?;
     initialize::complete(message)
 }

@@ -1,8 +1,8 @@
-//! `GET /`: a page for people, to run code and see what comes of it. Its parts are embedded, each named by a hash of
-//! its content.
+//! `GET /`: a page on which people run code and see its output. Its files are embedded in the daemon; each
+//! has a tag made of its content.
 //!
-//! It must never load anything from elsewhere, run anything inline, or be shown in another page's frame: the policy
-//! below says so to the browser.
+//! The page must never load anything from elsewhere, run anything inline, or be shown in another page's
+//! frame: the policy below makes the browser enforce that.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,42 +17,46 @@ use sha2::{Digest, Sha256};
 
 use super::body::{Answer, full};
 
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// What no part of the page ever asks for.
+/// The browser's features that the page never uses.
 const PERMISSIONS: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()";
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// A part of the page: where it is served, its type, and its text.
-type Part = (&'static str, &'static str, &'static str);
+/// A file of the page: its path, its type, and its text.
+type PageAsset = (&'static str, &'static str, &'static str);
 
-/// The scripts in `page/`, each served by its own name.
+/// The scripts in `page/`, each served under its own name.
 macro_rules! scripts {
-    ($($name:literal)+) => { [$((concat!("/page/", $name), SCRIPT, include_str!(concat!("page/", $name)))),+] };
+    ($($name:literal)+) => {
+        [$((concat!("/page/", $name), SCRIPT, include_str!(concat!("page/", $name)))),+]
+    };
 }
 
-const SHELL: [Part; 3] = [
+const SHELL: [PageAsset; 3] = [
     ("/", HTML, include_str!("page/index.html")),
     ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
     ("/page/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-const SCRIPTS: [Part; 19] = scripts! {
-    "access.js" "conversation.js" "dom.js" "editor.js" "examples.js" "files.js" "history.js" "http.js" "made.js"
-    "main.js" "mcp.js" "output.js" "pool.js" "runs.js" "status.js" "text.js" "theme.js" "timing.js" "upload.js"
+const SCRIPTS: [PageAsset; 19] = scripts! {
+    "access.js" "conversation.js" "dom.js" "editor.js" "examples.js" "files.js" "history.js"
+    "http.js" "made.js" "main.js" "mcp.js" "output.js" "pool.js" "runs.js" "status.js" "text.js"
+    "theme.js" "timing.js" "upload.js"
 };
 
-/// What names the content of each part, by its path. Made once: to hash all of a large script for each request would be work
-/// that anybody could ask for.
+/// The entity tag of each file, by its path. Computed only once, since anybody may request these files as
+/// often as they like.
 static ETAGS: LazyLock<HashMap<&'static str, String>> = LazyLock::new(|| {
     let etag = |text: &str| format!("\"{}\"", &crate::id::hex(&Sha256::digest(text))[..32]);
     SHELL.iter().chain(&SCRIPTS).map(|(at, _, text)| (*at, etag(text))).collect()
 });
 
-/// The part of the page at `path`; 304 if the client has it already.
+/// The file of the page at `path`, or 304 if the client has it already. `None` if there is no such file.
 pub(super) fn part(path: &str, headers: &HeaderMap) -> Option<Answer> {
     let (_, mime, text) = SHELL.iter().chain(&SCRIPTS).find(|(at, ..)| *at == path)?;
     let etag = ETAGS.get(path)?;
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_has_is_not_sent_again() {
+    fn a_file_that_a_client_has_is_not_sent_again() {
         let first = get("/page/main.js", None);
         let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
         for known in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {

@@ -1,6 +1,6 @@
-//! The `Range` header (RFC 9110 §14), one range at most.
+//! The `Range` header (RFC 9110 §14), with one range at most.
 
-/// What a `Range` header asks of a file.
+/// The part of a file that a `Range` header asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Range {
     /// These bytes.
@@ -10,7 +10,8 @@ pub(super) enum Range {
 }
 
 impl Range {
-    /// One range of bytes; anything else (several, other units, nonsense) is as if none was asked for.
+    /// Reads a header. Anything but one range of bytes (several ranges, other units, nonsense) counts as no
+    /// header.
     pub(super) fn parse(text: &str, size: u64) -> Option<Self> {
         let (from, to) = text.strip_prefix("bytes=")?.trim().split_once('-')?;
         let number = |text: &str| -> Option<u64> {

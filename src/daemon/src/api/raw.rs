@@ -1,17 +1,17 @@
-//! A session's files as they are, for workflows: no base64, no size but the session's own.
+//! A session's files as plain bodies, for workflows: no base64, and no limit of size but the session's own.
 //!
 //! ```text
 //!  PUT  /sessions/{id}/files/{path}   body ─► staged beside the store ─► turn ─► saved ─► 201 or 200
-//!  GET, HEAD, DELETE  the same path   what is saved, also while something runs; a deletion waits for its turn
+//!  GET, HEAD, DELETE  the same path   the saved file, also during a run; a deletion waits for its turn
 //!  GET  /sessions/{id}/files          a page of the listing, or all of it as a tar
 //!  PUT  /sessions/{id}/files          a tar, unpacked as one change: all of it or nothing
 //! ```
 //!
-//! A body is staged before the turn is taken: a slow client never holds a session. It must never hold a file in
-//! memory, and never decode a name twice.
+//! A body is staged before the turn is taken: a slow client never blocks a session. It must never hold a
+//! whole file in memory, and never decode a name twice.
 
 mod bulk;
-mod place;
+mod path;
 mod refusal;
 mod staging;
 
@@ -29,21 +29,21 @@ use paddock_proto::message::{Entry, EntryKind};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::place::Place;
-use self::refusal::Refusal;
+use self::path::SessionPath;
+use self::refusal::RawRefusal;
 pub(super) use self::refusal::status_of;
 use self::staging::Staging;
-use super::body::{Answer, BodyError, Given, Paced, error, full, json as answer};
+use super::body::{Answer, BodyError, Paced, RequestBody, error, full, json as answer};
 use super::files::Download;
-use crate::session::{Session, SessionId};
-use crate::store::{Batch, Manifest, Store, StoreError};
-use crate::tools::{CallError, Code, Failure, Fault, Tools, now_ns, room_for};
+use crate::session::{Session, SessionId, TurnKind};
+use crate::store::{Batch, Manifest, Store};
+use crate::tools::{CallError, Code, Failure, Fault, Tools, check_free, now_ns};
 
 /// The type of archives.
 pub(super) const TAR: &str = "application/x-tar";
 
-/// What a raw request may bring.
-pub(super) struct RawLimits {
+/// Limits of a raw request.
+pub(super) struct RawFileLimits {
     /// Bytes of one file.
     pub(super) file: u64,
     /// Bytes of all files of a session.
@@ -55,33 +55,39 @@ pub(super) struct RawLimits {
 }
 
 /// The routes below `/sessions/`.
-pub(super) struct Raw {
+pub(super) struct RawFiles {
     pub(super) tools: Arc<Tools>,
     pub(super) store: Arc<Store>,
-    pub(super) limits: RawLimits,
+    pub(super) limits: RawFileLimits,
     staging: Staging,
 }
 
-impl Raw {
-    pub(super) fn new(tools: Arc<Tools>, store: Arc<Store>, limits: RawLimits) -> Self {
+impl RawFiles {
+    pub(super) fn new(tools: Arc<Tools>, store: Arc<Store>, limits: RawFileLimits) -> Self {
         Self { tools, store, limits, staging: Staging::default() }
     }
 
-    /// Answers what is below `/sessions/`; `rest` is the path behind that.
-    pub(super) async fn serve(&self, owner: &str, rest: &str, parts: &request::Parts, body: Given) -> Answer {
+    /// Answers a request below `/sessions/`; `rest` is the path behind that.
+    pub(super) async fn serve(
+        &self,
+        owner: &str,
+        rest: &str,
+        parts: &request::Parts,
+        body: RequestBody,
+    ) -> Answer {
         let method = &parts.method;
         let writes = method == Method::PUT;
-        let served = match Place::parse(rest) {
+        let served = match SessionPath::parse(rest) {
             Err(refusal) => Err(refusal),
             Ok(None) => {
                 return error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path");
             }
-            Ok(Some(Place { id, path: None })) => match *method {
+            Ok(Some(SessionPath { id, path: None })) => match *method {
                 Method::GET | Method::HEAD => self.all(owner, &id, parts).await,
                 Method::PUT => self.unpack(owner, &id, parts, body).await,
                 _ => return not_allowed("GET, HEAD, PUT"),
             },
-            Ok(Some(Place { id, path: Some(path) })) => match *method {
+            Ok(Some(SessionPath { id, path: Some(path) })) => match *method {
                 Method::GET | Method::HEAD => self.read(owner, &id, path, parts).await,
                 Method::PUT => self.put(owner, &id, path, parts, body).await,
                 Method::DELETE => self.delete(owner, &id, path).await,
@@ -98,7 +104,7 @@ impl Raw {
         })
     }
 
-    async fn all(&self, owner: &str, id: &SessionId, parts: &request::Parts) -> Result<Answer, Refusal> {
+    async fn all(&self, owner: &str, id: &SessionId, parts: &request::Parts) -> Result<Answer, RawRefusal> {
         if accepts_tar(&parts.headers) {
             return self.pack(owner, id, &parts.method).await;
         }
@@ -120,9 +126,9 @@ impl Raw {
         id: &SessionId,
         path: RelPath,
         parts: &request::Parts,
-    ) -> Result<Answer, Refusal> {
-        let dir = self.store.place(owner, id.as_str());
-        match Download::file(dir, path.clone()).await {
+    ) -> Result<Answer, RawRefusal> {
+        let (owner, session) = (owner.to_owned(), id.as_str().to_owned());
+        match Download::file(self.store.clone(), owner, session, path.clone()).await {
             Some(download) => Ok(download.answer(&parts.method, &parts.headers)),
             None => Err(missing(&path).into()),
         }
@@ -134,8 +140,8 @@ impl Raw {
         id: &SessionId,
         path: RelPath,
         parts: &request::Parts,
-        body: Given,
-    ) -> Result<Answer, Refusal> {
+        body: RequestBody,
+    ) -> Result<Answer, RawRefusal> {
         self.is_plain(&parts.headers)?;
         let must_be_new = must_be_new(&parts.headers)?;
         let announced = body.size_hint().lower();
@@ -143,8 +149,8 @@ impl Raw {
         if announced > limit {
             return Err(BodyError::TooLarge(limit).into());
         }
-        let place = self.staging.place(owner).await?;
-        let session = self.tools.sessions.get(owner, id).await?;
+        let permit = self.staging.permit(owner).await?;
+        let session = self.tools.services.sessions.get(owner, id).await?;
         check(&session.space.manifest(), &path, must_be_new)?;
         let mut batch = Batch::new(session.space.clone());
         let kind = EntryKind::File(announced);
@@ -164,15 +170,16 @@ impl Raw {
             batch.admit(&Entry { kind: EntryKind::File(size), ..entry })?;
         }
         batch.keep();
-        let staged = Staged { batch, session, _place: place };
-        let (tools, dir) = (self.tools.clone(), self.store.place(owner, id.as_str()));
+        let staged = StagedUpload { batch, session, _permit: permit };
+        let (tools, store) = (self.tools.clone(), self.store.clone());
         to_its_end(async move {
             let (session, is_new) =
                 staged.save(&tools, |manifest| check(manifest, &path, must_be_new)).await?;
             let document = tools.uploaded(&session, &path, size);
             let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
             let mut answer = answer(status, &Value::Object(document));
-            let saved = Download::file(dir, path).await;
+            let (owner, id) = (session.owner.clone(), session.id.as_str().to_owned());
+            let saved = Download::file(store, owner, id, path).await;
             if let Some(etag) = saved.and_then(|saved| HeaderValue::from_str(saved.etag()).ok()) {
                 answer.headers_mut().insert(ETAG, etag);
             }
@@ -181,11 +188,11 @@ impl Raw {
         .await
     }
 
-    async fn delete(&self, owner: &str, id: &SessionId, path: RelPath) -> Result<Answer, Refusal> {
+    async fn delete(&self, owner: &str, id: &SessionId, path: RelPath) -> Result<Answer, RawRefusal> {
         let session = self.tools.existing(owner, id).await?;
         let tools = self.tools.clone();
         to_its_end(async move {
-            let turn = tools.sessions.turn(&session).await?;
+            let turn = tools.services.sessions.enter(&session.owner, &session.id, TurnKind::Whole).await?;
             let space = turn.session().space.clone();
             let found = space.manifest().get(&path).map(|held| held.entry.kind.clone());
             match found {
@@ -206,12 +213,12 @@ impl Raw {
         .await
     }
 
-    /// A body is taken as it is: whole, and not encoded.
-    pub(super) fn is_plain(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Checks that a body is a whole file, and not encoded.
+    pub(super) fn is_plain(&self, headers: &HeaderMap) -> Result<(), RawRefusal> {
         let encoding = headers.get(CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase());
         if encoding.is_some_and(|encoding| encoding != b"identity") {
             let message = "a body with a Content-Encoding is not taken: send the file as it is".to_owned();
-            return Err(Refusal::Status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", message));
+            return Err(RawRefusal::Status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", message));
         }
         if headers.contains_key(CONTENT_RANGE) {
             return Err(invalid("a part of a file (Content-Range) is not taken: send the whole file").into());
@@ -220,53 +227,53 @@ impl Raw {
     }
 }
 
-/// What is staged, waiting for its turn.
-pub(super) struct Staged {
+/// An upload that is staged and waits for its turn.
+pub(super) struct StagedUpload {
     pub(super) batch: Batch,
     pub(super) session: Arc<Session>,
-    pub(super) _place: OwnedSemaphorePermit,
+    pub(super) _permit: OwnedSemaphorePermit,
 }
 
-impl Staged {
-    /// Takes the turn, asks `check` once more, and saves: the session, and what `check` said.
+impl StagedUpload {
+    /// Takes the turn, runs `check` once more, and saves. Returns the session and the result of `check`.
     pub(super) async fn save<T>(
         self,
         tools: &Tools,
-        check: impl FnOnce(&Manifest) -> Result<T, Refusal>,
-    ) -> Result<(Arc<Session>, T), Refusal> {
-        let turn = tools.sessions.turn(&self.session).await?;
+        check: impl FnOnce(&Manifest) -> Result<T, RawRefusal>,
+    ) -> Result<(Arc<Session>, T), RawRefusal> {
+        let Session { owner, id, .. } = &*self.session;
+        let turn = tools.services.sessions.enter(owner, id, TurnKind::Whole).await?;
         let session = turn.session().clone();
-        if !Arc::ptr_eq(&session.space, &self.session.space) {
-            return Err(StoreError::Gone.into());
-        }
+        // The batch belongs to the session it was staged for: if a call deleted that meanwhile, the commit
+        // fails.
         let checked = check(&session.space.manifest())?;
         self.batch.commit().await?;
         Ok((session, checked))
     }
 }
 
-/// Goes on when the client goes away: what has the turn is done to its end.
+/// Does the work to its end, also when the client goes away: it has the session's turn.
 pub(super) async fn to_its_end(
-    work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
-) -> Result<Answer, Refusal> {
+    work: impl Future<Output = Result<Answer, RawRefusal>> + Send + 'static,
+) -> Result<Answer, RawRefusal> {
     tokio::spawn(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a task of the daemon failed");
         Err(Failure::Call(CallError::Internal("the daemon failed; its log says why".to_owned())).into())
     })
 }
 
-/// Whether a file may be put there; true if nothing is there yet.
-fn check(manifest: &Manifest, path: &RelPath, must_be_new: bool) -> Result<bool, Refusal> {
+/// Checks that a file may be put there; true if nothing is there yet.
+fn check(manifest: &Manifest, path: &RelPath, must_be_new: bool) -> Result<bool, RawRefusal> {
     let exists = manifest.get(path).is_some();
     if exists && must_be_new {
-        return Err(Refusal::Exists(format!("{} exists already", path.to_text())));
+        return Err(RawRefusal::Exists(format!("{} exists already", path.to_text())));
     }
-    room_for(manifest, path)?;
+    check_free(manifest, path)?;
     Ok(!exists)
 }
 
-/// `If-None-Match: *`; other values compare with something that a write does not have.
-fn must_be_new(headers: &HeaderMap) -> Result<bool, Refusal> {
+/// Whether the request has `If-None-Match: *`. Other values compare contents, which an upload does not.
+fn must_be_new(headers: &HeaderMap) -> Result<bool, RawRefusal> {
     match headers.get(IF_NONE_MATCH).map(HeaderValue::as_bytes) {
         None => Ok(false),
         Some(b"*") => Ok(true),
@@ -306,7 +313,7 @@ fn not_allowed(allowed: &'static str) -> Answer {
     answer
 }
 
-/// The type of a request's body, for messages.
+/// The type of a request's body, for an error.
 pub(super) fn content_type(headers: &HeaderMap) -> String {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("missing");
     given.chars().take(80).collect()

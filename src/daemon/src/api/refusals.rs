@@ -1,11 +1,11 @@
-//! Requests that are refused before they do anything: a bound on what they cost.
+//! Bounds the cost of requests that are refused before they do anything.
 //!
-//! They come from whoever can reach the daemon, as quickly as they like. So the log has a line a second of them at most, with
-//! the number of those that it does not show; and a peer that is refused again and again is told to wait (429). Its requests
-//! are looked at all the same: what carries a right token or link is served, so that nobody can lock out those who share an
-//! address with him, behind a proxy say.
+//! Anybody who can reach the daemon can send them, as quickly as they like. So the log has at most one line a
+//! second for them, with the number of those that it does not show; and a peer that is refused again and
+//! again is told to wait (429). Its requests are still checked, and one with a valid token or link is served,
+//! so that nobody can lock out other callers of the same address, for example behind a proxy.
 //!
-//! It must never hold more of a peer than a moment in time, nor of more peers than [`PEERS`].
+//! It must never remember more of a peer than one instant, nor more than [`PEERS`] peers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,61 +18,63 @@ use tracing::warn;
 
 use super::body::{Answer, error};
 
-/// Refusals in a row whose reason a peer is told. A page of expired pictures, or many users behind one proxy, have some.
+/// So many refusals in a row tell a peer their reason. A page of expired pictures, or many users behind one
+/// proxy, can cause some.
 const BURST: u32 = 100;
 
-/// The time after which a peer is told the reason of one refusal more.
+/// After this time, one more refusal tells a peer its reason.
 const EACH: Duration = Duration::from_millis(100);
 
-/// Peers that are remembered. One more, and the one that was refused least of late is forgotten.
+/// The most peers that are remembered. Beyond it the daemon forgets the peer that it has refused least
+/// recently.
 const PEERS: usize = 4096;
 
-/// Between two lines of the log.
+/// The time between two lines of the log.
 const LINE: Duration = Duration::from_secs(1);
 
-/// What is remembered of the requests that were refused.
+/// The refused requests of each peer, and their lines in the log.
 #[derive(Default)]
 pub(super) struct Refusals {
-    /// When each peer has paid for what it was refused, at one in [`EACH`].
+    /// For each peer the instant at which it is no longer in debt, if each refusal costs [`EACH`].
     peers: Mutex<HashMap<IpAddr, Instant>>,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<RefusalLog>>,
 }
 
 #[derive(Default)]
-struct Log {
+struct RefusalLog {
     last: Option<Instant>,
-    /// Refusals since then, that have no line.
-    untold: u64,
+    /// Refusals since the last line, which have no line of their own.
+    unlogged: u64,
 }
 
-/// When a refusal is told in the log.
+/// When a refusal is logged.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
-    /// In a line of its own, now.
+enum LogDecision {
+    /// Now, in a line of its own.
     Now,
-    /// With others, in a line that is due already.
+    /// With others, in a line that is planned already.
     Later,
-    /// With others, in a line that is due at this time.
+    /// With others, in a line to be written at this time.
     At(Instant),
 }
 
-impl Log {
-    fn tell(&mut self, now: Instant) -> Told {
-        // A line that is due has the others with it, however late it is.
-        let is_due = self.untold > 0;
-        let is_close = |last: &Instant| is_due || now.saturating_duration_since(*last) < LINE;
+impl RefusalLog {
+    fn decide(&mut self, now: Instant) -> LogDecision {
+        // A planned line counts this refusal too, however late the line is.
+        let is_planned = self.unlogged > 0;
+        let is_close = |last: &Instant| is_planned || now.saturating_duration_since(*last) < LINE;
         let Some(last) = self.last.filter(is_close) else {
             self.last = Some(now);
-            return Told::Now;
+            return LogDecision::Now;
         };
-        self.untold += 1;
-        if self.untold == 1 { Told::At(last + LINE) } else { Told::Later }
+        self.unlogged += 1;
+        if self.unlogged == 1 { LogDecision::At(last + LINE) } else { LogDecision::Later }
     }
 
-    /// How many the line that is due tells of.
-    fn rest(&mut self, now: Instant) -> u64 {
+    /// Takes the number of refusals for the planned line.
+    fn take_unlogged(&mut self, now: Instant) -> u64 {
         self.last = Some(now);
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.unlogged)
     }
 }
 
@@ -81,7 +83,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Refusals {
-    /// One more of this peer; how long it is to wait, if it was too many.
+    /// Counts one more refusal of this peer. If there were too many, the result is how long the peer must
+    /// wait.
     pub(super) fn count(&self, peer: IpAddr, now: Instant) -> Option<Duration> {
         let (peer, most) = (network(peer), EACH * BURST);
         let mut peers = locked(&self.peers);
@@ -100,18 +103,18 @@ impl Refusals {
         (!over.is_zero()).then_some(over)
     }
 
-    /// Says it in the log, or counts it for a line that comes later.
-    pub(super) fn tell(&self, say: impl FnOnce()) {
+    /// Logs a refusal now, or counts it for a later line.
+    pub(super) fn tell(&self, log_line: impl FnOnce()) {
         let now = Instant::now();
-        let told = locked(&self.log).tell(now);
-        match told {
-            Told::Now => say(),
-            Told::Later => {}
-            Told::At(time) => {
+        let decision = locked(&self.log).decide(now);
+        match decision {
+            LogDecision::Now => log_line(),
+            LogDecision::Later => {}
+            LogDecision::At(time) => {
                 let log = self.log.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep_until(time.into()).await;
-                    let count = locked(&log).rest(Instant::now());
+                    let count = locked(&log).take_unlogged(Instant::now());
                     warn!(count, "more requests were refused");
                 });
             }
@@ -119,18 +122,19 @@ impl Refusals {
     }
 }
 
-/// What to answer to a peer that was refused too often.
+/// The answer to a peer that was refused too often.
 pub(super) fn wait(time: Duration) -> Answer {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     let message = format!(
-        "too many requests from this address were refused: wait {seconds} s; one with a valid token or link is served"
+        "too many requests from this address were refused: wait {seconds} s; a request with a valid token or \
+         link is served at once"
     );
     let mut answer = error(StatusCode::TOO_MANY_REQUESTS, "rate_limited", &message);
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     answer
 }
 
-/// What one subscriber has: an IPv4 address, or the first half of an IPv6 one.
+/// The network of one subscriber: an IPv4 address, or the first half of an IPv6 address.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_told_why_some_times_and_then_to_wait() {
+    fn a_peer_is_told_the_reason_some_times_and_then_to_wait() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         for n in 0..BURST {
             assert_eq!(refusals.count(peer(1), now), None, "{n}");
@@ -172,7 +176,7 @@ mod tests {
         }
         assert_eq!(locked(&refusals.peers).len(), PEERS);
         assert!(refusals.count(peer(0), now).is_some());
-        // One subscriber has as many of these addresses as it likes.
+        // One subscriber can use as many of these addresses as it likes.
         let [a, b] = ["2001:db8::1", "2001:db8::ffff:1"].map(|ip| network(ip.parse().unwrap()));
         assert_eq!(a, b);
         assert_eq!(network("::ffff:10.0.0.1".parse().unwrap()), network("10.0.0.1".parse().unwrap()));
@@ -180,16 +184,16 @@ mod tests {
 
     #[test]
     fn the_log_has_a_line_a_second() {
-        let (mut log, now) = (Log::default(), Instant::now());
-        assert_eq!(log.tell(now), Told::Now);
-        assert_eq!(log.tell(now), Told::At(now + LINE));
+        let (mut log, now) = (RefusalLog::default(), Instant::now());
+        assert_eq!(log.decide(now), LogDecision::Now);
+        assert_eq!(log.decide(now), LogDecision::At(now + LINE));
         for _ in 0..998 {
-            assert_eq!(log.tell(now + LINE / 2), Told::Later);
+            assert_eq!(log.decide(now + LINE / 2), LogDecision::Later);
         }
-        assert_eq!(log.tell(now + 2 * LINE), Told::Later, "the line is due, and late");
-        assert_eq!(log.rest(now + LINE), 1000);
-        assert_eq!(log.tell(now + LINE), Told::At(now + 2 * LINE), "that was a line too");
-        assert_eq!(log.rest(now + 2 * LINE), 1);
-        assert_eq!(log.tell(now + 3 * LINE), Told::Now);
+        assert_eq!(log.decide(now + 2 * LINE), LogDecision::Later, "the line is due, and late");
+        assert_eq!(log.take_unlogged(now + LINE), 1000);
+        assert_eq!(log.decide(now + LINE), LogDecision::At(now + 2 * LINE), "that was a line too");
+        assert_eq!(log.take_unlogged(now + 2 * LINE), 1);
+        assert_eq!(log.decide(now + 3 * LINE), LogDecision::Now);
     }
 }

@@ -1,6 +1,6 @@
-//! The routes that there are, as a closed set: what a request's path leads to.
+//! The routes, as a closed set: what the path of a request leads to. It is found once for each request.
 //!
-//! It must never give a route a name that a caller chose: the names are labels of metrics.
+//! A route must never have a name that a caller chose: the names are labels of metrics.
 
 use http::Method;
 
@@ -9,23 +9,23 @@ use http::Method;
 pub(super) enum Route<'a> {
     /// MCP.
     Mcp,
-    /// The stream of notes.
+    /// The stream of notifications.
     Events,
-    /// Files of a session, with a token; what is behind the prefix.
+    /// Files of a session, for its token; the path behind the prefix.
     Sessions(&'a str),
-    /// A file by its link; what is behind the prefix.
+    /// A file by its link; the path behind the prefix.
     Files(&'a str),
-    /// A run's whole output by its link; what is behind the prefix.
+    /// The whole output of a run by its link; the path behind the prefix.
     Logs(&'a str),
-    /// How the daemon stands, for people.
+    /// The state of the daemon, for people.
     Status,
-    /// How it stands, for Prometheus.
+    /// The state of the daemon, for Prometheus.
     Metrics,
-    /// Whether the process is well.
+    /// Whether the process works.
     Health,
     /// Whether a run would be served.
     Ready,
-    /// A part of the page, or nothing.
+    /// A part of the page, or no route at all.
     Page(&'a str),
 }
 
@@ -44,6 +44,7 @@ impl<'a> Route<'a> {
         Self::Page(""),
     ];
 
+    /// The route of a path.
     pub(super) fn of(path: &'a str) -> Self {
         match path {
             "/mcp" => Self::Mcp,
@@ -63,17 +64,18 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Whether there is an answer to this method; MCP and the files of sessions refuse others themselves.
+    /// Whether this route takes this method; MCP and the files of sessions refuse methods themselves.
     pub(super) fn takes(self, method: &Method) -> bool {
         matches!(self, Self::Mcp | Self::Sessions(_)) || matches!(*method, Method::GET | Method::HEAD)
     }
 
-    /// Whether machines ask for it every few seconds: such requests are logged where they fail, or at level debug.
+    /// Whether machines ask for it every few seconds: such requests are logged if they fail, otherwise at
+    /// level debug.
     pub(super) fn is_probe(self) -> bool {
         matches!(self, Self::Health | Self::Ready | Self::Metrics | Self::Status)
     }
 
-    /// Its name.
+    /// Its name, as a label of metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",

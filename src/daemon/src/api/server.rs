@@ -1,4 +1,5 @@
-//! The listener: accepts, bounds, and ends in two phases (no new connections, then no old ones).
+//! The server: accepts connections, bounds them, and ends in two phases (no new connections, then no old
+//! ones).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,24 +19,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::accept;
-use super::body;
-use super::count::Counted;
+use super::body::LargeBodies;
+use super::connections::{ConnectionPermit, ConnectionPermits};
+use super::counted_body::CountedBody;
+#[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::guard::Guard;
-use super::listening::Listeners;
-use super::mcp::{Mcp, McpConfig};
+use super::listening::ListenPermits;
+use super::mcp::{McpConfig, McpEndpoint, McpStops};
 use super::metrics;
-use super::places::{Places, Seat};
-use super::raw::{Raw, RawLimits};
+use super::raw::{RawFileLimits, RawFiles};
 use super::refusals::Refusals;
 use super::route::Route;
 use super::socket::Socket;
-use super::stall::{Pressed, reset};
-use crate::config::Token;
+use super::stall::{StallTimeout, reset};
+use crate::config::KnownToken;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// Connections with a regular place at one time; see [`super::places`] for what becomes of more.
+/// Connections with a regular place at one time; [`super::connections`] says what happens to more.
 const REGULAR: usize = 1024;
 /// Connections beside them, for probes.
 const SPARE: usize = 128;
@@ -45,19 +47,21 @@ pub(crate) const CONNECTIONS: usize = REGULAR + SPARE;
 const SPARE_HEAD: Duration = Duration::from_secs(2);
 /// Connections at one time to the listener of the metrics.
 const SCRAPERS: usize = 256;
-/// How long one of these may take to ask: it is open to everyone, and one that says nothing must not keep a place for long.
+/// How long one of these may take to send its request: everyone can connect, and a silent connection must not
+/// keep a place for long.
 const SCRAPE: Duration = Duration::from_secs(2);
-/// How long calls that were ended may take to save what they did and to be answered.
+/// How long calls that were ended may take to save their files and to be answered.
 pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// Bytes of an answer that the kernel keeps of each connection until they are read, and as many again of its own: left to
-/// itself it keeps megabytes, and with a thousand readers that do not read has none left for the whole machine.
+/// Bytes of an answer that the kernel buffers for each connection until the client reads them; it uses as
+/// many again for itself. Its default is megabytes, and a thousand clients that do not read would use up the
+/// memory of the machine.
 const UNREAD: usize = 256 * 1024;
 /// Lines of a request's head.
 const HEADERS: usize = 64;
 /// Bytes of a request's head.
 const HEAD: usize = 32 * 1024;
 
-/// What the server is told.
+/// The settings of the server.
 pub struct ApiConfig {
     /// The public URL.
     pub public_url: String,
@@ -65,8 +69,8 @@ pub struct ApiConfig {
     pub hosts: Vec<String>,
     /// `Origin` values that are served besides the own.
     pub origins: Vec<String>,
-    /// Who may ask; none: everyone.
-    pub tokens: Vec<Token>,
+    /// The tokens that are accepted; with none, everyone is.
+    pub tokens: Vec<KnownToken>,
     /// The SHA-256 of a token that opens the metrics and nothing else.
     pub metrics_token: Option<[u8; 32]>,
     /// Bytes of a request body.
@@ -77,33 +81,34 @@ pub struct ApiConfig {
     pub body_timeout: Duration,
     /// How long a client may read nothing of its answer.
     pub write_timeout: Duration,
-    /// How long a call whose client went away goes on.
+    /// How long a call goes on whose client went away.
     pub resume_window: Duration,
-    /// Where MCP sessions are remembered.
+    /// The folder of the MCP sessions on disk.
     pub mcp_folder: PathBuf,
-    /// Makes the ids of sessions that MCP clients did not name.
+    /// Derives the ids of sessions that MCP clients did not name.
     pub mcp_key: [u8; 32],
-    /// Bytes of one file that is put as it is.
+    /// Bytes of one file that is uploaded as a plain body.
     pub max_file: u64,
     /// Bytes, and files and directories, of an archive.
     pub max_archive: (u64, u64),
     /// Whether the fixtures of the MCP conformance suite are served.
+    #[cfg(feature = "conformance-fixtures")]
     pub conformance_fixtures: bool,
 }
 
-/// How a daemon's serving ends.
+/// The end of serving.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
-    /// Nothing new is taken once it is cancelled.
+    /// Cancelled when no new request is accepted any more.
     pub(crate) stop: CancellationToken,
-    /// How long what is under way may go on then.
+    /// How long requests in progress may go on after that.
     pub(crate) drain: Duration,
-    /// Cancelled when it may not go on any longer.
+    /// Cancelled when they may not go on any longer.
     pub(crate) hurry: CancellationToken,
 }
 
 impl Ending {
-    /// Waits for what is under way as long as that may go on; whether all of it ended.
+    /// Waits for the requests in progress for as long as they may go on; true if all of them ended.
     pub(crate) async fn drained(&self, all: impl Future<Output = ()>) -> bool {
         tokio::select! {
             ended = tokio::time::timeout(self.drain, all) => ended.is_ok(),
@@ -112,17 +117,17 @@ impl Ending {
     }
 }
 
-/// How a request came.
+/// The way by which a request came.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
-    /// To the daemon's address: it has to bring a token.
+    /// To the daemon's address, from this peer: it needs a token.
     Address(SocketAddr),
     /// By the socket in the store, which only the daemon's own user can open.
     Socket,
 }
 
 impl Way {
-    /// The peer, as lines of the log name it.
+    /// The peer, as the log names it.
     pub(super) fn shown(self) -> String {
         match self {
             Self::Address(peer) => peer.to_string(),
@@ -137,15 +142,15 @@ pub struct Server {
     pub(super) guard: Guard,
     pub(super) tools: Arc<Tools>,
     pub(super) store: Arc<Store>,
-    pub(super) mcp: Mcp,
-    pub(super) raw: Raw,
-    pub(super) room: body::Room,
-    pub(super) listeners: Arc<Listeners>,
+    pub(super) mcp: McpEndpoint,
+    pub(super) raw: RawFiles,
+    pub(super) large_bodies: LargeBodies,
+    pub(super) listeners: Arc<ListenPermits>,
     pub(super) refusals: Refusals,
     pub(super) begun: Instant,
-    /// Ends streams that only listen.
+    /// Cancelled to end the streams that only listen.
     pub(super) stop_streams: CancellationToken,
-    /// Ends calls.
+    /// Cancelled to end all calls.
     pub(super) stop_calls: CancellationToken,
     pub(super) cut: CancellationToken,
 }
@@ -165,7 +170,7 @@ impl Server {
         owners.sort();
         owners.dedup();
         let [stop_streams, stop_calls, cut] = std::array::from_fn(|_| CancellationToken::new());
-        let listeners = Arc::new(Listeners::default());
+        let listeners = Arc::new(ListenPermits::default());
         let mcp = McpConfig {
             listeners: listeners.clone(),
             owners: &owners,
@@ -173,20 +178,22 @@ impl Server {
             resume_window: config.resume_window,
             folder: &config.mcp_folder,
             key: config.mcp_key,
-            fixtures: config.conformance_fixtures.then(fixtures::shared),
+            #[cfg(feature = "conformance-fixtures")]
+            fixtures: config.conformance_fixtures.then(fixtures::state),
         };
-        let mcp = Mcp::new(&tools, &mcp, &stop_streams, &stop_calls, &cut);
-        let limits = RawLimits {
+        let stops = McpStops { streams: &stop_streams, calls: &stop_calls, rest: &cut };
+        let mcp = McpEndpoint::new(&tools, &mcp, &stops);
+        let limits = RawFileLimits {
             file: config.max_file,
             data: config.max_archive.0,
             entries: config.max_archive.1,
             patience: config.body_timeout,
         };
-        let raw = Raw::new(tools.clone(), store.clone(), limits);
+        let raw = RawFiles::new(tools.clone(), store.clone(), limits);
         tools.introduce();
-        Route::ALL.iter().for_each(|route| tools.metrics.know_route(route.as_str()));
+        Route::ALL.iter().for_each(|route| tools.services.metrics.know_route(route.as_str()));
         let begun = Instant::now();
-        let (room, refusals) = (body::Room::default(), Refusals::default());
+        let (large_bodies, refusals) = (LargeBodies::default(), Refusals::default());
         Arc::new(Self {
             config,
             guard,
@@ -194,7 +201,7 @@ impl Server {
             store,
             mcp,
             raw,
-            room,
+            large_bodies,
             listeners,
             refusals,
             begun,
@@ -204,30 +211,32 @@ impl Server {
         })
     }
 
-    /// Serves until it is to stop, then lets what is under way end as long as the drain lasts, then breaks off.
+    /// Serves until `ending.stop`, then lets requests in progress end while the drain lasts, then breaks the
+    /// rest off.
     pub(crate) async fn serve(self: Arc<Self>, (listener, socket): (TcpListener, Socket), ending: Ending) {
         let stop = &ending.stop;
         let abort = CancellationToken::new();
-        let connection = |(stream, peer): (TcpStream, SocketAddr), seat: Seat| {
+        let connection = |(stream, peer): (TcpStream, SocketAddr), seat: ConnectionPermit| {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move {
                 let _ = stream.set_nodelay(true);
                 let _ = sockopt::set_socket_send_buffer_size(&stream, UNREAD);
-                let stream = Pressed::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
+                let stream =
+                    StallTimeout::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
                 server.connection(stream, Way::Address(peer), seat, stop, abort).await;
             }
         };
-        // `paddock run` is a pipe there, whose reader may take its time.
+        // Here a client such as `paddock run` writes into a pipe, whose reader may be slow.
         let local = |(stream, _), seat| {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move { server.connection(stream, Way::Socket, seat, stop, abort).await }
         };
-        let places = || Places::new(REGULAR, SPARE, self.tools.metrics.clone());
-        let (places, local_places) = (places(), places());
+        let permits = || ConnectionPermits::new(REGULAR, SPARE, self.tools.services.metrics.clone());
+        let (tcp_permits, socket_permits) = (permits(), permits());
         let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
         let (connections, locals) = tokio::join!(
-            accept::seated(&places, stop, || listener.accept(), of_peer, connection),
-            accept::seated(&local_places, stop, || socket.listener.accept(), |_| None, local),
+            accept::with_permits(&tcp_permits, stop, || listener.accept(), of_peer, connection),
+            accept::with_permits(&socket_permits, stop, || socket.listener.accept(), |_| None, local),
         );
         drop((listener, socket));
         let all = async {
@@ -252,25 +261,27 @@ impl Server {
         locals.wait().await;
     }
 
-    /// Serves nothing but the metrics, and that to whoever comes, until `stop`.
+    /// Serves the metrics, and nothing else, to everyone who connects, until `stop`.
     pub async fn serve_metrics(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let connection = |(stream, _): (TcpStream, SocketAddr), seat: Seat| {
+        let connection = |(stream, _): (TcpStream, SocketAddr), seat: ConnectionPermit| {
             let (server, stop) = (self.clone(), stop.clone());
             async move {
-                let stream = Pressed::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
+                let stream =
+                    StallTimeout::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
                 let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
                 let service = service_fn(|request: Request<Incoming>| {
                     let (server, seat) = (server.clone(), seat.clone());
                     async move {
                         let at_work = seat.begin();
-                        let (tools, store) = (&server.tools, &server.store);
-                        let answer = metrics::alone(tools, store, request.method(), request.uri().path());
-                        let sent = tools.metrics.sent(Route::Metrics.as_str());
-                        Ok::<_, Infallible>(answer.await.map(|body| Counted::new(body, sent, at_work)))
+                        let (services, store) = (&server.tools.services, &server.store);
+                        let answer = metrics::alone(services, store, request.method(), request.uri().path());
+                        let sent = services.metrics.sent(Route::Metrics.as_str());
+                        Ok::<_, Infallible>(answer.await.map(|body| CountedBody::new(body, sent, at_work)))
                     }
                 });
                 let mut http = server.http();
-                // One answer each: it is work to make one, and nobody should have many made that he does not read.
+                // One answer for each connection: it costs work, and no client should ask for many that it
+                // does not read.
                 let serving = http
                     .header_read_timeout(SCRAPE)
                     .keep_alive(false)
@@ -282,12 +293,12 @@ impl Server {
                 }
             }
         };
-        let places = Places::new(SCRAPERS, 0, self.tools.metrics.clone());
+        let permits = ConnectionPermits::new(SCRAPERS, 0, self.tools.services.metrics.clone());
         let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
-        accept::seated(&places, &stop, || listener.accept(), of_peer, connection).await.wait().await;
+        accept::with_permits(&permits, &stop, || listener.accept(), of_peer, connection).await.wait().await;
     }
 
-    /// How any connection is spoken to.
+    /// HTTP, as every connection speaks it.
     fn http(&self) -> http1::Builder {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
@@ -302,7 +313,7 @@ impl Server {
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         way: Way,
-        seat: Seat,
+        seat: ConnectionPermit,
         stop: CancellationToken,
         abort: CancellationToken,
     ) {
@@ -315,7 +326,7 @@ impl Server {
             let (server, seat) = (self.clone(), seat.clone());
             async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) }
         });
-        let _counted = self.tools.metrics.connection();
+        let _counted = self.tools.services.metrics.connection();
         let connection = http.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
@@ -333,7 +344,7 @@ impl Server {
         };
         if let Err(error) = ended {
             if seat.stall.lasts() >= Some(self.config.write_timeout) {
-                self.tools.metrics.connection_cut("stalled");
+                self.tools.services.metrics.connection_cut("stalled");
             }
             debug!(?way, %error, "connection ended");
         }

@@ -1,6 +1,6 @@
-//! A connection whose other end must read: one that takes nothing of an answer for too long is ended.
+//! Ends a connection whose other end reads nothing of an answer for too long.
 //!
-//! It must never end a connection that has nothing to write: a run, and a stream with nothing to tell, may be silent.
+//! It must never end a connection that has nothing to write: a run, or a stream without news, may be silent.
 
 use std::io;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Since when a connection has been waiting for its other end to read.
+/// Since when a connection has waited for its other end to read.
 #[derive(Debug, Clone)]
 pub(super) struct Stall {
     begun: Instant,
-    /// Milliseconds after `begun`, and one; 0 while nothing waits.
+    /// The milliseconds from `begun` to the beginning of the wait, plus one; 0 while nothing waits.
     since: Arc<AtomicU64>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Stall {
 }
 
 impl Stall {
-    /// For how long nothing was read of what is to be written.
+    /// How long the write that waits now has waited; `None` if none waits.
     pub(super) fn lasts(&self) -> Option<Duration> {
         let since = self.since.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.begun.elapsed().saturating_sub(Duration::from_millis(since)))
@@ -45,29 +45,29 @@ impl Stall {
     }
 }
 
-/// A connection that ends when a write waits for `patience`.
-pub(super) struct Pressed<S> {
+/// A connection whose writes fail once one has waited for `patience`.
+pub(super) struct StallTimeout<S> {
     stream: S,
     patience: Duration,
     stall: Stall,
-    /// Runs while a write waits.
+    /// The timer of the write that waits.
     waiting: Option<Pin<Box<Sleep>>>,
     reset: fn(&S),
 }
 
-/// Lets the kernel forget what its other end has not read, once the connection is closed. Otherwise it would keep that, up to
-/// megabytes, for minutes.
+/// Makes the kernel drop what the other end has not read when the connection is closed. Otherwise it would
+/// keep up to megabytes for minutes.
 pub(super) fn reset(stream: &TcpStream) {
-    let _ = sockopt::set_socket_linger(stream, Some(Duration::ZERO)); // it is closed all the same
+    let _ = sockopt::set_socket_linger(stream, Some(Duration::ZERO)); // on failure it is closed the slow way
 }
 
-impl<S> Pressed<S> {
+impl<S> StallTimeout<S> {
     /// `reset` is called if the connection ends while a write waits.
     pub(super) fn new(stream: S, patience: Duration, stall: Stall, reset: fn(&S)) -> Self {
         Self { stream, patience, stall, waiting: None, reset }
     }
 
-    /// What became of a write, and an error if it has waited for too long.
+    /// Passes on the result of a write, or an error if it has waited for too long.
     fn pressed<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             if self.waiting.take().is_some() {
@@ -80,13 +80,13 @@ impl<S> Pressed<S> {
             Box::pin(tokio::time::sleep(self.patience))
         });
         waiting.as_mut().poll(context).map(|()| {
-            let message = "the other end has read nothing for as long as http.write_timeout";
+            let message = "the client has read nothing of its answer for http.write_timeout";
             Err(io::Error::new(io::ErrorKind::TimedOut, message))
         })
     }
 }
 
-impl<S> Drop for Pressed<S> {
+impl<S> Drop for StallTimeout<S> {
     fn drop(&mut self) {
         if self.waiting.is_some() {
             (self.reset)(&self.stream);
@@ -94,7 +94,7 @@ impl<S> Drop for Pressed<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Pressed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -104,7 +104,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Pressed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Pressed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -127,7 +127,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Pressed<S> {
         self.stream.is_write_vectored()
     }
 
-    // What was written is with the kernel: these two do not wait for the other end.
+    // The kernel holds what was written, so these two do not wait for the other end.
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
@@ -140,20 +140,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Pressed<S> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
 
-    /// Polls once.
-    async fn poll<F: Future + Unpin>(mut future: F) -> std::task::Poll<F::Output> {
-        std::future::poll_fn(|context| std::task::Poll::Ready(std::pin::Pin::new(&mut future).poll(context)))
-            .await
-    }
-
-    fn pressed(patience: Duration) -> (Pressed<DuplexStream>, DuplexStream, Stall) {
+    fn pressed(patience: Duration) -> (StallTimeout<DuplexStream>, DuplexStream, Stall) {
         let (ours, theirs) = tokio::io::duplex(1000);
         let stall = Stall::default();
-        (Pressed::new(ours, patience, stall.clone(), |_| ()), theirs, stall)
+        (StallTimeout::new(ours, patience, stall.clone(), |_| ()), theirs, stall)
     }
 
     #[tokio::test]
@@ -166,16 +161,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_is_read_begins_the_time_anew() {
+    async fn every_read_starts_the_time_again() {
         let (mut ours, mut theirs, stall) = pressed(Duration::from_secs(3600));
         let mut writing = Box::pin(ours.write_all(&[0; 3000]));
         for _ in 0..2 {
-            assert!(poll(&mut writing).await.is_pending());
+            assert!((&mut writing).now_or_never().is_none());
             assert!(stall.lasts().is_some());
             theirs.read_exact(&mut [0; 1000]).await.unwrap();
         }
         writing.await.unwrap();
-        assert_eq!(stall.lasts(), None, "what was written is not what waits");
+        assert_eq!(stall.lasts(), None, "all was written, so no write waits");
         drop(ours);
     }
 }

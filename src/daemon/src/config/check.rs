@@ -1,5 +1,5 @@
-//! From shape to sense: bounds, and settings that must hold together. It must use every key of [`Raw`], which
-//! taking each struct apart by name makes the compiler see to.
+//! Checks the meaning of settings: bounds, and settings that must fit together. It must use every key of
+//! [`RawConfig`]; it takes each struct apart by name, so the compiler ensures that.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,15 +15,19 @@ use super::env;
 use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
 use super::raw::{
-    Raw, RawAgent, RawEngine, RawFiles, RawLog, RawMcp, RawSessions, RawShutdown, RawStore, RawTimeouts,
+    AgentTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable, ShutdownTable,
+    StoreTable, TimeoutsTable,
 };
-use super::types::{Agent, Config, Engine, Files, Log, Mcp, Sessions, Shutdown, Store, Timeouts, UrlStyle};
-use super::value::{Secret, Size, Time};
+use super::types::{
+    AgentSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings, SessionsSettings,
+    ShutdownSettings, StoreSettings, TimeoutsSettings, UrlStyle,
+};
+use super::value::{Secret, Size, Time, human};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Ten years, as humantime counts them.
+/// Ten years of humantime's.
 const DECADE: Duration = Duration::from_secs(10 * 31_557_600);
 
 const KIB: u64 = 1 << 10;
@@ -32,24 +36,24 @@ const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 const PIB: u64 = 1 << 50;
 
-/// More than a file system has inodes, or the daemon's memory room for their names.
+/// More than a file system has inodes, and more names than fit the daemon's memory.
 const MAX_FILES: u64 = 1_000_000_000;
 
 /// A secret shorter than this can be guessed.
 const SHORT_SECRET: usize = 16;
 
-/// Each is tried for every link that opens nothing otherwise.
+/// A link that the current secret does not verify is tried with each of these.
 const PREVIOUS_SECRETS: usize = 8;
 
-/// A checker of one merged table.
-pub(super) struct Check<'a> {
+/// Checks one merged table.
+pub(super) struct Checker<'a> {
     layers: &'a Layers,
     env: &'a BTreeMap<String, String>,
     is_root: bool,
     warnings: &'a mut Vec<Warning>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> Checker<'a> {
     pub(super) fn new(
         layers: &'a Layers,
         env: &'a BTreeMap<String, String>,
@@ -59,8 +63,8 @@ impl<'a> Check<'a> {
         Self { layers, env, is_root, warnings }
     }
 
-    pub(super) fn config(mut self, raw: Raw) -> Result<Config, ConfigError> {
-        let Raw {
+    pub(super) fn config(mut self, raw: RawConfig) -> Result<Config, ConfigError> {
+        let RawConfig {
             http,
             auth,
             mcp,
@@ -83,10 +87,10 @@ impl<'a> Check<'a> {
         let auth = self.auth(auth)?;
         self.openness(&http, &auth, allow_open)?;
         let limits = self.limits(limits, &http)?;
-        let RawMcp { resume_window, toolsets } = mcp;
+        let McpTable { resume_window, toolsets } = mcp;
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let config = Config {
-            mcp: Mcp { resume_window, toolsets },
+            mcp: McpSettings { resume_window, toolsets },
             store: self.store(store)?,
             files: self.files(files, limits.output)?,
             engine: self.engine(engine)?,
@@ -106,13 +110,13 @@ impl<'a> Check<'a> {
         };
         if config.store.max_bytes < config.limits.data {
             let (max, data) = (bytes(config.store.max_bytes), bytes(config.limits.data));
-            let problem = format!("is {max}, must hold one session at least: limits.data is {data}");
+            let problem = format!("is {max}, must hold at least one session: limits.data is {data}");
             return Err(self.fail("store.max_bytes", problem));
         }
         let (files, inodes) = (config.store.max_files, config.limits.data_inodes);
         if files < u64::from(inodes) {
             let problem =
-                format!("is {files}, must hold one session at least: limits.data_inodes is {inodes}");
+                format!("is {files}, must hold at least one session: limits.data_inodes is {inodes}");
             return Err(self.fail("store.max_files", problem));
         }
         if config.sessions.max > config.pool.max_members {
@@ -124,11 +128,14 @@ impl<'a> Check<'a> {
         Ok(config)
     }
 
-    fn store(&self, RawStore { root, max_bytes, max_files }: RawStore) -> Result<Store, ConfigError> {
+    fn store(
+        &self,
+        StoreTable { root, max_bytes, max_files }: StoreTable,
+    ) -> Result<StoreSettings, ConfigError> {
         let max_bytes = self.size("store.max_bytes", max_bytes, MIB..=PIB)?;
         let max_files = self.within("store.max_files", max_files, 64..=MAX_FILES)?;
         let is_named = !root.is_empty();
-        Ok(Store { root: self.root(&root)?, is_named, max_bytes, max_files })
+        Ok(StoreSettings { root: self.root(&root)?, is_named, max_bytes, max_files })
     }
 
     fn root(&self, given: &str) -> Result<PathBuf, ConfigError> {
@@ -148,8 +155,8 @@ impl<'a> Check<'a> {
         Ok(state.join("paddock"))
     }
 
-    fn files(&mut self, raw: RawFiles, output: u64) -> Result<Files, ConfigError> {
-        let RawFiles { secret, previous_secrets, url_ttl, url_style, max_log } = raw;
+    fn files(&mut self, raw: FilesTable, output: u64) -> Result<FilesSettings, ConfigError> {
+        let FilesTable { secret, previous_secrets, url_ttl, url_style, max_log } = raw;
         let max_log = self.size("files.max_log", max_log, KIB..=TIB)?;
         if max_log < output {
             let problem = format!("is {}, must be at least limits.output, {}", bytes(max_log), bytes(output));
@@ -158,7 +165,7 @@ impl<'a> Check<'a> {
         self.warn_if_short("files.secret", &secret);
         if let Some(at) = previous_secrets.iter().position(|secret| secret.expose().is_empty()) {
             let key = format!("files.previous_secrets[{at}]");
-            return Err(self.fail(&key, "is empty, takes a value that files.secret had"));
+            return Err(self.fail(&key, "is empty, takes a previous value of files.secret"));
         }
         if previous_secrets.len() > PREVIOUS_SECRETS {
             let problem =
@@ -171,11 +178,11 @@ impl<'a> Check<'a> {
             return Err(self.fail("files.url_ttl", problem));
         }
         let secret = Some(secret).filter(|secret| !secret.expose().is_empty());
-        Ok(Files { secret, previous_secrets, url_ttl, url_style, max_log })
+        Ok(FilesSettings { secret, previous_secrets, url_ttl, url_style, max_log })
     }
 
-    fn engine(&mut self, raw: RawEngine) -> Result<Engine, ConfigError> {
-        let RawEngine { host, certificates, runtime } = raw;
+    fn engine(&mut self, raw: EngineTable) -> Result<EngineSettings, ConfigError> {
+        let EngineTable { host, certificates, runtime } = raw;
         let socket = host.strip_prefix("unix://").is_some_and(|path| path.starts_with('/'));
         let tcp = host.strip_prefix("tcp://").filter(|authority| !authority.is_empty());
         if !socket && tcp.is_none() {
@@ -186,7 +193,8 @@ impl<'a> Check<'a> {
         let certificates = self.certificates(&certificates, socket)?;
         if certificates.is_none() && tcp.is_some_and(|authority| !access::is_loopback(authority)) {
             self.warn(
-                "engine.host is reached without TLS: whoever stands on the way there is root at its end"
+                "engine.host is reached without TLS: anyone on the network in between can become root on its \
+                 machine"
                     .into(),
             );
         }
@@ -195,17 +203,22 @@ impl<'a> Check<'a> {
                 self.fail("engine.runtime", format!("is {runtime:?}, takes a runtime's name such as runsc"))
             );
         }
-        Ok(Engine { host, certificates, runtime: Some(runtime).filter(|runtime| !runtime.is_empty()) })
+        Ok(EngineSettings {
+            host,
+            certificates,
+            runtime: Some(runtime).filter(|runtime| !runtime.is_empty()),
+        })
     }
 
-    /// The folder of the certificates: as it is named, or where Docker's own client looks when it is told to verify.
+    /// The folder of the certificates: the configured one, or that of Docker's own client if it is told to
+    /// verify.
     fn certificates(&mut self, given: &str, by_socket: bool) -> Result<Option<PathBuf>, ConfigError> {
         const KEY: &str = "engine.certificates";
         let verify = self.env.get(env::TLS_VERIFY).is_some_and(|text| !text.is_empty());
         if by_socket && (verify || !given.is_empty()) {
             let name = if given.is_empty() { env::TLS_VERIFY } else { KEY };
             self.warn(format!(
-                "{name} is set and does nothing: engine.host is a Unix socket, which has no TLS"
+                "{name} is set but has no effect: engine.host is a Unix socket, which has no TLS"
             ));
         }
         if !given.is_empty() {
@@ -218,7 +231,7 @@ impl<'a> Check<'a> {
             Some(home) => Ok(Some(PathBuf::from(home).join(".docker"))),
             None => {
                 let problem = format!(
-                    "is empty, while {} asks for TLS and there is no HOME: name the folder that has ca.pem, \
+                    "is empty, while {} asks for TLS and HOME is not set: name the folder that has ca.pem, \
                      cert.pem and key.pem (DOCKER_CERT_PATH)",
                     env::TLS_VERIFY
                 );
@@ -227,11 +240,11 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn timeouts(&self, raw: RawTimeouts) -> Result<Timeouts, ConfigError> {
-        let RawTimeouts { run_code, run_python, execute_code, max } = raw;
+    fn timeouts(&self, raw: TimeoutsTable) -> Result<TimeoutsSettings, ConfigError> {
+        let TimeoutsTable { run_code, run_python, execute_code, max } = raw;
         let mut max = self.time("timeouts.max", max, SECOND..=MONTH)?;
-        // The maximum has no variable: whoever sets a longer time by one must not be stopped by a key that they do not
-        // see.
+        // No variable sets the maximum: an operator who sets a longer time by a variable must not be stopped
+        // by a key that they do not see.
         let keys = [
             ("timeouts.run_code", run_code),
             ("timeouts.run_python", run_python),
@@ -253,12 +266,12 @@ impl<'a> Check<'a> {
         let run_code = of("timeouts.run_code", run_code)?;
         let run_python = of("timeouts.run_python", run_python)?;
         let execute_code = of("timeouts.execute_code", execute_code)?;
-        Ok(Timeouts { run_code, run_python, execute_code, max })
+        Ok(TimeoutsSettings { run_code, run_python, execute_code, max })
     }
 
-    fn sessions(&self, raw: RawSessions) -> Result<Sessions, ConfigError> {
-        let RawSessions { ttl, max, sweep, when_full, queue, retention } = raw;
-        Ok(Sessions {
+    fn sessions(&self, raw: SessionsTable) -> Result<SessionsSettings, ConfigError> {
+        let SessionsTable { ttl, max, sweep, when_full, queue, retention } = raw;
+        Ok(SessionsSettings {
             ttl: self.time("sessions.ttl", ttl, SECOND..=MONTH)?,
             max: self.within("sessions.max", max, 1..=100_000)?,
             sweep: self.time("sessions.sweep", sweep, SECOND..=24 * HOUR)?,
@@ -268,23 +281,26 @@ impl<'a> Check<'a> {
         })
     }
 
-    fn agent(&self, RawAgent { orphan_after, warm_parts }: RawAgent) -> Result<Agent, ConfigError> {
-        // Less, and a daemon that is merely restarted finds its containers gone.
+    fn agent(
+        &self,
+        AgentTable { orphan_after, warm_parts }: AgentTable,
+    ) -> Result<AgentSettings, ConfigError> {
+        // With less time, a daemon that merely restarts would lose its containers.
         let orphan_after = self.time("agent.orphan_after", orphan_after, 30 * SECOND..=MONTH)?;
-        Ok(Agent { orphan_after, warm_parts })
+        Ok(AgentSettings { orphan_after, warm_parts })
     }
 
-    fn log(&self, RawLog { level, format, file }: RawLog) -> Result<Log, ConfigError> {
+    fn log(&self, LogTable { level, format, file }: LogTable) -> Result<LogSettings, ConfigError> {
         let parsed = level.parse();
         let level = parsed.map_err(|()| {
             self.fail("log.level", format!("is {level:?}, takes error, warn, info, debug or trace"))
         })?;
         let file = if file.is_empty() { None } else { Some(self.absolute("log.file", &file)?) };
-        Ok(Log { level, format, file })
+        Ok(LogSettings { level, format, file })
     }
 
-    fn shutdown(&self, RawShutdown { drain }: RawShutdown) -> Result<Shutdown, ConfigError> {
-        Ok(Shutdown { drain: self.time("shutdown.drain", drain, Duration::ZERO..=HOUR)? })
+    fn shutdown(&self, ShutdownTable { drain }: ShutdownTable) -> Result<ShutdownSettings, ConfigError> {
+        Ok(ShutdownSettings { drain: self.time("shutdown.drain", drain, Duration::ZERO..=HOUR)? })
     }
 
     fn warn_if_short(&mut self, key: &str, secret: &Secret) {
@@ -314,7 +330,7 @@ impl<'a> Check<'a> {
         if bounds.contains(&time) { Ok(time) } else { Err(self.fail(key, wrong())) }
     }
 
-    /// A time whose zero means that it never comes.
+    /// A time whose zero means never.
     fn time_or_never(&self, key: &str, time: Time) -> Result<Option<Duration>, ConfigError> {
         if time.0.is_zero() {
             return Ok(None);
@@ -349,10 +365,6 @@ impl<'a> Check<'a> {
 
 fn out_of(value: impl Display, least: impl Display, most: impl Display) -> String {
     format!("is {value}, must be {least} to {most}")
-}
-
-fn human(time: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(time)
 }
 
 /// A size in the largest unit that shows it exactly.

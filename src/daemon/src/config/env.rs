@@ -1,5 +1,5 @@
-//! The environment: which variable sets which key, in the names that people already use. It must never print
-//! the value of a secret.
+//! The environment: which variable sets which key, under the names that people already use. It must never
+//! print the value of a secret.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) use self::address::{TAKES_ADDR, parse_addr};
 /// The keys whose values are never shown.
 pub(super) const SECRETS: [&str; 3] = ["auth.token", "files.secret", "files.previous_secrets"];
 
-/// An environment variable that is taken.
+/// An environment variable that sets a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variable {
     /// Its name.
@@ -32,56 +32,56 @@ pub fn variables() -> impl Iterator<Item = Variable> {
     rows.chain(address::NAMES.map(|name| Variable { name, key: address::KEY }))
 }
 
-/// Reads a variable's text into a value of the table, or says what it takes.
-type Reader = fn(&str) -> Result<Value, &'static str>;
+/// Converts a variable's text into a value of the table; the error says what it accepts.
+type ParseVariable = fn(&str) -> Result<Value, &'static str>;
 
-/// One key's variables, the most specific first.
-struct Row {
+/// The variables of one key, the most specific first.
+struct VariableRow {
     key: &'static str,
     names: &'static [&'static str],
-    read: Reader,
+    read: ParseVariable,
 }
 
-const ROWS: &[Row] = &[
-    Row { key: "http.public_url", names: &["PUBLIC_BASE_URL"], read: text },
-    Row { key: "http.allowed_hosts", names: &["SANDBOX_ALLOWED_HOSTS"], read: list },
-    Row { key: "http.allow_open", names: &["SANDBOX_ALLOW_OPEN"], read: boolean },
-    Row { key: "auth.token", names: &["MCP_API_TOKEN", "SANDBOX_AUTH_TOKEN"], read: text },
-    Row { key: "store.root", names: &["SANDBOX_ROOT", "WORKSPACE_BASE_DIR"], read: text },
-    Row { key: "files.secret", names: &["FILE_SECRET"], read: text },
-    Row { key: "files.url_style", names: &["SANDBOX_URL_STYLE"], read: style },
-    Row { key: "engine.host", names: &["DOCKER_HOST"], read: text },
-    Row { key: "engine.certificates", names: &["DOCKER_CERT_PATH"], read: text },
-    Row { key: "limits.memory", names: &["SANDBOX_MEMORY_LIMIT"], read: size },
-    Row { key: "limits.cpus", names: &["SANDBOX_CPU_LIMIT"], read: number },
-    Row { key: "limits.output", names: &["SANDBOX_MAX_OUTPUT_BYTES"], read: size },
-    Row { key: "limits.code", names: &["SANDBOX_MAX_CODE_BYTES"], read: size },
-    Row { key: "limits.upload", names: &["SANDBOX_MAX_UPLOAD_BYTES"], read: size },
-    Row { key: "limits.artifact_read", names: &["SANDBOX_MAX_ARTIFACT_READ_BYTES"], read: size },
-    Row { key: "timeouts.run_python", names: &["SANDBOX_EXEC_TIMEOUT_S"], read: seconds },
-    Row { key: "timeouts.execute_code", names: &["SANDBOX_TIMEOUT"], read: seconds },
-    Row { key: "exec.max", names: &["SANDBOX_MAX_CONCURRENT"], read: count },
-    Row { key: "exec.per_session", names: &["SANDBOX_MAX_PER_SESSION"], read: count },
-    Row { key: "sessions.ttl", names: &["SANDBOX_SESSION_TTL_M"], read: minutes },
-    Row { key: "sessions.max", names: &["SANDBOX_MAX_SESSIONS"], read: count },
-    Row { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
-    Row { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
-    Row { key: "runners.python", names: &["SANDBOX_IMAGE"], read: text },
-    Row { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
-    Row { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
-    Row { key: LOG_FILE, names: &["SANDBOX_LOG_FILE"], read: text },
+const ROWS: &[VariableRow] = &[
+    VariableRow { key: "http.public_url", names: &["PUBLIC_BASE_URL"], read: text },
+    VariableRow { key: "http.allowed_hosts", names: &["SANDBOX_ALLOWED_HOSTS"], read: list },
+    VariableRow { key: "http.allow_open", names: &["SANDBOX_ALLOW_OPEN"], read: boolean },
+    VariableRow { key: "auth.token", names: &["MCP_API_TOKEN", "SANDBOX_AUTH_TOKEN"], read: text },
+    VariableRow { key: "store.root", names: &["SANDBOX_ROOT", "WORKSPACE_BASE_DIR"], read: text },
+    VariableRow { key: "files.secret", names: &["FILE_SECRET"], read: text },
+    VariableRow { key: "files.url_style", names: &["SANDBOX_URL_STYLE"], read: style },
+    VariableRow { key: "engine.host", names: &["DOCKER_HOST"], read: text },
+    VariableRow { key: "engine.certificates", names: &["DOCKER_CERT_PATH"], read: text },
+    VariableRow { key: "limits.memory", names: &["SANDBOX_MEMORY_LIMIT"], read: size },
+    VariableRow { key: "limits.cpus", names: &["SANDBOX_CPU_LIMIT"], read: number },
+    VariableRow { key: "limits.output", names: &["SANDBOX_MAX_OUTPUT_BYTES"], read: size },
+    VariableRow { key: "limits.code", names: &["SANDBOX_MAX_CODE_BYTES"], read: size },
+    VariableRow { key: "limits.upload", names: &["SANDBOX_MAX_UPLOAD_BYTES"], read: size },
+    VariableRow { key: "limits.artifact_read", names: &["SANDBOX_MAX_ARTIFACT_READ_BYTES"], read: size },
+    VariableRow { key: "timeouts.run_python", names: &["SANDBOX_EXEC_TIMEOUT_S"], read: seconds },
+    VariableRow { key: "timeouts.execute_code", names: &["SANDBOX_TIMEOUT"], read: seconds },
+    VariableRow { key: "exec.max", names: &["SANDBOX_MAX_CONCURRENT"], read: count },
+    VariableRow { key: "exec.per_session", names: &["SANDBOX_MAX_PER_SESSION"], read: count },
+    VariableRow { key: "sessions.ttl", names: &["SANDBOX_SESSION_TTL_M"], read: minutes },
+    VariableRow { key: "sessions.max", names: &["SANDBOX_MAX_SESSIONS"], read: count },
+    VariableRow { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
+    VariableRow { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
+    VariableRow { key: "runners.python", names: &["SANDBOX_IMAGE"], read: text },
+    VariableRow { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
+    VariableRow { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
+    VariableRow { key: LOG_FILE, names: &["SANDBOX_LOG_FILE"], read: text },
 ];
 
-/// The one key for which an empty variable says something: no file.
+/// The one key for which an empty variable has a meaning: no file.
 const LOG_FILE: &str = "log.file";
 
-/// Sets nothing, but could ask for an engine that is not there.
+/// Sets nothing; refused if it names another engine than Docker.
 const ENGINE_KIND: &str = "SANDBOX_TYPE";
-/// To Docker's own client any value means TLS, even 0; where its certificates are is another variable's.
+/// For Docker's own client any value, even 0, means TLS; another variable names the folder of certificates.
 pub(super) const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
 
-/// Variables of set-ups that run coding agents in a sandbox. Nothing takes them yet, so whoever sets one has to hear
-/// it; those that begin with `SANDBOX_` are told by that.
+/// Variables of other systems that run coding agents in a sandbox. Nothing reads them yet, so the operator is
+/// warned; those that begin with `SANDBOX_` are warned of by their prefix.
 const NOT_TAKEN: [&str; 11] = [
     "ANTHROPIC_API_KEY",
     "DEFAULT_AGENT",
@@ -96,7 +96,7 @@ const NOT_TAKEN: [&str; 11] = [
     "YOLO_DEFAULT_LEVEL",
 ];
 
-/// Sets no key: it is for the tests of MCP, and no configuration of anybody's should ever have it.
+/// Sets no key: it is for tests of MCP, and must never be in anybody's configuration.
 const FIXTURES: &str = "PADDOCK_CONFORMANCE_FIXTURES";
 
 fn text(text: &str) -> Result<Value, &'static str> {
@@ -127,14 +127,14 @@ fn hours(text: &str) -> Result<Value, &'static str> {
     duration(text, 3600.0).ok_or("a number of hours such as 24")
 }
 
-/// A number of units of so many seconds, as the file would say it.
+/// A number of units of this many seconds, in the notation of the file.
 fn duration(text: &str, unit: f64) -> Option<Value> {
     let number: f64 = text.trim().parse().ok()?;
     let time = std::time::Duration::try_from_secs_f64(number * unit).ok()?;
     Some(Value::String(humantime::format_duration(time).to_string()))
 }
 
-/// Items with commas between them.
+/// Items separated by commas.
 fn list(text: &str) -> Result<Value, &'static str> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     Ok(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
@@ -173,7 +173,7 @@ pub(super) fn apply(
     env: &BTreeMap<String, String>,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), ConfigError> {
-    refuse_what_is_not_there(env)?;
+    refuse_other_engines(env)?;
     address::apply(layers, env, warnings)?;
     for row in ROWS {
         let mut taken: Option<(&'static str, Value)> = None;
@@ -196,15 +196,15 @@ pub(super) fn apply(
             layers.set(row.key, value, Origin::Environment(name));
         }
     }
-    warn_of_strangers(env, warnings);
+    warn_of_unused(env, warnings);
     Ok(())
 }
 
 fn disagree(taken: &str, other: &str) -> Warning {
-    Warning(format!("{taken} and {other} are both set and disagree: {taken} is taken"))
+    Warning(format!("{taken} and {other} are both set and disagree: {taken} is used"))
 }
 
-fn refuse_what_is_not_there(env: &BTreeMap<String, String>) -> Result<(), ConfigError> {
+fn refuse_other_engines(env: &BTreeMap<String, String>) -> Result<(), ConfigError> {
     let set = |name| env.get(name).filter(|text| !text.is_empty()).cloned();
     if let Some(kind) = set(ENGINE_KIND).filter(|kind| kind != "docker") {
         return Err(ConfigError::Value { name: ENGINE_KIND, value: Some(kind), takes: "only docker" });
@@ -212,30 +212,39 @@ fn refuse_what_is_not_there(env: &BTreeMap<String, String>) -> Result<(), Config
     Ok(())
 }
 
-/// Whether the fixtures of the MCP conformance suite are to be served.
+/// Whether the fixtures of the MCP conformance suite are served.
 pub(super) fn fixtures(
     env: &BTreeMap<String, String>,
     warnings: &mut Vec<Warning>,
 ) -> Result<bool, ConfigError> {
-    match env.get(FIXTURES).map(String::as_str) {
-        None | Some("" | "0") => Ok(false),
-        Some("1") => {
+    fixtures_of_build(env, warnings, cfg!(feature = "conformance-fixtures"))
+}
+
+/// The same, of a build that has fixtures or has none.
+pub(super) fn fixtures_of_build(
+    env: &BTreeMap<String, String>,
+    warnings: &mut Vec<Warning>,
+    has_fixtures: bool,
+) -> Result<bool, ConfigError> {
+    let takes = match env.get(FIXTURES).map(String::as_str) {
+        None | Some("" | "0") => return Ok(false),
+        Some("1") if has_fixtures => {
             let what =
                 "the MCP conformance suite's test tools, prompts and resources are served to everybody";
             warnings.push(Warning(format!("{FIXTURES} IS SET: {what}. This is for tests only")));
-            Ok(true)
+            return Ok(true);
         }
-        Some(other) => {
-            Err(ConfigError::Value { name: FIXTURES, value: Some(other.to_owned()), takes: "0 or 1" })
-        }
-    }
+        Some("1") => "only 0: this build has no fixtures (the cargo feature conformance-fixtures adds them)",
+        Some(_) => "0 or 1",
+    };
+    Err(ConfigError::Value { name: FIXTURES, value: env.get(FIXTURES).cloned(), takes })
 }
 
-/// A misspelt name, or one that another system takes, would otherwise do nothing without a word.
-fn warn_of_strangers(env: &BTreeMap<String, String>, warnings: &mut Vec<Warning>) {
+/// Warns of a misspelt name, or of one for another system: otherwise it would silently do nothing.
+fn warn_of_unused(env: &BTreeMap<String, String>, warnings: &mut Vec<Warning>) {
     let known = |name: &str| name == ENGINE_KIND || variables().any(|variable| variable.name == name);
     let ours = |name: &str| name.starts_with("SANDBOX_") || NOT_TAKEN.contains(&name);
     let set = env.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name);
-    let strangers = set.filter(|name| ours(name) && !known(name));
-    warnings.extend(strangers.map(|name| Warning(format!("{name} is set and nothing here takes it"))));
+    let unused = set.filter(|name| ours(name) && !known(name));
+    warnings.extend(unused.map(|name| Warning(format!("{name} is set, but paddock does not use it"))));
 }

@@ -1,9 +1,9 @@
-//! What can be wrong with a configuration, each in one line. It must never carry the value of a secret.
+//! Errors of a configuration, one line each. They must never carry the value of a secret.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where the value of a key came from.
+/// The origin of a key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The embedded example.
@@ -27,52 +27,52 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why the daemon does not start. The operator's fault, all of them.
+/// Why the daemon does not start. Only the operator can correct these.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
     #[error("{}: cannot be read: {}", path.display(), source.kind())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
     /// The file is not TOML.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Syntax {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, from 1.
         line: usize,
-        /// Counted from 1, in characters.
+        /// The column in characters, from 1.
         column: usize,
-        /// What the parser says, on one line.
+        /// The parser's message, on one line.
         message: String,
     },
-    /// A key is unknown, of the wrong type, or its value makes no sense.
+    /// A key is unknown or of the wrong type, or its value is not acceptable.
     #[error("{key} ({origin}): {problem}")]
     Key {
         /// The key's path, such as `pool.idle`.
         key: String,
-        /// Where the value came from.
+        /// The origin of the value.
         origin: Origin,
         /// What is wrong and what would be right.
         problem: String,
     },
-    /// A variable or flag cannot be understood.
+    /// A variable or flag cannot be parsed.
     #[error("{name}{}: takes {takes}", value.as_ref().map_or(String::new(), |v| format!(" is {v:?}")))]
     Value {
         /// The variable or flag.
         name: &'static str,
         /// Its value, unless that is a secret.
         value: Option<String>,
-        /// What it takes.
+        /// What it accepts.
         takes: &'static str,
     },
 }
 
-/// Something that is allowed and yet probably not meant. Displays as one line.
+/// A setting that is allowed but probably not meant. Displays as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning(pub(super) String);
 

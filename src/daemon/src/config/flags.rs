@@ -1,5 +1,5 @@
-//! What the command line sets: the few keys that someone changes for one start. It must never hold a secret,
-//! since every user of the machine can read a command line.
+//! Settings from the command line: the few keys that an operator changes for one start. It must never hold a
+//! secret, since every user of the machine can read a command line.
 
 use clap::Args;
 use toml::Value;
@@ -7,28 +7,28 @@ use toml::Value;
 use super::error::{ConfigError, Origin};
 use super::layers::Layers;
 
-/// Flags that stand above file and environment.
+/// Flags, which override file and environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Overrides {
-    /// Where to listen, such as 127.0.0.1:8080 or :8080 for every interface
+    /// The address to listen on, such as 127.0.0.1:8080, or :8080 for every interface
     #[arg(long, value_name = "ADDRESS")]
     pub addr: Option<String>,
-    /// What links to files begin with, as clients reach this daemon
+    /// The URL at which clients reach this daemon; links to files begin with it
     #[arg(long, value_name = "URL")]
     pub public_url: Option<String>,
-    /// Serve without a token on an address that others can reach
+    /// Serve without a token on an address that other machines can reach
     #[arg(long)]
     pub allow_open: bool,
-    /// The directory of all sessions' files
+    /// The directory for the files of all sessions
     #[arg(long, value_name = "DIRECTORY")]
     pub store: Option<String>,
-    /// Docker's API, such as unix:///var/run/docker.sock
+    /// The address of the Docker Engine API, such as unix:///var/run/docker.sock
     #[arg(long, value_name = "URL")]
     pub engine: Option<String>,
-    /// error, warn, info, debug or trace
+    /// The log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// console or json
+    /// The log format: console or json
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
 }
@@ -46,7 +46,7 @@ impl Overrides {
         for (key, flag, value) in texts {
             if let Some(value) = value {
                 if value.is_empty() {
-                    // A variable of a script that was not set, most likely: not the same as "the default".
+                    // Most likely an unset variable of a script, which must not mean "the default".
                     return Err(ConfigError::Value {
                         name: flag,
                         value: Some(String::new()),

@@ -1,5 +1,5 @@
-//! Defaults, file, environment and flags as one table that remembers where each value came from. It knows no
-//! key by name, but for keeping secrets out of messages.
+//! Defaults, file, environment and flags as one table that records the origin of each value. This module
+//! knows no key by name, except to keep secrets out of messages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::path::Path;
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin, Warning};
-use super::raw::Raw;
+use super::raw::RawConfig;
 use super::{EXAMPLE, env};
 
 /// The merged table.
 #[derive(Debug)]
 pub(super) struct Layers {
     table: Table,
-    /// By the path of a key, or of a table that only a layer has.
+    /// By the path of a key, or of a table that only one layer has.
     origins: BTreeMap<String, Origin>,
 }
 
@@ -24,14 +24,14 @@ impl Layers {
         Ok(Self { table, origins: BTreeMap::new() })
     }
 
-    /// Lays a file's keys over what is there. Tables are merged, everything else is replaced.
+    /// Lays a file's keys over the table. Tables are merged, everything else is replaced.
     pub(super) fn overlay(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         let origin = Origin::File(path.to_owned());
         merge(&mut self.table, parse(path, text)?, "", &origin, &mut self.origins);
         Ok(())
     }
 
-    /// Sets one key, given by its path.
+    /// Sets one key, named by its path.
     pub(super) fn set(&mut self, key: &str, value: Value, origin: Origin) {
         let layer = key
             .rsplit('.')
@@ -45,7 +45,7 @@ impl Layers {
         self.table.get(table)?.get(key)?.as_str()
     }
 
-    /// Where the value of a key, or the closest thing around it, came from.
+    /// The origin of a key's value, or of the closest table around it.
     pub(super) fn origin(&self, key: &str) -> Origin {
         let around = |given: &str| {
             key.strip_prefix(given).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -60,8 +60,8 @@ impl Layers {
         ConfigError::Key { key: key.to_owned(), origin: self.origin(key), problem: problem.into() }
     }
 
-    /// The table in its one right shape.
-    pub(super) fn raw(&self) -> Result<Raw, ConfigError> {
+    /// The table as typed values.
+    pub(super) fn raw(&self) -> Result<RawConfig, ConfigError> {
         serde_path_to_error::deserialize(self.table.clone()).map_err(|error| {
             let key = error.path().to_string();
             let problem = self.explain(&key, error.inner().message());
@@ -91,7 +91,7 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
-/// Warns of a file that others can read and that holds a secret.
+/// Warns if other users can read a file that holds a secret.
 pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
@@ -100,8 +100,9 @@ pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
         table.get(section).and_then(|section| section.get(name)).is_some_and(holds_something)
     })?;
-    (mode & 0o044 != 0)
-        .then(|| Warning(format!("{} holds {held} and others can read it: chmod 600 {0}", path.display())))
+    (mode & 0o044 != 0).then(|| {
+        Warning(format!("{} holds {held} and other users can read it: chmod 600 {0}", path.display()))
+    })
 }
 
 fn holds_something(value: &Value) -> bool {

@@ -1,15 +1,15 @@
-//! What the operator wants: read once, checked once, typed from then on.
+//! The operator's settings: read once, checked once, typed from then on.
 //!
 //! ```text
 //! config.example.toml < file < environment < flags
-//!          └───────── one table, each key with its origin ─────────> Raw ──check──> Config
-//!                                                          (serde: shape)  (sense)
+//!          └───── one table, each key with its origin ─────> RawConfig ──check──> Config
+//!                                                         (serde: shape)  (meaning)
 //! ```
 //!
 //! The example file at the top of the repository is embedded and is the only place of defaults, so `raw` has
-//! none: a key that is missing there fails every test. After [`Config::load`] nothing about the settings is
-//! checked again. This module must never log (logging is configured by it: what is odd comes back as a
-//! [`Warning`]), never put a secret into a message, and never read the process environment by itself.
+//! none: a key that is missing there fails every test. After [`Config::load`] no setting is checked again.
+//! This module must never log (it configures logging; odd settings are returned as [`Warning`]s), never put a
+//! secret into a message, and never read the process environment by itself.
 
 mod check;
 mod env;
@@ -31,33 +31,36 @@ pub use self::error::{ConfigError, Origin, Warning};
 pub use self::flags::Overrides;
 use self::layers::Layers;
 pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
+pub(crate) use self::types::reachable;
 pub use self::types::{
-    Agent, Auth, Config, Engine, Files, Http, Limits, Log, LogFormat, LogLevel, Mcp, PublicUrl, Sessions,
-    Shutdown, Store, Timeouts, Token, ToolSet, UrlStyle, WhenFull,
+    AgentSettings, AuthSettings, Config, EngineSettings, FilesSettings, HttpSettings, KnownToken,
+    LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PublicUrl, SessionsSettings,
+    ShutdownSettings, StoreSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 
-/// The text of `config.example.toml`: every key, its default and what it means.
+/// The text of `config.example.toml`: every key with its default and its meaning.
 pub const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config.example.toml"));
 
-/// A configuration, and what its operator should hear once logging is up.
+/// A configuration, and warnings for its operator, to be logged once logging works.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What to run with.
+    /// The settings.
     pub config: Config,
-    /// What was odd, in the order it was noticed.
+    /// Odd settings, in the order in which they were found.
     pub warnings: Vec<Warning>,
 }
 
 impl Config {
-    /// Puts the layers together and checks the whole.
+    /// Merges the layers and checks the result.
     ///
-    /// `env` is the environment as a map, usually `std::env::vars().collect()`. Apart from it only the file
-    /// is read, and the user id and current directory for [`Store::root`].
+    /// `env` is the environment as a map, usually `std::env::vars().collect()`. Beside it this reads only the
+    /// file, and the user id and current directory for [`StoreSettings::root`].
     ///
-    /// # Errors When the file cannot be read or is not TOML, a key is unknown, has the wrong type or a value
-    /// out of its bounds, a variable or flag cannot be understood, or the settings contradict each other.
-    /// Each is one line that names the key, where its value came from, and what it takes.
+    /// # Errors
+    /// If the file cannot be read or is not TOML, a key is unknown, has the wrong type or a value out of its
+    /// bounds, a variable or flag cannot be parsed, or the settings contradict each other. Each error is one
+    /// line that names the key, the origin of its value, and what it takes.
     pub fn load(
         file: Option<&Path>,
         env: &BTreeMap<String, String>,
@@ -85,7 +88,7 @@ impl Config {
         env::apply(&mut layers, env, &mut warnings)?;
         flags.apply(&mut layers)?;
         let raw = layers.raw()?;
-        let config = check::Check::new(&layers, env, root, &mut warnings).config(raw)?;
+        let config = check::Checker::new(&layers, env, root, &mut warnings).config(raw)?;
         Ok(Loaded { config, warnings })
     }
 }

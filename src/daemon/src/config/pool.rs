@@ -1,36 +1,37 @@
-//! The bounds that the pool keeps, checked once. Nothing here may carry a default: those stand in
-//! `config.example.toml`.
+//! The limits of the pool, checked once. There must be no default here: those are in `config.example.toml`.
 
 use std::ops::{Deref, RangeInclusive};
 use std::time::Duration;
 
-/// The longest duration that makes sense here; also keeps `Instant` arithmetic far from its end.
+use super::value::human;
+
+/// The longest duration that makes sense; it also keeps `Instant` arithmetic far from overflow.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// A shorter life would be spent starting and destroying.
+/// With a shorter life the pool would only start and destroy containers.
 const SHORTEST_IDLE_TTL: Duration = Duration::from_secs(1);
-/// Below this are the accounts of images and hosts.
+/// Lower ids belong to accounts of images and hosts.
 const LOWEST_UID: u32 = 1000;
-/// Above this some file systems and tools take an id for a negative number.
+/// Some file systems and tools take higher ids for negative numbers.
 const HIGHEST_UID: u32 = i32::MAX as u32;
 
-/// The bounds as someone wrote them. [`PoolSettings`] is the same, checked.
+/// The limits as written. [`PoolSettings`] is the same, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawPoolSettings {
-    /// Armed containers kept per runner when nobody waits; 0 starts one for each request.
+    /// Armed containers kept for each runner when nobody waits; 0 starts one for each request.
     pub idle_per_runner: u32,
-    /// Starts under way at one time on the whole engine.
+    /// Containers that may start at one time, on the whole engine.
     pub max_starting: u32,
-    /// Age at which an idle container is destroyed and replaced.
+    /// Age at which an idle container is removed and replaced.
     pub idle_ttl: Duration,
-    /// Waiters at one time, all runners together; 0 serves only from what is idle.
+    /// Requests that may wait at one time, for all runners together; 0 serves only from idle containers.
     pub queue: u32,
-    /// The longest that a waiter is kept.
+    /// The longest time that a request waits.
     pub wait: Duration,
-    /// The UIDs (and GIDs) to give to containers.
+    /// The UIDs (and GIDs) for containers.
     pub uid_range: RangeInclusive<u32>,
     /// The pause after failed starts, and after failed removals.
     pub backoff: Backoff,
-    /// Members at one time: starting, idle, leased and not yet known to be gone.
+    /// Containers at one time: starting, idle, leased, and not yet known to be removed.
     pub max_members: u32,
 }
 
@@ -52,10 +53,10 @@ impl Backoff {
     }
 }
 
-/// Bounds that hold together: there is a UID for every member, no pause is empty, and a request can be
+/// Limits that fit together: there is a UID for every container, no pause is empty, and a request can be
 /// served.
 ///
-/// Read through to [`RawPoolSettings`]; made only by `try_from`, and never changed.
+/// It derefs to [`RawPoolSettings`]; only `try_from` makes it, and nothing changes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings(RawPoolSettings);
 
@@ -68,15 +69,15 @@ impl Deref for PoolSettings {
 }
 
 impl PoolSettings {
-    /// The same with nothing idle: for a daemon that has one caller.
+    /// The same without idle containers: for a daemon with a single caller.
     #[must_use]
     pub fn without_idle(&self) -> Self {
-        let queue = self.queue.max(1); // or nobody could be served
+        let queue = self.queue.max(1); // otherwise no request could be served
         Self(RawPoolSettings { idle_per_runner: 0, queue, ..self.0.clone() })
     }
 }
 
-/// Why bounds cannot hold. Each message is one line that says the value and what would be right.
+/// Why the limits are refused. Each message is one line with the value and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// A number that must be at least 1 is 0.
@@ -90,30 +91,32 @@ pub enum SettingsError {
     Duration {
         /// The field of [`RawPoolSettings`].
         field: &'static str,
-        /// What it is.
+        /// The value.
         value: Duration,
-        /// The least it may be.
+        /// The least that is allowed.
         least: Duration,
-        /// The most it may be.
+        /// The most that is allowed.
         most: Duration,
     },
-    /// A UID range that is empty or reaches outside of what may be given away.
-    #[error("is {}-{}, must be a range within {LOWEST_UID}-{HIGHEST_UID}, lower end first", range.start(), range.end())]
+    /// A UID range that is empty or reaches beyond the ids that may be used.
+    #[error("is {}-{}, must be a range within {LOWEST_UID}-{HIGHEST_UID}, lower end \
+             first", range.start(), range.end())]
     UidRange {
-        /// What it is.
+        /// The value.
         range: RangeInclusive<u32>,
     },
-    /// Fewer UIDs than members.
+    /// Fewer UIDs than containers.
     #[error("has {uids} ids for {max_members} containers, must have one for each")]
     TooFewUids {
         /// The size of the range.
         uids: u32,
-        /// The members that may live at one time.
+        /// The containers that may exist at one time.
         max_members: u32,
     },
-    /// Nothing is kept idle and nobody may wait.
+    /// No container is kept idle and no request may wait.
     #[error(
-        "is 0 while nothing is kept idle, so nothing could ever run; must be at least 1, or keep some idle"
+        "is 0 while no container is kept idle, so nothing could ever run; must be at least 1, or keep some \
+         idle"
     )]
     NothingServed,
 }
@@ -128,10 +131,6 @@ impl SettingsError {
             Self::NothingServed => "queue",
         }
     }
-}
-
-fn human(duration: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(duration)
 }
 
 impl TryFrom<RawPoolSettings> for PoolSettings {

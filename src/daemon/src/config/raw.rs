@@ -1,5 +1,5 @@
-//! The shape of the file: every key and its type, nothing about its sense. There must be no default here and
-//! no key that [`check`](super::check) does not use; the compiler and a test see to both.
+//! The shape of the file: every key and its type, without its meaning. There must be no default here and no
+//! key that [`check`](super::check) does not use; the compiler and a test ensure both.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use super::value::{Secret, Size, Time};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct Raw {
-    pub(super) http: RawHttp,
-    pub(super) auth: RawAuth,
-    pub(super) mcp: RawMcp,
-    pub(super) store: RawStore,
-    pub(super) files: RawFiles,
-    pub(super) engine: RawEngine,
-    pub(super) limits: RawLimits,
-    pub(super) timeouts: RawTimeouts,
-    pub(super) exec: RawExec,
-    pub(super) sessions: RawSessions,
-    pub(super) pool: RawPool,
+pub(super) struct RawConfig {
+    pub(super) http: HttpTable,
+    pub(super) auth: AuthTable,
+    pub(super) mcp: McpTable,
+    pub(super) store: StoreTable,
+    pub(super) files: FilesTable,
+    pub(super) engine: EngineTable,
+    pub(super) limits: LimitsTable,
+    pub(super) timeouts: TimeoutsTable,
+    pub(super) exec: ExecTable,
+    pub(super) sessions: SessionsTable,
+    pub(super) pool: PoolTable,
     pub(super) runners: BTreeMap<String, String>,
-    pub(super) agent: RawAgent,
-    pub(super) metrics: RawMetrics,
-    pub(super) log: RawLog,
-    pub(super) shutdown: RawShutdown,
+    pub(super) agent: AgentTable,
+    pub(super) metrics: MetricsTable,
+    pub(super) log: LogTable,
+    pub(super) shutdown: ShutdownTable,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawHttp {
+pub(super) struct HttpTable {
     pub(super) addr: String,
     pub(super) public_url: String,
     pub(super) allowed_hosts: Vec<String>,
@@ -45,23 +45,23 @@ pub(super) struct RawHttp {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawAuth {
+pub(super) struct AuthTable {
     pub(super) token: Secret,
-    /// The one key that is absent by default: an empty list of tables cannot stand above a commented one.
+    /// The only key that the example leaves out: an empty list of tables cannot stand above a commented one.
     #[serde(default)]
-    pub(super) tokens: Vec<RawToken>,
+    pub(super) tokens: Vec<TokenTable>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawToken {
+pub(super) struct TokenTable {
     pub(super) name: String,
     pub(super) sha256: Secret,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawStore {
+pub(super) struct StoreTable {
     pub(super) root: String,
     pub(super) max_bytes: Size,
     pub(super) max_files: u64,
@@ -69,14 +69,14 @@ pub(super) struct RawStore {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawMcp {
+pub(super) struct McpTable {
     pub(super) resume_window: Time,
     pub(super) toolsets: Vec<ToolSet>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawFiles {
+pub(super) struct FilesTable {
     pub(super) secret: Secret,
     pub(super) previous_secrets: Vec<Secret>,
     pub(super) url_ttl: Time,
@@ -86,7 +86,7 @@ pub(super) struct RawFiles {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawEngine {
+pub(super) struct EngineTable {
     pub(super) host: String,
     pub(super) certificates: String,
     pub(super) runtime: String,
@@ -94,7 +94,7 @@ pub(super) struct RawEngine {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawLimits {
+pub(super) struct LimitsTable {
     pub(super) memory: Size,
     pub(super) cpus: f64,
     pub(super) pids: u32,
@@ -115,7 +115,7 @@ pub(super) struct RawLimits {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawTimeouts {
+pub(super) struct TimeoutsTable {
     pub(super) run_code: Time,
     pub(super) run_python: Time,
     pub(super) execute_code: Time,
@@ -124,7 +124,7 @@ pub(super) struct RawTimeouts {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawExec {
+pub(super) struct ExecTable {
     pub(super) runner: String,
     pub(super) max: u32,
     pub(super) per_session: u32,
@@ -134,7 +134,7 @@ pub(super) struct RawExec {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawSessions {
+pub(super) struct SessionsTable {
     pub(super) ttl: Time,
     pub(super) max: u32,
     pub(super) sweep: Time,
@@ -145,7 +145,7 @@ pub(super) struct RawSessions {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawPool {
+pub(super) struct PoolTable {
     pub(super) idle: u32,
     pub(super) idle_ttl: Time,
     pub(super) queue: u32,
@@ -157,21 +157,21 @@ pub(super) struct RawPool {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawAgent {
+pub(super) struct AgentTable {
     pub(super) orphan_after: Time,
     pub(super) warm_parts: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawMetrics {
+pub(super) struct MetricsTable {
     pub(super) addr: String,
     pub(super) token: Secret,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawLog {
+pub(super) struct LogTable {
     pub(super) level: String,
     pub(super) format: LogFormat,
     pub(super) file: String,
@@ -179,6 +179,6 @@ pub(super) struct RawLog {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct RawShutdown {
+pub(super) struct ShutdownTable {
     pub(super) drain: Time,
 }

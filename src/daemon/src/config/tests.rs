@@ -1,4 +1,4 @@
-//! The configuration as its operators meet it: what wins over what, what is refused and in which words.
+//! The configuration as operators see it: which layer wins, what is refused, and in which words.
 
 mod documented;
 mod precedence;
@@ -12,7 +12,7 @@ use super::{Config, ConfigError, Loaded, Overrides};
 
 const FILE: &str = "/etc/paddock.toml";
 
-/// Loads a file's text under an environment, as an ordinary user with a home.
+/// Loads a file's text with an environment, as an ordinary user with a home.
 fn load(text: &str, env: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
     load_with(text, env, &Overrides::default())
 }
@@ -35,5 +35,5 @@ fn error(text: &str, env: &[(&str, &str)]) -> String {
     load(text, env).expect_err(text).to_string()
 }
 
-/// A token that is long enough, so that nothing is said about tokens.
+/// A token that is long enough to cause no warning about tokens.
 const TOKEN: (&str, &str) = ("MCP_API_TOKEN", "0123456789abcdef");

@@ -1,5 +1,5 @@
-//! The checked configuration: what the rest of the daemon sees. Defaults, bounds and reasons stand in
-//! `config.example.toml`; nothing in here checks anything.
+//! The checked configuration, as the rest of the daemon sees it. Defaults, bounds and reasons are in
+//! `config.example.toml`; this module checks nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,81 +13,86 @@ use serde::Deserialize;
 use super::value::Secret;
 use crate::config::PoolSettings;
 
-/// Everything that can be set. Sizes are in bytes.
+/// All settings. Sizes are in bytes.
 #[derive(Debug, Clone)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct Config {
     /// The listener.
-    pub http: Http,
-    /// Who may call.
-    pub auth: Auth,
-    /// Where sessions live on disk.
-    pub store: Store,
+    pub http: HttpSettings,
+    /// The tokens of callers.
+    pub auth: AuthSettings,
+    /// The directory of sessions on disk.
+    pub store: StoreSettings,
     /// Signed links and logs of runs.
-    pub files: Files,
-    /// How MCP clients are served.
-    pub mcp: Mcp,
+    pub files: FilesSettings,
+    /// How the daemon serves MCP clients.
+    pub mcp: McpSettings,
     /// The container engine.
-    pub engine: Engine,
-    /// What a container and a call may use.
-    pub limits: Limits,
+    pub engine: EngineSettings,
+    /// The resources that a container and a call may use.
+    pub limits: LimitsSettings,
     /// How long runs may take.
-    pub timeouts: Timeouts,
+    pub timeouts: TimeoutsSettings,
     /// Shell commands.
-    pub exec: Exec,
-    /// How sessions hold containers.
-    pub sessions: Sessions,
-    /// How many containers stand warm; checked by the pool itself.
+    pub exec: ExecSettings,
+    /// How long and how many sessions have containers.
+    pub sessions: SessionsSettings,
+    /// How many containers stand idle; the pool itself checks it.
     pub pool: PoolSettings,
-    /// Image by language, for the languages whose image is named.
+    /// Image by language, for the languages whose image is configured.
     pub runners: BTreeMap<String, String>,
     /// The program in the container.
-    pub agent: Agent,
+    pub agent: AgentSettings,
     /// Who may read the metrics.
-    pub metrics: Metrics,
-    /// Where logs go.
-    pub log: Log,
-    /// How the daemon ends.
-    pub shutdown: Shutdown,
-    /// Whether the fixtures of the MCP conformance suite are served; only the environment can ask for them.
+    pub metrics: MetricsSettings,
+    /// The destination of logs.
+    pub log: LogSettings,
+    /// How the daemon stops.
+    pub shutdown: ShutdownSettings,
+    /// Whether the fixtures of the MCP conformance suite are served; only the environment can set this.
     pub conformance_fixtures: bool,
 }
 
-/// The listener, and what it lets in.
+/// The listener, and the requests that it accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Http {
-    /// Where to listen; port 0 asks for a free one.
+pub struct HttpSettings {
+    /// The address to listen on; port 0 asks for a free one.
     pub addr: SocketAddr,
-    /// How clients reach it, if that is not the address.
+    /// The URL by which clients reach the daemon, if it differs from the address.
     pub public_url: Option<PublicUrl>,
-    /// Further values of `Host` that are let in: lower case, with a port only where one must match.
+    /// Further accepted values of `Host`: lower case, with a port only where one must match.
     pub allowed_hosts: Vec<String>,
-    /// Values of `Origin` that are let in, lower case.
+    /// Accepted values of `Origin`, lower case.
     pub allowed_origins: Vec<String>,
     /// The largest body of a request, in bytes.
     pub max_body: u64,
-    /// For a request's head to arrive.
+    /// Time for a request's head to arrive.
     pub header_timeout: Duration,
-    /// For the next piece of its body.
+    /// Time for the next piece of its body to arrive.
     pub body_timeout: Duration,
-    /// For a client to read some of its answer.
+    /// Time for a client to read some of its answer.
     pub write_timeout: Duration,
 }
 
-impl Http {
-    /// What links begin with, without a slash at the end, when the listener got this address.
+impl HttpSettings {
+    /// The base of links, without a slash at the end, for a listener at this address.
     #[must_use]
     pub fn base_url(&self, bound: SocketAddr) -> String {
-        let reachable = match bound.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
-        };
         match &self.public_url {
             Some(url) => url.as_str().to_owned(),
-            None => format!("http://{}", SocketAddr::new(reachable, bound.port())),
+            None => format!("http://{}", reachable(bound)),
         }
     }
+}
+
+/// The address at which this machine reaches a listener: one on every interface is reached by loopback.
+pub(crate) fn reachable(listener: SocketAddr) -> SocketAddr {
+    let ip = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    SocketAddr::new(ip, listener.port())
 }
 
 /// An `http` or `https` URL without query, fragment, user or a slash at the end.
@@ -98,70 +103,70 @@ pub struct PublicUrl {
 }
 
 impl PublicUrl {
-    /// The whole.
+    /// The whole URL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.url
     }
 
-    /// Its host, and port if it names one, in lower case: what `Host` says when a client uses it.
+    /// Its host in lower case, with the port if it names one: the `Host` of a client that uses it.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Whether it is this machine by its very name.
+    /// Whether its host is a name of this machine itself.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         super::check::access::is_loopback(&self.authority)
     }
 }
 
-/// Who may call. No token at all: everyone, which the configuration has then allowed.
+/// The tokens of callers. Without any, everyone may call, and the configuration allows that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Auth {
-    /// The one of `auth.token` first.
-    pub tokens: Vec<Token>,
+pub struct AuthSettings {
+    /// The one of `auth.token` comes first.
+    pub tokens: Vec<KnownToken>,
 }
 
-/// A Bearer token, as far as the daemon knows it.
+/// A Bearer token, known only by its hash.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token {
-    /// To whom its sessions belong; not unique.
+pub struct KnownToken {
+    /// The owner of its sessions; several tokens may have the same.
     pub name: String,
     /// SHA-256 of the token.
     pub sha256: [u8; 32],
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for KnownToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("KnownToken").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// Where sessions live on disk.
+/// The directory of sessions on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Store {
-    /// An absolute path. It may not exist yet.
+pub struct StoreSettings {
+    /// An absolute path, which may not exist yet.
     pub root: PathBuf,
-    /// Whether somebody named it; else it is where this user's daemons keep their state.
+    /// Whether the operator set it; otherwise it is the state directory of this user's daemons.
     pub is_named: bool,
-    /// All sessions' files together, in bytes.
+    /// The limit of all sessions' files together, in bytes.
     pub max_bytes: u64,
-    /// How many files, directories and links those may be.
+    /// The limit of their number, with directories and links.
     pub max_files: u64,
 }
 
-/// How MCP clients are served.
+/// How the daemon serves MCP clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mcp {
-    /// How long a call whose client went away goes on, in case it comes back.
+pub struct McpSettings {
+    /// How long a call continues after its client disconnected, in case it reconnects.
     pub resume_window: Duration,
-    /// The tools that there are for clients; empty: all.
+    /// The tools that clients see; all if empty.
     pub toolsets: Vec<ToolSet>,
 }
 
-/// Tools that belong together.
+/// A set of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolSet {
@@ -174,63 +179,63 @@ pub enum ToolSet {
 /// Signed links and logs of runs.
 #[derive(Debug, Clone)]
 #[cfg_attr(test, derive(PartialEq))]
-pub struct Files {
+pub struct FilesSettings {
     /// The key; `None` lets the store make and keep one.
     pub secret: Option<Secret>,
-    /// Keys of before: links that they signed still open.
+    /// Previous keys: they verify links but never sign.
     pub previous_secrets: Vec<Secret>,
-    /// How long a link opens; `None` for ever.
+    /// How long a link is valid; `None` for ever.
     pub url_ttl: Option<Duration>,
-    /// What new links look like.
+    /// The form of new links.
     pub url_style: UrlStyle,
-    /// How much of a run's output is kept whole, in bytes.
+    /// The limit of a run's log of its whole output, in bytes.
     pub max_log: u64,
 }
 
-/// What links to files look like.
+/// The form of links to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UrlStyle {
-    /// `/files/{session}/{path}?sig=…`: each opens one file.
+    /// `/files/{session}/{path}?sig=…`: each gives access to one file.
     Signed,
-    /// `/files/{hash}/{path}`: who has one can ask for every file of its session.
+    /// `/files/{hash}/{path}`: each gives access to every file of its session.
     Hashed,
 }
 
 /// The container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Engine {
+pub struct EngineSettings {
     /// Its address: `unix:///path` or `tcp://host:port`.
     pub host: String,
-    /// The folder of `ca.pem`, `cert.pem` and `key.pem`, an absolute path: `tcp://` speaks TLS by them. `None`: plain
-    /// TCP.
+    /// The folder of `ca.pem`, `cert.pem` and `key.pem`, an absolute path, for TLS over `tcp://`. `None`:
+    /// plain TCP.
     pub certificates: Option<PathBuf>,
-    /// The runtime to ask for; `None` for the engine's default.
+    /// The runtime to request; `None` for the engine's default.
     pub runtime: Option<String>,
 }
 
-/// What a container and a call may use. Sizes are in bytes.
+/// The resources that a container and a call may use. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct LimitsSettings {
     /// Memory of the program alone.
     pub memory: u64,
     /// Processors.
     pub cpus: f64,
     /// Processes and threads.
     pub pids: u32,
-    /// What is answered of each output stream.
+    /// Output of each stream that an answer returns.
     pub output: u64,
-    /// What a model is shown of both streams together.
+    /// Output of both streams together that a model is shown.
     pub shown: u64,
-    /// The code of one run.
+    /// Code of one run.
     pub code: u64,
-    /// One file uploaded within a call.
+    /// One file that a call uploads.
     pub upload: u64,
-    /// One file read within a call.
+    /// One file that a call reads.
     pub artifact_read: u64,
     /// All files of a session.
     pub data: u64,
-    /// How many files and directories.
+    /// Files and directories of a session.
     pub data_inodes: u32,
     /// `/tmp`.
     pub tmp: u64,
@@ -238,16 +243,16 @@ pub struct Limits {
     pub shm: u64,
     /// Open files of a process.
     pub open_files: u32,
-    /// The largest file a program may write.
+    /// The largest file that a program may write.
     pub file_size: u64,
-    /// The environment variables of one run.
+    /// Environment variables of one run.
     pub environment: u64,
-    /// The standard input of one run.
+    /// Standard input of one run.
     pub stdin: u64,
 }
 
-impl Limits {
-    /// The memory limit of the whole container, in bytes: its file systems live in memory too.
+impl LimitsSettings {
+    /// The memory limit of the whole container, in bytes: its file systems are in memory too.
     #[must_use]
     pub fn container_memory(&self) -> u64 {
         self.memory + self.data + self.tmp + self.shm
@@ -256,98 +261,98 @@ impl Limits {
 
 /// How long runs may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timeouts {
-    /// A `run_code` whose caller does not say.
+pub struct TimeoutsSettings {
+    /// A `run_code` without a timeout of its own.
     pub run_code: Duration,
     /// A `run_python`.
     pub run_python: Duration,
-    /// An `execute_code` whose caller does not say.
+    /// An `execute_code` without a timeout of its own.
     pub execute_code: Duration,
-    /// The most that a caller may ask for.
+    /// The longest timeout that a caller may ask for.
     pub max: Duration,
 }
 
 /// Shell commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exec {
+pub struct ExecSettings {
     /// The language whose runner they run in.
     pub runner: String,
-    /// Under way at one time.
+    /// The limit of all executions that run.
     pub max: u32,
-    /// Of one session.
+    /// The limit of those of one session.
     pub per_session: u32,
-    /// For how long what has ended can be read.
+    /// How long the output of an ended execution can be read.
     pub keep: Duration,
-    /// How many of an owner's that have ended can be read.
+    /// The number of an owner's ended executions that can be read.
     pub kept: u32,
 }
 
-/// How sessions hold containers.
+/// How long and how many sessions have containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sessions {
-    /// Rest after which a session gives up its container.
+pub struct SessionsSettings {
+    /// Idle time after which a session loses its container.
     pub ttl: Duration,
     /// Sessions with a container at one time.
     pub max: u32,
-    /// Time between two looks for resting sessions and leftovers.
+    /// Time between two sweeps for idle sessions and leftovers.
     pub sweep: Duration,
-    /// What a new session meets when all are taken.
+    /// What happens to a new session when `max` have containers.
     pub when_full: WhenFull,
     /// Calls that may wait for their turn in one session.
     pub queue: u32,
-    /// Disuse after which a session's stored files are deleted; `None`: never.
+    /// Time without use after which a session's stored files are deleted; `None`: never.
     pub retention: Option<Duration>,
 }
 
-/// What a new session meets when as many as may be have a container.
+/// What happens to a new session when all sessions that may have containers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// It gets the place of the one that has rested longest.
+    /// The session that has been idle for longest is evicted.
     Evict,
-    /// It is refused.
+    /// The new session is refused.
     Refuse,
 }
 
 /// The program in the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
-    /// Silence after which it ends itself.
+pub struct AgentSettings {
+    /// Time without a daemon after which it ends itself.
     pub orphan_after: Duration,
-    /// Whether the warm parts of runner images are kept standing.
+    /// Whether the warm parts of runner images are started in advance.
     pub warm_parts: bool,
 }
 
-/// Who may read the metrics, beside whoever has a token.
+/// Who may read the metrics, beside every caller with a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Metrics {
-    /// A listener that serves nothing else, without a token.
+pub struct MetricsSettings {
+    /// The address of a listener that serves only the metrics, without a token.
     pub addr: Option<SocketAddr>,
-    /// The SHA-256 of a token that opens nothing else.
+    /// The SHA-256 of a token that gives access only to the metrics.
     pub token: Option<[u8; 32]>,
 }
 
-/// Where logs go.
+/// The destination of logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// The least severe that is written.
+pub struct LogSettings {
+    /// The lowest level that is written.
     pub level: LogLevel,
-    /// How.
+    /// The format of a line.
     pub format: LogFormat,
-    /// An absolute path, beside the console.
+    /// The absolute path of a file that is written beside the console.
     pub file: Option<PathBuf>,
 }
 
-/// How severe.
+/// The severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What failed.
+    /// Failures.
     Error,
-    /// What is odd.
+    /// Odd conditions.
     Warn,
-    /// What was asked and answered.
+    /// Requests and answers.
     Info,
-    /// How, code included.
+    /// How they were handled, with the code.
     Debug,
     /// Everything.
     Trace,
@@ -356,7 +361,7 @@ pub enum LogLevel {
 impl FromStr for LogLevel {
     type Err = ();
 
-    /// In any case, and with the names that Python's logging has for them.
+    /// Ignores case, and accepts the names of Python's logging.
     fn from_str(text: &str) -> Result<Self, ()> {
         match text.trim().to_ascii_lowercase().as_str() {
             "error" | "critical" => Ok(Self::Error),
@@ -369,7 +374,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// How a log line is written.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -379,9 +384,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// How the daemon ends.
+/// How the daemon stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shutdown {
-    /// How long runs may go on after it was told to.
+pub struct ShutdownSettings {
+    /// How long runs may continue after the daemon was told to stop.
     pub drain: Duration,
 }

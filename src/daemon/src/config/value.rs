@@ -1,4 +1,4 @@
-//! How values are written: sizes, durations, secrets. It must never print a secret.
+//! The notation of values: sizes, durations, secrets. It must never print a secret.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::{Deserialize, Deserializer, de};
 
-/// What a size takes, for messages.
+/// What a size accepts, for messages.
 pub(super) const TAKES_SIZE: &str = "a size such as \"512MiB\" or \"100KB\", or a number of bytes";
-/// What a duration takes, for messages.
+/// What a duration accepts, for messages.
 pub(super) const TAKES_DURATION: &str = "a duration such as \"30s\" or \"5m\"";
 
-/// Something that must not be seen: its `Debug` hides it.
+/// A string that is never shown: its `Debug` hides it.
 #[derive(Clone)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct Secret(String);
@@ -32,7 +32,7 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Serde's own message would quote what it found.
+        // Serde's own message would quote the value.
         String::deserialize(deserializer).map(Self).map_err(|_| de::Error::custom("takes a string"))
     }
 }
@@ -42,12 +42,12 @@ impl<'de> Deserialize<'de> for Secret {
 pub(super) struct Size(pub(super) u64);
 
 impl Size {
-    /// `None` for anything else than a size. One too large to count becomes the largest number, and so too
-    /// large for any bound.
+    /// Parses a size; `None` for anything else. A size that 64 bits cannot hold becomes the largest number,
+    /// which every bound refuses.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim_start();
-        // To bytesize a single letter is decimal; to Docker, whose notation it is, binary.
+        // bytesize takes a single letter as decimal; Docker, whose notation this is, as binary.
         if unit.len() == 1 && !unit.eq_ignore_ascii_case("b") {
             return format!("{text}iB").parse::<ByteSize>().ok().map(|size| Self(size.as_u64()));
         }
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A length of time.
+/// A duration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Time(pub(super) Duration);
 
@@ -95,4 +95,9 @@ impl<'de> Deserialize<'de> for Time {
         }
         deserializer.deserialize_any(Visitor)
     }
+}
+
+/// A duration as an operator would write it.
+pub(super) fn human(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(time)
 }

@@ -1,31 +1,32 @@
-//! Which known holes of the Docker Engine and of containerd touch what paddock does with them.
+//! Known vulnerabilities of the Docker Engine and of containerd that concern paddock.
 //!
-//! Left out is what paddock does not use: networks (CVE-2024-29018, CVE-2024-32473, CVE-2025-54388), swarm and its
-//! overlays (CVE-2023-28840 to 28842), building images (CVE-2024-24557 and BuildKit's), the CRI of Kubernetes
-//! (CVE-2022-23648, CVE-2022-31030, CVE-2026-53488); what the proof at each start looks at in a container itself
-//! (capabilities, CVE-2022-24769; groups, CVE-2022-36109); and an image's own user, which paddock always overrides
-//! (CVE-2024-40635).
+//! It leaves out what paddock does not use: networks (CVE-2024-29018, CVE-2024-32473, CVE-2025-54388), swarm
+//! and its overlays (CVE-2023-28840 to 28842), building images (CVE-2024-24557 and BuildKit's), the CRI of
+//! Kubernetes (CVE-2022-23648, CVE-2022-31030, CVE-2026-53488). It also leaves out what the proof at each
+//! start tests in a container (capabilities, CVE-2022-24769; groups, CVE-2022-36109), and an image's own
+//! user, which paddock always overrides (CVE-2024-40635).
 //!
-//! It must never call a version good that it does not understand. A distribution can mend a hole under an old number.
+//! It must never call a version good that it cannot parse. A distribution can fix a vulnerability under an
+//! old number.
 
 use super::check::Checks;
 use super::runc::{Version, candidate, release};
 use crate::engine::EngineVersion;
 
-/// Holes that came together, and what they mean here.
+/// Vulnerabilities that were published together, and their meaning for paddock.
 struct Hole {
     names: &'static str,
-    /// Where they begin, and the first version without them.
+    /// For each series: the first version that has them, and the first one without them.
     series: &'static [(Version, Version)],
-    /// What they let whom do.
+    /// What they allow, and to whom.
     means: &'static str,
-    /// Whether they are there only where a plugin decides who may ask the engine for what.
+    /// Whether they matter only where a plugin authorises requests to the engine.
     of_plugins: bool,
 }
 
 const BEGINNING: Version = candidate([0, 0, 0], 0);
 
-/// Before the first release of a series, its pre-releases included.
+/// The beginning of a series, with the pre-releases of its first version.
 const fn from(numbers: [u32; 3]) -> Version {
     candidate(numbers, 0)
 }
@@ -34,17 +35,17 @@ const ENGINE: [Hole; 4] = [
     Hole {
         names: "CVE-2026-41567, CVE-2026-41568 and CVE-2026-42306",
         series: &[(BEGINNING, release([29, 5, 1]))],
-        means: "putting an archive into a running container can let its programs reach the host. paddock puts \
-                archives only into containers that have run nothing yet, sends none that is compressed, and the root \
-                of its containers is read-only: the known ways are closed, but for other containers of this engine \
-                they are not",
+        means: "putting an archive into a running container can let its programs reach the host. paddock \
+                puts archives only into containers that have run nothing yet, sends no compressed ones, and \
+                the root of its containers is read-only: that closes the known ways, but not for other \
+                containers of this engine",
         of_plugins: false,
     },
     Hole {
         names: "CVE-2021-41089 and CVE-2021-41091",
         series: &[(BEGINNING, release([20, 10, 9]))],
-        means: "an archive that is put into a container can change the modes of the host's files, and users of the \
-                engine's machine can look into what containers and images hold",
+        means: "an archive that is put into a container can change the modes of the host's files, and users \
+                of the engine's machine can read what is in containers and images",
         of_plugins: false,
     },
     Hole {
@@ -58,13 +59,13 @@ const ENGINE: [Hole; 4] = [
             (from([26, 1, 0]), release([26, 1, 5])),
             (from([27, 0, 0]), release([27, 1, 1])),
         ],
-        means: "a client can get round the authorisation plugin that this engine has",
+        means: "a client can bypass the authorisation plugin of this engine",
         of_plugins: true,
     },
     Hole {
         names: "CVE-2026-34040",
         series: &[(BEGINNING, release([29, 3, 1]))],
-        means: "a client can get round the authorisation plugin that this engine has",
+        means: "a client can bypass the authorisation plugin of this engine",
         of_plugins: true,
     },
 ];
@@ -73,7 +74,7 @@ const CONTAINERD: [Hole; 2] = [
     Hole {
         names: "CVE-2021-41103",
         series: &[(BEGINNING, release([1, 4, 11])), (from([1, 5, 0]), release([1, 5, 7]))],
-        means: "users of the engine's machine can look into what containers hold",
+        means: "users of the engine's machine can read what is in containers",
         of_plugins: false,
     },
     Hole {
@@ -84,27 +85,29 @@ const CONTAINERD: [Hole; 2] = [
             (from([2, 1, 0]), release([2, 1, 5])),
             (from([2, 2, 0]), release([2, 2, 0])),
         ],
-        means: "users of the engine's machine can look into containerd's folders",
+        means: "users of the engine's machine can read containerd's folders",
         of_plugins: false,
     },
 ];
 
-/// Says what is known of the engine's version and of containerd's. `plugins` decide who may ask the engine for what.
+/// Reports the known vulnerabilities of the engine's version and of containerd's. `plugins` authorise
+/// requests to the engine.
 pub(super) fn judge(version: &EngineVersion, plugins: &[String], checks: &mut Checks) {
     let said = |name: &str| version.components.iter().find(|component| component.name == name);
     if said("Podman Engine").is_some() {
-        checks.ok("advisories", "it is Podman, whose advisories are not known here: keep it up to date");
+        checks
+            .ok("advisories", "it is Podman, whose advisories this doctor does not know: keep it up to date");
         return;
     }
     let engine = ("advisories", "Engine", version.version.as_str(), &ENGINE[..]);
-    // An engine that does not name it brings its own, or has none.
+    // An engine that does not name containerd brings its own, or has none.
     let containerd =
         said("containerd").map(|c| ("containerd", "containerd", c.version.as_str(), &CONTAINERD[..]));
     for (check, name, text, holes) in std::iter::once(engine).chain(containerd) {
         let Some(version) = Version::parse(text) else {
             checks.warn(
                 check,
-                format!("which version of {name} it is cannot be told ({text:?})"),
+                format!("the version of {name} cannot be parsed ({text:?})"),
                 format!("compare it with {name}'s security advisories yourself"),
             );
             continue;
@@ -115,7 +118,7 @@ pub(super) fn judge(version: &EngineVersion, plugins: &[String], checks: &mut Ch
             .filter_map(|hole| Some((hole, version.mended_in(hole.series)?)))
             .collect();
         let Some(newest) = open.iter().map(|(_, mended)| *mended).max() else {
-            checks.ok(check, format!("{name} {text} has no hole that is known here and touches paddock"));
+            checks.ok(check, format!("{name} {text} has no known vulnerability that concerns paddock"));
             continue;
         };
         let names: Vec<&str> = open.iter().map(|(hole, _)| hole.names).collect();
@@ -124,7 +127,7 @@ pub(super) fn judge(version: &EngineVersion, plugins: &[String], checks: &mut Ch
         checks.warn(
             check,
             format!(
-                "{name} {text} has {}, unless your distribution has mended it under that number",
+                "{name} {text} has {}, unless your distribution has fixed it under that number",
                 names.join(", ")
             ),
             format!("{}: upgrade {name} on the engine's machine to {newest} or newer", means.join("; ")),
@@ -144,7 +147,8 @@ mod tests {
     fn judged(engine: &str, containerd: &str, plugins: &[&str]) -> Vec<Check> {
         let version = json!({
             "Version": engine, "ApiVersion": "1.51", "MinAPIVersion": "1.24", "Os": "linux", "Arch": "amd64",
-            "Components": [{ "Name": "Engine", "Version": engine }, { "Name": "containerd", "Version": containerd }],
+            "Components": [{ "Name": "Engine", "Version": engine }, { "Name": "containerd",
+            "Version": containerd }],
         });
         let plugins: Vec<String> = plugins.iter().map(|name| (*name).to_owned()).collect();
         let mut checks = Checks::of(Group::Engine);
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_named_where_they_are_and_where_they_matter() {
+    fn vulnerabilities_are_reported_in_the_versions_and_setups_that_they_concern() {
         const GOOD: (&str, &str) = ("29.5.1", "2.2.0");
         const NONE: &[(&str, Status)] = &[];
         const ONE: &[(&str, Status)] = &[("advisories", Warn)];
@@ -173,15 +177,16 @@ mod tests {
             (GOOD.0, "1.6.20~ds1", &[], OTHER, "CVE-2024-25621"),
             (GOOD.0, "1.5.6", &[], OTHER, "CVE-2021-41103"),
             (GOOD.0, "2.2.0-rc.1", &[], OTHER, "CVE-2024-25621"),
-            (GOOD.0, "2.2.0-beta.2", &[], OTHER, "cannot be told"),
-            ("library-import", GOOD.1, &[], ONE, "cannot be told"),
+            (GOOD.0, "2.2.0-beta.2", &[], OTHER, "cannot be parsed"),
+            ("library-import", GOOD.1, &[], ONE, "cannot be parsed"),
             ("28.5.2", "1.7.28", &[], &[("advisories", Warn), ("containerd", Warn)], "CVE-2024-25621"),
         ] {
             let checks = judged(engine, containerd, plugins);
             assert_eq!(lacks(&checks), expected, "{engine} {containerd}");
             assert!(checks.iter().any(|check| check.found.contains(word)), "{word}: {checks:?}");
         }
-        // What only a plugin opens is not said where there is none; and each is mended by the newest of its versions.
+        // A vulnerability of plugins is not reported without one; the advice names the newest of the fixing
+        // versions.
         let text = |plugins: &[&str]| format!("{:?}", judged("20.10.24", GOOD.1, plugins));
         assert!(!text(&[]).contains("41110") && text(&["authz"]).contains("41110"));
         assert!(text(&["authz"]).contains("to 29.5.1 or newer"));

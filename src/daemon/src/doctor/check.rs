@@ -1,11 +1,11 @@
-//! What a look comes to: checks, and a verdict over all of them.
+//! The results of the doctor: checks, and a verdict over all of them.
 //!
-//! It must never hold a secret: what is found is printed as it stands here.
+//! A check must never contain a secret: it is printed as it is.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What checks are about, in the order in which they are looked at.
+/// The subjects of checks, in the order in which they are examined. Their names are part of the JSON output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Group {
@@ -16,7 +16,8 @@ pub(super) enum Group {
     Container,
     #[serde(rename = "way in")]
     WayIn,
-    Room,
+    #[serde(rename = "room")]
+    Capacity,
 }
 
 impl Group {
@@ -28,12 +29,12 @@ impl Group {
             Self::Images => "images",
             Self::Container => "container",
             Self::WayIn => "way in",
-            Self::Room => "room",
+            Self::Capacity => "room",
         }
     }
 }
 
-/// How it stands.
+/// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
@@ -42,24 +43,24 @@ pub(super) enum Status {
     Fail,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
     pub(super) group: Group,
-    /// The same in every run, for programs.
+    /// The same in every version, for programs.
     pub(super) name: &'static str,
     pub(super) status: Status,
-    /// A sentence that says enough by itself.
+    /// A sentence that can be understood by itself.
     pub(super) found: String,
-    /// What follows from a lack, and what to do about it.
+    /// The consequence of a defect, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) advice: Option<String>,
-    /// The daemon starts in spite of this failure: it does not look for it.
+    /// Whether the daemon starts in spite of this failure, because it does not test for it.
     #[serde(skip)]
     pub(super) unseen_by_serve: bool,
 }
 
-/// The checks of one group while they are made.
+/// The checks of one group, while they are collected.
 pub(super) struct Checks {
     group: Group,
     made: Vec<Check>,
@@ -78,12 +79,12 @@ impl Checks {
         self.add(name, Status::Warn, found.into(), Some(advice.into()), false);
     }
 
-    /// The daemon would not start, or serve nobody.
+    /// The daemon would not start, or could serve nobody.
     pub(super) fn fail(&mut self, name: &'static str, found: impl Into<String>, advice: impl Into<String>) {
         self.add(name, Status::Fail, found.into(), Some(advice.into()), false);
     }
 
-    /// The daemon would start, and must not.
+    /// The daemon would start, but must not.
     pub(super) fn unsafe_to_serve(
         &mut self,
         name: &'static str,
@@ -105,7 +106,8 @@ impl Checks {
         advice: Option<String>,
         unseen_by_serve: bool,
     ) {
-        // Much of it is the engine's and the images' own words: nothing in there may steer a terminal.
+        // Much of the text comes from the engine and the images: it must not contain control characters for
+        // the terminal.
         let printable =
             |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
         let (found, advice) = (printable(found), advice.map(printable));
@@ -113,18 +115,18 @@ impl Checks {
     }
 }
 
-/// Failures that the verdict repeats; the rest are counted.
+/// Failures that the verdict repeats; further ones are only counted.
 const REPEATED: usize = 3;
 
-/// What all checks come to.
-pub(super) struct Verdict {
+/// The result over all checks.
+pub(super) struct DoctorVerdict {
     pub(super) text: String,
-    /// What the process exits with.
+    /// The exit code.
     pub(super) code: u8,
 }
 
-/// The last line.
-pub(super) fn verdict(checks: &[Check]) -> Verdict {
+/// The verdict, which is the last line.
+pub(super) fn verdict(checks: &[Check]) -> DoctorVerdict {
     let of = |status: Status| checks.iter().filter(move |check| check.status == status);
     let failed: Vec<_> = of(Status::Fail).collect();
     if !failed.is_empty() {
@@ -135,17 +137,17 @@ pub(super) fn verdict(checks: &[Check]) -> Verdict {
             reasons.push(format!("and {} more", failed.len() - REPEATED));
         }
         let would = if serves { "would serve, but must not" } else { "would not serve" };
-        return Verdict { text: format!("paddock {would}: {}", reasons.join("; ")), code: 1 };
+        return DoctorVerdict { text: format!("paddock {would}: {}", reasons.join("; ")), code: 1 };
     }
     let text = match of(Status::Warn).count() {
         0 => "paddock would serve.".to_owned(),
         1 => "paddock would serve, with 1 warning.".to_owned(),
         n => format!("paddock would serve, with {n} warnings."),
     };
-    Verdict { text, code: 0 }
+    DoctorVerdict { text, code: 0 }
 }
 
-/// All of it for programs.
+/// All checks and the verdict, for programs.
 pub(super) fn document(checks: &[Check]) -> Value {
     json!({ "verdict": verdict(checks).text, "checks": checks })
 }
@@ -154,7 +156,7 @@ pub(super) fn document(checks: &[Check]) -> Value {
 pub(super) mod tests {
     use super::*;
 
-    /// The names of all checks that are not ok, with how they stand.
+    /// The names of all checks that are not ok, with their status.
     pub(crate) fn lacks(checks: &[Check]) -> Vec<(&'static str, Status)> {
         let lacks = checks.iter().filter(|check| check.status != Status::Ok);
         lacks
@@ -167,7 +169,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_verdict_counts_and_names() {
+    fn the_verdict_counts_warnings_and_names_failures() {
         let mut checks = Checks::of(Group::Engine);
         checks.ok("a", "fine");
         assert_eq!(verdict(&checks.made).text, "paddock would serve.");

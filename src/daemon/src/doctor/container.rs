@@ -1,6 +1,6 @@
-//! A throwaway container, as the pool makes them: what a process in it can do, and what it can take.
+//! A throwaway container, made as the pool makes them: what a process in it can do, and how much it can use.
 //!
-//! It must never judge by what was asked of the engine: only by what was seen in there.
+//! It must never judge by what was requested from the engine, only by what was seen inside.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Allowed, Taken};
 
 use super::check::{Check, Checks, Group};
-use super::shared;
+use super::shared_with_host;
 use crate::engine::EngineError;
 use crate::pool::Aspect;
-use crate::pool::trial::{TrialError, Tried};
+use crate::pool::trial::{TrialError, TrialReport};
 
-/// `ENOSPC`: what a quota says when it is used up.
+/// `ENOSPC`: the error of a full quota.
 const FULL: i32 = 28;
-/// A container usually takes a quarter of a second; a call that finds none warm waits for all of it.
+/// A container usually takes a quarter of a second; a call that finds none idle waits for all of it.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// What a trial came to.
-pub(super) struct Facts {
-    pub(super) tried: Result<Tried, String>,
-    /// Whether its image declares a warm part, and that is wanted.
+/// The result of a trial.
+pub(super) struct ContainerFacts {
+    pub(super) tried: Result<TrialReport, String>,
+    /// Whether its image declares a warm part, and the configuration wants it.
     pub(super) warm_wanted: bool,
-    /// Whose everything was, and what kept it from being removed.
+    /// The owner of everything that was made, and the error that prevented its removal.
     pub(super) owner: String,
     pub(super) left: Option<String>,
 }
 
-impl Facts {
+impl ContainerFacts {
     pub(super) fn new(
-        tried: &Result<Tried, TrialError>,
+        tried: &Result<TrialReport, TrialError>,
         left: Option<&EngineError>,
         warm_wanted: bool,
         owner: &str,
@@ -44,30 +44,31 @@ impl Facts {
     }
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Check> {
+pub(super) fn judge(facts: &ContainerFacts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Container);
     match &facts.tried {
         Err(error) => checks.fail(
             "start",
-            format!("no container can be tried: {error}"),
-            "a run would have none either; the engine's log says more (`journalctl -u docker`)",
+            format!("no container could be tried: {error}"),
+            "a run would get none either; the engine's log says more (`journalctl -u docker`)",
         ),
         Ok(tried) => {
             start(tried, facts.warm_wanted, &mut checks);
             confined(tried, &mut checks);
             places(tried, &mut checks);
             bounds(tried, &mut checks);
-            shared::judge(tried, &mut checks);
+            shared_with_host::judge(tried, &mut checks);
             policies(tried, &mut checks);
         }
     }
     if let Some(error) = &facts.left {
         checks.warn(
             "removal",
-            format!("not all that was made for this could be removed: {error}"),
+            format!("not everything that was made for this test could be removed: {error}"),
             format!(
-                "the next doctor removes it after an hour; at once: docker rm -f $(docker ps -aqf \
-                 label=paddock.owner={0}); docker volume rm $(docker volume ls -qf label=paddock.owner={0})",
+                "the next `paddock doctor` removes it after an hour; to do it now: docker rm -f $(docker ps \
+                 -aqf label=paddock.owner={0}); docker volume rm $(docker volume ls -qf \
+                 label=paddock.owner={0})",
                 facts.owner
             ),
         );
@@ -75,11 +76,12 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
     checks.done()
 }
 
-fn start(tried: &Tried, warm_wanted: bool, checks: &mut Checks) {
+fn start(tried: &TrialReport, warm_wanted: bool, checks: &mut Checks) {
     let (image, armed) = (&tried.image, tried.armed.as_millis());
     let found = format!("a container of {image} is armed in {armed} ms");
     if tried.armed > SLOW {
-        let advice = "a call that finds none standing waits for that: keep more (pool.idle), or look at the engine's disk";
+        let advice = "a call that finds no idle container waits for that: keep more (pool.idle), or check \
+                      the engine's disk";
         checks.warn("start", found, advice);
     } else {
         checks.ok("start", found);
@@ -88,49 +90,55 @@ fn start(tried: &Tried, warm_wanted: bool, checks: &mut Checks) {
         (Some(warm), _) => checks.ok(
             "warm",
             format!(
-                "its warm part stands {} ms later: runs in it start no interpreter and import nothing anew",
+                "its warm part is ready {} ms later: runs in it start no interpreter and repeat no import",
                 warm.as_millis()
             ),
         ),
         (None, true) => checks.warn(
             "warm",
-            "its warm part does not stand",
-            "every run starts its interpreter and imports for itself: the image's own label sandbox.warm names the part, \
-             run it by hand (runner-images/README.md)",
+            "its warm part did not become ready",
+            "every run starts its interpreter and imports for itself: the image's label sandbox.warm names \
+             the part, run it by hand to see why (runner-images/README.md)",
         ),
         (None, false) => checks.ok("warm", "it has no warm part: every run starts its interpreter"),
     }
 }
 
-/// What is demanded before anything is served: the daemon's own proof.
-fn confined(tried: &Tried, checks: &mut Checks) {
+/// The daemon's own proof: it serves nothing if one of these fails.
+fn confined(tried: &TrialReport, checks: &mut Checks) {
     let facts = &tried.facts;
     let mut of = |aspect: Aspect, name: &'static str, good: String, advice: &str| {
         let wrong: Vec<&str> =
-            tried.faults.iter().filter(|fault| fault.aspect == aspect).map(|f| f.text.as_str()).collect();
+            tried.violations.iter().filter(|fault| fault.aspect == aspect).map(|f| f.text.as_str()).collect();
         if wrong.is_empty() {
             checks.ok(name, good);
         } else {
             checks.fail(name, wrong.join(", "), advice);
         }
     };
-    const ASKED: &str = "it was asked for and not done: the runtime (engine.runtime, `docker info`) is not what it should be, \
-                         or a wrapper or plugin of the engine changes containers";
+    const ASKED: &str = "paddock requested it and did not get it: the runtime (engine.runtime, `docker \
+                         info`) is not what it should be, or a wrapper or plugin of the engine changes \
+                         containers";
     of(Aspect::User, "user", format!("UID and GID {}, no other groups", tried.asked.uid), ASKED);
     of(Aspect::Capabilities, "capabilities", "no capabilities".to_owned(), ASKED);
-    of(Aspect::Privileges, "no-new-privileges", "nothing gains privileges".to_owned(), ASKED);
-    let seccomp = format!(
-        "system calls are filtered; {} that must be refused were tried, and are",
-        facts.refused.len()
-    );
+    of(Aspect::Privileges, "no-new-privileges", "no program gains privileges".to_owned(), ASKED);
+    let seccomp =
+        format!("system calls are filtered; {} forbidden ones were tried, and refused", facts.refused.len());
     of(
         Aspect::Seccomp,
         "seccomp",
         seccomp,
-        "a hole in the kernel is then a way out: use a kernel and a runtime with seccomp, and nothing that changes the profile",
+        "a vulnerability of the kernel is then a way out: use a kernel and a runtime with seccomp, and \
+         nothing that changes the profile",
     );
     of(Aspect::Network, "network", "no network".to_owned(), ASKED);
     of(Aspect::Root, "read-only root", "the image cannot be written".to_owned(), ASKED);
+    of(
+        Aspect::HostFiles,
+        "host files",
+        "/proc tells nothing of the host's locks, keys and symbols".to_owned(),
+        ASKED,
+    );
     of(Aspect::Names, "names", "/mnt/data and /workspace are /data".to_owned(), ASKED);
     let label = match facts.label.as_str() {
         "" | "unconfined" => "no security module confines it".to_owned(),
@@ -139,19 +147,19 @@ fn confined(tried: &Tried, checks: &mut Checks) {
     checks.ok("security module", label);
 }
 
-/// Where it may write, and how much; tried by writing more.
-fn places(tried: &Tried, checks: &mut Checks) {
+/// The places where it may write, and how much; tested by writing more.
+fn places(tried: &TrialReport, checks: &mut Checks) {
     let (facts, bounds) = (&tried.facts, &tried.asked.bounds);
     let filled = facts.filled;
     let page = |bytes: u64| bytes.next_multiple_of(PAGE);
-    // Where nothing can be written, nothing can be filled.
-    let closed = tried.faults.iter().find(|fault| fault.aspect == Aspect::Writing);
+    // A place that cannot be written cannot be filled.
+    let closed = tried.violations.iter().find(|fault| fault.aspect == Aspect::Writing);
     if let Some(fault) = closed {
         checks.fail(
             "data",
             fault.text.clone(),
-            "no run could even begin: an engine that maps users (userns-remap) makes volumes for the wrong user; start it \
-             without, or give paddock a rootless engine",
+            "no run could even start: an engine that maps users (userns-remap) makes volumes for the wrong \
+             user; start it without that, or give paddock a rootless engine",
         );
     }
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
@@ -172,7 +180,7 @@ fn places(tried: &Tried, checks: &mut Checks) {
             continue;
         }
         let mut wrong: Vec<String> = tried
-            .faults
+            .violations
             .iter()
             .filter(|fault| fault.aspect == aspect)
             .map(|fault| fault.text.clone())
@@ -180,30 +188,32 @@ fn places(tried: &Tried, checks: &mut Checks) {
         let amount = |n: u64| if unit { size(n) } else { format!("{n} entries") };
         match taken {
             Some(taken) if taken.errno == 0 || taken.amount > most => {
-                wrong.push(format!("{} could be had in {what}, its bound is {quota}", amount(taken.amount)));
+                wrong.push(format!("{} could be had in {what}, its limit is {quota}", amount(taken.amount)));
             }
             Some(Taken { errno, .. }) if errno != FULL => {
-                wrong.push(format!("filling {what} ended otherwise than by its bound (errno {errno})"));
+                wrong.push(format!(
+                    "filling {what} ended with another error than a full quota (errno {errno})"
+                ));
             }
             Some(_) | None => {}
         }
         if wrong.is_empty() {
             let how =
-                if taken.is_some() { "filled, no more goes in" } else { "not tried out, it is too large" };
+                if taken.is_some() { "filled, and it refuses more" } else { "not tested, it is too large" };
             checks.ok(name, format!("{what} takes {quota}: {how}"));
         } else {
             checks.fail(
                 name,
                 wrong.join(", "),
-                "one program can take the host's memory: the engine's local volumes and tmpfs mounts take sizes, what changes \
-                 that?",
+                "one program can use up the host's memory: the engine should respect the sizes of local \
+                 volumes and tmpfs mounts; find out what changes them",
             );
         }
     }
 }
 
-/// What its control groups allow.
-fn bounds(tried: &Tried, checks: &mut Checks) {
+/// The limits of its control group.
+fn bounds(tried: &TrialReport, checks: &mut Checks) {
     let (facts, asked) = (&tried.facts, &tried.asked);
     let size = |bytes: u64| ByteSize::b(bytes).to_string();
     #[expect(
@@ -213,36 +223,39 @@ fn bounds(tried: &Tried, checks: &mut Checks) {
     )]
     let milli = (asked.bounds.cpus * 1000.0).round() as u64;
     let processors = |milli: u64| format!("{:.2} processors", Duration::from_millis(milli).as_secs_f64());
-    const HOW: &str = "`docker info` warns of what the kernel does not do; on cgroup 1 the command line of the kernel switches \
-                       it on (cgroup_enable=memory swapaccount=1), a rootless engine needs cgroup 2 and delegation";
+    const HOW: &str = "`docker info` warns of limits that the kernel does not enforce; on cgroup 1 the \
+                       kernel's command line enables them (cgroup_enable=memory swapaccount=1), a rootless \
+                       engine needs cgroup 2 and delegation";
     for (name, what, allowed, most, shown) in [
         ("memory", "memory is", facts.memory, asked.memory, size as fn(u64) -> String),
         ("processes", "processes and threads are", facts.pids, asked.pids, |n| n.to_string()),
         ("processors", "processor time is", facts.cpu_milli, milli + 1, processors),
     ] {
         match allowed {
-            Allowed::UpTo(bound) if bound <= most => checks.ok(name, format!("{what} bounded: {}", shown(bound))),
+            Allowed::UpTo(bound) if bound <= most => {
+                checks.ok(name, format!("{what} bounded: {}", shown(bound)))
+            }
             Allowed::UpTo(bound) => checks.unsafe_to_serve(
                 name,
                 format!("{what} bounded by {}, not by {}", shown(bound), shown(most)),
-                format!("one program can take that from all others: {HOW}"),
+                format!("one program can take that much from all others: {HOW}"),
             ),
             Allowed::All => checks.unsafe_to_serve(
                 name,
                 format!("{what} not bounded"),
-                format!("one program can take all there is: {HOW}"),
+                format!("one program can use everything there is: {HOW}"),
             ),
             Allowed::Unseen => checks.warn(
                 name,
                 format!("whether {what} bounded cannot be seen from inside"),
-                "its control group is not shown there (gVisor shows none): `docker stats` and `docker inspect` show what the \
-                 engine does",
+                "its control group is not visible there (gVisor shows none): `docker stats` and `docker \
+                 inspect` show the engine's limits",
             ),
         }
     }
     match facts.swap {
         Allowed::UpTo(0) => checks.ok("swap", "no swap"),
-        // Where nothing counts swap, and nothing bounds memory, that was said.
+        // If nothing counts swap and nothing bounds memory, the check of memory reported it.
         _ if facts.memory == Allowed::All => {}
         Allowed::Unseen => checks.ok("swap", "swap is not counted here; memory is bounded"),
         Allowed::UpTo(_) | Allowed::All => checks.warn(
@@ -253,10 +266,10 @@ fn bounds(tried: &Tried, checks: &mut Checks) {
     }
 }
 
-/// What `sandbox_config.filesystem` needs.
-fn policies(tried: &Tried, checks: &mut Checks) {
+/// The requirements of `sandbox_config.filesystem`.
+fn policies(tried: &TrialReport, checks: &mut Checks) {
     let facts = &tried.facts;
-    // Both need it, and that it is missing was said.
+    // Both need it, and another check reports that it is missing.
     if !facts.no_new_privs {
         return;
     }
@@ -273,8 +286,9 @@ fn policies(tried: &Tried, checks: &mut Checks) {
             checks.warn(
                 "file policies",
                 format!("{lack} (Landlock {}, user notification {answers})", facts.landlock),
-                "commands with sandbox_config.filesystem are answered unsupported_policy: they take Linux 6.2 with landlock \
-                 among its security modules (cat /sys/kernel/security/lsm), and a runtime that lets its calls through",
+                "commands with sandbox_config.filesystem are answered unsupported_policy: they need Linux \
+                 6.2 with landlock among its security modules (cat /sys/kernel/security/lsm), and a runtime \
+                 that allows its system calls",
             );
         }
     }

@@ -1,16 +1,16 @@
-//! What is made of a container, lack by lack.
+//! The checks of a container, defect by defect.
 
-use paddock_proto::message::{Charged, Facts as Seen, Filled};
+use paddock_proto::message::{Charged, Filled, ProbeReport as Seen};
 
 use super::super::check::Status::{self, Fail, Warn};
 use super::super::check::tests::lacks;
 use super::*;
-use crate::pool::trial::{Asked, Way};
-use crate::pool::{Bounds, Fault};
+use crate::pool::trial::{TrialBounds, TrialCarrier};
+use crate::pool::{Bounds, Violation};
 
 const MIB: u64 = 1 << 20;
 
-fn good() -> Facts {
+fn good() -> ContainerFacts {
     let bounds = Bounds {
         memory: 512 * MIB,
         cpus: 1.0,
@@ -40,31 +40,31 @@ fn good() -> Facts {
         filled: Some(Filled { data: full(256 * MIB), data_inodes: full(16_383), tmp: full(64 * MIB) }),
         ..Seen::default()
     };
-    let tried = Tried {
+    let tried = TrialReport {
         image: "x".into(),
         facts: seen,
-        faults: vec![],
-        asked: Asked { uid: 20_999, bounds, memory: 848 * MIB, pids: 128 },
+        violations: vec![],
+        asked: TrialBounds { uid: 20_999, bounds, memory: 848 * MIB, pids: 128 },
         armed: Duration::from_millis(300),
         warm: None,
-        way: Way::Direct,
+        carrier: TrialCarrier::Direct,
     };
-    Facts { tried: Ok(tried), warm_wanted: false, owner: "doctor-1-x".into(), left: None }
+    ContainerFacts { tried: Ok(tried), warm_wanted: false, owner: "doctor-1-x".into(), left: None }
 }
 
 fn taken(amount: u64, errno: i32) -> Taken {
     Taken { amount, errno }
 }
 
-fn with(spoil: impl FnOnce(&mut Tried)) -> Facts {
+fn with(spoil: impl FnOnce(&mut TrialReport)) -> ContainerFacts {
     let mut facts = good();
     spoil(facts.tried.as_mut().expect("tried"));
     facts
 }
 
 #[test]
-fn each_lack_gives_its_line_and_no_other() {
-    type Spoil = fn(&mut Tried);
+fn each_defect_gives_its_check_and_no_other() {
+    type Spoil = fn(&mut TrialReport);
     let fine: [Spoil; 9] = [
         |_| {},
         |t| t.facts.filled = None,
@@ -112,38 +112,40 @@ fn each_lack_gives_its_line_and_no_other() {
         (Aspect::Cores, "core dumps"),
         (Aspect::Network, "network"),
         (Aspect::Root, "read-only root"),
+        (Aspect::HostFiles, "host files"),
         (Aspect::Names, "names"),
         (Aspect::Writing, "data"),
         (Aspect::Data, "data"),
         (Aspect::Inodes, "inodes"),
         (Aspect::Tmp, "tmp"),
     ] {
-        let fault = |text: &str| Fault { aspect, text: text.to_owned() };
-        let checks = judge(&with(|t| t.faults = vec![fault("one"), fault("two")]));
+        let fault = |text: &str| Violation { aspect, text: text.to_owned() };
+        let checks = judge(&with(|t| t.violations = vec![fault("one"), fault("two")]));
         assert_eq!(lacks(&checks), [(name, Fail)]);
         assert!(checks.iter().any(|check| check.found.starts_with("one")));
     }
-    let facts = Facts { warm_wanted: true, ..good() };
+    let facts = ContainerFacts { warm_wanted: true, ..good() };
     assert_eq!(lacks(&judge(&facts)), [("warm", Warn)]);
-    let facts = Facts { tried: Err("no room".into()), ..good() };
+    let facts = ContainerFacts { tried: Err("no room".into()), ..good() };
     assert_eq!(lacks(&judge(&facts)), [("start", Fail)]);
-    let facts = Facts { left: Some("busy".into()), ..good() };
+    let facts = ContainerFacts { left: Some("busy".into()), ..good() };
     assert_eq!(lacks(&judge(&facts)), [("removal", Warn)]);
 }
 
 #[test]
-fn what_follows_from_another_lack_is_not_said_twice() {
+fn a_defect_that_follows_from_another_is_not_reported() {
     let facts = with(|t| {
         t.facts.no_new_privs = false;
         t.facts.policies_lack = Some("no user notification".into());
-        t.faults = vec![Fault { aspect: Aspect::Privileges, text: "no-new-privileges is not set".into() }];
+        t.violations =
+            vec![Violation { aspect: Aspect::Privileges, text: "no-new-privileges is not set".into() }];
     });
     assert_eq!(lacks(&judge(&facts)), [("no-new-privileges", Fail)]);
-    // It is the filter that keeps the limit.
+    // The seccomp filter is what keeps the limit.
     let facts = with(|t| {
         t.facts.seccomp = 0;
-        t.faults = [Aspect::Seccomp, Aspect::Cores]
-            .map(|aspect| Fault { aspect, text: "nothing is filtered".into() })
+        t.violations = [Aspect::Seccomp, Aspect::Cores]
+            .map(|aspect| Violation { aspect, text: "nothing is filtered".into() })
             .to_vec();
     });
     assert_eq!(lacks(&judge(&facts)), [("seccomp", Fail)]);

@@ -1,37 +1,37 @@
-//! Why an engine cannot be asked: each reason has another remedy.
+//! Why an engine cannot be used: each reason has a remedy of its own.
 //!
-//! It must never guess: what is not told apart here is said in the client's own words.
+//! It must never guess: errors that it cannot tell apart keep the words of the engine client.
 
 use std::error::Error;
 use std::io;
 
 use crate::engine::{ApiVersion, EngineError};
 
-/// Why there is no answer that would do.
+/// Why there is no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Down {
-    /// The address is none.
+    /// The address is invalid.
     Address(String),
-    /// Nothing is there.
+    /// No such file or host.
     Missing,
-    /// Something is there, and nobody listens.
+    /// The address exists, but nobody listens there.
     Refused,
-    /// Not for this user.
+    /// This user may not connect.
     Denied,
-    /// Nobody answers.
+    /// The engine does not answer.
     Silent,
-    /// Somebody else answers.
+    /// Another program answers.
     Stranger(String),
     /// TLS fails.
     Tls(String),
-    /// An engine answers that is too old or too new.
+    /// The engine is too old or too new.
     Version(String),
-    /// All else.
+    /// Anything else.
     Other(String),
 }
 
 impl Down {
-    /// By what a call came to.
+    /// The reason behind an error of a call.
     pub(super) fn of(error: EngineError) -> Down {
         if let Some(why) = error.by_tls() {
             return Down::Tls(why);
@@ -61,40 +61,40 @@ impl Down {
     pub(super) fn complaint(&self, host: &str) -> (String, String) {
         let path = host.strip_prefix("unix://").unwrap_or(host);
         let (found, advice) = match self {
-            Down::Address(why) => (why.clone(), "no engine can be asked".to_owned()),
+            Down::Address(why) => (why.clone(), "paddock has no engine".to_owned()),
             Down::Missing => (
                 format!("no engine at {host}: there is no such file or host"),
                 "install or start Docker (`systemctl start docker`, or `deploy/setup`)".to_owned(),
             ),
             Down::Refused => (
                 format!("no engine at {host}: nobody listens there"),
-                "it has ended, or never started: `systemctl start docker`".to_owned(),
+                "it stopped, or never started: `systemctl start docker`".to_owned(),
             ),
             Down::Denied => (
-                format!("the engine at {host} is not for this user: permission denied"),
+                format!("this user may not use the engine at {host}: permission denied"),
                 format!(
-                    "run as a user of its group (`usermod -aG $(stat -c %G {path}) $USER`, then log in again), which is as \
-                 good as root on this machine"
+                    "run as a user of its group (`usermod -aG $(stat -c %G {path}) $USER`, then log in \
+                     again), which gives the same power as root on this machine"
                 ),
             ),
             Down::Silent => (
-                format!("the engine at {host} takes connections and does not answer"),
-                "it hangs, or is stopped: look at its log (`journalctl -u docker`), and restart it"
-                    .to_owned(),
+                format!("the engine at {host} accepts connections but does not answer"),
+                "it hangs, or is suspended: read its log (`journalctl -u docker`), and restart it".to_owned(),
             ),
             Down::Stranger(what) => (
-                format!("what answers at {host} is no Docker Engine: {what}"),
-                "another program has that address".to_owned(),
+                format!("the program that answers at {host} is no Docker Engine: {what}"),
+                "another program uses that address".to_owned(),
             ),
             Down::Tls(why) => (
                 format!("TLS with the engine at {host} fails: {why}"),
-                "engine.certificates (DOCKER_CERT_PATH) names the folder of ca.pem, cert.pem and key.pem, which its \
-                 operator issued; the engine's own certificate must be for the name or address in engine.host"
+                "engine.certificates (DOCKER_CERT_PATH) names the folder of ca.pem, cert.pem and key.pem, \
+                 which the engine's operator issues; the engine's own certificate must be for the name or \
+                 address in engine.host"
                     .to_owned(),
             ),
             Down::Version(what) => (
                 what.clone(),
-                format!("install an engine that speaks {} or newer, Docker 20.10 does", ApiVersion::OLDEST),
+                format!("install an engine with API {} or newer, such as Docker 20.10", ApiVersion::OLDEST),
             ),
             Down::Other(what) => (what.clone(), "no container can be made".to_owned()),
         };

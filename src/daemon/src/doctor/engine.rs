@@ -1,7 +1,7 @@
-//! The engine itself: whether it can be asked, and what it says of itself. What it says of limits is not believed where a
-//! container can show it: see `container`.
+//! The engine itself: whether it can be used, and what it says about itself. Its claims about limits count
+//! only where a container cannot show them: see `container`.
 //!
-//! It must never change anything there.
+//! It must never change anything on the engine.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::app::engine_host;
 use crate::config::Config;
 use crate::engine::{ApiVersion, Engine, EngineInfo, EngineLimits, EngineVersion};
 
-/// An engine that is well answers what is only read in milliseconds; a hanging one is to be told of soon.
+/// A healthy engine answers a read in milliseconds; a hanging one should be reported soon.
 const LIMITS: fn() -> EngineLimits = || EngineLimits {
     connect: Duration::from_secs(3),
     read: Duration::from_secs(5),
@@ -22,33 +22,33 @@ const LIMITS: fn() -> EngineLimits = || EngineLimits {
     ..EngineLimits::default()
 };
 
-/// What was found.
+/// The address of the engine, and its answer.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct EngineFacts {
     pub(super) host: String,
     pub(super) answer: Result<Box<Up>, Down>,
 }
 
-/// What an engine says.
+/// What an engine says about itself.
 #[derive(Debug, Clone)]
 pub(super) struct Up {
     pub(super) version: EngineVersion,
     pub(super) api: ApiVersion,
     pub(super) info: EngineInfo,
-    /// Whether it is reached by a Unix socket.
+    /// Whether its address is a Unix socket.
     pub(super) by_socket: bool,
-    /// The kernel that this process runs on.
+    /// The kernel of this process.
     pub(super) kernel: String,
-    /// The runtime that is asked for.
+    /// The configured runtime.
     pub(super) runtime: Option<String>,
 }
 
-/// Asks; the engine too, if it would do.
-pub(super) async fn look(config: &Config) -> (Facts, Option<Engine>) {
+/// Asks the engine; returns its client too if it is usable.
+pub(super) async fn look(config: &Config) -> (EngineFacts, Option<Engine>) {
     let host = config.engine.host.clone();
     match ask(config).await {
-        Ok((up, engine)) => (Facts { host, answer: Ok(Box::new(up)) }, Some(engine)),
-        Err(down) => (Facts { host, answer: Err(down) }, None),
+        Ok((up, engine)) => (EngineFacts { host, answer: Ok(Box::new(up)) }, Some(engine)),
+        Err(down) => (EngineFacts { host, answer: Err(down) }, None),
     }
 }
 
@@ -68,7 +68,7 @@ async fn ask(config: &Config) -> Result<(Up, Engine), Down> {
     Ok((up, engine))
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Check> {
+pub(super) fn judge(facts: &EngineFacts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Engine);
     match &facts.answer {
         Err(down) => {
@@ -89,14 +89,14 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
     checks.done()
 }
 
-/// Who and where it is.
+/// The version of the engine, and where it is.
 fn says(host: &str, up: &Up, checks: &mut Checks) {
     let (version, info) = (&up.version, &up.info);
     checks.ok("reachable", format!("Engine {} answers at {host}", version.version));
     checks.ok(
         "api",
         format!(
-            "API {} is spoken; the engine knows {} to {}, paddock {} to {}",
+            "API {} is used; the engine supports {} to {}, paddock {} to {}",
             up.api,
             version.min_api_version,
             version.api_version,
@@ -107,31 +107,35 @@ fn says(host: &str, up: &Up, checks: &mut Checks) {
     let own = std::env::consts::ARCH;
     if info.os_type != "linux" {
         let found = format!("its containers are for {}", info.os_type);
-        checks.fail("platform", found, "paddock's are for Linux: switch the engine to Linux containers");
+        checks.fail(
+            "platform",
+            found,
+            "paddock needs Linux containers: switch the engine to Linux containers",
+        );
     } else if info.architecture != own {
-        let found = format!("it runs {}, this paddock brings an agent for {own}", info.architecture);
+        let found = format!("it runs on {}, this paddock has an agent for {own}", info.architecture);
         checks.fail("platform", found, format!("build paddock for {} and run that", info.architecture));
     } else {
         checks.ok("platform", format!("linux on {own}, kernel {}", info.kernel_version));
     }
     let place = match (up.by_socket, info.kernel_version == up.kernel) {
         (true, true) => "it is on this machine",
-        (true, false) => "it is on another machine or in a virtual one: its kernel is another",
-        (false, _) => "it is reached by TCP, as if on another machine",
+        (true, false) => "it is on another machine or in a virtual one: its kernel differs",
+        (false, _) => "it is reached by TCP, so it counts as another machine",
     };
     checks.ok("place", place);
 }
 
-/// What it says of limits and walls.
+/// Its claims about limits and isolation.
 fn confines(up: &Up, checks: &mut Checks) {
     let info = &up.info;
     let version = if info.cgroup_version.is_empty() { "1" } else { &info.cgroup_version };
     if info.cgroup_driver == "none" {
         checks.warn(
             "cgroup",
-            "it makes no control groups (cgroup driver none)",
-            "nothing bounds memory, processes or processors: a rootless engine needs cgroup 2 and systemd, see \
-             https://docs.docker.com/engine/security/rootless/",
+            "it uses no control groups (cgroup driver none)",
+            "nothing bounds memory, processes or processors: a rootless engine needs cgroup 2 and systemd, \
+             see https://docs.docker.com/engine/security/rootless/",
         );
     } else {
         let driver = if info.cgroup_driver.is_empty() { "not named" } else { &info.cgroup_driver };
@@ -150,8 +154,9 @@ fn confines(up: &Up, checks: &mut Checks) {
         checks.warn(
             "limits",
             format!("it says that these are not limited: {}", lacking.join(", ")),
-            "a program can use what is there of them; `docker info` says so too. The kernel needs them switched on, such as \
-             by cgroup_enable=memory swapaccount=1 on its command line, or delegated to a rootless engine",
+            "a program can use all that the machine has of them; `docker info` says so too. Enable them in \
+             the kernel, such as by cgroup_enable=memory swapaccount=1 on its command line, or delegate them \
+             to a rootless engine",
         );
     }
     let has = |name: &str| {
@@ -165,21 +170,19 @@ fn confines(up: &Up, checks: &mut Checks) {
         checks.warn(
             "seccomp",
             "it says that it does not filter system calls",
-            "the daemon does not start without: use a kernel and a runc with seccomp",
+            "the daemon does not start without it: use a kernel and a runc with seccomp",
         );
     }
     match ["apparmor", "selinux"].into_iter().find(|name| has(name)) {
         Some(name) => checks.ok("security module", format!("{name} is on")),
         None => {
-            checks.ok("security module", "neither AppArmor nor SELinux is on; nothing here rests on them")
+            checks.ok("security module", "neither AppArmor nor SELinux is on; paddock does not need them")
         }
     }
     match (has("rootless"), has("userns")) {
-        (true, _) => checks.ok("users", "it is rootless: root in a container is nobody outside"),
+        (true, _) => checks.ok("users", "it is rootless: root in a container is an ordinary user outside"),
         (false, true) => checks.ok("users", "it maps users (userns-remap)"),
-        (false, false) => {
-            checks.ok("users", "it does not map users; containers of paddock never run as root")
-        }
+        (false, false) => checks.ok("users", "it does not map users; paddock's containers never run as root"),
     }
 }
 
@@ -187,35 +190,37 @@ fn confines(up: &Up, checks: &mut Checks) {
 fn runs(up: &Up, checks: &mut Checks) {
     let info = &up.info;
     if info.live_restore_enabled {
-        // What engines before 24 get wrong with it is worked around, see pool/restored.rs.
+        // pool/restored.rs works around what engines before 24 do wrong with it.
         checks.ok("live-restore", "containers live on when it is restarted");
     } else {
         checks.warn(
             "live-restore",
             "containers end when it is restarted (live-restore is off)",
-            "what runs then is lost, saved files are not: put \"live-restore\": true into /etc/docker/daemon.json and \
-             `systemctl reload docker`",
+            "runs are lost then, saved files are not: put \"live-restore\": true into \
+             /etc/docker/daemon.json and `systemctl reload docker`",
         );
     }
     if info.driver == "vfs" {
         checks.warn(
             "storage",
             "its storage driver is vfs",
-            "each container copies its whole image: set \"storage-driver\": \"overlay2\" in /etc/docker/daemon.json",
+            "each container copies its whole image: set \"storage-driver\": \"overlay2\" in \
+             /etc/docker/daemon.json",
         );
     } else {
         checks.ok("storage", format!("its storage driver is {}", info.driver));
     }
     let known: Vec<&str> = info.runtimes.keys().map(String::as_str).collect();
     let name = up.runtime.as_deref().unwrap_or(&info.default_runtime);
-    // Newer engines take a shim by its type without being told of it beforehand.
+    // Newer engines accept a shim by its type without configuration.
     if up.runtime.is_some() && !known.contains(&name) && !name.starts_with("io.containerd.") {
         checks.fail(
             "runtime",
             format!("it has no runtime {name} (engine.runtime), it has {}", known.join(", ")),
             format!(
-                "install {name} and name it in /etc/docker/daemon.json ({{\"runtimes\": {{\"{name}\": {{\"path\": \
-                 \"/usr/bin/{name}\"}}}}}}), then `systemctl reload docker`; or leave engine.runtime empty"
+                "install {name} and name it in /etc/docker/daemon.json ({{\"runtimes\": {{\"{name}\": \
+                 {{\"path\": \"/usr/bin/{name}\"}}}}}}), then `systemctl reload docker`; or leave \
+                 engine.runtime empty"
             ),
         );
         return;
@@ -228,26 +233,32 @@ fn which_runc(up: &Up, name: &str, checks: &mut Checks) {
     let path = up.info.runtimes.get(name).and_then(|runtime| runtime.path.as_deref()).unwrap_or(name);
     if !matches!(name, "" | "runc" | "io.containerd.runc.v2") && !path.ends_with("runc") {
         return checks
-            .ok("runc", format!("it is {name} that runs containers, whatever version of runc there is"));
+            .ok("runc", format!("{name} runs the containers, so the version of runc does not matter"));
     }
     let said = up.version.components.iter().find(|component| component.name == "runc");
     let said = said.map(|component| component.version.as_str()).unwrap_or_default();
-    let upgrade = "upgrade it on the engine's machine (`apt-get install --only-upgrade runc`, or containerd.io where that \
-                   brings it)";
+    let upgrade = "upgrade it on the engine's machine (`apt-get install --only-upgrade runc`, or \
+                   containerd.io if that package contains it)";
     match runc::Version::parse(said) {
         None => checks.warn(
             "runc",
-            format!("which runc it uses it does not say ({said:?})"),
-            format!("`runc --version` there should say 1.2.8, 1.3.3, 1.4.0 or newer: older ones have {}", runc::HOLES),
+            format!("it does not say which runc it uses ({said:?})"),
+            format!(
+                "`runc --version` there should say 1.2.8, 1.3.3, 1.4.0 or newer: older ones have {}",
+                runc::HOLES
+            ),
         ),
         Some(version) => match version.mended_by() {
             None => checks.ok("runc", format!("runc {said}")),
             Some(mended) => checks.warn(
                 "runc",
-                format!("runc {said} has {}, unless your distribution has mended it under that number", runc::HOLES),
                 format!(
-                    "they let a container that chooses its mounts get out; ours choose none, others on this engine may: \
-                     {upgrade} to {mended} or newer"
+                    "runc {said} has {}, unless your distribution has fixed it under that number",
+                    runc::HOLES
+                ),
+                format!(
+                    "they let a container that chooses its mounts get out; paddock's cannot choose any, \
+                     others on this engine might: {upgrade} to {mended} or newer"
                 ),
             ),
         },

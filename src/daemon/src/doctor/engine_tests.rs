@@ -1,4 +1,4 @@
-//! What is made of an engine's answers, lack by lack.
+//! The checks of an engine's answers, defect by defect.
 
 use super::super::check::Status::{Fail, Warn};
 use super::super::check::tests::lacks;
@@ -13,10 +13,13 @@ fn good() -> Up {
     let info = serde_json::json!({
         "ID": "x", "Name": "host", "ServerVersion": "29.5.1", "OSType": "linux",
         "Architecture": std::env::consts::ARCH, "KernelVersion": "6.12.1", "NCPU": 8, "MemTotal": 1_u64 << 35,
-        "CgroupVersion": "2", "CgroupDriver": "systemd", "Driver": "overlay2", "SystemTime": "2026-11-22T00:00:00Z",
-        "Runtimes": { "runc": { "path": "runc" }, "runsc": { "path": "/usr/bin/runsc" } }, "DefaultRuntime": "runc",
+        "CgroupVersion": "2", "CgroupDriver": "systemd", "Driver": "overlay2",
+        "SystemTime": "2026-11-22T00:00:00Z",
+        "Runtimes": { "runc": { "path": "runc" }, "runsc": { "path": "/usr/bin/runsc" } },
+        "DefaultRuntime": "runc",
         "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
-        "LiveRestoreEnabled": true, "MemoryLimit": true, "SwapLimit": true, "PidsLimit": true, "CpuCfsQuota": true,
+        "LiveRestoreEnabled": true, "MemoryLimit": true, "SwapLimit": true, "PidsLimit": true,
+        "CpuCfsQuota": true,
     });
     Up {
         version: serde_json::from_value(version).expect("a version"),
@@ -29,11 +32,11 @@ fn good() -> Up {
 }
 
 fn of(up: Up) -> Vec<Check> {
-    judge(&Facts { host: "unix:///run/x.sock".into(), answer: Ok(Box::new(up)) })
+    judge(&EngineFacts { host: "unix:///run/x.sock".into(), answer: Ok(Box::new(up)) })
 }
 
 #[test]
-fn each_lack_gives_its_line_and_no_other() {
+fn each_defect_gives_its_check_and_no_other() {
     assert_eq!(lacks(&of(good())), []);
     type Spoil = fn(&mut Up);
     let fine: [Spoil; 8] = [
@@ -84,7 +87,7 @@ fn each_lack_gives_its_line_and_no_other() {
 }
 
 #[test]
-fn an_engine_that_does_not_do_is_one_line_with_advice_of_its_own() {
+fn an_unusable_engine_is_one_check_with_advice_of_its_own() {
     let mut advices = std::collections::BTreeSet::new();
     for down in [
         Down::Address("odd".into()),
@@ -96,7 +99,7 @@ fn an_engine_that_does_not_do_is_one_line_with_advice_of_its_own() {
         Down::Version("odd".into()),
         Down::Other("odd".into()),
     ] {
-        let checks = judge(&Facts { host: "unix:///run/x.sock".into(), answer: Err(down.clone()) });
+        let checks = judge(&EngineFacts { host: "unix:///run/x.sock".into(), answer: Err(down.clone()) });
         assert_eq!(lacks(&checks), [("reachable", Fail)], "{down:?}");
         assert!(advices.insert(checks[0].advice.clone()), "{down:?} has the advice of another");
     }

@@ -1,30 +1,34 @@
-//! The images that run a language: which there are, which is taken, which is missing.
+//! The images of the runners: which there are, which is used, which is missing.
 //!
-//! It must never run one to find out.
+//! It must never run an image to find out.
 
 use super::check::{Check, Checks, Group};
 use crate::config::Config;
 use crate::engine::{Engine, EngineError};
 use crate::pool::{PoolConfig, Runner, trial};
 
-/// What was found.
+/// The runner images of an engine.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct ImageFacts {
     pub(super) runners: Vec<Runner>,
-    /// What the pool would say of those left out.
+    /// The pool's warnings about images that it leaves out.
     pub(super) warnings: Vec<String>,
     /// The language that shell commands run in.
     pub(super) commands: String,
-    /// Whether warm parts are wanted.
+    /// Whether the configuration wants warm parts.
     pub(super) warm: bool,
 }
 
-pub(super) async fn look(engine: &Engine, config: &Config, pool: &PoolConfig) -> Result<Facts, EngineError> {
+pub(super) async fn look(
+    engine: &Engine,
+    config: &Config,
+    pool: &PoolConfig,
+) -> Result<ImageFacts, EngineError> {
     let (runners, warnings) = trial::survey(engine, pool).await?;
-    Ok(Facts { runners, warnings, commands: config.exec.runner.clone(), warm: config.agent.warm_parts })
+    Ok(ImageFacts { runners, warnings, commands: config.exec.runner.clone(), warm: config.agent.warm_parts })
 }
 
-/// The engine stopped answering.
+/// The check for an engine that stopped answering.
 pub(super) fn unasked(error: &EngineError) -> Vec<Check> {
     let mut checks = Checks::of(Group::Images);
     checks.fail(
@@ -35,32 +39,33 @@ pub(super) fn unasked(error: &EngineError) -> Vec<Check> {
     checks.done()
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Check> {
+pub(super) fn judge(facts: &ImageFacts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Images);
     for runner in &facts.runners {
         let part = match (facts.warm, runner.warm.is_empty()) {
             (true, false) => "with a warm part",
             (true, true) => "plain: every run starts its interpreter",
-            (false, _) => "plain, as agent.warm_parts wants it",
+            (false, _) => "plain, as agent.warm_parts demands",
         };
         checks.ok("runner", format!("{} runs in {}, {part}", runner.language, runner.image));
     }
     for warning in &facts.warnings {
-        let (found, advice) =
-            warning.split_once("; ").unwrap_or((warning, "see runner-images/README.md for what a runner is"));
+        let (found, advice) = warning
+            .split_once("; ")
+            .unwrap_or((warning, "runner-images/README.md explains what a runner is"));
         checks.warn("image", found, advice);
     }
     if facts.runners.is_empty() {
         checks.fail(
             "runners",
             "no image runs any language",
-            "nothing can be run: build ours (`make images`, or `deploy/images`), or give one of yours the labels \
-             sandbox.runner=true and sandbox.language=NAME (runner-images/README.md)",
+            "no code can run: build paddock's images (`make images`, or `deploy/images`), or give an image \
+             of yours the labels sandbox.runner=true and sandbox.language=NAME (runner-images/README.md)",
         );
     } else if !facts.runners.iter().any(|runner| runner.language == facts.commands) {
         checks.warn(
             "commands",
-            format!("shell commands are to run in {} (exec.runner), and no image runs that", facts.commands),
+            format!("shell commands should run in {} (exec.runner), but no image runs that", facts.commands),
             format!(
                 "execute_code is refused: build that image (`make images`), or set exec.runner to one of {}",
                 {
@@ -80,7 +85,7 @@ mod tests {
     use super::super::check::tests::lacks;
     use super::*;
 
-    fn good() -> Facts {
+    fn good() -> ImageFacts {
         let runner = Runner {
             language: "python".into(),
             image: "paddock-runner-python".into(),
@@ -92,21 +97,21 @@ mod tests {
             warm: vec!["warm".into()],
             volumes: vec![],
         };
-        Facts { runners: vec![runner], warnings: vec![], commands: "python".into(), warm: true }
+        ImageFacts { runners: vec![runner], warnings: vec![], commands: "python".into(), warm: true }
     }
 
     #[test]
-    fn each_lack_gives_its_line_and_no_other() {
+    fn each_defect_gives_its_check_and_no_other() {
         assert_eq!(lacks(&judge(&good())), []);
         let mut plain = good();
         plain.runners[0].warm.clear();
         assert_eq!(lacks(&judge(&plain)), []);
         assert!(judge(&plain)[0].found.contains("plain"));
         for (facts, name, status) in [
-            (Facts { runners: vec![], ..good() }, "runners", Fail),
-            (Facts { commands: "sh".into(), ..good() }, "commands", Warn),
-            (Facts { warnings: vec!["several images; set runners.x".into()], ..good() }, "image", Warn),
-            (Facts { warnings: vec!["left out".into()], ..good() }, "image", Warn),
+            (ImageFacts { runners: vec![], ..good() }, "runners", Fail),
+            (ImageFacts { commands: "sh".into(), ..good() }, "commands", Warn),
+            (ImageFacts { warnings: vec!["several images; set runners.x".into()], ..good() }, "image", Warn),
+            (ImageFacts { warnings: vec!["left out".into()], ..good() }, "image", Warn),
         ] {
             assert_eq!(lacks(&judge(&facts)), [(name, status)], "{facts:?}");
         }

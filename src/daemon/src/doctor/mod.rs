@@ -1,17 +1,18 @@
-//! `paddock doctor`: what this host's engine really enforces, and what to do about each lack.
+//! `paddock doctor`: reports what this host's engine really enforces, and what to do about each defect.
 //!
 //! ```text
 //!  configuration ─► store ─► engine ─► images ─► container ─► way in ─► room ─► verdict
-//!       each: look (facts, plain values) ─► judge (pure) ─► checks ─► print
+//!       each: look (collects facts, plain values) ─► judge (pure) ─► checks ─► print
 //! ```
 //!
-//! What an engine says of itself is not believed where it can be tried: a throwaway container is made as the pool makes
-//! them, and a process in it says what it sees and what it could take.
+//! The doctor does not believe an engine's claims where it can test them: it makes a throwaway container as
+//! the pool would, and a process inside reports what it sees and how much it could use.
 //!
-//! It must never disturb a daemon that lives on the same store or engine, nor leave anything behind, also when it is
-//! interrupted; and every wait has a bound, for what is asked may hang.
+//! It must never disturb a daemon that uses the same store or engine, nor leave anything behind, even when it
+//! is interrupted. Every wait has a bound, since a disk or an engine may hang.
 
 mod advisories;
+mod capacity;
 mod check;
 mod configuration;
 mod container;
@@ -19,9 +20,8 @@ mod down;
 mod engine;
 mod images;
 mod print;
-mod room;
 mod runc;
-mod shared;
+mod shared_with_host;
 mod store;
 mod way_in;
 
@@ -36,55 +36,55 @@ use tokio_util::sync::CancellationToken;
 use self::check::{Check, Checks, Group};
 use self::print::Printer;
 use crate::app::pool;
-use crate::config::{Config, Loaded, Log, LogLevel, Overrides};
+use crate::config::{Config, Loaded, LogLevel, LogSettings, Overrides};
 use crate::engine::Engine;
-use crate::holder::{self, Held};
+use crate::holder::{self, LockState};
 use crate::id::random_bytes;
 use crate::metrics::Metrics;
 use crate::pool::{Runner, trial};
 use crate::signals::ended_by_signal;
 
-/// For the place of the store to answer: a server that is gone does not.
+/// Time for the store's disk to answer: a mount whose server is gone never does.
 const STORE: Duration = Duration::from_secs(8);
-/// For what was begun in a container to end, once it was told to: each of its steps has a bound of its own.
+/// Time for the work in a container to stop after an interrupt: each of its steps has a bound of its own.
 const ENDING: Duration = Duration::from_secs(40);
 
-/// What the process exits with for a configuration that cannot be used.
+/// Exit code for an unusable configuration.
 const UNUSABLE: u8 = 2;
-/// As shells say it of a program that a signal ended.
+/// Exit code after a signal, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 /// The command line.
 #[derive(Debug, Clone, Args)]
-pub struct Arguments {
-    /// The configuration, the same as the daemon's
+pub struct DoctorArguments {
+    /// The configuration file of the daemon
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// One JSON document in place of lines
+    /// Print one JSON document instead of lines
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     overrides: Overrides,
 }
 
-/// Looks, and prints what it finds. What to exit with: 0 if a daemon would serve, 1 if it would not or must not, 2 for a
-/// configuration that cannot be used.
-pub fn run(arguments: &Arguments, env: &BTreeMap<String, String>) -> u8 {
+/// Runs all checks and prints them. Returns the exit code: 0 if a daemon would serve, 1 if it would not or
+/// must not, 2 for an unusable configuration.
+pub fn run(arguments: &DoctorArguments, env: &BTreeMap<String, String>) -> u8 {
     let mut loaded = match Config::load(arguments.config.as_deref(), env, &arguments.overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
-    // What is looked at is the daemon that `paddock run` and `paddock stdio` would go to.
+    // The doctor examines the daemon that `paddock run` and `paddock stdio` would use.
     let store = &mut loaded.config.store;
     if !store.is_named
-        && holder::of_lock(&store.root.join("lock")) == Held::Free
+        && holder::of_lock(&store.root.join("lock")) == LockState::Free
         && let Some(there) = holder::store_at(loaded.config.http.addr)
     {
         store.root = there;
     }
-    // What the parts that are tried out have to say stands in the checks.
+    // The checks report what the tried parts would log at lower levels.
     let level = if loaded.config.log.level == LogLevel::Error { LogLevel::Error } else { LogLevel::Warn };
-    let logged = Log { level, file: None, ..loaded.config.log.clone() };
+    let logged = LogSettings { level, file: None, ..loaded.config.log.clone() };
     let _flush = crate::log::init(&logged, &Metrics::default());
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments, env: &BTreeMap<String, String>) -> u8 {
             () = async { stop.cancelled().await; tokio::time::sleep(ENDING).await } => None,
         }
     });
-    // A look at a disk that hangs can be under way for ever.
+    // A blocking thread may hang for ever on a disk that hangs.
     runtime.shutdown_background();
     match whole {
         Some(()) => printer.finish(),
@@ -112,9 +112,9 @@ pub fn run(arguments: &Arguments, env: &BTreeMap<String, String>) -> u8 {
     }
 }
 
-/// All groups, one after the other; `None` if it was interrupted.
+/// Runs all groups in order; `None` if it was interrupted.
 async fn examine(
-    arguments: &Arguments,
+    arguments: &DoctorArguments,
     loaded: &Loaded,
     printer: &mut Printer,
     stop: &CancellationToken,
@@ -125,17 +125,17 @@ async fn examine(
         let config = config.clone();
         tokio::task::spawn_blocking(move || store::look(&config))
     };
-    let stored = unless(stop, tokio::time::timeout(STORE, looking)).await?;
+    let stored = stop.run_until_cancelled(tokio::time::timeout(STORE, looking)).await?;
     printer.print(match stored {
         Ok(Ok(facts)) => store::judge(&facts),
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
-    let (asked, reached) = unless(stop, engine::look(config)).await?;
+    let (asked, reached) = stop.run_until_cancelled(engine::look(config)).await?;
     let mut judged = engine::judge(&asked);
     let failure = judged.iter_mut().find(|check| check.status == check::Status::Fail);
     let failed = failure.is_some();
     if let Some(advice) = failure.and_then(|check| check.advice.as_mut()) {
-        advice.push_str(". Images, containers and room are not looked at before that");
+        advice.push_str(". Images, containers and room are checked only after that");
     }
     printer.print(judged);
     if let (Ok(up), Some(reached), false) = (&asked.answer, reached, failed) {
@@ -144,7 +144,7 @@ async fn examine(
     (!stop.is_cancelled()).then_some(())
 }
 
-/// What takes an engine that does.
+/// The groups that need a working engine.
 async fn in_containers(
     config: &Config,
     info: &crate::engine::EngineInfo,
@@ -153,7 +153,7 @@ async fn in_containers(
     stop: &CancellationToken,
 ) -> Option<()> {
     let pool = pool(config, trial::owner(), random_bytes());
-    let found = match unless(stop, images::look(engine, config, &pool)).await? {
+    let found = match stop.run_until_cancelled(images::look(engine, config, &pool)).await? {
         Ok(found) => found,
         Err(error) => {
             printer.print(images::unasked(&error));
@@ -162,16 +162,16 @@ async fn in_containers(
     };
     printer.print(images::judge(&found));
     let mut memory = None;
-    // The one that the daemon proves itself by.
+    // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.first().cloned() {
         memory = in_one(engine, &pool, runner, printer, stop).await?;
     }
-    let facts = room::look(config, info, &pool.bounds, found.runners.len(), memory);
-    printer.print(room::judge(&facts));
+    let facts = capacity::look(config, info, &pool.bounds, found.runners.len(), memory);
+    printer.print(capacity::judge(&facts));
     Some(())
 }
 
-/// Tries a container out; how much memory it may have.
+/// Tries a container; returns its memory limit.
 async fn in_one(
     engine: &Engine,
     pool: &crate::pool::PoolConfig,
@@ -180,15 +180,20 @@ async fn in_one(
     stop: &CancellationToken,
 ) -> Option<Option<u64>> {
     let warm = !runner.warm.is_empty();
-    // Never broken off in the middle: it looks by itself whether it is to stop, and removes what it made.
+    // Never cancelled from outside: it checks `stop` itself and removes everything that it made.
     let (tried, left) = trial::run(engine, pool, runner, stop).await;
     if stop.is_cancelled() {
         return None;
     }
-    printer.print(container::judge(&container::Facts::new(&tried, left.as_ref(), warm, &pool.owner)));
+    printer.print(container::judge(&container::ContainerFacts::new(
+        &tried,
+        left.as_ref(),
+        warm,
+        &pool.owner,
+    )));
     let tried = tried.ok();
     if let Some(tried) = &tried {
-        printer.print(way_in::judge(&tried.way));
+        printer.print(way_in::judge(&tried.carrier));
     }
     Some(tried.map(|tried| tried.asked.memory))
 }
@@ -197,19 +202,11 @@ fn silent_store(config: &Config) -> Vec<Check> {
     let mut checks = Checks::of(Group::Store);
     checks.fail(
         "writable",
-        format!("the place of the store {} does not answer within {STORE:?}", config.store.root.display()),
-        "nothing could be saved: its disk, or the server that it is mounted from, hangs; store.root (SANDBOX_ROOT, --store) \
-         names the place",
+        format!("the disk of the store {} does not answer within {STORE:?}", config.store.root.display()),
+        "nothing could be saved: its disk hangs, or the server that it is mounted from; store.root \
+         (SANDBOX_ROOT, --store) names the folder",
     );
     checks.done()
-}
-
-/// What comes of it, unless it is interrupted before.
-async fn unless<T>(stop: &CancellationToken, future: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        done = future => Some(done),
-        () = stop.cancelled() => None,
-    }
 }
 
 fn complain(error: &dyn std::fmt::Display, code: u8) -> u8 {

@@ -1,6 +1,7 @@
-//! Checks as lines on standard output, as they come; or all of them as one JSON document in the end.
+//! Prints checks: as lines on standard output while they are made, or all of them as one JSON document at the
+//! end.
 //!
-//! It must never write anything else there, nor colour where nobody sees it.
+//! It must never print anything else there, nor colours where nobody sees them.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -10,13 +11,13 @@ use anstyle::{AnsiColor, Style};
 
 use super::check::{Check, Status, document, verdict};
 
-/// Wide enough for every status and every group.
+/// As wide as the columns of status and group.
 const INDENT: &str = "                     ";
 
 /// Bytes of a line of advice.
 const WIDTH: usize = 98;
 
-/// Where checks go.
+/// Collects and prints checks.
 pub(super) struct Printer {
     json: bool,
     checks: Vec<Check>,
@@ -27,7 +28,8 @@ impl Printer {
         Self { json, checks: Vec::new() }
     }
 
-    /// The checks of one group. That nobody reads them any more is no reason to stop cleaning up.
+    /// Prints the checks of one group. A failure is ignored: the doctor must still clean up when nobody
+    /// reads.
     pub(super) fn print(&mut self, checks: Vec<Check>) {
         if !self.json {
             let mut out = AutoStream::auto(io::stdout().lock());
@@ -39,7 +41,7 @@ impl Printer {
         self.checks.extend(checks);
     }
 
-    /// The verdict, and what to exit with.
+    /// Prints the verdict; returns the exit code.
     pub(super) fn finish(self) -> u8 {
         let verdict = verdict(&self.checks);
         let mut out = AutoStream::auto(io::stdout().lock());
@@ -68,7 +70,7 @@ fn line(out: &mut impl Write, check: &Check) -> io::Result<()> {
     Ok(())
 }
 
-/// Lines that are no longer than people like to read, where words let them.
+/// Lines of a readable length, broken between words.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

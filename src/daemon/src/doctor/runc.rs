@@ -1,19 +1,19 @@
-//! Which runc runs the containers, and whether it has holes that are known.
+//! The version of runc that runs the containers, and its known vulnerabilities.
 //!
-//! It must never call a version good that it does not understand.
+//! It must never call a version good that it cannot parse.
 
 use std::fmt;
 
-/// A version of runc: a pre-release comes before the release.
+/// A version of runc; a pre-release is lower than its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     numbers: [u32; 3],
-    /// The number of its pre-release; the release itself has the largest.
+    /// The number of the pre-release; the release itself has the largest.
     candidate: u32,
 }
 
-/// The holes of November 2025: masked paths, /dev/console and writes to /proc can be led astray by whoever chooses what a
-/// container mounts, or shares a mount with one that starts.
+/// The vulnerabilities of November 2025: masked paths, /dev/console and writes to /proc can be redirected by
+/// somebody who chooses a container's mounts, or shares a mount with a container that starts.
 pub(super) const HOLES: &str = "CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881";
 
 const RELEASE: u32 = u32::MAX;
@@ -26,7 +26,7 @@ pub(super) const fn candidate(numbers: [u32; 3], candidate: u32) -> Version {
     Version { numbers, candidate }
 }
 
-/// Where those holes begin again, and the first version without them.
+/// For each series: the first version that has them, and the first one without them.
 const SERIES: [(Version, Version); 3] = [
     (candidate([0, 0, 0], 0), release([1, 2, 8])),
     (candidate([1, 3, 0], 0), release([1, 3, 3])),
@@ -34,12 +34,13 @@ const SERIES: [(Version, Version); 3] = [
 ];
 
 impl Version {
-    /// As engines say it: `1.1.5+ds1`, `1.0.0-rc93`, `1.4.0-rc.2`, `v1.2.8`, `1.2.8-0ubuntu1`.
+    /// Parses a version as engines report it: `1.1.5+ds1`, `1.0.0-rc93`, `1.4.0-rc.2`, `v1.2.8`,
+    /// `1.2.8-0ubuntu1`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.trim().trim_start_matches('v');
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (numbers, rest) = text.split_at(end);
-        // Earlier than any candidate, and of no known order.
+        // Earlier than any release candidate, and of unknown order.
         if ["-alpha", "-beta", "-dev"].iter().any(|stage| rest.starts_with(stage)) {
             return None;
         }
@@ -52,18 +53,18 @@ impl Version {
                 let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
                 digits.get(..end)?.parse().ok()?
             }
-            // What a distribution adds to a release.
+            // Text that a distribution adds to a release.
             None => RELEASE,
         };
         Some(Self { numbers: [major, minor, patch], candidate })
     }
 
-    /// The version that mends what this one has.
+    /// The version that fixes the vulnerabilities of this one; `None` if it has none.
     pub(super) fn mended_by(self) -> Option<Self> {
         self.mended_in(&SERIES)
     }
 
-    /// The same for other holes: where they begin, and the first version without them.
+    /// The same for other vulnerabilities, given by series.
     pub(super) fn mended_in(self, series: &[(Self, Self)]) -> Option<Self> {
         series.iter().find(|(first, mended)| *first <= self && self < *mended).map(|(_, mended)| *mended)
     }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_with_the_holes_are_told_from_those_without() {
+    fn versions_with_the_vulnerabilities_are_told_from_those_without() {
         for (text, mended) in [
             ("1.0.0-rc93", Some("1.2.8")),
             ("1.0.0-rc10+dev", Some("1.2.8")),

@@ -1,6 +1,6 @@
-//! The place of the store: whether files can be kept there, how many, how safely and how fast.
+//! The folder of the store: whether files can be kept there, how many, how safely and how fast.
 //!
-//! It must never leave anything there, also when it is killed: what it writes has no name.
+//! It must never leave anything there, even when it is killed: the file that it writes has no name.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -14,60 +14,60 @@ use rustix::fs::{Access, OFlags};
 
 use super::check::{Check, Checks, Group};
 use crate::config::Config;
-use crate::holder::{self, Held};
+use crate::holder::{self, LockState};
 use crate::store::{RESERVE, trust};
 
-/// Every answer that saved files waits for one sync at least: slower ones are noticed.
+/// Every answer with saved files waits for at least one sync: slower ones are noticeable.
 const SLOW: Duration = Duration::from_millis(20);
-/// Syncs that are timed, and for how long at most.
+/// Number of syncs that are timed, and the longest time for them.
 const SYNCS: usize = 9;
 const SYNCING: Duration = Duration::from_secs(2);
-/// What is there already is counted for so long, or so much.
+/// Longest time, and largest number of entries, for counting what is stored.
 const COUNTING: Duration = Duration::from_secs(2);
 const COUNTED: usize = 200_000;
 
-/// What was found.
+/// The state of the folder of the store.
 #[derive(Debug, Clone)]
-pub(super) struct Facts {
+pub(super) struct StoreFacts {
     pub(super) root: PathBuf,
-    /// Whether it is there; else what is looked at is the nearest folder above it that is.
+    /// Whether the folder exists; if not, the nearest existing folder above it is examined.
     pub(super) exists: bool,
     /// Why no file can be written there.
     pub(super) unwritable: Option<String>,
-    /// Why the daemon does not trust what is there.
+    /// Why the daemon does not trust the folder.
     pub(super) distrusted: Option<String>,
-    pub(super) held: Held,
+    pub(super) held: LockState,
     pub(super) file_system: FileSystem,
-    /// Bytes and inodes that are free; a file system that does not count inodes has none to run out of.
+    /// Free bytes and inodes; a file system that does not count inodes cannot run out of them.
     pub(super) free: u64,
     pub(super) free_inodes: Option<u64>,
-    /// Bytes that are stored already; not all, if there were too many to count.
+    /// Bytes that are stored already; not all of them if there were too many to count.
     pub(super) stored: u64,
     pub(super) counted: bool,
-    /// The median of some syncs.
+    /// The median of several syncs.
     pub(super) sync: Option<Duration>,
     pub(super) max_bytes: u64,
-    /// What one session may have.
+    /// Bytes and entries that one session may have.
     pub(super) session: (u64, u64),
 }
 
-/// A file system, as far as it matters here.
+/// The kinds of file systems that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSystem {
     /// In memory.
     Memory(&'static str),
     /// The uppermost layer of a container.
     Overlay,
-    /// Somewhere else.
+    /// On another machine.
     Network(&'static str),
     /// On a disk.
     Disk(&'static str),
-    /// By its number.
+    /// Unknown; its number.
     Other(u64),
 }
 
 impl FileSystem {
-    /// By `f_type` of statfs(2).
+    /// From `f_type` of statfs(2).
     fn of(magic: u64) -> Self {
         match magic {
             0x0102_1994 => Self::Memory("tmpfs"),
@@ -87,8 +87,8 @@ impl FileSystem {
     }
 }
 
-/// Looks; it can take long where the disk is slow, and must run where it may block.
-pub(super) fn look(config: &Config) -> Facts {
+/// Collects the facts. It can take long on a slow disk, and must run on a thread that may block.
+pub(super) fn look(config: &Config) -> StoreFacts {
     let root = &config.store.root;
     let exists = fs::symlink_metadata(root).is_ok();
     let place = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -99,7 +99,7 @@ pub(super) fn look(config: &Config) -> Facts {
         Err(error) => (None, Some(format!("{}: {error}", place.display()))),
     };
     let (stored, counted) = if exists { count(root) } else { (0, true) };
-    Facts {
+    StoreFacts {
         root: root.clone(),
         exists,
         unwritable,
@@ -116,7 +116,7 @@ pub(super) fn look(config: &Config) -> Facts {
     }
 }
 
-/// What an earlier daemon, of another user, has left and this one cannot use.
+/// A file that an earlier daemon of another user left, and that this user cannot use.
 fn closed(root: &Path) -> Option<String> {
     ["lock", "owner", "journal", "tmp"].iter().map(|name| root.join(name)).find_map(|path| {
         let error = rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK).err()?;
@@ -124,7 +124,7 @@ fn closed(root: &Path) -> Option<String> {
     })
 }
 
-/// The median of some syncs of a file in this folder.
+/// The median time of several syncs of a file in this folder.
 fn timed_syncs(place: &Path) -> io::Result<Duration> {
     let file = nameless(place)?;
     let begun = Instant::now();
@@ -143,7 +143,7 @@ fn timed_syncs(place: &Path) -> io::Result<Duration> {
     Ok(took.get(took.len() / 2).copied().unwrap_or_default())
 }
 
-/// A file without a name, or, where there are none such, one that loses its name at once.
+/// A file without a name, or, where the file system has none, one whose name is removed at once.
 fn nameless(place: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE.bits().cast_signed();
     let opened = OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(place);
@@ -161,7 +161,7 @@ fn nameless(place: &Path) -> io::Result<File> {
     }
 }
 
-/// Bytes of all files below, and whether all of them were seen.
+/// Bytes of all files below, and whether all of them were counted.
 fn count(root: &Path) -> (u64, bool) {
     let begun = Instant::now();
     let (mut bytes, mut seen) = (0, 0);
@@ -182,10 +182,10 @@ fn count(root: &Path) -> (u64, bool) {
     (bytes, true)
 }
 
-pub(super) fn judge(facts: &Facts) -> Vec<Check> {
+pub(super) fn judge(facts: &StoreFacts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Store);
     let root = facts.root.display();
-    const ELSEWHERE: &str = "or choose another place by store.root (SANDBOX_ROOT, --store)";
+    const ELSEWHERE: &str = "or choose another folder by store.root (SANDBOX_ROOT, --store)";
     if let Some(why) = &facts.unwritable {
         let advice = format!(
             "nothing could be saved: make it writable for this user (`chown -R $(id -u) {root}`), {ELSEWHERE}"
@@ -193,38 +193,52 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
         checks.fail("writable", format!("the store {root} cannot be written: {why}"), advice);
         return checks.done();
     }
-    let there = if facts.exists { "is there and" } else { "is not there yet, can be made and" };
+    let there = if facts.exists { "exists and" } else { "does not exist yet, can be made and" };
     checks.ok("writable", format!("{root} {there} can be written"));
     if let Some(why) = &facts.distrusted {
         let (found, advice) = why.split_once(": ").unwrap_or((why, ELSEWHERE));
         checks.fail("owner", found, advice);
     }
     match &facts.held {
-        Held::Free => checks.ok("lock", "no daemon lives on it"),
-        Held::By(daemon) => checks.ok("lock", format!("a daemon lives on it: {daemon}")),
-        Held::Unseen => {
-            checks
-                .ok("lock", "a daemon lives on it that is not seen from here, in another container perhaps");
+        LockState::Free => checks.ok("lock", "no daemon uses it"),
+        LockState::HeldBy(daemon) => checks.ok("lock", format!("a daemon uses it: {daemon}")),
+        LockState::Unseen => {
+            checks.ok("lock", "a daemon that is not visible from here uses it, perhaps in another container");
         }
     }
     let on = |name| format!("{root} is on {name}");
     match facts.file_system {
         FileSystem::Disk(name) => checks.ok("file system", on(name)),
-        FileSystem::Other(magic) => checks.ok("file system", on(&format!("a file system of type {magic:#x}"))),
+        FileSystem::Other(magic) => checks.ok(
+            "file system",
+            on(&format!(
+                "a file system of type \
+                                                                          {magic:#x}"
+            )),
+        ),
         FileSystem::Memory(name) => checks.warn(
             "file system",
             on(name),
-            format!("all files are gone at the next reboot, and take memory until then: use a disk, {ELSEWHERE}"),
+            format!(
+                "all files are lost at the next reboot, and take memory until then: use a disk, \
+                     {ELSEWHERE}"
+            ),
         ),
         FileSystem::Overlay => checks.warn(
             "file system",
             on("overlay, a container's own layer"),
-            format!("all files are gone with the container: mount a volume there (-v paddock:{root}), {ELSEWHERE}"),
+            format!(
+                "all files are lost with the container: mount a volume there (-v paddock:{root}), \
+                     {ELSEWHERE}"
+            ),
         ),
         FileSystem::Network(name) => checks.warn(
             "file system",
             on(name),
-            format!("files are as safe as that server's syncs, and the lock as good as its locks: use a disk, {ELSEWHERE}"),
+            format!(
+                "files are only as safe as that server's syncs, and the lock only as reliable as its \
+                     locks: use a disk, {ELSEWHERE}"
+            ),
         ),
     }
     space(facts, &mut checks);
@@ -232,7 +246,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
         Some(sync) if sync > SLOW => checks.warn(
             "sync",
             format!("a sync takes {:.1} ms there (median)", millis(sync)),
-            format!("every answer that saved files waits for one at least: use a faster disk, {ELSEWHERE}"),
+            format!("every answer with saved files waits for at least one: use a faster disk, {ELSEWHERE}"),
         ),
         Some(sync) => checks.ok("sync", format!("a sync takes {:.1} ms there (median)", millis(sync))),
         None => {}
@@ -240,7 +254,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Check> {
     checks.done()
 }
 
-fn space(facts: &Facts, checks: &mut Checks) {
+fn space(facts: &StoreFacts, checks: &mut Checks) {
     let (bytes, inodes) = facts.session;
     let free = ByteSize::b(facts.free);
     let least = if facts.counted { "" } else { "at least " };
@@ -250,12 +264,12 @@ fn space(facts: &Facts, checks: &mut Checks) {
         ByteSize::b(facts.max_bytes)
     );
     if facts.free < RESERVE {
-        let advice = "nothing more is saved (quota_exceeded): free some, or enlarge it";
+        let advice = "nothing more can be saved (quota_exceeded): free some space, or enlarge the disk";
         checks.fail("space", format!("the disk of the store is full: {found}"), advice);
     } else if facts.free.saturating_add(facts.stored) < facts.max_bytes && facts.counted {
         let advice = format!(
-            "the disk is full before the store is, and then nothing more is saved (quota_exceeded): free some, or set \
-             store.max_bytes to what it may have, {} at most",
+            "the disk is full before the store is, and then nothing more can be saved (quota_exceeded): free \
+             some space, or set store.max_bytes to at most {}",
             ByteSize::b(facts.free.saturating_add(facts.stored).saturating_sub(RESERVE).max(bytes))
         );
         checks.warn("space", found, advice);
@@ -266,11 +280,11 @@ fn space(facts: &Facts, checks: &mut Checks) {
         Some(free) if free < inodes => checks.warn(
             "inodes",
             format!("{free} inodes are free, fewer than the {inodes} that one session may have"),
-            "many small files fill it (quota_exceeded): free some, make the file system with more, or lower \
-             limits.data_inodes",
+            "many small files use them up (quota_exceeded): free some, make the file system with more, or \
+             lower limits.data_inodes",
         ),
         Some(free) => checks.ok("inodes", format!("{free} inodes are free")),
-        None => checks.ok("inodes", "inodes do not run out there"),
+        None => checks.ok("inodes", "this file system does not run out of inodes"),
     }
 }
 

@@ -1,19 +1,19 @@
-//! What is made of the place of a store, lack by lack.
+//! The checks of a store's folder, defect by defect.
 
 use super::super::check::Status::{Fail, Warn};
 use super::super::check::tests::lacks;
 use super::*;
-use crate::holder::Holder;
+use crate::holder::HoldingProcess;
 
 const GIB: u64 = 1 << 30;
 
-fn good() -> Facts {
-    Facts {
+fn good() -> StoreFacts {
+    StoreFacts {
         root: "/var/lib/paddock".into(),
         exists: true,
         unwritable: None,
         distrusted: None,
-        held: Held::Free,
+        held: LockState::Free,
         file_system: FileSystem::Disk("ext4"),
         free: 100 * GIB,
         free_inodes: Some(1_000_000),
@@ -26,29 +26,34 @@ fn good() -> Facts {
 }
 
 #[test]
-fn each_lack_gives_its_line_and_no_other() {
+fn each_defect_gives_its_check_and_no_other() {
     for fine in [
         good(),
-        Facts { exists: false, ..good() },
-        Facts { held: Held::By(Holder { pid: 7, name: "paddock".into() }), ..good() },
-        Facts { held: Held::Unseen, ..good() },
-        Facts { file_system: FileSystem::Other(1), ..good() },
-        Facts { free: 20 * GIB, stored: 40 * GIB, ..good() },
-        Facts { free: 20 * GIB, counted: false, ..good() },
-        Facts { free_inodes: None, ..good() },
+        StoreFacts { exists: false, ..good() },
+        StoreFacts { held: LockState::HeldBy(HoldingProcess { pid: 7, name: "paddock".into() }), ..good() },
+        StoreFacts { held: LockState::Unseen, ..good() },
+        StoreFacts { file_system: FileSystem::Other(1), ..good() },
+        StoreFacts { free: 20 * GIB, stored: 40 * GIB, ..good() },
+        StoreFacts { free: 20 * GIB, counted: false, ..good() },
+        StoreFacts { free_inodes: None, ..good() },
     ] {
         assert_eq!(lacks(&judge(&fine)), [], "{fine:?}");
     }
     for (facts, name, status, word) in [
-        (Facts { unwritable: Some("why".into()), ..good() }, "writable", Fail, "why"),
-        (Facts { distrusted: Some("/s is open: close it".into()), ..good() }, "owner", Fail, "/s is open"),
-        (Facts { file_system: FileSystem::of(0x0102_1994), ..good() }, "file system", Warn, "tmpfs"),
-        (Facts { file_system: FileSystem::of(0x794c_7630), ..good() }, "file system", Warn, "overlay"),
-        (Facts { file_system: FileSystem::of(0x6969), ..good() }, "file system", Warn, "nfs"),
-        (Facts { free: 20 * GIB, ..good() }, "space", Warn, "20.0 GiB are free"),
-        (Facts { free: 1 << 20, ..good() }, "space", Fail, "is full"),
-        (Facts { free_inodes: Some(100), ..good() }, "inodes", Warn, "100 inodes"),
-        (Facts { sync: Some(Duration::from_millis(45)), ..good() }, "sync", Warn, "45.0 ms"),
+        (StoreFacts { unwritable: Some("why".into()), ..good() }, "writable", Fail, "why"),
+        (
+            StoreFacts { distrusted: Some("/s is open: close it".into()), ..good() },
+            "owner",
+            Fail,
+            "/s is open",
+        ),
+        (StoreFacts { file_system: FileSystem::of(0x0102_1994), ..good() }, "file system", Warn, "tmpfs"),
+        (StoreFacts { file_system: FileSystem::of(0x794c_7630), ..good() }, "file system", Warn, "overlay"),
+        (StoreFacts { file_system: FileSystem::of(0x6969), ..good() }, "file system", Warn, "nfs"),
+        (StoreFacts { free: 20 * GIB, ..good() }, "space", Warn, "20.0 GiB are free"),
+        (StoreFacts { free: 1 << 20, ..good() }, "space", Fail, "is full"),
+        (StoreFacts { free_inodes: Some(100), ..good() }, "inodes", Warn, "100 inodes"),
+        (StoreFacts { sync: Some(Duration::from_millis(45)), ..good() }, "sync", Warn, "45.0 ms"),
     ] {
         let checks = judge(&facts);
         assert_eq!(lacks(&checks), [(name, status)], "{facts:?}");
@@ -57,7 +62,7 @@ fn each_lack_gives_its_line_and_no_other() {
 }
 
 #[test]
-fn a_look_leaves_nothing_and_counts_what_is_there() {
+fn the_examination_leaves_nothing_and_counts_stored_bytes() {
     let dir = tempfile::tempdir().expect("a folder");
     timed_syncs(dir.path()).expect("it can be written");
     assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 0);

@@ -1,37 +1,38 @@
-//! How bytes reach a container, and what the longer way costs.
+//! How bytes reach a container, and the cost of the longer way.
 //!
-//! It must never call a way open that was not taken.
+//! It must never call a way open that was not used.
 
 use super::check::{Check, Checks, Group};
-use crate::pool::trial::Way;
+use crate::pool::trial::TrialCarrier;
 
-/// What was measured for the architecture page: 100 MiB put, read and written, and got; 1,000 files; an `echo` in `sh`.
-const COSTS: &str = "large and many files take two to three times as long (100 MiB 1.1 s instead of 0.7, 1,000 files 0.7 s \
-                     instead of 0.2), a short run 2 ms more";
+/// Measured for the architecture page: 100 MiB sent, read and written, and fetched; 1,000 files; an `echo` in
+/// `sh`.
+const COSTS: &str = "large and many files take two to three times as long (100 MiB 1.1 s instead of 0.7, \
+                     1,000 files 0.7 s instead of 0.2), a short run 2 ms more";
 
-pub(super) fn judge(way: &Way) -> Vec<Check> {
+pub(super) fn judge(way: &TrialCarrier) -> Vec<Check> {
     let mut checks = Checks::of(Group::WayIn);
-    let found = |why: &str| format!("all goes through the engine: {why}");
+    let found = |why: &str| format!("all bytes go through the engine: {why}");
     match way {
-        Way::Direct => checks.ok("carrier", "bytes go to containers directly, past the engine"),
-        Way::Remote => checks.ok(
+        TrialCarrier::Direct => checks.ok("carrier", "bytes go to containers directly, past the engine"),
+        TrialCarrier::Remote => checks.ok(
             "carrier",
-            format!("{}; {COSTS}", found("it is reached by TCP, so it counts as another machine's")),
+            format!("{}; {COSTS}", found("it is reached by TCP, so it counts as another machine")),
         ),
-        Way::NotAllowed => checks.warn(
+        TrialCarrier::NotAllowed => checks.warn(
             "carrier",
             found("this process may not trace others (CAP_SYS_PTRACE)"),
             format!(
-                "{COSTS}: run paddock as root, or with AmbientCapabilities=CAP_SYS_PTRACE; in a container with --pid=host \
-                 --cap-add=SYS_PTRACE"
+                "{COSTS}: run paddock as root, or with AmbientCapabilities=CAP_SYS_PTRACE; in a container \
+                 with --pid=host --cap-add=SYS_PTRACE"
             ),
         ),
-        Way::Failed(why) => checks.warn(
+        TrialCarrier::Failed(why) => checks.warn(
             "carrier",
             found(why),
             format!(
-                "{COSTS}: it takes the engine's own kernel and PID namespace; a paddock in a container needs --pid=host \
-                 --cap-add=SYS_PTRACE"
+                "{COSTS}: the direct way needs the engine's own kernel and PID namespace; a paddock in a \
+                 container needs --pid=host --cap-add=SYS_PTRACE"
             ),
         ),
     }
@@ -45,11 +46,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_lack_gives_its_line_and_no_other() {
-        assert_eq!(lacks(&judge(&Way::Direct)), []);
-        assert_eq!(lacks(&judge(&Way::Remote)), []);
-        assert_eq!(lacks(&judge(&Way::NotAllowed)), [("carrier", Warn)]);
-        let failed = judge(&Way::Failed("no such process".into()));
+    fn each_defect_gives_its_check_and_no_other() {
+        assert_eq!(lacks(&judge(&TrialCarrier::Direct)), []);
+        assert_eq!(lacks(&judge(&TrialCarrier::Remote)), []);
+        assert_eq!(lacks(&judge(&TrialCarrier::NotAllowed)), [("carrier", Warn)]);
+        let failed = judge(&TrialCarrier::Failed("no such process".into()));
         assert_eq!(lacks(&failed), [("carrier", Warn)]);
         assert!(failed[0].found.contains("no such process"));
     }

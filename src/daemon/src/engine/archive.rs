@@ -1,8 +1,9 @@
 //! Files of a container as tar archives: put, get, stat.
 //!
-//! Archives pass through as bytes; nothing here reads their entries. What [`Engine::archive_get`] gives is
-//! untrusted in every byte, and may be short without any error: engines answer 200 and then leave out what
-//! changed under them. It must never unpack one, and never send one compressed.
+//! Archives pass through as bytes; nothing here reads their entries. An archive from [`Engine::archive_get`]
+//! is untrusted in every byte, and may be incomplete without any error: engines answer 200 and then leave out
+//! files that change while they read them. This module must never unpack an archive, and never send a
+//! compressed one.
 
 use std::io;
 use std::task::Poll;
@@ -22,38 +23,39 @@ use tokio_util::io::StreamReader;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
-use super::call::{self, Call, SendBody};
+use super::call::{self, EngineCall, SendBody};
 use super::error::{BoxError, EngineError};
 use super::ids::ContainerId;
-use super::op::Op;
+use super::op::EngineOp;
 use super::shape::null_is_empty;
-use super::transport::{Answer, next_data, parse};
+use super::transport::{EngineResponse, next_data, parse};
 
 const TAR: &str = "application/x-tar";
 
-/// The header with a path's stat: base64 of JSON.
+/// The header with a path's stat: JSON in base64.
 const STAT_HEADER: &str = "x-docker-container-path-stat";
 
-/// What a path in a container is. Source: `X-Docker-Container-Path-Stat` of `HEAD /containers/{id}/archive`.
+/// The stat of a path in a container. Source: `X-Docker-Container-Path-Stat` of `HEAD
+/// /containers/{id}/archive`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PathStat {
     /// Its last component.
     pub name: String,
-    /// Its size in bytes; of a directory whatever its file system says.
+    /// Its size in bytes; for a directory, the number that its file system reports.
     pub size: i64,
     /// Type and permissions as Go's `os.FileMode` has them: see [`kind`](PathStat::kind) and
     /// [`permissions`](PathStat::permissions).
     mode: u32,
     /// When it was changed, RFC 3339.
     pub mtime: String,
-    /// Where it points, when it is a symbolic link.
+    /// The target of a symbolic link; otherwise empty.
     #[serde(default, rename = "linkTarget", deserialize_with = "null_is_empty")]
     pub link_target: String,
 }
 
-/// What kind of thing a path is.
+/// The type of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EntryKind {
+pub enum PathKind {
     /// A regular file.
     File,
     /// A directory.
@@ -65,17 +67,18 @@ pub enum EntryKind {
 }
 
 impl PathStat {
-    /// What kind of thing it is.
-    pub fn kind(&self) -> EntryKind {
-        // Go's os.FileMode: ModeDir, ModeSymlink, and ModeType, every bit that makes a file not a regular one.
+    /// The type of the path.
+    pub fn kind(&self) -> PathKind {
+        // Go's os.FileMode: ModeDir, ModeSymlink, and ModeType, which has every bit that a regular file
+        // lacks.
         const DIRECTORY: u32 = 1 << 31;
         const SYMLINK: u32 = 1 << 27;
         const TYPE: u32 = DIRECTORY | SYMLINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19;
         match self.mode & TYPE {
-            0 => EntryKind::File,
-            DIRECTORY => EntryKind::Directory,
-            SYMLINK => EntryKind::Symlink,
-            _ => EntryKind::Other,
+            0 => PathKind::File,
+            DIRECTORY => PathKind::Directory,
+            SYMLINK => PathKind::Symlink,
+            _ => PathKind::Other,
         }
     }
 
@@ -84,11 +87,13 @@ impl PathStat {
         self.mode & 0o777
     }
 
-    fn from_header(op: Op, value: Option<&HeaderValue>) -> Result<PathStat, EngineError> {
-        let value = value.ok_or_else(|| EngineError::protocol(op, "no stat of the path"))?;
+    fn from_header(op: EngineOp, value: Option<&HeaderValue>) -> Result<PathStat, EngineError> {
+        let value = value.ok_or_else(|| {
+            EngineError::protocol(op, format!("the answer has no header {STAT_HEADER} with the path's stat"))
+        })?;
         let json = BASE64_STANDARD
             .decode(value.as_bytes())
-            .map_err(|_| EngineError::protocol(op, "a stat that is not base64"))?;
+            .map_err(|_| EngineError::protocol(op, format!("the header {STAT_HEADER} is not base64")))?;
         parse(op, &json)
     }
 }
@@ -97,20 +102,21 @@ impl Engine {
     /// Unpacks `tar` into the directory `path` of a container, running or not:
     /// `PUT /containers/{id}/archive?path=…`. Owners and modes are those of the archive.
     ///
-    /// Begin the archive with an entry named `.`: the engine sniffs the first bytes for compression, and a name
-    /// can look like some. An entry that would turn a directory into a file or the other way round is refused.
-    /// A `Tmpfs` mount takes the files and shows none of them; a volume does not have that fault.
+    /// Begin the archive with an entry named `.`: the engine guesses the compression from the first bytes,
+    /// and another name can look like compressed data. The engine refuses an entry that would turn a
+    /// directory into a file or a file into a directory. Files put into a `Tmpfs` mount are accepted and then
+    /// invisible; volumes do not have that defect.
     ///
-    /// Errors: `is_not_found` when the container or directory is not there, an `Api` error of status 403 when it
-    /// is read-only.
+    /// Errors: `is_not_found` when the container or directory does not exist, an `Api` error of status 403
+    /// when it is read-only.
     pub async fn archive_put(&self, id: &ContainerId, path: &str, tar: Bytes) -> Result<(), EngineError> {
         self.put(id, path, call::whole(tar)).await
     }
 
-    /// [`archive_put`](Engine::archive_put) of a stream, sent as it comes and never held whole.
+    /// [`archive_put`](Engine::archive_put) of a stream, sent as it comes and never held as a whole.
     ///
-    /// The stream is dropped when the call ends, however it ends. An error of the stream ends the request unfinished and comes back as [`EngineError::Upload`]; what was
-    /// unpacked until then stays.
+    /// The stream is dropped when the call ends, however it ends. An error of the stream ends the request
+    /// unfinished and is returned as [`EngineError::Upload`]; files unpacked by then stay.
     pub async fn archive_put_stream<S, E>(
         &self,
         id: &ContainerId,
@@ -121,7 +127,8 @@ impl Engine {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        // hyper goes on sending after an early refusal; without this an endless stream is pulled for ever.
+        // hyper goes on sending after an early refusal; without this it would read an endless stream for
+        // ever.
         let call_is_over = CancellationToken::new();
         let mut over = Box::pin(call_is_over.clone().cancelled_owned());
         let _guard = call_is_over.drop_guard();
@@ -137,33 +144,34 @@ impl Engine {
     async fn put(&self, id: &ContainerId, path: &str, body: SendBody) -> Result<(), EngineError> {
         let limits = self.limits();
         let target = format!("/containers/{id}/archive");
-        let call = Call::new(Op::ArchivePut, Method::PUT, target, limits.archive, limits.answer_bytes)
-            .query("path", path)
-            .query("noOverwriteDirNonDir", "true")
-            .body(TAR, body);
+        let call =
+            EngineCall::new(EngineOp::ArchivePut, Method::PUT, target, limits.archive, limits.answer_bytes)
+                .query("path", path)
+                .query("noOverwriteDirNonDir", "true")
+                .body(TAR, body);
         self.transport.ask(call).await?.discard().await
     }
 
-    /// Packs `path` of a container, running or not: `GET /containers/{id}/archive?path=…`. A directory comes with
-    /// its own name as the first component.
+    /// Packs `path` of a container, running or not: `GET /containers/{id}/archive?path=…`. A directory comes
+    /// with its own name as the first component.
     ///
-    /// `cap` bounds the archive, in bytes. `is_not_found` when the container or path is not there.
+    /// `cap` bounds the archive, in bytes. Errors: `is_not_found` when the container or path does not exist.
     pub async fn archive_get(
         &self,
         id: &ContainerId,
         path: &str,
         cap: u64,
     ) -> Result<ArchiveReader, EngineError> {
-        let op = Op::ArchiveGet;
+        let op = EngineOp::ArchiveGet;
         let limits = self.limits();
         let until = Instant::now() + limits.archive;
         let target = format!("/containers/{id}/archive");
         let call =
-            Call::new(op, Method::GET, target, limits.archive, limits.answer_bytes).query("path", path);
+            EngineCall::new(op, Method::GET, target, limits.archive, limits.answer_bytes).query("path", path);
         let answer = self.transport.ask(call).await?;
         if answer.content_type() != Some(TAR) {
             let found = answer.content_type().unwrap_or("no type");
-            return Err(EngineError::protocol(op, format!("{found} where {TAR} is due")));
+            return Err(EngineError::protocol(op, format!("its content type is {found}, not {TAR}")));
         }
         let stat = PathStat::from_header(op, answer.header(STAT_HEADER))?;
         Ok(ArchiveReader {
@@ -177,22 +185,23 @@ impl Engine {
         })
     }
 
-    /// What a path in a container is: `HEAD /containers/{id}/archive?path=…`. `is_not_found`, without the engine's
-    /// words, when the container or path is not there.
+    /// The stat of a path in a container: `HEAD /containers/{id}/archive?path=…`. Errors: `is_not_found`,
+    /// without a message of the engine, when the container or path does not exist.
     pub async fn archive_stat(&self, id: &ContainerId, path: &str) -> Result<PathStat, EngineError> {
         let limits = self.limits();
         let target = format!("/containers/{id}/archive");
-        let call = Call::new(Op::ArchiveStat, Method::HEAD, target, limits.read, limits.answer_bytes)
-            .query("path", path);
-        let answer: Answer = self.transport.ask(call).await?;
-        PathStat::from_header(Op::ArchiveStat, answer.header(STAT_HEADER))
+        let call =
+            EngineCall::new(EngineOp::ArchiveStat, Method::HEAD, target, limits.read, limits.answer_bytes)
+                .query("path", path);
+        let answer: EngineResponse = self.transport.ask(call).await?;
+        PathStat::from_header(EngineOp::ArchiveStat, answer.header(STAT_HEADER))
     }
 }
 
-/// An archive on its way out of a container. Dropping it closes the connection.
+/// An archive that is being read from a container. Dropping it closes the connection.
 ///
-/// Read it without pause or drop it: until then the engine holds the container's lock, and inspect, kill and remove
-/// of that container wait, however long (seen with 20.10).
+/// Read it without pause, or drop it: until then the engine holds the container's lock, and inspect, kill and
+/// remove of that container wait for as long (seen with 20.10).
 #[derive(Debug)]
 pub struct ArchiveReader {
     stat: PathStat,
@@ -205,17 +214,18 @@ pub struct ArchiveReader {
 }
 
 impl ArchiveReader {
-    /// What the path packed is.
+    /// The stat of the packed path.
     pub fn stat(&self) -> &PathStat {
         &self.stat
     }
 
-    /// The next piece; `None` at the end of the answer, which need not be the end of a whole archive. Cancel safe.
+    /// The next piece; `None` at the end of the answer, which is not always the end of a complete archive.
+    /// Cancel safe.
     ///
-    /// Errors: [`EngineError::TooLarge`] beyond the cap, [`EngineError::Deadline`] when the next piece or the end
-    /// is late, [`EngineError::Lost`] and [`EngineError::Protocol`] when the answer breaks off.
+    /// Errors: [`EngineError::TooLarge`] beyond the cap, [`EngineError::Deadline`] when the next piece or the
+    /// end is late, [`EngineError::Lost`] and [`EngineError::Protocol`] when the answer ends too early.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, EngineError> {
-        let op = Op::ArchiveGet;
+        let op = EngineOp::ArchiveGet;
         let patience = Instant::now() + self.idle;
         let (until, after) =
             if patience < self.until { (patience, self.idle) } else { (self.until, self.after) };
@@ -230,8 +240,8 @@ impl ArchiveReader {
         Ok(next)
     }
 
-    /// The archive as a reader, for a tar library; errors of [`chunk`](ArchiveReader::chunk) come inside
-    /// [`io::Error`]s.
+    /// The archive as a reader, for a tar library. Its [`io::Error`]s contain those of
+    /// [`chunk`](ArchiveReader::chunk).
     pub fn into_async_read(self) -> impl AsyncRead + Send + Unpin {
         let chunks = stream::try_unfold(self, async |mut reader| {
             Ok::<_, EngineError>(reader.chunk().await?.map(|bytes| (bytes, reader)))
@@ -246,7 +256,7 @@ mod tests {
 
     fn stat(header: &str) -> Result<PathStat, EngineError> {
         let value = HeaderValue::from_str(header).expect("a header");
-        PathStat::from_header(Op::ArchiveStat, Some(&value))
+        PathStat::from_header(EngineOp::ArchiveStat, Some(&value))
     }
 
     fn encoded(json: &str) -> String {
@@ -256,13 +266,13 @@ mod tests {
     #[test]
     fn a_stat_tells_kind_and_permissions() {
         for (mode, kind, permissions) in [
-            (0o644_u32, EntryKind::File, 0o644),
-            (2_147_484_141, EntryKind::Directory, 0o755),
-            (1 << 31 | 1 << 20 | 0o777, EntryKind::Directory, 0o777),
-            (134_218_239, EntryKind::Symlink, 0o777),
-            (1 << 26 | 1 << 21 | 0o666, EntryKind::Other, 0o666),
-            (1 << 25 | 0o600, EntryKind::Other, 0o600),
-            (1 << 23 | 0o755, EntryKind::File, 0o755),
+            (0o644_u32, PathKind::File, 0o644),
+            (2_147_484_141, PathKind::Directory, 0o755),
+            (1 << 31 | 1 << 20 | 0o777, PathKind::Directory, 0o777),
+            (134_218_239, PathKind::Symlink, 0o777),
+            (1 << 26 | 1 << 21 | 0o666, PathKind::Other, 0o666),
+            (1 << 25 | 0o600, PathKind::Other, 0o600),
+            (1 << 23 | 0o755, PathKind::File, 0o755),
         ] {
             let json = format!(r#"{{"name":"x","size":1,"mode":{mode},"mtime":"","linkTarget":""}}"#);
             let stat = stat(&encoded(&json)).expect("a stat");
@@ -271,11 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_that_is_none_is_an_error() {
+    fn an_invalid_stat_is_an_error() {
         for header in ["", "*", &encoded("x"), &encoded("{}"), &encoded("null"), &encoded(r#"{"name":1}"#)] {
             assert!(matches!(stat(header), Err(EngineError::Protocol { .. })), "`{header}`");
         }
-        let none = PathStat::from_header(Op::ArchiveStat, None);
+        let none = PathStat::from_header(EngineOp::ArchiveStat, None);
         assert!(matches!(none, Err(EngineError::Protocol { .. })));
     }
 }

@@ -1,8 +1,8 @@
 //! One request as data: method, path, query, body, and the bounds of its answer.
 //!
-//! The only place where request paths and queries are put together. It must never take an unchecked text into a
-//! path: paths are formatted from the types of `ids`, and everything free goes through [`Call::query`], which
-//! encodes it.
+//! The only place that builds request paths and queries. It must never put unchecked text into a path: paths
+//! are formatted from the types of `ids`, and all other values go through [`EngineCall::query`], which
+//! encodes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,32 +15,38 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use super::error::{BoxError, EngineError};
-use super::op::Op;
+use super::op::EngineOp;
 
-/// A request's body: none, bytes, or a stream of the caller's.
+/// A request's body: none, bytes, or a stream that the caller provides.
 pub(super) type SendBody = UnsyncBoxBody<Bytes, BoxError>;
 
-pub(super) struct Call {
-    pub(super) op: Op,
+pub(super) struct EngineCall {
+    pub(super) op: EngineOp,
     pub(super) method: Method,
     /// Path and query, without the version.
     pub(super) target: String,
     pub(super) content_type: Option<&'static str>,
     pub(super) body: SendBody,
-    /// For the whole answer, or for its head when the body is a stream with bounds of its own.
+    /// The deadline of the whole answer, or of its head when the body is a stream with bounds of its own.
     pub(super) within: Duration,
-    /// Most of a successful answer's body that is read, in bytes.
+    /// The most bytes of a successful answer's body.
     pub(super) cap: usize,
 }
 
-impl Call {
+impl EngineCall {
     /// A request without a body. `path` is absolute and holds only checked names.
-    pub(super) fn new(op: Op, method: Method, path: String, within: Duration, cap: usize) -> Call {
-        Call { op, method, target: path, content_type: None, body: nothing(), within, cap }
+    pub(super) fn new(
+        op: EngineOp,
+        method: Method,
+        path: String,
+        within: Duration,
+        cap: usize,
+    ) -> EngineCall {
+        EngineCall { op, method, target: path, content_type: None, body: nothing(), within, cap }
     }
 
-    /// Adds `key=value` to the query, `value` encoded.
-    pub(super) fn query(mut self, key: &'static str, value: &str) -> Call {
+    /// Adds `key=value` to the query, and encodes `value`.
+    pub(super) fn query(mut self, key: &'static str, value: &str) -> EngineCall {
         self.target.push(if self.target.contains('?') { '&' } else { '?' });
         self.target.push_str(key);
         self.target.push('=');
@@ -48,8 +54,8 @@ impl Call {
         self
     }
 
-    /// Adds `filters=` with the engine's JSON map of lists; nothing when every list is empty.
-    pub(super) fn filters(self, filters: &[(&'static str, &[String])]) -> Call {
+    /// Adds `filters=` with the engine's JSON map of lists; adds nothing when every list is empty.
+    pub(super) fn filters(self, filters: &[(&'static str, &[String])]) -> EngineCall {
         let filters: BTreeMap<_, _> =
             filters.iter().filter(|(_, values)| !values.is_empty()).copied().collect();
         if filters.is_empty() {
@@ -60,7 +66,7 @@ impl Call {
     }
 
     /// Sends `body` as JSON.
-    pub(super) fn json(mut self, body: &impl Serialize) -> Result<Call, EngineError> {
+    pub(super) fn json(mut self, body: &impl Serialize) -> Result<EngineCall, EngineError> {
         let bytes = serde_json::to_vec(body)
             .map_err(|source| EngineError::Upload { op: self.op, source: source.into() })?;
         self.content_type = Some("application/json");
@@ -69,7 +75,7 @@ impl Call {
     }
 
     /// Sends `body` as it is.
-    pub(super) fn body(mut self, content_type: &'static str, body: SendBody) -> Call {
+    pub(super) fn body(mut self, content_type: &'static str, body: SendBody) -> EngineCall {
         self.content_type = Some(content_type);
         self.body = body;
         self
@@ -88,8 +94,8 @@ pub(super) fn whole(bytes: Bytes) -> SendBody {
 mod tests {
     use super::*;
 
-    fn call() -> Call {
-        Call::new(Op::ContainerList, Method::GET, "/x".into(), Duration::ZERO, 0)
+    fn call() -> EngineCall {
+        EngineCall::new(EngineOp::ContainerList, Method::GET, "/x".into(), Duration::ZERO, 0)
     }
 
     #[test]

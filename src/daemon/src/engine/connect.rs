@@ -1,7 +1,7 @@
 //! Opens connections to an engine, over a Unix socket, TCP or TLS, as one type to the rest of the module.
 //!
-//! It knows no HTTP. It must never fall back from one address to another, nor from TLS to TCP: an engine is exactly
-//! where and how its host says.
+//! It knows no HTTP. It must never fall back from one address to another, nor from TLS to TCP: it connects
+//! exactly as the configured host says.
 
 use std::io;
 use std::pin::Pin;
@@ -22,15 +22,15 @@ use super::host::{Address, EngineHost};
 use super::limits::KEEPALIVE;
 use super::tls::Tls;
 
-/// Dials one engine; as a [`Service`] it ignores the request's authority, which is a stand-in.
+/// Dials one engine. As a [`Service`] it ignores the request's authority, which is a placeholder.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
-    target: Target,
+    target: DialTarget,
     within: Duration,
 }
 
 #[derive(Debug, Clone)]
-enum Target {
+enum DialTarget {
     Unix(UnixConnector, Uri),
     Tcp(HttpConnector, Uri, Option<Tls>),
 }
@@ -41,7 +41,7 @@ impl Connector {
     /// Errors: certificates that cannot be used.
     pub(super) fn new(host: &EngineHost, within: Duration) -> Result<Connector, BoxError> {
         let target = match host.address() {
-            Address::Unix(path) => Target::Unix(UnixConnector, hyperlocal::Uri::new(path, "/").into()),
+            Address::Unix(path) => DialTarget::Unix(UnixConnector, hyperlocal::Uri::new(path, "/").into()),
             Address::Tcp { host, port, certificates } => {
                 let tls = certificates.as_deref().map(|folder| Tls::new(folder, host)).transpose()?;
                 let mut tcp = HttpConnector::new();
@@ -51,7 +51,7 @@ impl Connector {
                 let authority =
                     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
                 let uri = Uri::builder().scheme("http").authority(authority).path_and_query("/").build()?;
-                Target::Tcp(tcp, uri, tls)
+                DialTarget::Tcp(tcp, uri, tls)
             }
         };
         Ok(Connector { target, within })
@@ -61,8 +61,8 @@ impl Connector {
     pub(super) async fn open(&self) -> Result<EngineStream, BoxError> {
         let opened = async {
             match self.target.clone() {
-                Target::Unix(mut unix, uri) => Ok(EngineStream::Unix(unix.call(uri).await?)),
-                Target::Tcp(mut tcp, uri, tls) => {
+                DialTarget::Unix(mut unix, uri) => Ok(EngineStream::Unix(unix.call(uri).await?)),
+                DialTarget::Tcp(mut tcp, uri, tls) => {
                     std::future::poll_fn(|cx| tcp.poll_ready(cx)).await?;
                     let plain = tcp.call(uri).await?;
                     match tls {
@@ -150,7 +150,7 @@ impl Write for EngineStream {
     }
 
     fn is_write_vectored(&self) -> bool {
-        // hyperlocal passes vectored writes through only for tokio's trait, not for hyper's.
+        // hyperlocal forwards vectored writes only for tokio's trait, not for hyper's.
         false
     }
 }

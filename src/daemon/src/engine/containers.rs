@@ -1,6 +1,6 @@
-//! Containers: make, start, look at, list, kill, pause, remove.
+//! Containers: create, start, inspect, list, kill, pause, remove.
 //!
-//! It must never remove or stop one that was not named by its full id.
+//! It must never remove or stop a container by anything but its full id.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
-use super::call::Call;
+use super::call::EngineCall;
 use super::error::EngineError;
 use super::ids::ContainerId;
-use super::op::Op;
+use super::op::EngineOp;
 use super::shape::null_is_empty;
 use super::spec::ContainerSpec;
 
@@ -21,12 +21,12 @@ use super::spec::ContainerSpec;
 pub struct CreatedContainer {
     /// Its id.
     pub id: ContainerId,
-    /// What the engine will not do as asked, such as a limit the kernel does not have.
+    /// The settings that the engine ignores, such as a limit that the kernel does not support.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// Where a container is in its life.
+/// The status of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerStatus {
@@ -44,7 +44,7 @@ pub enum ContainerStatus {
     Exited,
     /// Its removal failed.
     Dead,
-    /// A word this client does not know.
+    /// A status that this client does not know.
     #[serde(other)]
     Unknown,
 }
@@ -58,14 +58,14 @@ pub struct ContainerSummary {
     /// Its names, each with a leading `/`.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub names: Vec<String>,
-    /// The image as it was named when the container was made, or its id when that name has moved on.
+    /// The image's name when the container was made, or its id if another image has that name now.
     pub image: String,
     /// The image's id.
     #[serde(rename = "ImageID")]
     pub image_id: String,
     /// When it was made, in seconds since 1970.
     pub created: i64,
-    /// Where it is in its life.
+    /// Its status.
     pub state: ContainerStatus,
     /// Its labels.
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -83,33 +83,33 @@ pub struct ContainerDetail {
     pub created: String,
     /// The image's id.
     pub image: String,
-    /// How it is now.
+    /// Its state at this moment.
     pub state: ContainerState,
-    /// Its labels, the image's included.
+    /// Its labels, including the image's.
     pub labels: BTreeMap<String, String>,
 }
 
-/// How a container is: `State` of `GET /containers/{id}/json`.
+/// The state of a container: `State` of `GET /containers/{id}/json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerState {
-    /// Where it is in its life.
+    /// Its status.
     pub status: ContainerStatus,
-    /// Whether PID 1 itself was killed for want of memory. Not set when that hit only an exec's process; the
-    /// `oom` event tells.
+    /// Whether the kernel killed PID 1 itself for lack of memory. If it killed only an exec's process, this
+    /// is not set, and only the `oom` event reports it.
     #[serde(rename = "OOMKilled")]
     pub oom_killed: bool,
-    /// Its PID 1 as the engine's host sees it; 0 when it does not run.
+    /// The process id of its PID 1 on the engine's host; 0 when it does not run.
     pub pid: i64,
-    /// How its PID 1 ended: 0 also when it has not, 128 + n after signal n.
+    /// The exit code of its PID 1: 128 + n after signal n, and 0 also while it runs.
     pub exit_code: i64,
-    /// Why it could not be started, in the runtime's words; mostly empty.
+    /// The runtime's message if it could not be started; otherwise empty.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub error: String,
-    /// When it was started last, RFC 3339; year 1 for never.
+    /// The time of its last start, RFC 3339; year 1 for never.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub started_at: String,
-    /// When it ended last, RFC 3339; year 1 for never.
+    /// The time of its last end, RFC 3339; year 1 for never.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub finished_at: String,
 }
@@ -157,10 +157,11 @@ struct InspectedConfig {
 }
 
 impl Engine {
-    /// Makes a container, named `name` or by the engine: `POST /containers/create`.
+    /// Creates a container, named `name` or by the engine: `POST /containers/create`.
     ///
-    /// Errors: `is_not_found` for an image that is not there, `is_conflict` for a name that is taken. After one
-    /// that [may have happened](EngineError::may_have_happened), look for it by label: its id is not known here.
+    /// Errors: `is_not_found` when the image does not exist, `is_conflict` when the name is in use. After an
+    /// error that [may have happened](EngineError::may_have_happened), look for the container by its labels,
+    /// since its id is unknown.
     pub async fn container_create(
         &self,
         name: Option<&str>,
@@ -168,39 +169,47 @@ impl Engine {
     ) -> Result<CreatedContainer, EngineError> {
         let limits = self.limits();
         let path = "/containers/create".to_owned();
-        let mut call = Call::new(Op::ContainerCreate, Method::POST, path, limits.change, limits.answer_bytes);
+        let mut call = EngineCall::new(
+            EngineOp::ContainerCreate,
+            Method::POST,
+            path,
+            limits.change,
+            limits.answer_bytes,
+        );
         if let Some(name) = name {
             call = call.query("name", name);
         }
         self.transport.ask(call.json(spec)?).await?.json().await
     }
 
-    /// Starts a container; one that already runs is left so. `POST /containers/{id}/start`.
+    /// Starts a container, or leaves it running if it runs already: `POST /containers/{id}/start`.
     ///
-    /// A program that cannot be run is an `Api` error of status 400 or 500 with the runtime's words, and leaves
-    /// the container `Created`.
+    /// If its program cannot be run, the error is `Api` with status 400 or 500 and the runtime's message, and
+    /// the container stays `Created`.
     pub async fn container_start(&self, id: &ContainerId) -> Result<(), EngineError> {
-        self.container_post(Op::ContainerStart, id, "start").await
+        self.container_post(EngineOp::ContainerStart, id, "start").await
     }
 
     /// One container in full: `GET /containers/{id}/json`.
     pub async fn container_inspect(&self, id: &ContainerId) -> Result<ContainerDetail, EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/json");
-        let call = Call::new(Op::ContainerInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::ContainerInspect, Method::GET, path, limits.read, limits.answer_bytes);
         let found: Inspected = self.transport.ask(call).await?.json().await?;
         let Inspected { id, name, created, image, state, config } = found;
         Ok(ContainerDetail { id, name, created, image, state, labels: config.labels })
     }
 
-    /// The containers that carry every one of `labels` (`name` or `name=value`), whatever their state; all when
-    /// there are none. `GET /containers/json?all=true`.
+    /// The containers that have all of `labels` (`name` or `name=value`), whatever their state; all
+    /// containers if `labels` is empty. `GET /containers/json?all=true`.
     pub async fn container_list(&self, labels: &[String]) -> Result<Vec<ContainerSummary>, EngineError> {
         let limits = self.limits();
         let path = "/containers/json".to_owned();
-        let call = Call::new(Op::ContainerList, Method::GET, path, limits.read, limits.list_bytes)
-            .query("all", "true")
-            .filters(&[("label", labels)]);
+        let call =
+            EngineCall::new(EngineOp::ContainerList, Method::GET, path, limits.read, limits.list_bytes)
+                .query("all", "true")
+                .filters(&[("label", labels)]);
         self.transport.ask(call).await?.json().await
     }
 
@@ -210,38 +219,45 @@ impl Engine {
     pub async fn container_kill(&self, id: &ContainerId, signal: Signal) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/kill");
-        let call = Call::new(Op::ContainerKill, Method::POST, path, limits.change, limits.answer_bytes)
-            .query("signal", signal.as_str());
+        let call =
+            EngineCall::new(EngineOp::ContainerKill, Method::POST, path, limits.change, limits.answer_bytes)
+                .query("signal", signal.as_str());
         self.transport.ask(call).await?.discard().await
     }
 
     /// Freezes every process in it: `POST /containers/{id}/pause`. `is_conflict` when it does not run.
     pub async fn container_pause(&self, id: &ContainerId) -> Result<(), EngineError> {
-        self.container_post(Op::ContainerPause, id, "pause").await
+        self.container_post(EngineOp::ContainerPause, id, "pause").await
     }
 
-    /// Lets them go on: `POST /containers/{id}/unpause`. An `Api` error when it is not paused.
+    /// Ends a pause: `POST /containers/{id}/unpause`. An `Api` error when it is not paused.
     pub async fn container_unpause(&self, id: &ContainerId) -> Result<(), EngineError> {
-        self.container_post(Op::ContainerUnpause, id, "unpause").await
+        self.container_post(EngineOp::ContainerUnpause, id, "unpause").await
     }
 
     /// Kills and removes a container with its anonymous volumes: `DELETE /containers/{id}?force=true&v=true`.
     ///
-    /// Named volumes stay. Errors: `is_not_found` when it is gone, `is_conflict` while another removal is under
-    /// way.
+    /// Named volumes stay. Errors: `is_not_found` when it is gone, `is_conflict` while another removal is
+    /// under way.
     pub async fn container_remove(&self, id: &ContainerId) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}");
-        let call = Call::new(Op::ContainerRemove, Method::DELETE, path, limits.change, limits.answer_bytes)
-            .query("force", "true")
-            .query("v", "true");
+        let call = EngineCall::new(
+            EngineOp::ContainerRemove,
+            Method::DELETE,
+            path,
+            limits.change,
+            limits.answer_bytes,
+        )
+        .query("force", "true")
+        .query("v", "true");
         self.transport.ask(call).await?.discard().await
     }
 
-    async fn container_post(&self, op: Op, id: &ContainerId, verb: &str) -> Result<(), EngineError> {
+    async fn container_post(&self, op: EngineOp, id: &ContainerId, verb: &str) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/{verb}");
-        let call = Call::new(op, Method::POST, path, limits.change, limits.answer_bytes);
+        let call = EngineCall::new(op, Method::POST, path, limits.change, limits.answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 }

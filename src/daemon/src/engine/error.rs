@@ -1,7 +1,8 @@
-//! Everything that can go wrong between this client and an engine, in one enum.
+//! All errors between this client and an engine, in one enum.
 //!
-//! It keeps the engine's own words, shortened and made printable, and says whether the request may have had its
-//! effect. It must never hold a body that was sent or more of an answer than its error message.
+//! An error keeps the engine's own message, shortened and made printable, and says whether the request may
+//! have had its effect. It must never hold a body that was sent, nor more of an answer than its error
+//! message.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -9,18 +10,19 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::host::EngineHost;
-use super::op::Op;
+use super::op::EngineOp;
 use super::version::ApiVersion;
 
-/// A cause of any type, as hyper and streams of callers give them.
+/// A cause of any type, as hyper and the callers' streams return them.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Longest message of an engine that is kept, in characters: enough for the longest of runc's, and one log line.
+/// The longest message of an engine that is kept, in characters: enough for runc's longest, and short enough
+/// for one log line.
 pub(super) const MAX_MESSAGE_CHARS: usize = 1024;
 
-/// Why a call of the engine has no answer.
+/// Why a call of the engine failed.
 ///
-/// `Display` never repeats its source: print the chain.
+/// `Display` never repeats the source: print the whole chain.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// No connection could be made; nothing was sent.
@@ -28,7 +30,7 @@ pub enum EngineError {
     Unreachable {
         /// The engine dialled.
         host: EngineHost,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: BoxError,
     },
@@ -36,7 +38,7 @@ pub enum EngineError {
     #[error("{op}: the connection to the engine broke")]
     Lost {
         /// The operation under way.
-        op: Op,
+        op: EngineOp,
         /// What the connection reported.
         #[source]
         source: BoxError,
@@ -45,26 +47,26 @@ pub enum EngineError {
     #[error("{op}: no whole answer from the engine within {after:?}")]
     Deadline {
         /// The operation under way.
-        op: Op,
+        op: EngineOp,
         /// The time it was given.
         after: Duration,
     },
-    /// The engine refused, in its own words.
+    /// The engine refused the request.
     #[error("{op}: the engine answered {status}: {message}")]
     Api {
         /// The operation refused.
-        op: Op,
+        op: EngineOp,
         /// The HTTP status, 3xx to 5xx.
         status: StatusCode,
         /// `message` of the engine's JSON, or the text of the body; at most 1,024 characters, one line, never
         /// empty.
         message: String,
     },
-    /// The answer is larger than what the caller allowed. A change may have had its effect.
+    /// The answer is larger than the cap. A change may have had its effect.
     #[error("{op}: the answer is larger than {cap} bytes")]
     TooLarge {
         /// The operation whose answer it is.
-        op: Op,
+        op: EngineOp,
         /// The bound in bytes.
         cap: u64,
     },
@@ -72,16 +74,17 @@ pub enum EngineError {
     #[error("{op}: not an answer of the Engine API: {what}")]
     Protocol {
         /// The operation whose answer it is.
-        op: Op,
-        /// What was wrong; never the body's content.
+        op: EngineOp,
+        /// What is wrong with it; never the body's content.
         what: String,
     },
     /// The engine and this client have no version of the API in common.
     #[error(
-        "the engine at {host} speaks API {oldest} to {newest}, needed is one from {needs_from} to {needs_to}"
+        "the engine at {host} speaks API {oldest} to {newest}; it must speak a version from {needs_from} to \
+         {needs_to}"
     )]
     Version {
-        /// The engine asked.
+        /// The address of the engine.
         host: EngineHost,
         /// Oldest version the engine speaks.
         oldest: ApiVersion,
@@ -95,37 +98,37 @@ pub enum EngineError {
     /// The caller's own stream of data to send failed.
     #[error("{op}: the data to send could not be read")]
     Upload {
-        /// The operation that was to send it.
-        op: Op,
-        /// What the stream reported.
+        /// The operation that sends it.
+        op: EngineOp,
+        /// The stream's error.
         #[source]
         source: BoxError,
     },
 }
 
 impl EngineError {
-    /// Whether the engine says that the container, volume, image, exec or path does not exist.
+    /// Whether the engine answered that the container, volume, image, exec or path does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status() == Some(StatusCode::NOT_FOUND)
     }
 
-    /// Whether the engine says that the state of the thing forbids the request: name in use, volume in use,
-    /// container not running, removal under way.
+    /// Whether the engine answered that the state of the object forbids the request: name in use, volume in
+    /// use, container not running, removal under way.
     pub fn is_conflict(&self) -> bool {
         self.status() == Some(StatusCode::CONFLICT)
     }
 
-    /// What TLS has to do with it, in its own words: a certificate that cannot be read, or is not believed by one side.
+    /// The cause in TLS, if there is one: a certificate that cannot be read, or that one side does not trust.
     pub fn by_tls(&self) -> Option<String> {
         super::tls::blamed(self)
     }
 
-    /// Whether the engine cannot be talked to at present: no connection, a broken one, or silence.
+    /// Whether the engine cannot be reached at present: no connection, a broken one, or silence.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. } | Self::Deadline { .. })
     }
 
-    /// Whether the request may have had its effect although it failed, so that the caller must look.
+    /// Whether the request may have had its effect although it failed, so that the caller must check.
     pub fn may_have_happened(&self) -> bool {
         match self {
             Self::Lost { .. }
@@ -133,13 +136,13 @@ impl EngineError {
             | Self::TooLarge { .. }
             | Self::Protocol { .. }
             | Self::Upload { .. } => true,
-            // A 5xx can come after half of the work: `start` that failed in the runtime, for one.
+            // A 5xx can come after half of the work, for example when a `start` failed in the runtime.
             Self::Api { status, .. } => status.is_server_error(),
             Self::Unreachable { .. } | Self::Version { .. } => false,
         }
     }
 
-    /// What became of the call, in a word: a label of metrics.
+    /// The outcome of the call, as a label of metrics.
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Api { .. } if self.is_not_found() => "not_found",
@@ -154,7 +157,7 @@ impl EngineError {
         }
     }
 
-    /// The HTTP status, when the engine answered with one.
+    /// The HTTP status, if the engine answered with one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Api { status, .. } => Some(*status),
@@ -168,21 +171,21 @@ impl EngineError {
         }
     }
 
-    pub(super) fn protocol(op: Op, what: impl Into<String>) -> EngineError {
+    pub(super) fn protocol(op: EngineOp, what: impl Into<String>) -> EngineError {
         EngineError::Protocol { op, what: what.into() }
     }
 
-    /// The error of an answer with a failing status and this much of its body.
-    pub(super) fn refused(op: Op, status: StatusCode, body: &[u8]) -> EngineError {
+    /// The error of an answer with a failing status and this beginning of its body.
+    pub(super) fn refused(op: EngineOp, status: StatusCode, body: &[u8]) -> EngineError {
         #[derive(serde::Deserialize)]
-        struct Refusal {
+        struct EngineMessage {
             message: String,
         }
-        let said = match serde_json::from_slice::<Refusal>(body) {
-            Ok(refusal) => printable(&refusal.message),
+        let message = match serde_json::from_slice::<EngineMessage>(body) {
+            Ok(answer) => printable(&answer.message),
             Err(_) => printable(&String::from_utf8_lossy(body)),
         };
-        let message = if said.is_empty() { "no reason given".to_owned() } else { said };
+        let message = if message.is_empty() { "no reason given".to_owned() } else { message };
         EngineError::Api { op, status, message }
     }
 }
@@ -205,13 +208,13 @@ mod tests {
     use super::*;
 
     fn message(body: &[u8]) -> String {
-        let error = EngineError::refused(Op::ContainerStart, StatusCode::CONFLICT, body);
+        let error = EngineError::refused(EngineOp::ContainerStart, StatusCode::CONFLICT, body);
         let EngineError::Api { message, .. } = error else { panic!("{error:?}") };
         message
     }
 
     #[test]
-    fn the_engines_own_words_are_kept_whatever_their_form() {
+    fn the_engines_own_message_is_kept_whatever_its_form() {
         assert_eq!(message(br#"{"message":"No such container: x"}"#), "No such container: x");
         assert_eq!(message(b"page not found\n"), "page not found");
         assert_eq!(message(b""), "no reason given");

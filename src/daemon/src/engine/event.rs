@@ -1,6 +1,6 @@
-//! One event of an engine, and how it is read from the engine's words. Source: `GET /events`.
+//! One event of an engine, and its reading from the engine's JSON. Source: `GET /events`.
 //!
-//! It must never keep what follows the colon of an exec's action: that is the program's argv.
+//! It must never keep the text behind the colon of an exec's action, which is the program's argv.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::ids::{ContainerId, ExecId, VolumeName};
 use super::shape::null_is_empty;
 
-/// A moment by the engine's clock, in nanoseconds since 1970. `Display` is what `since` takes.
+/// A time of the engine's clock, in nanoseconds since 1970. `Display` writes it as `since` requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub struct EventTime(i64);
 
@@ -21,7 +21,7 @@ impl EventTime {
     }
 
     pub(super) fn from_rfc3339(text: &str) -> Option<EventTime> {
-        // humantime takes only UTC; an offset moves `since` by as much, so take it off.
+        // humantime reads only UTC, so the offset is read here and subtracted.
         let (utc, ahead) = split_offset(text)?;
         let time = humantime::parse_rfc3339(&utc).ok()?;
         let nanos = i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()?;
@@ -29,7 +29,7 @@ impl EventTime {
     }
 }
 
-/// Splits `…+01:30` into `…Z` and the seconds it is ahead of UTC.
+/// Splits `…+01:30` into `…Z` and the seconds by which it is ahead of UTC.
 fn split_offset(text: &str) -> Option<(String, i64)> {
     if text.ends_with('Z') {
         return Some((text.to_owned(), 0));
@@ -51,44 +51,45 @@ impl fmt::Display for EventTime {
     }
 }
 
-/// Something that happened on an engine.
+/// An event of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// When, by the engine's clock.
+pub struct EngineEvent {
+    /// Its time by the engine's clock.
     pub time: EventTime,
-    /// What.
+    /// The object, and the action on it.
     pub what: Occurrence,
 }
 
-/// What happened, to which thing.
+/// An object of an engine, and an action on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Occurrence {
-    /// To a container, or an exec in it.
+    /// An action on a container, or on an exec in it.
     Container {
-        /// Its id.
+        /// The container's id.
         id: ContainerId,
-        /// What happened.
+        /// The action.
         action: ContainerAction,
-        /// Its labels, mixed by the engine with `image`, `name` and an action's own: labels can forge those.
+        /// The container's labels. The engine adds `image`, `name` and values of the action to the same map,
+        /// so a label can forge those.
         attributes: BTreeMap<String, String>,
     },
-    /// To an image.
+    /// An action on an image.
     Image {
-        /// Its name, or id when it has none. Untrusted text, not a reference.
+        /// The image's name, or its id if it has none. Untrusted text, not a reference.
         image: String,
-        /// What happened.
+        /// The action.
         action: ImageAction,
     },
-    /// To a volume.
+    /// An action on a volume.
     Volume {
-        /// Its name.
+        /// The volume's name.
         name: VolumeName,
-        /// What happened.
+        /// The action.
         action: VolumeAction,
     },
 }
 
-/// What happened to a container.
+/// An action on a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerAction {
     /// It was made.
@@ -99,67 +100,67 @@ pub enum ContainerAction {
     Kill,
     /// Its PID 1 ended.
     Die {
-        /// How: 128 + n after signal n. `None` when the engine did not say.
+        /// Its exit code: 128 + n after signal n. `None` when the engine did not report it.
         exit_code: Option<i64>,
     },
     /// It was stopped, after its `Die`.
     Stop,
-    /// A process of it, not only PID 1, was killed for want of memory.
+    /// The kernel killed a process in it, PID 1 or another, for lack of memory.
     Oom,
     /// It was frozen.
     Pause,
-    /// It goes on.
+    /// Its pause ended.
     Unpause,
-    /// It is gone.
+    /// It was removed.
     Destroy,
     /// An exec was made.
     ExecCreate {
-        /// Its id. `None` when the engine did not say.
+        /// Its id. `None` when the engine did not report it.
         exec: Option<ExecId>,
     },
     /// An exec was started.
     ExecStart {
-        /// Its id. `None` when the engine did not say.
+        /// Its id. `None` when the engine did not report it.
         exec: Option<ExecId>,
     },
     /// An exec's program ended.
     ExecDie {
-        /// Its id. `None` when the engine did not say.
+        /// Its id. `None` when the engine did not report it.
         exec: Option<ExecId>,
-        /// How. `None` when the engine did not say.
+        /// Its exit code. `None` when the engine did not report it.
         exit_code: Option<i64>,
     },
-    /// Anything else, by the engine's word: `rename`, `update`, `health_status`, `attach`, …
+    /// Any other action, by the engine's name: `rename`, `update`, `health_status`, `attach`, …
     Other(String),
 }
 
-/// What happened to an image.
+/// An action on an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageAction {
-    /// It came: was pulled, loaded, imported, or got a name.
+    /// It was pulled, loaded or imported, or it got a name.
     Added,
-    /// It went: was deleted, or lost a name.
+    /// It was deleted, or it lost a name.
     Removed,
-    /// Anything else, by the engine's word.
+    /// Any other action, by the engine's name.
     Other(String),
 }
 
-/// What happened to a volume.
+/// An action on a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeAction {
     /// It was made.
     Create,
-    /// A container has it.
+    /// A container mounted it.
     Mount,
-    /// A container let it go.
+    /// A container unmounted it.
     Unmount,
-    /// It is gone.
+    /// It was removed.
     Destroy,
-    /// Anything else, by the engine's word.
+    /// Any other action, by the engine's name.
     Other(String),
 }
 
-/// An event as the engine writes it.
+/// The JSON of an event.
 #[derive(Debug, Deserialize)]
 pub(super) struct WireEvent {
     #[serde(rename = "Type", default, deserialize_with = "null_is_empty")]
@@ -186,9 +187,9 @@ impl WireEvent {
     }
 }
 
-impl Event {
-    /// `None` when it is about a thing of another kind or of a name that none of ours can have.
-    pub(super) fn from_wire(wire: WireEvent) -> Option<Event> {
+impl EngineEvent {
+    /// `None` when the event is about another kind of object, or about a name that none of ours can have.
+    pub(super) fn from_wire(wire: WireEvent) -> Option<EngineEvent> {
         let WireEvent { kind, action, actor: WireActor { id, attributes }, nanos } = wire;
         let word = action.split(':').next().unwrap_or_default();
         let what = match kind.as_str() {
@@ -201,7 +202,7 @@ impl Event {
             "volume" => Occurrence::Volume { name: id.try_into().ok()?, action: VolumeAction::of(word) },
             _ => return None,
         };
-        Some(Event { time: nanos, what })
+        Some(EngineEvent { time: nanos, what })
     }
 }
 
@@ -260,7 +261,7 @@ mod tests {
             "scope": "local", "time": 1, "timeNano": 1_000_000_002_i64
         });
         let wire = serde_json::from_value(wire).expect("an event");
-        Event::from_wire(wire).map(|event| event.what)
+        EngineEvent::from_wire(wire).map(|event| event.what)
     }
 
     #[test]
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_attributes_only_leave_a_gap() {
+    fn hostile_attributes_are_left_out() {
         let id = "a".repeat(64);
         let found = event("container", "die", &id, &[("exitCode", "9e99"), ("execID", "../x")]);
         assert!(matches!(
@@ -283,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_out() {
+    fn other_objects_are_left_out() {
         assert_eq!(event("network", "connect", "x", &[]), None);
         assert_eq!(event("container", "die", "short", &[]), None);
         assert_eq!(event("volume", "create", "../x", &[]), None);
     }
 
     #[test]
-    fn a_time_prints_as_since_takes_it() {
+    fn a_time_prints_as_since_requires() {
         for (text, printed) in [
             ("2026-11-21T22:11:49.799249681Z", "1795299109.799249681"),
             ("2026-11-21T23:41:49.000000001+01:30", "1795299109.000000001"),

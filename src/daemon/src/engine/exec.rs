@@ -1,25 +1,25 @@
-//! Execs: a further program in a running container.
+//! Execs: one more program in a running container.
 //!
-//! It must never put code, data or a secret into argv or the environment: both stand in the engine's event stream
-//! and in every inspect. They go by stdin.
+//! The caller must never put code, data or a secret into argv or the environment, since both appear in the
+//! engine's event stream and in every inspect. They travel over stdin.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::call::Call;
+use super::call::EngineCall;
 use super::error::EngineError;
 use super::hijack::{Framing, Hijacked};
 use super::ids::{ContainerId, ExecId};
-use super::op::Op;
+use super::op::EngineOp;
 
-/// A program to run: the body of `POST /containers/{id}/exec`. Stdout and stderr are always attached, and it is
-/// never privileged.
+/// A program to run: the body of `POST /containers/{id}/exec`. Stdout and stderr are always attached, and it
+/// is never privileged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExecSpec {
     /// The program and its arguments; the kernel takes no argument over 128 KiB.
     pub cmd: Vec<String>,
-    /// `NAME=value` of each, over the container's.
+    /// Variables, `NAME=value`, which override the container's.
     pub env: Vec<String>,
     /// `uid:gid`; `None` for the container's.
     pub user: Option<String>,
@@ -31,15 +31,15 @@ pub struct ExecSpec {
     pub tty: bool,
 }
 
-/// A made exec, to be started once.
+/// An exec that was created, to be started once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exec {
+pub struct CreatedExec {
     /// Its id.
     pub id: ExecId,
     tty: bool,
 }
 
-/// How an exec is. Source: `GET /exec/{id}/json`.
+/// The status of an exec. Source: `GET /exec/{id}/json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ExecStatus {
     /// Its id.
@@ -51,11 +51,11 @@ pub struct ExecStatus {
     /// Whether its program runs.
     #[serde(rename = "Running")]
     pub running: bool,
-    /// How its program ended: 128 + n after signal n, 126 or 127 when it could not be run (then its stdout has
-    /// the runtime's words). `None` before its end.
+    /// The exit code of its program: 128 + n after signal n; 126 or 127 if it could not be run, with the
+    /// runtime's message on its stdout. `None` before its end.
     #[serde(rename = "ExitCode")]
     pub exit_code: Option<i64>,
-    /// Its process as the engine's host sees it; 0 before its start.
+    /// Its process id on the engine's host; 0 before its start.
     #[serde(rename = "Pid")]
     pub pid: i64,
 }
@@ -84,9 +84,13 @@ struct StartBody {
 }
 
 impl Engine {
-    /// Makes an exec in a running container: `POST /containers/{id}/exec`. `is_conflict` when it does not run or
-    /// is paused.
-    pub async fn exec_create(&self, container: &ContainerId, spec: &ExecSpec) -> Result<Exec, EngineError> {
+    /// Creates an exec in a running container: `POST /containers/{id}/exec`. Errors: `is_conflict` when the
+    /// container does not run or is paused.
+    pub async fn exec_create(
+        &self,
+        container: &ContainerId,
+        spec: &ExecSpec,
+    ) -> Result<CreatedExec, EngineError> {
         #[derive(Deserialize)]
         struct Created {
             #[serde(rename = "Id")]
@@ -105,33 +109,37 @@ impl Engine {
             working_dir: spec.working_dir.as_deref(),
         };
         let call =
-            Call::new(Op::ExecCreate, Method::POST, path, limits.change, limits.answer_bytes).json(&body)?;
+            EngineCall::new(EngineOp::ExecCreate, Method::POST, path, limits.change, limits.answer_bytes)
+                .json(&body)?;
         let created: Created = self.transport.ask(call).await?.json().await?;
-        Ok(Exec { id: created.id, tty: spec.tty })
+        Ok(CreatedExec { id: created.id, tty: spec.tty })
     }
 
     /// Starts an exec and takes its connection over: `POST /exec/{id}/start`, answered with 101.
     ///
-    /// Gives the connection before the program runs: one that cannot be run shows only as 126 or 127 in
-    /// [`ExecStatus::exit_code`], with the runtime's words on stdout. Closing the connection does not end it.
-    /// Start an exec once: a second start is `is_conflict` on some engines, while 20.10 hands over a connection that
-    /// only says so on stdout. Other errors: `is_not_found` when the engine knows no such exec (any more),
-    /// `is_conflict` when its container does not run or is paused.
-    pub async fn exec_start(&self, exec: &Exec) -> Result<Hijacked, EngineError> {
+    /// Returns the connection before the program runs: a program that cannot be run shows only as 126 or 127
+    /// in [`ExecStatus::exit_code`], with the runtime's message on stdout. Closing the connection does not
+    /// end the program. Start an exec only once: on some engines a second start is `is_conflict`, but 20.10
+    /// hands over a connection and writes the error to its stdout. Other errors: `is_not_found` when the
+    /// engine does not know the exec (any more), `is_conflict` when its container does not run or is paused.
+    pub async fn exec_start(&self, exec: &CreatedExec) -> Result<Hijacked, EngineError> {
         let limits = self.limits();
         let path = format!("/exec/{}/start", exec.id);
-        let call = Call::new(Op::ExecStart, Method::POST, path, limits.stream_head, limits.answer_bytes)
-            .json(&StartBody { detach: false, tty: exec.tty })?;
+        let call =
+            EngineCall::new(EngineOp::ExecStart, Method::POST, path, limits.stream_head, limits.answer_bytes)
+                .json(&StartBody { detach: false, tty: exec.tty })?;
         let (content_type, stream, head) = self.transport.hijack(call).await?;
         let framing = Framing::of(self.api_version, content_type.as_deref(), exec.tty)?;
         Ok(Hijacked::new(stream, head, framing))
     }
 
-    /// How an exec is: `GET /exec/{id}/json`. `is_not_found` once its container is gone or the engine restarted.
+    /// The status of an exec: `GET /exec/{id}/json`. Errors: `is_not_found` once its container is gone or the
+    /// engine was restarted.
     pub async fn exec_inspect(&self, exec: &ExecId) -> Result<ExecStatus, EngineError> {
         let limits = self.limits();
         let path = format!("/exec/{exec}/json");
-        let call = Call::new(Op::ExecInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::ExecInspect, Method::GET, path, limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 }

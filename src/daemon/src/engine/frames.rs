@@ -3,70 +3,70 @@
 //! Each frame is a header of 8 bytes (the stream's number, three zeros, the payload's length as a big-endian
 //! `u32`) and the payload. Source: "Stream format" of `POST /containers/{id}/attach`.
 //!
-//! No I/O here. It must never gather a frame: payload is passed on in the pieces it came in, so that no announced
-//! length costs memory; and never guess its way back into a stream that has once been wrong.
+//! It does no I/O. It must never collect a whole frame: it passes the payload on in the pieces in which it
+//! comes, so that an announced length costs no memory. It must never go on decoding a stream after an error.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Longest payload that is believed, in bytes. Engines copy output in pieces of 32 KiB; a longer length than this
-/// is no frame but something else's bytes.
+/// The longest payload that is accepted, in bytes. Engines copy output in pieces of 32 KiB, so a longer
+/// length means that the bytes are not a frame.
 pub const MAX_FRAME: u32 = 1 << 20;
 
 const HEADER: usize = 8;
 
-/// Which stream a piece of output is of.
+/// The stream of a piece of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stdio {
-    /// What the program wrote to stdout.
+    /// The program's stdout.
     Stdout,
-    /// What it wrote to stderr.
+    /// The program's stderr.
     Stderr,
-    /// The engine's own words on why the stream fails: number 3, after which nothing good comes.
+    /// The engine's own message on why the stream fails (number 3). No output of the program follows it.
     Engine,
 }
 
-/// A piece of output, never empty: part of a frame or all of it, never of two.
+/// A piece of output, never empty: all of one frame, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// The stream it is of.
+    /// Its stream.
     pub stdio: Stdio,
     /// Its bytes.
     pub bytes: Bytes,
 }
 
-/// Why a stream is not one of frames.
+/// Why bytes are not a stream of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A stream number that is none of stdout, stderr and the engine's, or padding that is not zero.
-    #[error("a frame's header begins with {0:02x?}, which is no stream")]
+    /// A stream number other than those of stdout, stderr and the engine, or padding that is not zero.
+    #[error("a frame's header begins with {0:02x?}; it must be 1, 2 or 3 and three zeros")]
     Stream([u8; 4]),
     /// A length over [`MAX_FRAME`].
-    #[error("a frame of {0} bytes, over the {MAX_FRAME} that an engine sends")]
+    #[error("a frame has {0} bytes, more than the {MAX_FRAME} that an engine sends at most")]
     Oversize(u32),
     /// The stream ended inside a frame: output is missing.
     #[error("the stream ended inside a frame")]
     Cut,
 }
 
-/// The decoder: feed it what comes in, take chunks until it has none.
+/// The decoder: give it the bytes that come in, and take chunks until there are none.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
-    state: State,
+    state: DecoderState,
 }
 
 #[derive(Debug)]
-enum State {
-    /// So many bytes of the next header have come.
+enum DecoderState {
+    /// `have` bytes of the next header have come.
     Header { bytes: [u8; HEADER], have: usize },
-    /// So many bytes of the payload, more than 0, are still to come.
+    /// `left` bytes of the payload, more than 0, are still to come.
     Payload { stdio: Stdio, left: usize },
-    /// What was said once is said for ever.
+    /// The stream had this error; every later call returns it again.
     Broken(FrameError),
 }
 
-impl Default for State {
-    fn default() -> State {
-        State::Header { bytes: [0; HEADER], have: 0 }
+impl Default for DecoderState {
+    fn default() -> DecoderState {
+        DecoderState::Header { bytes: [0; HEADER], have: 0 }
     }
 }
 
@@ -76,14 +76,14 @@ impl FrameDecoder {
         FrameDecoder::default()
     }
 
-    /// Takes the next chunk off `input`. `None` when `input` is used up; then all of it is consumed.
+    /// Takes the next chunk off `input`. `None` when all of `input` is consumed.
     ///
-    /// After an error every further call gives the same error.
+    /// After an error every further call returns the same error.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Chunk>, FrameError> {
         loop {
             match &mut self.state {
-                State::Broken(error) => return Err(*error),
-                State::Header { bytes, have } => {
+                DecoderState::Broken(error) => return Err(*error),
+                DecoderState::Header { bytes, have } => {
                     let take = input.len().min(HEADER - *have);
                     bytes[*have..*have + take].copy_from_slice(&input[..take]);
                     input.advance(take);
@@ -94,10 +94,10 @@ impl FrameDecoder {
                     let header = *bytes;
                     self.state = match after(header) {
                         Ok(state) => state,
-                        Err(error) => State::Broken(error),
+                        Err(error) => DecoderState::Broken(error),
                     };
                 }
-                State::Payload { stdio, left } => {
+                DecoderState::Payload { stdio, left } => {
                     if input.is_empty() {
                         return Ok(None);
                     }
@@ -105,7 +105,7 @@ impl FrameDecoder {
                     let chunk = Chunk { stdio: *stdio, bytes: input.split_to(take).freeze() };
                     *left -= take;
                     if *left == 0 {
-                        self.state = State::default();
+                        self.state = DecoderState::default();
                     }
                     return Ok(Some(chunk));
                 }
@@ -116,15 +116,15 @@ impl FrameDecoder {
     /// Whether the stream may end here. [`FrameError::Cut`] when it ends inside a frame.
     pub fn finish(&self) -> Result<(), FrameError> {
         match &self.state {
-            State::Header { have: 0, .. } => Ok(()),
-            State::Header { .. } | State::Payload { .. } => Err(FrameError::Cut),
-            State::Broken(error) => Err(*error),
+            DecoderState::Header { have: 0, .. } => Ok(()),
+            DecoderState::Header { .. } | DecoderState::Payload { .. } => Err(FrameError::Cut),
+            DecoderState::Broken(error) => Err(*error),
         }
     }
 }
 
-/// What follows a header.
-fn after(header: [u8; HEADER]) -> Result<State, FrameError> {
+/// The state after a header.
+fn after(header: [u8; HEADER]) -> Result<DecoderState, FrameError> {
     let [a, b, c, d, length @ ..] = header;
     let stdio = match [a, b, c, d] {
         [1, 0, 0, 0] => Stdio::Stdout,
@@ -134,9 +134,9 @@ fn after(header: [u8; HEADER]) -> Result<State, FrameError> {
         other => return Err(FrameError::Stream(other)),
     };
     match u32::from_be_bytes(length) {
-        0 => Ok(State::default()),
+        0 => Ok(DecoderState::default()),
         length if length > MAX_FRAME => Err(FrameError::Oversize(length)),
-        length => Ok(State::Payload { stdio, left: length as usize }),
+        length => Ok(DecoderState::Payload { stdio, left: length as usize }),
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
         bytes
     }
 
-    /// Decodes `pieces` one after the other; per stream all bytes, and how it ended.
+    /// Decodes `pieces` one after the other: all bytes of each stream, and how the decoding ended.
     fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> ([Vec<u8>; 3], Result<(), FrameError>) {
         let (mut decoder, mut out, mut input) =
             (FrameDecoder::new(), [vec![], vec![], vec![]], BytesMut::new());
@@ -233,7 +233,7 @@ mod tests {
             frames in prop::collection::vec((1..=3_u8, prop::collection::vec(any::<u8>(), 0..40)), 0..20),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
         ) {
-            let stream: Vec<u8> = frames.iter().flat_map(|(number, payload)| frame(*number, payload)).collect();
+            let stream: Vec<u8> = frames.iter().flat_map(|(n, payload)| frame(*n, payload)).collect();
             let mut expected = [vec![], vec![], vec![]];
             for (number, payload) in &frames {
                 expected[usize::from(*number) - 1].extend_from_slice(payload);
@@ -246,7 +246,9 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic_and_no_more_comes_out_than_went_in(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_panic_and_no_more_comes_out_than_went_in(
+            noise in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
             let (out, _) = decode(noise.chunks(7));
             prop_assert!(out.iter().map(Vec::len).sum::<usize>() <= noise.len());
         }

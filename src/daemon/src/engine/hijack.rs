@@ -1,8 +1,9 @@
 //! A connection that the engine has handed over: stdin one way, stdout and stderr the other.
 //!
-//! Reading is bounded: one buffer of [`READ_AT_ONCE`] bytes, and the last [`STDERR_TAIL`] bytes of stderr. It must
-//! never lose what came with the answer's head, and never take an end of the stream for the end of the program:
-//! a dying engine looks the same. Ask [`Engine::exec_inspect`](super::Engine::exec_inspect).
+//! Reading is bounded: one buffer of [`READ_AT_ONCE`] bytes, and the last [`STDERR_TAIL`] bytes of stderr. It
+//! must never lose bytes that came with the answer's head, and never take the end of the stream for the end
+//! of the program, since a dying engine looks the same. To know, ask
+//! [`Engine::exec_inspect`](super::Engine::exec_inspect).
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,13 +18,13 @@ use tokio_util::io::poll_read_buf;
 use super::connect::EngineStream;
 use super::error::EngineError;
 use super::frames::{Chunk, FrameDecoder, Stdio};
-use super::op::Op;
+use super::op::EngineOp;
 use super::version::ApiVersion;
 
-/// How much of stderr a reader of stdout keeps: its last bytes, enough for a runtime's message or a panic's.
+/// The bytes at the end of stderr that a reader of stdout keeps: enough for a runtime's message or a panic's.
 pub const STDERR_TAIL: usize = 4 << 10;
 
-/// Most that is read from the connection at once, in bytes: two of the engine's own pieces.
+/// The most bytes read from the connection at once: two of the engine's own pieces.
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// How stdout and stderr share the connection.
@@ -31,13 +32,13 @@ const READ_AT_ONCE: usize = 64 << 10;
 pub enum Framing {
     /// All bytes are the terminal's output.
     Raw,
-    /// Frames of [`FrameDecoder`].
+    /// The bytes are frames, see [`FrameDecoder`].
     Multiplexed,
 }
 
 impl Framing {
-    /// The framing of an exec's stream, by the documented rule: since API 1.42 the Content-Type tells; before, it
-    /// says raw in either case, and an exec without a terminal is multiplexed.
+    /// The framing of an exec's stream, by the documented rule: since API 1.42 the Content-Type names it;
+    /// before, the type was raw in either case, and an exec without a terminal was multiplexed.
     pub(super) fn of(
         version: ApiVersion,
         content_type: Option<&str>,
@@ -50,15 +51,19 @@ impl Framing {
             Some("application/vnd.docker.multiplexed-stream") => Ok(Framing::Multiplexed),
             other => {
                 let found = other.unwrap_or("no type");
-                Err(EngineError::protocol(Op::ExecStart, format!("{found} where a Docker stream is due")))
+                Err(EngineError::protocol(
+                    EngineOp::ExecStart,
+                    format!("its content type is {found}, not that of a Docker stream"),
+                ))
             }
         }
     }
 }
 
-/// Both ways of a hijacked connection. Dropping it closes the connection and leaves the program running.
+/// Both directions of a hijacked connection. Dropping it closes the connection and leaves the program
+/// running.
 ///
-/// As [`AsyncRead`] it gives stdout, as [`AsyncWrite`] it takes stdin; `shutdown` closes stdin alone.
+/// [`AsyncRead`] reads stdout, [`AsyncWrite`] writes stdin; `shutdown` closes stdin alone.
 #[derive(Debug)]
 pub struct Hijacked {
     reader: HijackedReader,
@@ -66,7 +71,7 @@ pub struct Hijacked {
 }
 
 impl Hijacked {
-    /// `head` is what had been read of the connection before it was handed over.
+    /// `head` has the bytes that were read from the connection before it was handed over.
     pub(super) fn new(stream: EngineStream, head: Bytes, framing: Framing) -> Hijacked {
         let (read, write) = tokio::io::split(TokioIo::new(stream));
         let reader = HijackedReader {
@@ -81,7 +86,7 @@ impl Hijacked {
         Hijacked { reader, writer: HijackedWriter { io: write } }
     }
 
-    /// How its output is framed.
+    /// The framing of its output.
     pub fn framing(&self) -> Framing {
         self.reader.framing
     }
@@ -96,7 +101,7 @@ impl Hijacked {
         self.reader.stderr_tail()
     }
 
-    /// The two ways apart. The connection closes when both are dropped.
+    /// Splits the two directions. The connection closes when both are dropped.
     pub fn into_split(self) -> (HijackedReader, HijackedWriter) {
         (self.reader, self.writer)
     }
@@ -104,7 +109,7 @@ impl Hijacked {
 
 /// The output of a hijacked connection.
 ///
-/// As [`AsyncRead`] it gives stdout alone and keeps the end of stderr.
+/// [`AsyncRead`] reads stdout alone and keeps the end of stderr.
 #[derive(Debug)]
 pub struct HijackedReader {
     io: ReadHalf<TokioIo<EngineStream>>,
@@ -112,17 +117,17 @@ pub struct HijackedReader {
     decoder: FrameDecoder,
     input: BytesMut,
     ended: bool,
-    /// Stdout that was taken off the stream but not yet by `poll_read`.
+    /// Bytes of stdout that were decoded but not yet read.
     stdout: Bytes,
     stderr: VecDeque<u8>,
 }
 
 impl HijackedReader {
-    /// The next piece of output of either stream; `None` when the engine closed it between two frames. With
-    /// [`Framing::Raw`] everything is stdout. Cancel safe.
+    /// The next piece of output of either stream; `None` when the engine closed the connection between two
+    /// frames. With [`Framing::Raw`] everything is stdout. Cancel safe.
     ///
-    /// Errors: [`EngineError::Lost`] when the connection broke or ended inside a frame, [`EngineError::Protocol`]
-    /// when what comes are no frames.
+    /// Errors: [`EngineError::Lost`] when the connection broke or ended inside a frame,
+    /// [`EngineError::Protocol`] when the bytes are not frames.
     pub async fn chunk(&mut self) -> Result<Option<Chunk>, EngineError> {
         if !self.stdout.is_empty() {
             return Ok(Some(Chunk { stdio: Stdio::Stdout, bytes: std::mem::take(&mut self.stdout) }));
@@ -130,15 +135,16 @@ impl HijackedReader {
         std::future::poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// The last [`STDERR_TAIL`] bytes of stderr that reading as [`AsyncRead`] came across. Untrusted text.
+    /// The last [`STDERR_TAIL`] bytes of stderr among what [`AsyncRead`] has read so far. Untrusted text.
     pub fn stderr_tail(&self) -> String {
         let (a, b) = self.stderr.as_slices();
         String::from_utf8_lossy(&[a, b].concat()).into_owned()
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Chunk>, EngineError>> {
-        let broken = |what: &dyn std::fmt::Display| EngineError::protocol(Op::ExecStart, what.to_string());
-        let lost = |source: io::Error| EngineError::Lost { op: Op::ExecStart, source: source.into() };
+        let broken =
+            |what: &dyn std::fmt::Display| EngineError::protocol(EngineOp::ExecStart, what.to_string());
+        let lost = |source: io::Error| EngineError::Lost { op: EngineOp::ExecStart, source: source.into() };
         loop {
             match self.framing {
                 Framing::Raw if self.input.is_empty() => {}
@@ -185,7 +191,7 @@ impl AsyncRead for HijackedReader {
                 Ok(Some(Chunk { stdio: Stdio::Engine, bytes })) => {
                     self.keep_stderr(&bytes);
                     return Poll::Ready(Err(io::Error::other(
-                        "the engine ended the stream; its words are in stderr",
+                        "the engine ended the stream; its message is in stderr",
                     )));
                 }
                 Err(error) => return Poll::Ready(Err(io::Error::other(error))),
@@ -198,7 +204,7 @@ impl AsyncRead for HijackedReader {
     }
 }
 
-/// The stdin of a hijacked connection. `shutdown` closes the program's stdin; its output still comes.
+/// The stdin of a hijacked connection. `shutdown` closes the program's stdin; its output can still be read.
 #[derive(Debug)]
 pub struct HijackedWriter {
     io: WriteHalf<TokioIo<EngineStream>>,

@@ -1,26 +1,27 @@
-//! Where an engine listens: the `unix://` and `tcp://` addresses an operator may write.
+//! The address of an engine: the `unix://` and `tcp://` addresses that an operator may write.
 //!
-//! Parsed once, here; nothing else in the module looks at the text again. It must never open a connection and
-//! never accept an address whose transport this client cannot speak, nor one that means TLS without certificates:
-//! falling back to plain TCP would hand the machine to whoever listens on the way.
+//! An address is parsed once, here; nothing else in the module reads the text again. This file must never
+//! open a connection, and must never accept an address whose transport this client cannot speak, nor an
+//! address of TLS without certificates: a fallback to plain TCP would give control of the machine to anybody
+//! on the network path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Longest path a Unix socket can have: `sun_path` is 108 bytes with its closing NUL.
+/// The longest path of a Unix socket: `sun_path` is 108 bytes with its closing NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// By convention engines speak TLS here, and plain HTTP on 2375.
+/// By convention engines speak TLS on this port, and plain HTTP on 2375.
 const TLS_PORT: u16 = 2376;
 
-/// Longest name the domain name system knows.
+/// The longest name in the domain name system.
 const MAX_HOST_NAME: usize = 253;
 
 /// The address of one engine.
 ///
-/// Only [`EngineHost::new`] makes one, so a held value is always one that can be dialled. `Display` gives back the text
-/// that it was made of; whether it speaks TLS does not show in it.
+/// Only [`EngineHost::new`] makes one, so every value can be dialled. `Display` returns the text that it was
+/// made from, which does not show whether it uses TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EngineHost(Address);
 
@@ -31,28 +32,28 @@ pub(super) enum Address {
     Tcp {
         host: String,
         port: u16,
-        /// The folder of what TLS takes; plain TCP without it.
+        /// The folder of the certificates for TLS; `None` for plain TCP.
         certificates: Option<PathBuf>,
     },
 }
 
-/// Why a text is not an engine's address. Each variant says the value and what would be right.
+/// Why a text is not an engine's address. Each variant shows the value and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// No `scheme://` that is known.
+    /// The scheme is missing or unknown.
     #[error("engine address `{0}`: expected `unix:///absolute/path` or `tcp://host:port`")]
     Scheme(String),
     /// A scheme of other clients that means TLS or a tunnel.
     #[error(
-        "engine address `{0}`: for TLS write `tcp://host:port` and name its certificates (engine.certificates, \
-         DOCKER_CERT_PATH); for a tunnel bring the engine to a Unix socket \
+        "engine address `{0}`: for TLS write `tcp://host:port` and name its certificates \
+         (engine.certificates, DOCKER_CERT_PATH); for a tunnel bring the engine to a Unix socket \
          (`ssh -L /run/engine.sock:/var/run/docker.sock HOST`) and write `unix:///run/engine.sock`"
     )]
     Foreign(String),
-    /// The port of TLS, and nothing to speak it with.
+    /// The port is that of TLS, but there are no certificates.
     #[error(
-        "engine address `{0}`: port 2376 is that of TLS, and no certificates are named: set engine.certificates \
-         (DOCKER_CERT_PATH) to the folder that has ca.pem, cert.pem and key.pem"
+        "engine address `{0}`: port 2376 is the port of TLS, and no certificates are named: set \
+         engine.certificates (DOCKER_CERT_PATH) to the folder that has ca.pem, cert.pem and key.pem"
     )]
     NoCertificates(String),
     /// `unix://` with a path that is not absolute, is too long or holds a NUL.
@@ -76,8 +77,8 @@ pub enum HostError {
 }
 
 impl EngineHost {
-    /// The engine at an address; `tcp://` speaks TLS if there is a folder of certificates, which is read when the
-    /// client is made. By a Unix socket there is no TLS.
+    /// The engine at an address. `tcp://` uses TLS if a folder of certificates is given, which is read when
+    /// the client is made. A Unix socket never uses TLS.
     ///
     /// # Errors
     /// The text is not an engine's address.
@@ -97,7 +98,7 @@ impl EngineHost {
         &self.0
     }
 
-    /// The socket's path, when the engine is reached over one.
+    /// The socket's path, if the address is a Unix socket.
     pub fn unix_path(&self) -> Option<&Path> {
         match &self.0 {
             Address::Unix(path) => Some(path),
@@ -109,7 +110,7 @@ impl EngineHost {
 impl FromStr for EngineHost {
     type Err = HostError;
 
-    /// One without TLS.
+    /// An address without TLS.
     fn from_str(value: &str) -> Result<EngineHost, HostError> {
         EngineHost::new(value, None)
     }
@@ -241,7 +242,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_parses_round_trips(text in "(unix|tcp|ssh)?(://)?[\\[\\]:/.a-z0-9+@%-]{0,40}") {
+        fn no_text_panics_and_what_parses_round_trips(
+            text in "(unix|tcp|ssh)?(://)?[\\[\\]:/.a-z0-9+@%-]{0,40}",
+        ) {
             if let Ok(host) = text.parse::<EngineHost>() {
                 prop_assert_eq!(host.to_string().parse::<EngineHost>().expect("printed form"), host);
             }

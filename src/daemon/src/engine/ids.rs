@@ -1,14 +1,14 @@
-//! The names that go into request paths: parsed once, so that none can leave its place in a URL.
+//! The names that go into request paths: each is parsed once, so that none can change the meaning of a URL.
 //!
-//! Every type here holds only characters that mean themselves in a path, and no `..`, so the request lines are
-//! built from them as they are. It must never let a text through "because the engine will refuse it".
+//! Every type here holds only characters without a special meaning in a path, and no `..`, so request lines
+//! are built from them without encoding. It must never accept a text "because the engine will refuse it".
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not the name it should be.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not {what}: expected {expected}")]
 pub struct NameError {
@@ -67,13 +67,13 @@ macro_rules! name {
 }
 
 name!(
-    /// A container's full id: 64 lower-case hexadecimal digits. Names and short ids are not ids: they can change
-    /// hands.
+    /// A container's full id: 64 lower-case hexadecimal digits. Names and short ids are not ids, since they
+    /// can pass to another container.
     ContainerId, "a container id", "64 lower-case hexadecimal digits", is_full_id
 );
 
 impl ContainerId {
-    /// Its first digits, as the docker command shows ids.
+    /// Its first 12 digits, as the docker command shows ids.
     pub fn short(&self) -> &str {
         self.0.get(..12).unwrap_or_default()
     }
@@ -85,12 +85,15 @@ name!(
 );
 
 name!(
-    /// A volume's name: as the engine's local driver takes it, 2 to 255 bytes.
-    VolumeName, "a volume name", "a letter or digit, then 1 to 254 letters, digits, `_`, `.` or `-`", is_volume_name
+    /// A volume's name, as the engine's local driver accepts it: 2 to 255 bytes.
+    VolumeName,
+    "a volume name",
+    "a letter or digit, then 1 to 254 letters, digits, `_`, `.` or `-`",
+    is_volume_name
 );
 
 name!(
-    /// What names an image: `name`, `registry:port/path/name:tag`, `name@sha256:…` or an id `sha256:…`.
+    /// A reference to an image: `name`, `registry:port/path/name:tag`, `name@sha256:…` or an id `sha256:…`.
     ImageRef, "an image reference", "a reference such as `debian:trixie` or `sha256:…`", is_image_ref
 );
 
@@ -105,7 +108,7 @@ fn is_volume_name(text: &str) -> bool {
 }
 
 fn is_image_ref(text: &str) -> bool {
-    // An empty or dotted segment would be cleaned away by the engine's router and name something else.
+    // The engine's router would remove an empty or dotted segment, and the path would name something else.
     text.len() <= 512
         && text.split('/').all(|part| {
             part.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_leave_its_place_in_a_path_does_not_parse() {
+    fn a_text_that_could_change_a_path_does_not_parse() {
         let upper = "0123456789ABCDEF".repeat(4);
         for id in ["", "abc", "../x", &upper, &"é".repeat(32), &"a".repeat(65)] {
             id.parse::<ContainerId>().expect_err(id);
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_cannot_slip_in_a_name_through_json() {
+    fn an_engine_cannot_send_an_invalid_name_in_json() {
         serde_json::from_str::<ContainerId>("\"../../info\"").expect_err("a path");
     }
 }

@@ -1,6 +1,6 @@
-//! Images: which are there, and what they declare.
+//! Images: list and inspect.
 //!
-//! It must never pull, build, tag or remove one: images are the operator's.
+//! It must never pull, build, tag or remove an image: they belong to the operator.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
-use super::call::Call;
+use super::call::EngineCall;
 use super::error::EngineError;
 use super::ids::ImageRef;
-use super::op::Op;
+use super::op::EngineOp;
 use super::shape::null_is_empty;
 
 /// One image of a list. Source: `GET /images/json`.
@@ -39,18 +39,18 @@ pub struct ImageDetail {
     /// `name:tag` of each; empty when untagged.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub repo_tags: Vec<String>,
-    /// When it was made, RFC 3339 with any offset; empty when its maker did not say.
+    /// When it was made, RFC 3339 with any offset; empty when the image does not say.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub created: String,
-    /// What its programs are made for, in Go's words, such as `amd64`; empty when its maker did not say.
+    /// The architecture of its programs by Go's names, such as `amd64`; empty when the image does not say.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub architecture: String,
-    /// What it declares for its containers.
+    /// Its settings for containers.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub config: ImageConfig,
 }
 
-/// What an image declares for its containers: `Config` of an image.
+/// An image's settings for its containers: `Config` of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ImageConfig {
@@ -60,7 +60,7 @@ pub struct ImageConfig {
     /// Arguments, or program and arguments when there is no entrypoint.
     #[serde(deserialize_with = "null_is_empty")]
     pub cmd: Vec<String>,
-    /// `NAME=value` of each.
+    /// Variables, `NAME=value`.
     #[serde(deserialize_with = "null_is_empty")]
     pub env: Vec<String>,
     /// Working directory; empty for `/`.
@@ -72,27 +72,34 @@ pub struct ImageConfig {
     /// Its labels.
     #[serde(deserialize_with = "null_is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Paths that get an anonymous volume unless mounted over: the keys of `Volumes`.
+    /// Paths that get an anonymous volume unless something else is mounted there: the keys of `Volumes`.
     #[serde(deserialize_with = "null_is_empty")]
     pub volumes: BTreeMap<String, serde_json::Value>,
 }
 
 impl Engine {
-    /// The images that carry every one of `labels` (`name` or `name=value`); all when there are none.
+    /// The images that have all of `labels` (`name` or `name=value`); all images if `labels` is empty.
     /// `GET /images/json`.
     pub async fn image_list(&self, labels: &[String]) -> Result<Vec<ImageSummary>, EngineError> {
         let limits = self.limits();
-        let call =
-            Call::new(Op::ImageList, Method::GET, "/images/json".into(), limits.read, limits.list_bytes)
-                .filters(&[("label", labels)]);
+        let call = EngineCall::new(
+            EngineOp::ImageList,
+            Method::GET,
+            "/images/json".into(),
+            limits.read,
+            limits.list_bytes,
+        )
+        .filters(&[("label", labels)]);
         self.transport.ask(call).await?.json().await
     }
 
-    /// One image by name or id; `is_not_found` when the engine has none such. `GET /images/{name}/json`.
+    /// One image by name or id: `GET /images/{name}/json`. Errors: `is_not_found` when the engine does not
+    /// have it.
     pub async fn image_inspect(&self, image: &ImageRef) -> Result<ImageDetail, EngineError> {
         let limits = self.limits();
         let path = format!("/images/{image}/json");
-        let call = Call::new(Op::ImageInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::ImageInspect, Method::GET, path, limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 }

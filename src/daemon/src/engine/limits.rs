@@ -1,37 +1,40 @@
-//! How long a call may take and how much an answer may weigh, each with its reason.
+//! The bounds of calls and answers, in time and bytes, each with its reason.
 //!
-//! Every wait and every buffer of the module takes its bound from here. It must never hold "no limit": a stopped
-//! engine accepts connections and then says nothing, for ever.
+//! Every wait and every buffer of the module has its bound here. No bound may ever be "no limit": a stopped
+//! engine accepts connections and then stays silent for ever.
 
 use std::time::Duration;
 
-/// The bounds of one [`Engine`](super::Engine). `Default` is right for an engine on the same machine or network.
+/// The bounds of one [`Engine`](super::Engine). `Default` is right for an engine on the same machine or
+/// network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// For a connection to be made. A Unix socket takes microseconds, a distant TCP handshake a second or two.
+    /// To make a connection. A Unix socket takes microseconds, a distant TCP handshake a second or two.
     pub connect: Duration,
-    /// For what only reads the engine's state: inspect, list, ping, info. Milliseconds at rest; a busy engine
-    /// holds a container's lock while it starts it.
+    /// For a call that only reads the engine's state: inspect, list, ping, info. It takes milliseconds on an
+    /// idle engine; a busy one holds a container's lock while it starts it.
     pub read: Duration,
-    /// For what changes state: create, start, kill, pause, remove. 10 to 210 ms at rest and many times that when
-    /// dozens go at once, for they queue in the engine and the runtime.
+    /// For a call that changes state: create, start, kill, pause, remove. It takes 10 to 210 ms on an idle
+    /// engine, and many times that when dozens run at once, since they queue in the engine and the runtime.
     pub change: Duration,
-    /// For a whole archive, either way.
+    /// For a whole archive, in either direction.
     pub archive: Duration,
-    /// For the next piece of an archive: one that stands still this long will not come.
+    /// For the next piece of an archive: after such a silence it will not come any more.
     pub archive_idle: Duration,
     /// For the head of a stream's answer: exec start and events.
     pub stream_head: Duration,
-    /// Longest JSON answer about one thing, in bytes.
+    /// The longest JSON answer about one object, in bytes.
     pub answer_bytes: usize,
-    /// Longest JSON list, in bytes. A container's entry has about 2 KiB, so this is thousands.
+    /// The longest JSON list, in bytes. A container's entry has about 2 KiB, so this is thousands of
+    /// containers.
     pub list_bytes: usize,
-    /// Longest line of the event stream, in bytes. An event carries all labels, and for an exec its argv, which
-    /// the kernel bounds at 128 KiB.
+    /// The longest line of the event stream, in bytes. An event has all labels, and an exec's event its argv,
+    /// which the kernel bounds at 128 KiB.
     pub event_bytes: usize,
-    /// Longest wait between two attempts at a lost event stream; the first is 100 ms.
+    /// The longest wait between two attempts to connect a lost event stream; the first is 100 ms.
     pub events_longest_wait: Duration,
-    /// Idle connections that are kept. More calls at once are no error; their connections are closed afterwards.
+    /// How many idle connections are kept. More calls at once are no error; their connections are closed
+    /// afterwards.
     pub idle_connections: usize,
 }
 
@@ -53,18 +56,20 @@ impl Default for EngineLimits {
     }
 }
 
-/// Most of a failing answer's body that is read: the message is one line, the rest is of no use.
+/// The most bytes of a failing answer's body that are read: the message is one line, and the rest is not
+/// needed.
 pub(super) const ERROR_BYTES: usize = 16 << 10;
 
-/// Most that an answer's head may weigh. The largest real one carries a path's stat, under 8 KiB.
+/// The most bytes of an answer's head. The largest real one contains a path's stat and is under 8 KiB.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
-/// An idle connection is closed after this, before anything on the way forgets it.
+/// An idle connection is closed after this time, before a proxy or firewall on the way forgets it.
 pub(super) const IDLE_CONNECTION: Duration = Duration::from_secs(30);
 
-/// On TCP, silence after which the peer is probed, and the time between probes: a peer that vanished without a
-/// word would otherwise hold an event stream open for hours.
+/// On TCP, the silence after which the peer is probed, and the time between probes. Without probes, a peer
+/// that vanished would leave an event stream open for hours.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// First wait before a lost event stream is opened again: an engine that restarts is back in 0.3 to 0.9 s.
+/// The first wait before a lost event stream is opened again: an engine that restarts is back in 0.3 to 0.9
+/// s.
 pub(super) const EVENTS_FIRST_WAIT: Duration = Duration::from_millis(100);

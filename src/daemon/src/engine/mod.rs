@@ -1,7 +1,7 @@
 //! Client of the Docker Engine API: one file per resource over one transport.
 //!
 //! ```text
-//! containers images volumes exec archive events system version     what can be asked
+//! containers images volumes exec archive event_stream system version   the operations
 //!        │                     │      │      │
 //!        └────── call ─────────┴──────┴──────┘   a request as data: path, query, bounds
 //!                 │                   hijack ── frames     an exec's stdin, stdout, stderr
@@ -13,16 +13,16 @@
 //! Invariants:
 //!
 //! - Every call has a deadline and every answer a cap; see [`EngineLimits`].
-//! - A name reaches a request path only as one of the types of `ids`, which hold nothing a URL could read
-//!   otherwise.
+//! - A name reaches a request path only as one of the types of `ids`, which contain no character that has a
+//!   meaning in a URL.
 //! - A call that is dropped, fails or leaves its answer unread closes its connection.
-//! - Nothing that may have had an effect is sent twice. What failed half-way says so:
+//! - A request that may have had an effect is never sent again. An error says whether it may have:
 //!   [`EngineError::may_have_happened`].
-//! - No body is logged and none is kept in an error but the engine's own message, bounded.
+//! - No body is logged, and an error keeps nothing of an answer but the engine's own message, bounded.
 //!
-//! Deliberately absent: image pulls and builds, networks, swarm, logs and attach (containers log to `none` and
-//! talk through one exec), and any retry of a change. Which containers to have is the pool's business; this
-//! module knows nothing of it.
+//! Deliberately absent: image pulls and builds, networks, swarm, logs and attach (containers log to `none`
+//! and talk through one exec), and any retry of a change. The pool decides which containers exist; this
+//! module knows nothing of that.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,7 +44,7 @@ mod connect;
 mod containers;
 mod error;
 mod event;
-mod events;
+mod event_stream;
 mod exec;
 mod frames;
 mod hijack;
@@ -61,21 +61,21 @@ mod transport;
 mod version;
 mod volumes;
 
-pub use archive::{ArchiveReader, EntryKind, PathStat};
+pub use archive::{ArchiveReader, PathKind, PathStat};
 pub use containers::{
     ContainerDetail, ContainerState, ContainerStatus, ContainerSummary, CreatedContainer, Signal,
 };
 pub use error::{BoxError, EngineError};
-pub use event::{ContainerAction, Event, EventTime, ImageAction, Occurrence, VolumeAction};
-pub use events::{EventFilter, EventKind, Events, Followed};
-pub use exec::{Exec, ExecSpec, ExecStatus};
+pub use event::{ContainerAction, EngineEvent, EventTime, ImageAction, Occurrence, VolumeAction};
+pub use event_stream::{EventFilter, EventKind, EventStream, EventStreamItem};
+pub use exec::{CreatedExec, ExecSpec, ExecStatus};
 pub use frames::{Chunk, FrameDecoder, FrameError, MAX_FRAME, Stdio};
 pub use hijack::{Framing, Hijacked, HijackedReader, HijackedWriter, STDERR_TAIL};
 pub use host::{EngineHost, HostError};
 pub use ids::{ContainerId, ExecId, ImageRef, NameError, VolumeName};
 pub use images::{ImageConfig, ImageDetail, ImageSummary};
 pub use limits::EngineLimits;
-pub use op::Op;
+pub use op::EngineOp;
 pub use spec::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, RestartPolicy, Ulimit,
     VolumeOptions,
@@ -96,10 +96,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Reaches the engine at `host` and agrees on a version of the API (`GET /version`).
+    /// Connects to the engine at `host` and agrees on a version of the API (`GET /version`).
     ///
-    /// Errors: [`EngineError::Unreachable`] when nobody listens there, [`EngineError::Version`] when the engine is
-    /// older than [`ApiVersion::OLDEST`] or no longer speaks [`ApiVersion::NEWEST`], and those of any call.
+    /// Errors: [`EngineError::Unreachable`] when nothing listens there, [`EngineError::Version`] when the
+    /// engine is older than [`ApiVersion::OLDEST`] or no longer speaks [`ApiVersion::NEWEST`], and those of
+    /// any call.
     pub async fn connect(host: &EngineHost, limits: EngineLimits) -> Result<Engine, EngineError> {
         Self::connect_counted(host, limits, Metrics::default()).await
     }
@@ -116,12 +117,12 @@ impl Engine {
         Ok(Engine { transport: Arc::new(transport), api_version })
     }
 
-    /// Where this engine is.
+    /// The address of this engine.
     pub fn host(&self) -> &EngineHost {
         &self.transport.host
     }
 
-    /// The bounds this handle was made with.
+    /// The bounds of this handle.
     pub fn limits(&self) -> &EngineLimits {
         &self.transport.limits
     }

@@ -1,4 +1,5 @@
-//! The names of the operations, for errors, spans and metric labels: a closed set, so a label never grows.
+//! The names of the operations, for errors, spans and metric labels. The set is closed, so a label has few
+//! values.
 
 use std::fmt;
 
@@ -6,18 +7,18 @@ macro_rules! ops {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
         /// One operation of the Engine API that this client uses.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Op {
+        pub enum EngineOp {
             $($(#[$doc])* $variant,)*
         }
 
-        impl Op {
-            /// Every operation, for whoever must know all label values beforehand.
-            pub const ALL: &[Op] = &[$(Op::$variant),*];
+        impl EngineOp {
+            /// Every operation, for tests that need all values of the label.
+            pub const ALL: &[EngineOp] = &[$(EngineOp::$variant),*];
 
             /// Its fixed name, in `snake_case`.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $(Op::$variant => $name,)*
+                    $(EngineOp::$variant => $name,)*
                 }
             }
         }
@@ -75,7 +76,7 @@ ops! {
     Events => "events",
 }
 
-impl fmt::Display for Op {
+impl fmt::Display for EngineOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

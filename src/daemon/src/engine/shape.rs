@@ -1,6 +1,4 @@
-//! Shapes that recur in the engine's JSON.
-//!
-//! It must never decide anything; it only reads.
+//! Helpers to read the engine's JSON. They must never decide anything.
 
 use serde::{Deserialize, Deserializer};
 

@@ -1,14 +1,14 @@
-//! A container to make, as the engine reads it: the body of `POST /containers/create`.
+//! The specification of a container: the body of `POST /containers/create`.
 //!
-//! Types only. It must never choose: whatever is `None` is left out, and the engine's own default holds. The
-//! hardening that makes a container a sandbox is put together by the pool.
+//! Types only. It must never choose a value: `None` is left out of the JSON, and the engine's own default
+//! applies. The pool chooses the hardening that makes a container a sandbox.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The body of `POST /containers/create`. Serialises the same bytes for equal values, so its hash can tell
-/// containers of one make from those of another.
+/// The body of `POST /containers/create`. Equal values serialise to the same bytes, so that a hash of them
+/// tells whether two containers were made alike.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerSpec {
@@ -23,19 +23,19 @@ pub struct ContainerSpec {
     /// `uid:gid` or names of the image; `None` for the image's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// `NAME=value` of each, over the image's.
+    /// Variables, `NAME=value`, which override the image's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
     /// Working directory; `None` for the image's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
-    /// Its labels, fixed for its life, over the image's.
+    /// Its labels, which cannot change later. They override the image's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// `Some(Healthcheck::DISABLED)` turns off what the image declares.
+    /// `Some(Healthcheck::DISABLED)` turns the image's health check off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub healthcheck: Option<Healthcheck>,
-    /// What `docker stop` sends, such as `SIGKILL`; `None` for the image's.
+    /// The signal of `docker stop`, such as `SIGKILL`; `None` for the image's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
     /// Its host name; `None` for the first 12 digits of its id.
@@ -53,7 +53,7 @@ pub struct Healthcheck {
 }
 
 impl Healthcheck {
-    /// No health check, whatever the image declares.
+    /// No health check, even if the image declares one.
     pub const DISABLED: Healthcheck = Healthcheck { test: &["NONE"] };
 }
 
@@ -64,12 +64,12 @@ pub struct HostConfig {
     /// Volumes and directories, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Path → options such as `rw,nosuid,nodev,size=67108864`. The archive API does not see inside these.
+    /// Path → options such as `rw,nosuid,nodev,size=67108864`. The archive API cannot see the files in these.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tmpfs: BTreeMap<String, String>,
     /// Whether `/` is read-only.
     pub readonly_rootfs: bool,
-    /// Capabilities taken away; `ALL` for all.
+    /// Dropped capabilities; `ALL` for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cap_drop: Vec<String>,
     /// Such as `no-new-privileges` and `seccomp=` followed by the profile's JSON itself.
@@ -84,16 +84,16 @@ pub struct HostConfig {
     /// `private` or `host`; `None` for the engine's default, which is `host` on cgroup v1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroupns_mode: Option<String>,
-    /// `host` turns a remapped engine's mapping off; `None` for the engine's.
+    /// `host` turns the engine's mapping of users off; `None` for the engine's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub userns_mode: Option<String>,
-    /// Most processes and threads.
+    /// The most processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_limit: Option<i64>,
-    /// Most memory, in bytes.
+    /// The most memory, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<i64>,
-    /// Most memory and swap together, in bytes: equal to `memory` for no swap.
+    /// The most memory and swap together, in bytes: equal to `memory` for no swap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_swap: Option<i64>,
     /// Processor time in billionths of one processor.
@@ -105,7 +105,7 @@ pub struct HostConfig {
     /// Size of `/dev/shm`, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm_size: Option<i64>,
-    /// Where its output is logged.
+    /// The log of its output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_config: Option<LogConfig>,
     /// Paths hidden from it. `None` for the engine's own list, which this *replaces*.
@@ -114,18 +114,18 @@ pub struct HostConfig {
     /// Paths it cannot write. `None` for the engine's own list, which this *replaces*.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readonly_paths: Option<Vec<String>>,
-    /// Name servers; when empty, those of the host are copied in.
+    /// Name servers; when empty, the engine copies those of the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<String>,
-    /// −1000 to 1000; higher is killed sooner when the host is out of memory.
+    /// −1000 to 1000: with a higher number the kernel kills it sooner when the host is out of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i32>,
     /// One of [`EngineInfo::runtimes`](super::EngineInfo::runtimes); `None` for the engine's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// Whether it is started again when it ends.
+    /// Whether the engine starts it again when it ends.
     pub restart_policy: RestartPolicy,
-    /// Whether the engine puts its own `init` in as PID 1; `None` for the engine's default.
+    /// Whether the engine's own `init` is PID 1; `None` for the engine's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<bool>,
     /// Kernel parameters of its namespaces.
@@ -137,12 +137,13 @@ pub struct HostConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Mount {
-    /// What is mounted.
+    /// The type of the source.
     #[serde(rename = "Type")]
     pub kind: MountType,
-    /// A volume's name, or a path on the engine's host. Empty: a volume without a name, which goes with the container.
+    /// A volume's name, or a path on the engine's host. Empty for an anonymous volume, which the engine
+    /// removes with the container.
     pub source: String,
-    /// Where in the container.
+    /// The path in the container.
     pub target: String,
     /// Whether it cannot be written through this mount.
     pub read_only: bool,
@@ -155,9 +156,9 @@ pub struct Mount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MountType {
-    /// A named volume, made on the spot if there is none.
+    /// A volume, which the engine creates if there is none of that name.
     Volume,
-    /// A path of the engine's host.
+    /// A path on the engine's host.
     Bind,
 }
 
@@ -165,12 +166,13 @@ pub enum MountType {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct VolumeOptions {
-    /// Whether an empty volume stays empty instead of being filled with what the image has at the target.
+    /// Whether an empty volume stays empty; otherwise the engine copies the image's files at the target into
+    /// it.
     pub no_copy: bool,
-    /// Its labels, if it is made on the spot.
+    /// Its labels, if the engine creates it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// How it is made then; `None` for a plain folder.
+    /// Its driver, if the engine creates it; `None` for a plain folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_config: Option<DriverConfig>,
 }
@@ -179,9 +181,9 @@ pub struct VolumeOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DriverConfig {
-    /// `local` for what the engine itself does.
+    /// `local` for the engine's own driver.
     pub name: String,
-    /// As [`VolumeSpec::driver_opts`](super::VolumeSpec::driver_opts).
+    /// The same as [`VolumeSpec::driver_opts`](super::VolumeSpec::driver_opts).
     pub options: BTreeMap<String, String>,
 }
 
@@ -189,11 +191,11 @@ pub struct DriverConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Ulimit {
-    /// Without the `RLIMIT_`, lower case: `nofile`, `core`, `fsize`, …
+    /// Its name without `RLIMIT_`, in lower case: `nofile`, `core`, `fsize`, …
     pub name: String,
     /// The limit at the start.
     pub soft: i64,
-    /// The most the process can raise it to; −1 for no limit.
+    /// The value up to which the process can raise it; −1 for no limit.
     pub hard: i64,
 }
 
@@ -210,17 +212,17 @@ pub struct LogConfig {
 }
 
 impl LogConfig {
-    /// Nothing of the container's output is kept by the engine.
+    /// The engine keeps none of the container's output.
     pub fn none() -> LogConfig {
         LogConfig { kind: "none".to_owned(), config: BTreeMap::new() }
     }
 }
 
-/// `HostConfig.RestartPolicy`: there is only one that leaves the decision here.
+/// `HostConfig.RestartPolicy`. Only one policy leaves the decision to the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "Name")]
 pub enum RestartPolicy {
-    /// It stays as it ended.
+    /// A container that ended is not started again.
     #[default]
     #[serde(rename = "no")]
     No,
@@ -232,7 +234,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_not_said_is_left_out() {
+    fn unset_fields_are_left_out() {
         let spec = ContainerSpec { image: "a".into(), ..ContainerSpec::default() };
         assert_eq!(
             json!(spec),

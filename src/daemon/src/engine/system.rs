@@ -1,6 +1,4 @@
-//! The engine itself: whether it answers, and what it can do.
-//!
-//! It must never change anything.
+//! The engine itself: ping and info. It must never change anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,12 +7,12 @@ use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
-use super::call::Call;
+use super::call::EngineCall;
 use super::error::EngineError;
-use super::op::Op;
+use super::op::EngineOp;
 use super::shape::null_is_empty;
 
-/// What an engine is and can do. Source: `GET /info`; only what is used here.
+/// The description of an engine. Source: `GET /info`, only the fields that are used here.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct EngineInfo {
@@ -28,26 +26,26 @@ pub struct EngineInfo {
     /// Operating system of its containers.
     #[serde(rename = "OSType")]
     pub os_type: String,
-    /// Architecture in the kernel's words, such as `x86_64`.
+    /// Architecture by the kernel's name, such as `x86_64`.
     pub architecture: String,
     /// Release of its kernel.
     pub kernel_version: String,
-    /// Processors it sees.
+    /// The number of processors.
     #[serde(rename = "NCPU")]
     pub ncpu: u32,
     /// Memory of its host, in bytes.
     pub mem_total: u64,
-    /// `1` or `2`; empty on engines that do not say.
+    /// `1` or `2`; empty on engines that do not report it.
     #[serde(default)]
     pub cgroup_version: String,
     /// Its storage driver, such as `overlay2`.
     pub driver: String,
     /// Its clock, RFC 3339 with nanoseconds.
     pub system_time: String,
-    /// Runtimes by name, as `HostConfig.runtime` names them.
+    /// Runtimes, by the names that `HostConfig.runtime` takes.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub runtimes: BTreeMap<String, Runtime>,
-    /// The runtime used when none is named.
+    /// The runtime of a container that names none.
     #[serde(default)]
     pub default_runtime: String,
     /// Such as `name=seccomp,profile=default`, `name=userns`, `name=rootless`.
@@ -56,22 +54,22 @@ pub struct EngineInfo {
     /// Its plugins.
     #[serde(default)]
     pub plugins: Plugins,
-    /// Whether containers outlive the engine's restart.
+    /// Whether containers outlive a restart of the engine.
     #[serde(default)]
     pub live_restore_enabled: bool,
-    /// Who makes control groups: `cgroupfs`, `systemd`, or `none`.
+    /// The driver of control groups: `cgroupfs`, `systemd`, or `none`.
     #[serde(default)]
     pub cgroup_driver: String,
-    /// Whether its kernel bounds memory; engines that do not say are taken to.
+    /// Whether its kernel can limit memory; true if the engine does not report it.
     #[serde(default = "yes")]
     pub memory_limit: bool,
-    /// The same of swap.
+    /// Whether its kernel can limit swap; true if the engine does not report it.
     #[serde(default = "yes")]
     pub swap_limit: bool,
-    /// The same of processes.
+    /// Whether its kernel can limit processes; true if the engine does not report it.
     #[serde(default = "yes")]
     pub pids_limit: bool,
-    /// The same of processor time.
+    /// Whether its kernel can limit processor time; true if the engine does not report it.
     #[serde(default = "yes")]
     pub cpu_cfs_quota: bool,
 }
@@ -81,18 +79,19 @@ fn yes() -> bool {
 }
 
 impl EngineInfo {
-    /// Whether its containers have a user namespace of their own: it is rootless, or started with userns-remap.
+    /// Whether its containers have a user namespace of their own: the engine is rootless, or runs with
+    /// userns-remap.
     pub fn maps_users(&self) -> bool {
         let options = self.security_options.iter().flat_map(|option| option.split(','));
         options.into_iter().any(|part| matches!(part, "name=rootless" | "name=userns"))
     }
 }
 
-/// Plugins of an engine, by what they do; only what is used here.
+/// Plugins of an engine by type, only the types that are used here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Plugins {
-    /// Those that decide who may ask it for what.
+    /// The plugins that decide which calls are allowed.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub authorization: Vec<String>,
 }
@@ -100,7 +99,7 @@ pub struct Plugins {
 /// One runtime of an engine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Runtime {
-    /// Its program; absent for a shim named by type.
+    /// Its program; `None` for a shim that is named by its type.
     #[serde(default)]
     pub path: Option<String>,
 }
@@ -111,16 +110,18 @@ impl Engine {
         self.ping_within(self.limits().read).await
     }
 
-    /// The same, with a deadline of its own.
+    /// The same, with this deadline.
     pub async fn ping_within(&self, within: Duration) -> Result<(), EngineError> {
-        let call = Call::new(Op::Ping, Method::GET, "/_ping".into(), within, self.limits().answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::Ping, Method::GET, "/_ping".into(), within, self.limits().answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 
-    /// What the engine is and can do: `GET /info`.
+    /// The description of the engine: `GET /info`.
     pub async fn info(&self) -> Result<EngineInfo, EngineError> {
         let limits = self.limits();
-        let call = Call::new(Op::Info, Method::GET, "/info".into(), limits.read, limits.answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::Info, Method::GET, "/info".into(), limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 }

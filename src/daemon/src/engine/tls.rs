@@ -1,12 +1,13 @@
-//! TLS to an engine, by a folder of certificates as Docker's own client keeps them.
+//! TLS to an engine, with a folder of certificates like that of Docker's own client.
 //!
 //! ```text
-//!  ca.pem              who signs engines: nobody else is believed
-//!  cert.pem, key.pem   what this client shows; an engine that asks for nothing needs neither
+//!  ca.pem              the authority that signs engines' certificates; no other is trusted
+//!  cert.pem, key.pem   this client's certificate and key; optional if the engine asks for none
 //! ```
 //!
-//! The files are read once, when the client is made. It must never talk to an engine whose certificate is not signed
-//! for the host's name: whoever stands on the way would be root at its end.
+//! The files are read once, when the client is made. It must never talk to an engine whose certificate is not
+//! signed for the host's name: otherwise an attacker on the network path would get root on the engine's
+//! machine.
 
 use std::error::Error as StdError;
 use std::io;
@@ -23,16 +24,16 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore, crypt
 /// Why a folder of certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
-    /// A file is missing, or is not what it should be.
+    /// A file is missing or unusable.
     #[error("{}: {why}", path.display())]
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// No certificate can be for this.
-    #[error("`{0}` is no name that a certificate can be for")]
+    /// The host's name cannot be in a certificate.
+    #[error("no certificate can be made for the host `{0}`; expected a DNS name or an IP address")]
     Name(String),
 }
 
@@ -50,10 +51,10 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// For the engine of this name or address, by the certificates of a folder.
+    /// A client for the engine of this name or address, with the certificates of a folder.
     ///
     /// # Errors
-    /// A file is missing or unusable, or the name is none that a certificate can have.
+    /// A file is missing or unusable, or the name cannot be in a certificate.
     pub(super) fn new(folder: &Path, host: &str) -> Result<Tls, CertificateError> {
         let name =
             ServerName::try_from(host.to_owned()).map_err(|_| CertificateError::Name(host.to_owned()))?;
@@ -77,16 +78,16 @@ impl Tls {
         Ok(Tls { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
-    /// TLS over an open connection.
+    /// Starts TLS on an open connection.
     ///
     /// # Errors
-    /// The connection broke, or what answers is not the engine that was meant.
+    /// The connection broke, or the other end could not prove to be the configured engine.
     pub(super) async fn over(&self, plain: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.connector.connect(self.name.clone(), plain).await
     }
 }
 
-/// The certificates of a file: one at least.
+/// The certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let all: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).map_err(|error| unread(path, &error))?.collect();
@@ -102,7 +103,7 @@ fn unread(path: &Path, error: &PemError) -> CertificateError {
         return wrong(path, error);
     }
     if matches!(error, PemError::NoItemsFound) {
-        return wrong(path, &"it holds nothing in PEM that is of use here");
+        return wrong(path, &"it holds no certificate or key in PEM");
     }
     wrong(path, error)
 }
@@ -111,12 +112,12 @@ fn wrong(path: &Path, why: &dyn std::fmt::Display) -> CertificateError {
     CertificateError::File { path: path.to_owned(), why: why.to_string() }
 }
 
-/// What went wrong with TLS, if that is what an error of a connection says.
+/// The error of TLS inside an error of a connection, if there is one.
 pub(super) fn inside(error: &io::Error) -> Option<&TlsError> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What TLS, or a certificate of ours, has to do with an error: in its own words.
+/// The cause of an error in TLS or in our certificate files, if there is one.
 pub(super) fn blamed(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(cause) = next {

@@ -1,11 +1,12 @@
-//! The one place where requests leave and answers come in: pool, deadlines, caps, and errors told apart.
+//! The only place that sends requests and reads answers: connections, deadlines, caps, and the kinds of
+//! errors.
 //!
-//! Ordinary calls share a keep-alive pool; a hijack takes a connection of its own, so that it can never meet a
+//! Ordinary calls share a keep-alive pool; a hijack opens a connection of its own, so that it can never get a
 //! stale one. A call that is dropped, fails, or leaves part of its body unread closes its connection.
 //!
-//! It must never log or keep a body, never wait without a deadline, never read without a cap, and never send a
-//! request a second time that may have had an effect: hyper repeats only what it had not begun to send, and
-//! [`Transport::ask`] repeats only a `GET` or `HEAD`, once, when a kept connection turned out to be dead.
+//! It must never log or keep a body, never wait without a deadline, never read without a cap, and never send
+//! a request twice that may have had an effect: hyper repeats only requests that it has not begun to send,
+//! and [`Transport::ask`] repeats only a `GET` or `HEAD`, once, if a kept connection turned out to be dead.
 
 use std::error::Error as StdError;
 use std::io;
@@ -21,23 +22,23 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{Call, SendBody};
+use super::call::{EngineCall, SendBody};
 use super::connect::{Connector, EngineStream};
 use super::error::{BoxError, EngineError};
 use super::host::{Address, EngineHost};
 use super::limits::{ERROR_BYTES, EngineLimits, HEAD_BYTES, IDLE_CONNECTION};
-use super::op::Op;
+use super::op::EngineOp;
 use super::tls;
 use super::version::ApiVersion;
 use crate::metrics::Metrics;
 
-/// What stands in a request's target before origin form removes it; the connector ignores it.
+/// The placeholder authority in a request's target. The connector ignores it, and the origin form removes it.
 const STAND_IN: &str = "http://engine";
 
 pub(super) struct Transport {
     pub(super) host: EngineHost,
     pub(super) limits: EngineLimits,
-    /// Unknown until negotiated; requests then have no version in their path.
+    /// `None` until it is negotiated; requests then have no version in their path.
     pub(super) version: Option<ApiVersion>,
     metrics: Metrics,
     connector: Connector,
@@ -61,7 +62,7 @@ impl Transport {
             .set_host(false)
             .build(connector.clone());
         let host_header = match host.address() {
-            // A socket's path is no host name; this is what Docker's own client sends.
+            // A socket's path is not a host name; Docker's own client sends this one.
             Address::Unix(_) => HeaderValue::from_static("api.moby.localhost"),
             Address::Tcp { .. } => HeaderValue::from_str(host.to_string().trim_start_matches("tcp://"))
                 .map_err(|source| unreachable(source.into()))?,
@@ -69,16 +70,16 @@ impl Transport {
         Ok(Transport { host: host.clone(), limits, version: None, metrics, connector, client, host_header })
     }
 
-    /// Sends `call` and gives its successful answer with the body still to be read; the call's deadline goes on
-    /// running over that body.
-    pub(super) async fn ask(&self, call: Call) -> Result<Answer, EngineError> {
+    /// Sends `call` and returns its successful answer, with the body still to be read. The call's deadline
+    /// includes the reading of that body.
+    pub(super) async fn ask(&self, call: EngineCall) -> Result<EngineResponse, EngineError> {
         self.counted(call.op, self.ask_uncounted(call)).await
     }
 
-    /// Counts a call, and how it went.
+    /// Counts a call and its outcome.
     async fn counted<T>(
         &self,
-        op: Op,
+        op: EngineOp,
         call: impl Future<Output = Result<T, EngineError>>,
     ) -> Result<T, EngineError> {
         let begun = Instant::now();
@@ -88,11 +89,11 @@ impl Transport {
         done
     }
 
-    async fn ask_uncounted(&self, call: Call) -> Result<Answer, EngineError> {
+    async fn ask_uncounted(&self, call: EngineCall) -> Result<EngineResponse, EngineError> {
         let (op, after, cap) = (call.op, call.within, call.cap);
         let until = Instant::now() + after;
         let again = (call.method == Method::GET || call.method == Method::HEAD)
-            .then(|| Call::new(op, call.method.clone(), call.target.clone(), after, cap));
+            .then(|| EngineCall::new(op, call.method.clone(), call.target.clone(), after, cap));
         let request = self.request(STAND_IN, call)?;
 
         let asked = async {
@@ -106,23 +107,27 @@ impl Transport {
             }
         };
         let response = timeout_at(until, asked).await.map_err(|_| EngineError::Deadline { op, after })??;
-        let answer = Answer { op, until, after, cap, response };
+        let answer = EngineResponse { op, until, after, cap, response };
         let status = answer.response.status();
         if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(answer);
         }
         if status.is_informational() {
-            return Err(EngineError::protocol(op, format!("{status} that nobody asked for")));
+            return Err(EngineError::protocol(
+                op,
+                format!("status {status}, which the call did not ask for"),
+            ));
         }
         Err(answer.refusal().await)
     }
 
-    /// Sends `call` on a connection of its own and asks for the connection itself.
+    /// Sends `call` on a connection of its own, and takes that connection over.
     ///
-    /// Gives the answer's Content-Type, the connection, and what the engine had sent after its answer's head.
+    /// Returns the answer's Content-Type, the connection, and the bytes that the engine sent behind its
+    /// answer's head.
     pub(super) async fn hijack(
         &self,
-        call: Call,
+        call: EngineCall,
     ) -> Result<(Option<String>, EngineStream, Bytes), EngineError> {
         let (op, after) = (call.op, call.within);
         let bounded = async {
@@ -134,7 +139,7 @@ impl Transport {
 
     async fn hijack_unbounded(
         &self,
-        call: Call,
+        call: EngineCall,
     ) -> Result<(Option<String>, EngineStream, Bytes), EngineError> {
         let (op, after, cap) = (call.op, call.within, call.cap);
         let until = Instant::now() + after;
@@ -167,14 +172,15 @@ impl Transport {
             return Ok((content_type, parts.io, parts.read_buf));
         }
         if status.is_success() || status.is_informational() {
-            return Err(EngineError::protocol(op, format!("{status} where 101 hands the connection over")));
+            let what = format!("status {status}; it must be 101 to hand the connection over");
+            return Err(EngineError::protocol(op, what));
         }
-        Err(Answer { op, until, after, cap, response }.refusal().await)
+        Err(EngineResponse { op, until, after, cap, response }.refusal().await)
     }
 
-    /// The request of `call`, its target in the form that `base` begins: absolute for the pool, bare for a
-    /// connection of one's own.
-    fn request(&self, base: &str, call: Call) -> Result<Request<SendBody>, EngineError> {
+    /// The request of `call`. `base` begins its target: an authority for the pool, nothing for a connection
+    /// of its own.
+    fn request(&self, base: &str, call: EngineCall) -> Result<Request<SendBody>, EngineError> {
         let version = match self.version {
             Some(version) => format!("/v{version}"),
             None => String::new(),
@@ -189,31 +195,31 @@ impl Transport {
         request.body(call.body).map_err(|source| EngineError::Upload { op: call.op, source: source.into() })
     }
 
-    fn failed(&self, op: Op, error: ClientError) -> EngineError {
+    fn failed(&self, op: EngineOp, error: ClientError) -> EngineError {
         if error.is_connect() {
             return EngineError::Unreachable { host: self.host.clone(), source: error.into() };
         }
         match error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
-            Some(cause) => match Verdict::on(cause) {
-                Verdict::Lost => EngineError::Lost { op, source: error.into() },
-                Verdict::Upload => EngineError::Upload { op, source: error.into() },
-                Verdict::NotHttp => EngineError::protocol(op, cause.to_string()),
+            Some(cause) => match FailureKind::on(cause) {
+                FailureKind::Lost => EngineError::Lost { op, source: error.into() },
+                FailureKind::Upload => EngineError::Upload { op, source: error.into() },
+                FailureKind::NotHttp => EngineError::protocol(op, cause.to_string()),
             },
             None => EngineError::Lost { op, source: error.into() },
         }
     }
 }
 
-/// A successful answer: its head, and its body still to be read within the call's deadline.
-pub(super) struct Answer {
-    pub(super) op: Op,
+/// An answer: its head, and its body still to be read within the call's deadline.
+pub(super) struct EngineResponse {
+    pub(super) op: EngineOp,
     until: Instant,
     after: Duration,
     cap: usize,
     response: Response<Incoming>,
 }
 
-impl Answer {
+impl EngineResponse {
     pub(super) fn header(&self, name: &str) -> Option<&HeaderValue> {
         self.response.headers().get(name)
     }
@@ -223,29 +229,33 @@ impl Answer {
         content_type(&self.response)
     }
 
-    /// Reads the body as JSON. Refuses another Content-Type: that is some other server's page.
+    /// Reads the body as JSON. Refuses any other Content-Type, which means that another kind of server
+    /// answered.
     pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, EngineError> {
         let op = self.op;
         if self.content_type() != Some("application/json") {
             let found = self.content_type().unwrap_or("no type");
-            return Err(EngineError::protocol(op, format!("{found} where application/json is due")));
+            return Err(EngineError::protocol(
+                op,
+                format!("its content type is {found}, not application/json"),
+            ));
         }
         let body = self.whole().await?;
         parse(op, &body)
     }
 
-    /// Reads the body to its end and forgets it, so that the connection can be used again.
+    /// Reads the body to its end and drops it, so that the connection can be used again.
     pub(super) async fn discard(self) -> Result<(), EngineError> {
         self.whole().await.map(drop)
     }
 
-    /// The body as it comes, from here on without the call's deadline: for those who set bounds of their own.
+    /// The body as a stream, from here on without the call's deadline: the caller must set bounds of its own.
     pub(super) fn into_body(self) -> Incoming {
         self.response.into_body()
     }
 
     async fn whole(self) -> Result<Bytes, EngineError> {
-        let Answer { op, until, after, cap, response } = self;
+        let EngineResponse { op, until, after, cap, response } = self;
         let mut body = response.into_body();
         let too_large = || EngineError::TooLarge { op, cap: cap as u64 };
         if body.size_hint().lower() > cap as u64 {
@@ -262,30 +272,30 @@ impl Answer {
         }
     }
 
-    /// The error that a failing answer is: its status counts even when its body is cut, late or endless.
+    /// The error of a failing answer. Its status counts even if its body is cut, late or endless.
     async fn refusal(self) -> EngineError {
-        let Answer { op, until, response, .. } = self;
+        let EngineResponse { op, until, response, .. } = self;
         let status = response.status();
         let mut body = response.into_body();
-        let mut said = BytesMut::new();
-        while said.len() < ERROR_BYTES {
+        let mut message = BytesMut::new();
+        while message.len() < ERROR_BYTES {
             match timeout_at(until, next_data(op, &mut body)).await {
-                Ok(Ok(Some(data))) => said.extend_from_slice(&data),
+                Ok(Ok(Some(data))) => message.extend_from_slice(&data),
                 Ok(Ok(None) | Err(_)) | Err(_) => break,
             }
         }
-        said.truncate(ERROR_BYTES);
-        EngineError::refused(op, status, &said)
+        message.truncate(ERROR_BYTES);
+        EngineError::refused(op, status, &message)
     }
 }
 
 /// The next piece of a body; `None` at its proper end. Cancel safe.
-pub(super) async fn next_data(op: Op, body: &mut Incoming) -> Result<Option<Bytes>, EngineError> {
+pub(super) async fn next_data(op: EngineOp, body: &mut Incoming) -> Result<Option<Bytes>, EngineError> {
     loop {
         match body.frame().await {
             None => return Ok(None),
             Some(Err(error)) => return Err(from_hyper(op, error)),
-            // What is no data is a trailer, of which the Engine API has none.
+            // Any other frame is a trailer, which the Engine API does not use.
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(_) => continue,
@@ -294,15 +304,15 @@ pub(super) async fn next_data(op: Op, body: &mut Incoming) -> Result<Option<Byte
     }
 }
 
-/// Reads `json` into `T`; the error says where it is wrong, never what stands there.
-pub(super) fn parse<T: DeserializeOwned>(op: Op, json: &[u8]) -> Result<T, EngineError> {
+/// Reads `json` into `T`. The error names the position of the mistake, never the content.
+pub(super) fn parse<T: DeserializeOwned>(op: EngineOp, json: &[u8]) -> Result<T, EngineError> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let parsed = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let (path, inner) = (error.path().to_string(), error.inner());
         let kind = match inner.classify() {
             serde_json::error::Category::Data => "JSON of another shape",
             serde_json::error::Category::Eof => "JSON that ends too early",
-            serde_json::error::Category::Io | serde_json::error::Category::Syntax => "no JSON",
+            serde_json::error::Category::Io | serde_json::error::Category::Syntax => "invalid JSON",
         };
         EngineError::protocol(
             op,
@@ -318,42 +328,43 @@ fn content_type(response: &Response<Incoming>) -> Option<&str> {
     Some(value.split(';').next().unwrap_or(value).trim())
 }
 
-/// What a failure of hyper's means here.
-enum Verdict {
+/// The meaning of an error of hyper.
+enum FailureKind {
     Lost,
     NotHttp,
     Upload,
 }
 
-impl Verdict {
-    fn on(error: &hyper::Error) -> Verdict {
-        // A malformed chunk comes as an I/O error of these kinds; a cut one as an unexpected end of file. What TLS says, such
-        // as that the engine does not believe our certificate, has the same kind and ends the connection.
+impl FailureKind {
+    fn on(error: &hyper::Error) -> FailureKind {
+        // A malformed chunk is an I/O error of these kinds; a cut one is an unexpected end of file. An error
+        // of TLS, for example that the engine does not trust our certificate, has the same kind, but ends the
+        // connection.
         let malformed =
             error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(|cause| {
                 matches!(cause.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
                     && tls::inside(cause).is_none()
             });
         if error.is_parse() || malformed {
-            Verdict::NotHttp
+            FailureKind::NotHttp
         } else if error.is_user() {
-            Verdict::Upload
+            FailureKind::Upload
         } else {
-            Verdict::Lost
+            FailureKind::Lost
         }
     }
 }
 
-fn from_hyper(op: Op, error: hyper::Error) -> EngineError {
-    match Verdict::on(&error) {
-        Verdict::Lost => EngineError::Lost { op, source: error.into() },
-        Verdict::NotHttp => EngineError::protocol(op, error.to_string()),
-        Verdict::Upload => EngineError::Upload { op, source: error.into() },
+fn from_hyper(op: EngineOp, error: hyper::Error) -> EngineError {
+    match FailureKind::on(&error) {
+        FailureKind::Lost => EngineError::Lost { op, source: error.into() },
+        FailureKind::NotHttp => EngineError::protocol(op, error.to_string()),
+        FailureKind::Upload => EngineError::Upload { op, source: error.into() },
     }
 }
 
-/// Whether a request failed as one does on a kept connection that the engine had already closed: an engine that
-/// was restarted leaves such connections in the pool.
+/// Whether a request failed because the engine had already closed the kept connection: a restart of the
+/// engine leaves such connections in the pool.
 fn went_stale(error: &ClientError) -> bool {
     if error.is_connect() {
         return false;

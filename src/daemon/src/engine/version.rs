@@ -1,6 +1,7 @@
-//! Versions of the Engine API and the choice of the one that is spoken.
+//! Versions of the Engine API, and the choice of one.
 //!
-//! It must never speak a version the engine did not offer, nor one this client was not written against.
+//! It must never choose a version that the engine did not offer, nor one that this client was not written
+//! against.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +10,9 @@ use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
-use super::call::Call;
+use super::call::EngineCall;
 use super::error::EngineError;
-use super::op::Op;
+use super::op::EngineOp;
 use super::shape::null_is_empty;
 use super::transport::Transport;
 
@@ -26,16 +27,16 @@ pub struct ApiVersion {
 }
 
 impl ApiVersion {
-    /// The oldest this client speaks: that of Engine 20.10, the oldest that distributions still ship, and the
-    /// first with `CgroupnsMode`.
+    /// The oldest version that this client speaks: that of Engine 20.10, the oldest engine that distributions
+    /// still ship, and the first with `CgroupnsMode`.
     pub const OLDEST: ApiVersion = ApiVersion { major: 1, minor: 41 };
-    /// The newest this client was written against: that of Engine 27.
+    /// The newest version that this client was written against: that of Engine 27.
     pub const NEWEST: ApiVersion = ApiVersion { major: 1, minor: 47 };
-    /// The first in which Content-Type tells raw from multiplexed streams.
+    /// The first version in which Content-Type distinguishes raw from multiplexed streams.
     pub(super) const TYPED_STREAMS: ApiVersion = ApiVersion { major: 1, minor: 42 };
 }
 
-/// A text that is no version.
+/// The text is not a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a version such as `1.41`")]
 pub struct VersionError;
@@ -67,22 +68,22 @@ impl fmt::Display for ApiVersion {
     }
 }
 
-/// What an engine says it is. Source: `GET /version`.
+/// The versions of an engine. Source: `GET /version`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct EngineVersion {
     /// The engine's own version, such as `20.10.24+dfsg1`.
     pub version: String,
-    /// Newest API it speaks.
+    /// The newest API version that it speaks.
     pub api_version: ApiVersion,
-    /// Oldest API it speaks.
+    /// The oldest API version that it speaks.
     #[serde(rename = "MinAPIVersion")]
     pub min_api_version: ApiVersion,
     /// Operating system of its containers, `linux`.
     pub os: String,
-    /// Architecture in Go's words, such as `amd64`.
+    /// Architecture by Go's name, such as `amd64`.
     pub arch: String,
-    /// The programs it is made of; empty on engines that do not say.
+    /// The programs that it consists of; empty on engines that do not report it.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub components: Vec<Component>,
 }
@@ -91,14 +92,14 @@ pub struct EngineVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Component {
-    /// Such as `Engine`, `containerd`, `runc`.
+    /// Its name, such as `Engine`, `containerd` or `runc`.
     pub name: String,
-    /// In its own words, such as `1.1.5+ds1`.
+    /// Its version, such as `1.1.5+ds1`.
     pub version: String,
 }
 
 impl Engine {
-    /// What the engine says it is, asked anew: `GET /version`.
+    /// The engine's versions at this moment: `GET /version`.
     pub async fn version(&self) -> Result<EngineVersion, EngineError> {
         ask(&self.transport).await
     }
@@ -111,7 +112,8 @@ impl Engine {
 
 async fn ask(transport: &Transport) -> Result<EngineVersion, EngineError> {
     let limits = &transport.limits;
-    let call = Call::new(Op::Version, Method::GET, "/version".into(), limits.read, limits.answer_bytes);
+    let call =
+        EngineCall::new(EngineOp::Version, Method::GET, "/version".into(), limits.read, limits.answer_bytes);
     transport.ask(call).await?.json().await
 }
 

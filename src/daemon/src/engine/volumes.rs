@@ -1,6 +1,6 @@
-//! Volumes: make, look at, list, remove.
+//! Volumes: create, inspect, list, remove.
 //!
-//! It must never remove one that was not named.
+//! It must never remove a volume by anything but its name.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::call::Call;
+use super::call::EngineCall;
 use super::error::EngineError;
 use super::ids::VolumeName;
-use super::op::Op;
+use super::op::EngineOp;
 use super::shape::null_is_empty;
 
-/// A volume to make: the body of `POST /volumes/create`.
+/// The specification of a volume: the body of `POST /volumes/create`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct VolumeSpec {
     /// Its name, unique on the engine.
     pub name: VolumeName,
-    /// Its driver, `local` for what the engine itself does.
+    /// Its driver, `local` for the engine's own.
     pub driver: String,
     /// The driver's options. For a `local` tmpfs: `type=tmpfs`, `device=tmpfs`, `o=size=…,nr_inodes=…,uid=…`.
     pub driver_opts: BTreeMap<String, String>,
-    /// Its labels, fixed for its life.
+    /// Its labels, which cannot change later.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -35,7 +35,7 @@ impl VolumeSpec {
     }
 }
 
-/// A volume there is. Source: `GET /volumes/{name}`.
+/// An existing volume. Source: `GET /volumes/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Volume {
@@ -49,54 +49,65 @@ pub struct Volume {
     /// Its labels.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The driver's options it was made with.
+    /// The driver's options that it was made with.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub options: BTreeMap<String, String>,
 }
 
 impl Engine {
-    /// Makes a volume: `POST /volumes/create`.
+    /// Creates a volume: `POST /volumes/create`.
     ///
-    /// A name that is taken is no error: the engine answers with the volume that has it, whatever its options and
-    /// labels. Compare them in the answer.
+    /// A name that exists is no error: the engine answers with the existing volume, whatever its options and
+    /// labels. The caller must compare those.
     pub async fn volume_create(&self, spec: &VolumeSpec) -> Result<Volume, EngineError> {
         let limits = self.limits();
         let path = "/volumes/create".to_owned();
         let call =
-            Call::new(Op::VolumeCreate, Method::POST, path, limits.change, limits.answer_bytes).json(spec)?;
+            EngineCall::new(EngineOp::VolumeCreate, Method::POST, path, limits.change, limits.answer_bytes)
+                .json(spec)?;
         self.transport.ask(call).await?.json().await
     }
 
-    /// One volume; `is_not_found` when there is none such. `GET /volumes/{name}`.
+    /// One volume: `GET /volumes/{name}`. Errors: `is_not_found` when it does not exist.
     pub async fn volume_inspect(&self, name: &VolumeName) -> Result<Volume, EngineError> {
         let limits = self.limits();
         let path = format!("/volumes/{name}");
-        let call = Call::new(Op::VolumeInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::VolumeInspect, Method::GET, path, limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 
-    /// The volumes that carry every one of `labels` (`name` or `name=value`); all when there are none.
+    /// The volumes that have all of `labels` (`name` or `name=value`); all volumes if `labels` is empty.
     /// `GET /volumes`.
     ///
-    /// Volumes whose names [`VolumeName`] does not take (another driver's) fail the whole list, so do filter.
+    /// A volume whose name is not a valid [`VolumeName`] (of another driver) fails the whole list, so use a
+    /// filter.
     pub async fn volume_list(&self, labels: &[String]) -> Result<Vec<Volume>, EngineError> {
         #[derive(Deserialize)]
-        struct List {
+        struct VolumeList {
             #[serde(default, rename = "Volumes", deserialize_with = "null_is_empty")]
             volumes: Vec<Volume>,
         }
         let limits = self.limits();
-        let call = Call::new(Op::VolumeList, Method::GET, "/volumes".into(), limits.read, limits.list_bytes)
-            .filters(&[("label", labels)]);
-        let list: List = self.transport.ask(call).await?.json().await?;
+        let call = EngineCall::new(
+            EngineOp::VolumeList,
+            Method::GET,
+            "/volumes".into(),
+            limits.read,
+            limits.list_bytes,
+        )
+        .filters(&[("label", labels)]);
+        let list: VolumeList = self.transport.ask(call).await?.json().await?;
         Ok(list.volumes)
     }
 
-    /// Removes a volume: `DELETE /volumes/{name}`. `is_conflict` while a container has it, stopped ones included.
+    /// Removes a volume: `DELETE /volumes/{name}`. Errors: `is_conflict` while a container uses it, even a
+    /// stopped one.
     pub async fn volume_remove(&self, name: &VolumeName) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/volumes/{name}");
-        let call = Call::new(Op::VolumeRemove, Method::DELETE, path, limits.change, limits.answer_bytes);
+        let call =
+            EngineCall::new(EngineOp::VolumeRemove, Method::DELETE, path, limits.change, limits.answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 }

@@ -1,30 +1,33 @@
 //! The beginning of an execution, and its life up to its end.
 //!
-//! It must never run anything that has no record to be heard by.
+//! It must never run anything that has no log to be read from.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
-use tracing::Instrument;
+use tracing::{Instrument, warn};
 
 use super::Executions;
-use super::about::{About, State, now_ms};
-use super::ending::Ending;
-use super::execution::Execution;
-use super::places::Place;
-use super::recorder::Recorder;
-use super::recording::Recording;
-use crate::session::{Control, Program, RunRequest, Session, SessionError, SessionId};
+use super::end::{Conclusion, ExecutionState};
+use super::handle::Execution;
+use super::log::ExecutionLog;
+use super::permits::ExecutionPermit;
+use super::publish::EventPublisher;
+use super::sink::ExecutionSink;
+use super::stored::{ExecutionSpec, StoredExecution, now_ms};
+use crate::session::{
+    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, TurnKind,
+};
 use crate::store::{StoreError, blocking};
 
 /// A command to run; every value was checked.
 #[derive(Debug)]
-pub struct Start {
-    /// For the shell.
+pub struct StartRequest {
+    /// The command, for the shell.
     pub command: String,
-    /// Whose image and container it runs in.
+    /// The runner in whose container it runs.
     pub language: String,
     /// Whether it reads what is sent.
     pub interactive: bool,
@@ -42,35 +45,37 @@ pub struct Start {
 
 /// Why there is no execution.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// As many were under way as may be, for as long as a call may wait.
+pub enum ExecutionError {
+    /// No execution ended within the time that a call may wait, and as many were under way as may be.
     #[error(
-        "{running} executions are under way, which is the most at one time (exec.max, SANDBOX_MAX_CONCURRENT), and none ended \
-         within the {} s that a call may wait (pool.wait); try again when one has ended",
+        "{running} executions are under way, which is the most at one time (exec.max, \
+         SANDBOX_MAX_CONCURRENT), and none ended within the {} s that a call may wait (pool.wait); try again \
+         when one has ended",
         wait.as_secs_f64()
     )]
     TooMany {
-        /// How many are.
+        /// How many are under way.
         running: usize,
         /// How long the call waited.
         wait: Duration,
     },
-    /// As many of this session were.
+    /// The same, of executions of this session.
     #[error(
-        "{running} executions of this session are under way, which is the most at one time (exec.per_session, \
-         SANDBOX_MAX_PER_SESSION), and none ended within the {} s that a call may wait (pool.wait); wait for one to end, or \
-         cancel one",
+        "{running} executions of this session are under way, which is the most at one time \
+         (exec.per_session, SANDBOX_MAX_PER_SESSION), and none ended within the {} s that a call may wait \
+         (pool.wait); wait for one to end, or cancel one",
         wait.as_secs_f64()
     )]
     TooManyOfSession {
-        /// How many are.
+        /// How many are under way.
         running: usize,
         /// How long the call waited.
         wait: Duration,
     },
-    /// As many calls wait for a place as may wait.
+    /// As many calls wait for a permit as may wait.
     #[error(
-        "{0} calls wait already for an execution to end, which is the most at one time (pool.queue); try again later"
+        "{0} calls wait already for an execution to end, which is the most at one time (pool.queue); \
+         try again later"
     )]
     TooManyWait(usize),
     /// The store failed.
@@ -79,34 +84,48 @@ pub enum StartError {
 }
 
 impl Executions {
-    /// Waits for a place among those that may be under way, at most for `pool.wait`.
+    /// Waits for a permit to have one more execution under way, at most for `pool.wait`.
     ///
     /// # Errors
-    /// See [`StartError`].
-    pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<Place, StartError> {
-        self.places.enter((owner.to_owned(), session.clone())).await
+    /// See [`ExecutionError`].
+    pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<ExecutionPermit, ExecutionError> {
+        self.permits.enter((owner.to_owned(), session.clone())).await
     }
 
-    /// Begins an execution in the session of its place.
+    /// Begins an execution in the session of its permit. What it writes also goes to `backlog`.
     ///
     /// # Errors
-    /// See [`StartError`]; nothing was begun then.
-    pub async fn start(self: &Arc<Self>, place: Place, start: Start) -> Result<Arc<Execution>, StartError> {
-        let (owner, session) = place.whose();
+    /// See [`ExecutionError`]; nothing was begun then.
+    pub async fn start(
+        self: &Arc<Self>,
+        permit: ExecutionPermit,
+        start: StartRequest,
+        backlog: Option<OutputBacklog>,
+    ) -> Result<Arc<Execution>, ExecutionError> {
+        let (owner, session) = permit.session();
         let session = self.sessions.get(owner, session).await?;
         let id = uuid::Uuid::new_v4().to_string();
-        let about = About {
+        let spec = ExecutionSpec {
             command: start.command.clone(),
             interactive: start.interactive,
             timeout: start.timeout,
             started_ms: now_ms(),
         };
-        let (space, name) = (session.space.clone(), id.clone());
-        let recording = blocking(move || Recording::begin(&space, &name)).await?;
+        let stored = StoredExecution { spec: spec.clone(), end: None, conclusion: None };
+        let files = session.space.execution_files(&id);
+        let log = blocking(move || {
+            let file = files.append()?;
+            let note = serde_json::to_vec(&stored).unwrap_or_default();
+            if let Err(error) = files.write_note(&note) {
+                warn!(%error, "the note of an execution could not be written");
+            }
+            Ok((ExecutionLog::empty(files), file))
+        })
+        .await?;
         let whose = (session.owner.clone(), session.id.clone());
-        let execution =
-            Arc::new(Execution::new(id.clone(), whose, about, session.space.clone(), Some(recording), None));
-        execution.note(None, None);
+        let publisher = EventPublisher::new(self.notifications.clone(), id.clone(), whose.clone());
+        let execution = Execution::running(id.clone(), whose, spec, log, publisher, backlog.clone());
+        let execution = Arc::new(execution);
         self.all().insert(id.clone(), execution.clone());
         let request = RunRequest {
             environment: start.environment,
@@ -120,8 +139,9 @@ impl Executions {
                 start.timeout,
             )
         };
-        let (this, begun, control) = (self.clone(), execution.clone(), execution.control());
-        let driving = async move { this.drive(&begun, &session, request, control, place).await };
+        let sink = ExecutionSink::new(execution.clone(), backlog);
+        let (this, begun) = (self.clone(), execution.clone());
+        let driving = async move { this.drive(&begun, &session, request, sink, permit).await };
         self.tasks.spawn(driving.in_current_span());
         Ok(execution)
     }
@@ -131,37 +151,36 @@ impl Executions {
         execution: &Arc<Execution>,
         session: &Arc<Session>,
         request: RunRequest,
-        control: Control,
-        place: Place,
+        mut sink: ExecutionSink,
+        permit: ExecutionPermit,
     ) {
-        let mut recorder = Recorder::new(execution.clone(), self.teller.clone());
+        let control: Control = execution.control();
+        let kind = TurnKind::Command(request.language.clone());
         let work = async {
             let turn = tokio::select! {
                 biased;
                 () = execution.told_to_end() => return Err(SessionError::Cancelled),
-                turn = self.sessions.place(session, &request.language) => turn?,
+                turn = self.sessions.enter(&session.owner, &session.id, kind) => turn?,
             };
-            self.sessions.execute(&turn, &request, control, &mut recorder).await
+            let executing = self.sessions.runs().execute(&turn, &request, control, &mut sink);
+            turn.unless_closed(&execution.cancel, executing).await.0
         };
-        let (ran, _) = session.unless_closed(&execution.cancel, work).await;
-        let ending = match ran {
-            Ok(report) => recorder.ending(&report),
-            Err(SessionError::Cancelled | SessionError::Closed) => Ending::cancelled(),
+        let conclusion = match work.await {
+            Ok(report) => sink.conclusion(&report).await,
+            Err(SessionError::Cancelled | SessionError::Closed) => Conclusion::cancelled(),
             Err(error) => {
-                let ending = Ending::error(State::Failed, error.to_string(), 0);
+                let conclusion = Conclusion::error(ExecutionState::Failed, error.to_string(), 0);
                 execution.refuse(error);
-                ending
+                conclusion
             }
         };
-        drop(place);
-        self.finish(execution, ending);
+        drop((permit, sink));
+        self.finish(execution, conclusion).await;
     }
 
     /// It is over.
-    pub(super) fn finish(&self, execution: &Execution, ending: Ending) {
-        let wanted = self.teller.is_wanted(execution);
-        let told = execution.finish(ending.marks, ending.end, wanted);
-        self.teller.tell(execution, &told);
-        self.tidy();
+    pub(super) async fn finish(&self, execution: &Execution, conclusion: Conclusion) {
+        execution.finish(conclusion).await;
+        self.remove_expired().await;
     }
 }

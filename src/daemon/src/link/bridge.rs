@@ -1,5 +1,5 @@
-//! The real carrier: an exec of the agent's bridge in a running container, hijacked; then, where it can be had, one
-//! that is not the engine's.
+//! Dials a real container: starts the agent's bridge by an exec, whose stream the engine hands over
+//! (hijacked), and replaces that stream by a direct carrier where possible.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,7 +45,7 @@ impl Dial for Bridge {
     }
 }
 
-/// A container that is missing, or does not run, will not come back: nobody restarts ours.
+/// A container that is missing, or does not run, will not come back, since nobody restarts our containers.
 fn failed(error: EngineError) -> DialError {
     let gone = error.is_not_found() || error.is_conflict();
     let text = error.to_string();

@@ -1,20 +1,22 @@
-//! A carrier without the engine in between: one end of a socket pair of PID 1, taken out of it.
+//! A carrier without the engine in between: one end of a socket pair that the daemon takes out of PID 1.
 //!
-//! An exec's stream goes through the engine and its shim, each way: four copies and as many turns of the scheduler
-//! for every 32 KiB. A socket pair is one. It needs the same kernel under both and the right to trace
-//! (`CAP_SYS_PTRACE`, which root has); where that is missing the exec's stream stays.
+//! An exec's stream passes through the engine and its shim in each direction: four copies, and as many
+//! switches of the scheduler, for every 32 KiB. A socket pair needs one of each. It requires that the daemon
+//! and the container share a kernel, and that the daemon may trace (`CAP_SYS_PTRACE`, which root has);
+//! otherwise the exec's stream stays.
 //!
 //! ```text
-//!  exec ─► hello, reply with an offer ─► pidfd_getfd(PID 1, number) ─► is it that one? ─► hello, over it
+//!  exec ─► hello, reply with an offer ─► pidfd_getfd(PID 1, number) ─► is it the offered end? ─► hello again
 //! ```
 //!
-//! PID 1 can keep what it offered: both have the same open file then. Should code ever command PID 1, it could clear
-//! `O_NONBLOCK`, and read what is announced to the daemon before the daemon does; so each call says itself that it must
-//! not wait. A message can bring descriptors, and the last close of a socket can wait for as long as that socket's
-//! `SO_LINGER` says: none is dropped by a thread that others need.
+//! PID 1 can keep a descriptor of the end that it offered; both then have the same open file. If code ever
+//! took control of PID 1, it could clear `O_NONBLOCK`, and read bytes before the daemon does; so every call
+//! here says for itself that it must not wait. A message can bring descriptors, and the last close of a
+//! socket can wait for as long as that socket's `SO_LINGER`; so no descriptor is closed on a thread that
+//! serves others.
 //!
-//! It must never use a descriptor before it is known to be the offered end: a process id can be another machine's,
-//! or have passed to another process, and a number can be anything.
+//! A descriptor must never be used before it is known to be the offered end: the process id can belong to
+//! another machine or, by now, to another process, and the number can be any of that process's descriptors.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -36,16 +38,16 @@ use tokio::net::UnixStream;
 
 use super::Carrier;
 
-/// Descriptors that one message can bring (`SCM_MAX_FD`): the kernel itself closes what there is no room for.
+/// The most descriptors that one message can bring (`SCM_MAX_FD`). The kernel closes those beyond the buffer.
 const MOST_RIGHTS: usize = 253;
 
 /// `CAP_SYS_PTRACE` of capabilities(7).
 const SYS_PTRACE: u32 = 19;
 
-/// Whether it is worth asking: the engine is on this machine, and this process may trace others.
+/// Whether a direct carrier is possible: the engine is on this machine, and this process may trace others.
 pub(super) fn is_possible(local: bool) -> bool {
     if !local {
-        say_once(&"the engine is on another machine");
+        log_once(&"the engine is on another machine");
     }
     local && is_allowed()
 }
@@ -58,64 +60,68 @@ pub fn is_allowed() -> bool {
         let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         let allowed = mask.is_some_and(|mask| mask & (1 << SYS_PTRACE) != 0);
         if !allowed {
-            say_once(&"there is no CAP_SYS_PTRACE");
+            log_once(&"the daemon has no CAP_SYS_PTRACE");
         }
         allowed
     });
     *ALLOWED
 }
 
-/// Says that there is no direct carrier: once, since it is so for every container then.
-pub(super) fn say_once(why: &dyn std::fmt::Display) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        tracing::info!(%why, "what goes to containers takes the way through the engine, which is slower");
+/// Logs why there is no direct carrier: only once, since the reason is then the same for every container.
+pub(super) fn log_once(why: &dyn std::fmt::Display) {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
+        tracing::info!(%why, "bytes to and from containers pass through the engine, which is slower");
     });
 }
 
-/// Takes what PID 1 of a container, whose process id the engine says, offers.
+/// Takes the end of the socket pair that PID 1 of a container offers. `pid` is its process id, as the engine
+/// reports it.
 ///
 /// # Errors
-/// It cannot be had, or is not what was offered.
+/// The descriptor cannot be taken, or is not the offered end.
 pub(super) async fn take(pid: i64, offer: Offer) -> io::Result<Carrier> {
     let known = i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
-    let at = known.ok_or_else(|| not(format!("process id {pid} is none")))?;
+    let at = known.ok_or_else(|| refused(format!("{pid} is not the process id of a container")))?;
     let process = pidfd_open(at, PidfdFlags::empty())?;
-    // Read after the process is held: whoever has the id now is this one, or the next call fails.
+    // Read after the pidfd is open: if the id has passed to another process by now, the next call fails.
     let command = fs::read(format!("/proc/{pid}/cmdline"))?;
     if command != format!("{AGENT_PROGRAM}\0init\0").into_bytes() {
-        return Err(not(format!("process {pid} is {:?}", String::from_utf8_lossy(&command))));
+        let command = String::from_utf8_lossy(&command);
+        return Err(refused(format!("process {pid} runs {command:?}, not the agent")));
     }
     let socket = pidfd_getfd(&process, offer.fd, PidfdGetfdFlags::empty())?;
     proven(socket.into(), at, offer.token).await
 }
 
-/// It is PID 1's own at the other end, and says the token: not some other descriptor, nor another machine's process.
+/// Checks that the socket's other end belongs to PID 1 and that the offer's token comes out of it: otherwise
+/// it is some other descriptor, or of another machine's process.
 async fn proven(socket: StdStream, at: Pid, token: [u8; 16]) -> io::Result<Carrier> {
     let peer = socket_peercred(&socket)?.pid;
     if peer != at {
-        return Err(not(format!("its other end is process {}", peer.as_raw_nonzero())));
+        let (peer, at) = (peer.as_raw_nonzero(), at.as_raw_nonzero());
+        return Err(refused(format!("its other end is process {peer}, not {at}")));
     }
-    let mut socket = Shared::new(socket)?;
-    let mut said = [0; 16];
-    socket.read_exact(&mut said).await?;
-    if said != token {
-        return Err(not("it does not say the token".to_owned()));
+    let mut socket = DirectSocket::new(socket)?;
+    let mut received = [0; 16];
+    socket.read_exact(&mut received).await?;
+    if received != token {
+        return Err(refused("it does not send the offer's token".to_owned()));
     }
-    let other = Shared(socket.0.clone());
+    let other = DirectSocket(socket.0.clone());
     Ok((Box::new(socket), Box::new(other)))
 }
 
-/// A socket that PID 1 may have as well.
-struct Shared(Arc<Held>);
+/// A socket of which PID 1 may have a descriptor as well.
+struct DirectSocket(Arc<SocketOwner>);
 
-/// `None` only while it is dropped.
-struct Held(Option<UnixStream>);
+/// Closes the socket on a thread of its own. `None` only while it is dropped.
+struct SocketOwner(Option<UnixStream>);
 
-impl Shared {
+impl DirectSocket {
     fn new(socket: StdStream) -> io::Result<Self> {
-        socket.set_nonblocking(true)?; // what tokio wants; nothing here relies on it
-        Ok(Self(Arc::new(Held(Some(UnixStream::from_std(socket)?)))))
+        socket.set_nonblocking(true)?; // tokio requires it; the calls here do not rely on it
+        Ok(Self(Arc::new(SocketOwner(Some(UnixStream::from_std(socket)?)))))
     }
 
     fn socket(&self) -> io::Result<&UnixStream> {
@@ -123,21 +129,22 @@ impl Shared {
     }
 }
 
-impl Drop for Held {
+impl Drop for SocketOwner {
     fn drop(&mut self) {
-        // Messages that nobody read are dropped with it.
+        // Closing it also closes the descriptors in messages that nobody has read.
         if let Some(Ok(socket)) = self.0.take().map(UnixStream::into_std) {
             close_elsewhere(vec![socket.into()]);
         }
     }
 }
 
-/// Closes descriptors whose close may wait, in a thread of its own. Without a thread to be had it is done here.
+/// Closes descriptors on a thread of its own, since a close may wait. If no thread can be started, it closes
+/// them here.
 fn close_elsewhere(descriptors: Vec<OwnedFd>) {
     let _ = std::thread::Builder::new().name("closing".to_owned()).spawn(move || drop(descriptors));
 }
 
-/// What there is now, into all of `room`, without waiting.
+/// Reads what the socket has now into `room`, without waiting.
 fn receive(socket: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_RIGHTS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -153,34 +160,34 @@ fn receive(socket: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
         return Ok(received.bytes);
     }
     close_elsewhere(descriptors);
-    Err(not("it sends descriptors".to_owned()))
+    Err(refused("it sends descriptors".to_owned()))
 }
 
-impl AsyncRead for Shared {
+impl AsyncRead for DirectSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let socket = self.socket()?;
         loop {
             ready!(socket.poll_read_ready(cx))?;
-            // No more room is cleared than there is something for.
+            // Initialise only as much of the buffer as there are bytes to read.
             let waiting = ioctl_fionread(socket).ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let room = waiting.max(1).min(buf.remaining());
             let mut got = None;
             let tried = socket.try_io(Interest::READABLE, || {
                 let n = receive(socket, buf.initialize_unfilled_to(room))?;
                 got = Some(n);
-                // All that was there: what comes later is told anew.
+                // Everything was read. WouldBlock makes tokio wait for the next readiness event.
                 if n > 0 && n == waiting { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             if let Some(n) = got {
                 buf.advance(n);
                 return Poll::Ready(Ok(()));
             }
-            passing(tried)?;
+            unless_transient(tried)?;
         }
     }
 }
 
-impl AsyncWrite for Shared {
+impl AsyncWrite for DirectSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let socket = self.socket()?;
         loop {
@@ -188,7 +195,7 @@ impl AsyncWrite for Shared {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match socket.try_io(Interest::WRITABLE, || Ok(send(socket, bytes, flags)?)) {
                 Ok(n) => return Poll::Ready(Ok(n)),
-                Err(error) => passing(Err(error))?,
+                Err(error) => unless_transient(Err(error))?,
             }
         }
     }
@@ -202,15 +209,15 @@ impl AsyncWrite for Shared {
     }
 }
 
-/// What only means that it is to be tried again is no error.
-fn passing(tried: io::Result<()>) -> io::Result<()> {
+/// Ignores errors that only mean "try again".
+fn unless_transient(tried: io::Result<()>) -> io::Result<()> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
         other => other,
     }
 }
 
-fn not(why: String) -> io::Error {
+fn refused(why: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
 }
 
@@ -225,14 +232,14 @@ mod tests {
 
     const TOKEN: [u8; 16] = [7; 16];
 
-    /// Far longer than anything here takes, also on a machine that is busy.
+    /// Far longer than anything here takes, even on a busy machine.
     const LONG: std::time::Duration = std::time::Duration::from_secs(30);
 
-    /// PID 1 has the descriptor that it offered as well, and does with it what it likes.
+    /// PID 1 keeps a descriptor of the end that it offered, and uses it as it likes.
     #[test]
     fn a_descriptor_that_pid_1_keeps_never_makes_the_daemon_wait() {
         let (done, is_done) = std::sync::mpsc::channel();
-        // What waits for ever is left behind in its thread.
+        // If the daemon's side waits for ever, only this thread does.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -252,10 +259,10 @@ mod tests {
             });
             done.send(()).unwrap();
         });
-        is_done.recv_timeout(LONG).expect("it waits, or has failed");
+        is_done.recv_timeout(LONG).expect("the daemon's side waits, or has failed");
     }
 
-    /// A connection with more under way than its other end takes, whose last close waits.
+    /// A connection with more bytes under way than its other end takes: its last close waits.
     fn lingering() -> (OwnedFd, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -296,7 +303,7 @@ mod tests {
         assert!(begun.elapsed() < LONG / 2, "it waited");
     }
 
-    async fn refused(taken: impl Future<Output = io::Result<Carrier>>, why: &str) {
+    async fn expect_refusal(taken: impl Future<Output = io::Result<Carrier>>, why: &str) {
         let error = taken.await.err().expect("it is refused").to_string();
         assert!(error.contains(why), "{error}");
     }
@@ -306,10 +313,10 @@ mod tests {
         let (a, _b) = StdStream::pair().unwrap();
         let offer = Offer { fd: std::os::fd::AsRawFd::as_raw_fd(&a), token: TOKEN };
         for none in [i64::MIN, -1, 0, 1, 1 << 40] {
-            refused(take(none, offer), "is none").await;
+            expect_refusal(take(none, offer), "is not the process id").await;
         }
         let own = i64::from(getpid().as_raw_nonzero().get());
-        refused(take(own, offer), "process").await; // it is this test
+        expect_refusal(take(own, offer), "not the agent").await; // it is this test
     }
 
     #[tokio::test]
@@ -328,13 +335,13 @@ mod tests {
         assert_eq!(&more, b"more");
 
         let (_theirs, ours) = pair(&TOKEN);
-        refused(proven(ours, Pid::from_raw(1).unwrap(), TOKEN), "its other end is process").await;
+        expect_refusal(proven(ours, Pid::from_raw(1).unwrap(), TOKEN), "its other end is process").await;
         let (_theirs, ours) = pair(&[8; 16]);
-        refused(proven(ours, getpid(), TOKEN), "token").await;
+        expect_refusal(proven(ours, getpid(), TOKEN), "token").await;
         let (theirs, ours) = pair(&TOKEN[..15]);
         drop(theirs);
-        refused(proven(ours, getpid(), TOKEN), "eof").await;
+        expect_refusal(proven(ours, getpid(), TOKEN), "eof").await;
         let file: std::os::fd::OwnedFd = fs::File::open("/dev/null").unwrap().into();
-        refused(proven(file.into(), getpid(), TOKEN), "socket").await;
+        expect_refusal(proven(file.into(), getpid(), TOKEN), "socket").await;
     }
 }

@@ -1,9 +1,11 @@
-//! The task that keeps a link's carrier up: dials, greets, carries, and does it again when it breaks.
+//! The task that keeps a link's carrier up: it dials, says hello, carries bytes, and begins again when the
+//! carrier breaks. It must never dial without pause for long: code in the container can break carriers as
+//! often as it likes.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
@@ -11,41 +13,43 @@ use paddock_proto::limits::{BATCH, MAX_STREAMS, READ};
 use paddock_proto::message::{self, Hello, HelloReply, Offer, ResumePoints, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::direct;
-use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, LinkError, REDIAL_FOR, Shared, Terms};
+use super::{Carrier, DIAL_WITHIN, Dial, DialError, Greeting, HelloTerms, LinkError, LinkState, REDIAL_FOR};
 
-/// Between two attempts to dial: the engine may be restarting.
-const REDIAL_PAUSE: Duration = Duration::from_millis(250);
+/// The pause between two attempts to dial: the engine may be restarting.
+pub(super) const REDIAL_PAUSE: Duration = Duration::from_millis(250);
 
-/// A carrier that breaks sooner is short-lived. Code can kill a bridge as often as it likes, and each is an exec.
-const SHORT: Duration = Duration::from_secs(1);
+/// A carrier that breaks sooner than this is short-lived. Code can kill bridges as often as it likes, and
+/// each new one costs an exec.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
 
 /// So many short-lived carriers in a row are replaced at once, further ones after [`REDIAL_PAUSE`] each.
-const SHORT_ONES: u32 = 64;
+pub(super) const REPLACED_AT_ONCE: u32 = 64;
 
-/// Bytes of a run's id, of which an agent that is taken over names some; ours have fewer.
+/// The longest id of a run, in bytes, that the daemon accepts from an agent; our own ids are shorter.
 const MAX_RUN_ID: usize = 128;
 
 pub(super) struct Keeper {
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     dialer: Box<dyn Dial>,
-    terms: Terms,
-    /// Names this mux to the agent; never 0, which no link has.
+    terms: HelloTerms,
+    /// Identifies this mux to the agent. Never 0, which means no link.
     link: u64,
 }
 
-/// Why a carrier is over.
-enum Broken {
-    /// It may be replaced.
-    Carrier,
-    /// The agent is not to be talked to again.
-    Agent(ProtocolError),
+/// Why a carrier ended.
+enum CarrierEnd {
+    /// It broke, and may be replaced.
+    Broken,
+    /// The agent broke the protocol, and must not be dialed again.
+    Violated(ProtocolError),
 }
 
 impl Keeper {
-    pub(super) fn new(shared: Arc<Shared>, dialer: Box<dyn Dial>, terms: Terms) -> Self {
+    pub(super) fn new(shared: Arc<LinkState>, dialer: Box<dyn Dial>, terms: HelloTerms) -> Self {
         let link = loop {
             match crate::id::random_u64() {
                 0 => {}
@@ -69,17 +73,17 @@ impl Keeper {
     }
 
     async fn keep(&self, mut carrier: Carrier, mut rest: BytesMut) -> LinkError {
-        let mut short_ones = 0_u32;
+        let mut short_lived = 0_u32;
         loop {
             let begun = Instant::now();
-            let broken = self.carry(carrier, rest).await;
+            let end = self.carry(carrier, rest).await;
             self.shared.carried.send_replace(false);
-            if let Broken::Agent(error) = broken {
+            if let CarrierEnd::Violated(error) = end {
                 return LinkError::Protocol(error);
             }
             let broke = Instant::now();
-            short_ones = if broke - begun < SHORT { short_ones.saturating_add(1) } else { 0 };
-            if short_ones > SHORT_ONES {
+            short_lived = if broke - begun < SHORT_LIVED { short_lived.saturating_add(1) } else { 0 };
+            if short_lived > REPLACED_AT_ONCE {
                 tokio::time::sleep(REDIAL_PAUSE).await;
             }
             (carrier, rest) = loop {
@@ -97,8 +101,8 @@ impl Keeper {
         }
     }
 
-    /// A new carrier, what came with its greeting, and what the agent said of itself; or why not, and whether that
-    /// is final.
+    /// Makes a new carrier. Beside it comes what was read behind the agent's greeting, and the greeting. An
+    /// error comes with whether it is final.
     async fn connect(&self) -> Result<(Carrier, BytesMut, Greeting), (LinkError, bool)> {
         let attempt = async {
             let carrier = self.dialer.dial().await.map_err(|error| {
@@ -115,7 +119,7 @@ impl Keeper {
             let direct = match self.dialer.direct(offer).await {
                 Ok(direct) => direct,
                 Err(error) => {
-                    direct::say_once(&error);
+                    direct::log_once(&error);
                     let _ = self.shared.indirect.set(error.to_string());
                     return Ok((carrier, rest, greeting));
                 }
@@ -149,7 +153,7 @@ impl Keeper {
         to.flush().await.map_err(gone)?;
         let mut input = BytesMut::new();
         let frame = loop {
-            // A runtime that cannot exec says so in words, where the greeting is due.
+            // A runtime that cannot exec writes an error message in place of the greeting, which is no frame.
             if let Some(frame) = Frame::decode(&mut input).map_err(|_| LinkError::Refused)? {
                 break frame;
             }
@@ -161,7 +165,7 @@ impl Keeper {
             return Err(LinkError::Refused);
         }
         let reply: HelloReply = message::decode(&frame.payload).map_err(|_| LinkError::Refused)?;
-        // An agent has no more streams than there may be, and hence no more runs.
+        // An agent has at most MAX_STREAMS streams, and hence at most as many runs.
         let ResumePoints { streams, .. } = &reply.resume;
         let is_bounded = reply.runs.len() <= MAX_STREAMS
             && reply.runs.iter().all(|id| id.len() <= MAX_RUN_ID)
@@ -175,18 +179,18 @@ impl Keeper {
         Ok(((from, to), input, greeting, reply.direct))
     }
 
-    async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> Broken {
+    async fn carry(&self, (mut from, mut to): Carrier, mut input: BytesMut) -> CarrierEnd {
         let read = async {
             loop {
                 if let Err(error) = self.receive(&mut input) {
-                    return Broken::Agent(error);
+                    return CarrierEnd::Violated(error);
                 }
                 input.reserve(READ);
                 match from.read_buf(&mut input).await {
                     Err(error) if error.kind() == ErrorKind::InvalidData => {
-                        return Broken::Agent(ProtocolError::Malformed("carrier"));
+                        return CarrierEnd::Violated(ProtocolError::Malformed("carrier"));
                     }
-                    Ok(0) | Err(_) => return Broken::Carrier,
+                    Ok(0) | Err(_) => return CarrierEnd::Broken,
                     Ok(_) => {}
                 }
             }
@@ -196,13 +200,13 @@ impl Keeper {
             loop {
                 while self.transmit(&mut out) {
                     if to.write_all_buf(&mut out).await.is_err() || to.flush().await.is_err() {
-                        return Broken::Carrier;
+                        return CarrierEnd::Broken;
                     }
                 }
                 self.shared.transmit.notified().await;
             }
         };
-        tokio::select! { broken = read => broken, broken = write => broken }
+        tokio::select! { end = read => end, end = write => end }
     }
 
     fn transmit(&self, out: &mut BytesMut) -> bool {
@@ -211,18 +215,18 @@ impl Keeper {
     }
 
     fn receive(&self, input: &mut BytesMut) -> Result<(), ProtocolError> {
-        let mut inner = self.shared.lock();
-        let super::Inner { mux, bells } = &mut *inner;
+        let mut state = self.shared.lock();
+        let super::MuxState { mux, bells } = &mut *state;
         mux.on_bytes(input, |id| {
             if let Some(bell) = bells.get(&id) {
                 bell.notify_waiters();
             }
         })?;
-        // No agent of ours opens a stream. To reset each would be an answer that nothing bounds the number of.
+        // Our agents open no streams. Resetting each would let a hostile agent cause answers without bound.
         if let Some(id) = mux.accept() {
             return Err(ProtocolError::UnknownStream(id));
         }
-        drop(inner);
+        drop(state);
         self.shared.transmit.notify_one();
         Ok(())
     }

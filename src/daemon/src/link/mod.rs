@@ -1,9 +1,10 @@
-//! The other end of the agent: streams over one armed container, whatever happens to the carrier.
+//! The daemon's end of the connection to an agent: streams that survive whatever happens to the carrier
+//! beneath them.
 //!
 //! ```text
 //!  Link::open ─► keeper task ─► dial (exec the bridge) ─► hello ─► carry bytes ⇄ mux
-//!                   ▲                                      │          │ carrier broke (code killed the bridge,
-//!                   │                    a direct carrier ◄┘          │  the engine restarted, …)
+//!                   ▲                                      │          │ carrier broke: code killed the
+//!                   │                    a direct carrier ◄┘          │ bridge, the engine restarted, …
 //!                   └────────────── redial, resume ◄──────────────────┘
 //!                                        │ not within REDIAL_FOR
 //!                                        ▼
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! The keeper lives as long as a [`Link`] does. It must never redial a container whose agent broke the
-//! protocol, and must never hold the mux over an await.
+//! protocol, and must never hold the mux's lock across an await.
 
 mod bridge;
 mod direct;
@@ -34,18 +35,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use bridge::Bridge;
 pub use direct::is_allowed as may_trace;
-pub use stream::{Incoming, Part, Stream};
+pub use stream::{Incoming, PutPart, Stream};
 
-/// How long one attempt to reach the agent may take: an exec is 60 ms, more on a loaded engine.
+/// How long one attempt to reach the agent may take: an exec takes 60 ms, and more on a loaded engine.
 pub const DIAL_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a broken carrier is tried to be replaced before the container is given up.
+/// How long the keeper tries to replace a broken carrier before the container is given up.
 pub const REDIAL_FOR: Duration = Duration::from_secs(15);
 
-/// Why a link is of no use any more.
+/// Why a link or a stream of it failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
-    /// The bridge could not be started, or ended before it had said anything.
+    /// The bridge could not be started, or ended before its first byte.
     #[error("the container's agent could not be reached: {0}")]
     Unreachable(String),
     /// The agent did not answer the hello as the protocol says.
@@ -57,93 +58,97 @@ pub enum LinkError {
     /// The agent abandoned the stream.
     #[error("the container's agent abandoned the request")]
     Reset,
-    /// The agent did not do as told in time.
+    /// The agent did not answer in time.
     #[error("the container's agent did not answer within {0:?}")]
     Silent(Duration),
-    /// This side let go of the link.
+    /// The last handle of the link was dropped.
     #[error("the container was released")]
     Closed,
 }
 
-/// What carries the bytes: the reading and the writing side.
+/// A connection to an agent: its reading and its writing side.
 pub type Carrier = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
 /// Why there is no new carrier.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DialError {
-    /// The container is not there or does not run: no other attempt can succeed.
+    /// The container does not exist or does not run: no later attempt can succeed.
     #[error("{0}")]
     Gone(String),
-    /// It did not work this time.
+    /// This attempt failed; a later one may succeed.
     #[error("{0}")]
     Failed(String),
 }
 
 /// Makes carriers to one container. Implemented by [`Bridge`], and by tests that break them.
 pub trait Dial: Send + Sync + 'static {
-    /// A new carrier; the one before is dead or about to be abandoned.
+    /// Makes a new carrier. The one before is broken or about to be abandoned.
     fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>>;
 
-    /// Whether a direct carrier may be asked for.
+    /// Whether the hello asks for a direct carrier.
     fn wants_direct(&self) -> bool {
         false
     }
 
-    /// A direct carrier in place of one that was dialed.
+    /// Makes a direct carrier from the agent's offer, in place of the one that was dialed.
     fn direct(&self, _: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
-        Box::pin(async { Err(DialError::Failed("this dialer knows no direct carrier".to_owned())) })
+        Box::pin(async { Err(DialError::Failed("this dialer makes no direct carrier".to_owned())) })
     }
 }
 
-/// What the hello says besides the streams.
+/// How the daemon identifies itself in the hello.
 #[derive(Clone)]
-pub struct Terms {
-    /// Known to this daemon and to PID 1 of this container alone.
+pub struct HelloTerms {
+    /// Known only to the daemons of this store and to PID 1 of this container.
     pub secret: [u8; 32],
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after: Duration,
 }
 
-/// What a container's agent said of itself when it was first reached. Claimed, like all that comes from there.
+/// What a container's agent reported about itself in its first answer. The daemon does not trust it, like
+/// everything that comes from a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// Whether any code was ever run in there.
+    /// Whether any code has run in the container.
     pub ran: bool,
     /// The session that it belongs to.
     pub claim: Option<Claim>,
-    /// Runs that no daemon has heard to their end.
+    /// The runs whose end no daemon has received.
     pub runs: Vec<String>,
 }
 
-/// A handle on an armed container's agent; clones share it. The carrier is closed with the last.
+/// A handle on an armed container's agent; clones share it. Dropping the last one closes the carrier.
 #[derive(Clone)]
 pub struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     _keeper: Arc<DropGuard>,
 }
 
-struct Shared {
-    inner: Mutex<Inner>,
-    /// Something is to be sent.
+struct LinkState {
+    mux: Mutex<MuxState>,
+    /// Wakes the keeper when the mux has something to send.
     transmit: Notify,
     lost: watch::Sender<Option<LinkError>>,
     /// Whether there is a carrier now.
     carried: watch::Sender<bool>,
-    /// Whether it is a direct one. Cleared when that failed: the next one is then what works everywhere.
+    /// Whether the carrier is a direct one, or the next hello asks for one. Cleared when a direct carrier
+    /// fails: the keeper then uses the engine's, which always works.
     direct: AtomicBool,
-    /// Why an offered one was not taken.
+    /// Why a direct carrier that the agent offered could not be used.
     indirect: OnceLock<String>,
 }
 
-struct Inner {
+/// The streams of a link.
+struct MuxState {
     mux: Mux,
+    /// Wakes the user of each stream.
     bells: HashMap<StreamId, Arc<Notify>>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code that can panic runs under this lock; a poisoned one holds valid data.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+impl LinkState {
+    fn lock(&self) -> MutexGuard<'_, MuxState> {
+        // No code that can panic runs under this lock, so even a poisoned one holds valid data.
+        self.mux.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lose(&self, why: LinkError) {
@@ -163,13 +168,14 @@ impl Shared {
 }
 
 impl Link {
-    /// Arms a container: dials, says hello, and keeps the carrier up from then on. Also what it said of itself.
+    /// Arms a container: dials it, says hello, and keeps a carrier up from then on. The second value is the
+    /// agent's answer to the hello.
     ///
     /// # Errors
     /// [`LinkError::Unreachable`] and [`LinkError::Refused`], within [`DIAL_WITHIN`].
-    pub async fn open(dialer: impl Dial, terms: Terms) -> Result<(Self, Greeting), LinkError> {
-        let shared = Arc::new(Shared {
-            inner: Mutex::new(Inner { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
+    pub async fn open(dialer: impl Dial, terms: HelloTerms) -> Result<(Self, Greeting), LinkError> {
+        let shared = Arc::new(LinkState {
+            mux: Mutex::new(MuxState { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
             transmit: Notify::new(),
             lost: watch::Sender::new(None),
             carried: watch::Sender::new(true),
@@ -191,16 +197,17 @@ impl Link {
         if let Some(fault) = self.shared.fault() {
             return Err(fault);
         }
-        let mut inner = self.shared.lock();
-        let id = inner.mux.open(message::encode(request))?;
+        let mut state = self.shared.lock();
+        let id = state.mux.open(message::encode(request))?;
         let bell = Arc::new(Notify::new());
-        inner.bells.insert(id, bell.clone());
-        drop(inner);
+        state.bells.insert(id, bell.clone());
+        drop(state);
         self.shared.transmit.notify_one();
         Ok(Stream::new(id, self.clone(), bell))
     }
 
-    /// Waits until there is a carrier: at once, but for a container that is gone, or whose bridge was killed.
+    /// Waits until there is a carrier. It usually resolves at once, unless the bridge was killed or the
+    /// container ended.
     ///
     /// # Errors
     /// The link's own fault, at the latest after [`REDIAL_FOR`].
@@ -218,22 +225,23 @@ impl Link {
         self.shared.direct.load(Ordering::Relaxed)
     }
 
-    /// Why a direct carrier was tried and could not be had, if that was so.
+    /// Why an offered direct carrier could not be used; `None` if none was offered, or if it was used.
     pub fn why_indirect(&self) -> Option<&str> {
         self.shared.indirect.get().map(String::as_str)
     }
 
-    /// What the link was lost to, if it was.
+    /// Why the link is lost, if it is.
     pub fn fault(&self) -> Option<LinkError> {
         self.shared.fault()
     }
 
-    /// The container is known to have ended: every stream is told so now, and nothing is dialed any more.
+    /// Gives the link up because the container has ended: every stream fails now, and the keeper stops
+    /// dialing.
     pub fn give_up(&self, why: &str) {
         self.shared.lose(LinkError::Unreachable(why.to_owned()));
     }
 
-    /// Resolves when the link is lost for good. Waiting does not keep the link up.
+    /// Resolves when the link is lost for good. The future does not keep the link open.
     pub fn lost(&self) -> impl Future<Output = LinkError> + Send + 'static {
         let mut lost = self.shared.lost.subscribe();
         async move {

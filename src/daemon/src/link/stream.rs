@@ -1,7 +1,8 @@
-//! One request under way: typed receiving, windowed sending, reset on drop.
+//! One request under way: it receives typed messages, sends within the agent's window, and resets the stream
+//! on drop.
 //!
-//! It must never give its user anything that the protocol does not allow at that point; what a message
-//! *claims* is for the user to check.
+//! It must never give its user anything that the protocol does not allow at that point. The user must check
+//! what a message *claims*.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -15,8 +16,9 @@ use tokio::sync::Notify;
 
 use super::{Link, LinkError};
 
-/// Characters of a sentence of the agent's that are heard: more is no sentence of ours, and goes into answers and logs.
-const MAX_SAID: usize = 1024;
+/// The longest sentence from an agent, in characters. Sentences go into answers and logs; our own agent's are
+/// shorter.
+const MAX_SENTENCE: usize = 1024;
 
 /// What comes from the agent on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,22 +27,22 @@ pub enum Incoming {
     Event(Event),
     /// Bytes of a channel.
     Data(Channel, Bytes),
-    /// The agent has said everything.
+    /// The agent has closed the stream.
     End,
 }
 
-/// What is said of a file that goes in: first what it is, then its content piece by piece.
+/// A part of what is put into a container: an entry, or a piece of a file's content.
 #[derive(Debug)]
-pub enum Part {
-    /// An entry; for a file its content follows.
+pub enum PutPart {
+    /// An entry; a file's content follows it.
     Entry(Entry),
-    /// A piece of the content of the file named last.
+    /// A piece of the content of the last file.
     Content(Bytes),
 }
 
-/// A sentence no longer than one is.
+/// Cuts the sentence of an event to [`MAX_SENTENCE`].
 fn cut(event: Event) -> Event {
-    let short = |what: String| match what.char_indices().nth(MAX_SAID) {
+    let short = |what: String| match what.char_indices().nth(MAX_SENTENCE) {
         Some((end, _)) => what[..end].to_owned(),
         None => what,
     };
@@ -59,7 +61,7 @@ fn cut(event: Event) -> Event {
         | Event::Begun
         | Event::Ending
         | Event::Warm
-        | Event::Facts(_) => event,
+        | Event::Probed(_) => event,
     }
 }
 
@@ -81,11 +83,11 @@ impl Stream {
         Self { id, link, bell }
     }
 
-    /// The next thing the agent says. Cancel-safe.
+    /// Waits for what the agent sends next. Cancel-safe.
     ///
     /// # Errors
-    /// The link's fault, [`LinkError::Reset`] if the agent gave the request up, [`LinkError::Protocol`] for
-    /// anything that an agent does not say.
+    /// The link's fault, [`LinkError::Reset`] if the agent gave the request up, [`LinkError::Protocol`] if it
+    /// sent anything that the protocol does not allow.
     pub async fn next(&self) -> Result<Incoming, LinkError> {
         loop {
             let mut rung = pin!(self.bell.notified());
@@ -93,7 +95,7 @@ impl Stream {
             if let Some(inbound) = self.take() {
                 return match inbound {
                     Inbound::Message(bytes) => Ok(Incoming::Event(cut(message::decode(&bytes)?))),
-                    // It carries nothing, and nothing that is counted by its bytes would bound it.
+                    // Without bytes no window would bound the number of such frames.
                     Inbound::Data(_, bytes) if bytes.is_empty() => {
                         Err(ProtocolError::Malformed("data").into())
                     }
@@ -111,23 +113,23 @@ impl Stream {
     }
 
     fn take(&self) -> Option<Inbound> {
-        let mut inner = self.link.shared.lock();
-        let inbound = inner.mux.take(self.id)?;
-        let due = inner.mux.owes_credit(self.id);
-        drop(inner);
+        let mut state = self.link.shared.lock();
+        let inbound = state.mux.take(self.id)?;
+        let due = state.mux.owes_credit(self.id);
+        drop(state);
         if due {
             self.link.shared.transmit.notify_one();
         }
         Some(inbound)
     }
 
-    /// From now on what is taken here is not acknowledged: the agent keeps it, for a daemon that may come after this
-    /// one. [`Stream::release`] before a window's worth was taken, or the agent waits for ever.
+    /// Stops acknowledging what is received: the agent keeps it, for a daemon that may come after this one.
+    /// Call [`Stream::release`] before a whole window has been received, or the agent waits for ever.
     pub fn hold(&self) {
         self.link.shared.lock().mux.hold(self.id);
     }
 
-    /// Acknowledges what was taken.
+    /// Acknowledges everything received so far, and what follows.
     pub fn release(&self) {
         self.link.shared.lock().mux.release(self.id);
         self.link.shared.transmit.notify_one();
@@ -136,12 +138,13 @@ impl Stream {
     /// Sends a further request on this stream.
     ///
     /// # Errors
-    /// The link's fault. On a stream that the agent has reset it succeeds; [`Stream::next`] tells.
+    /// The link's fault. On a stream that the agent has reset it succeeds; [`Stream::next`] returns the error
+    /// then.
     pub async fn say(&self, request: &Request) -> Result<(), LinkError> {
         self.send(Kind::Message, message::encode(request)).await
     }
 
-    /// Sends bytes of a channel, cut as the protocol wants.
+    /// Sends bytes of a channel, cut into frames.
     ///
     /// # Errors
     /// As [`Stream::say`].
@@ -153,14 +156,14 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::say`].
-    pub async fn put(&self, parts: impl IntoIterator<Item = Part>) -> Result<(), LinkError> {
+    pub async fn put(&self, parts: impl IntoIterator<Item = PutPart>) -> Result<(), LinkError> {
         let mut frames = VecDeque::new();
         for part in parts {
             match part {
-                Part::Entry(entry) => {
+                PutPart::Entry(entry) => {
                     frames.push_back((Kind::Message, message::encode(&Request::Put(entry))))
                 }
-                Part::Content(bytes) => frames.extend(pieces(Channel::File, bytes)),
+                PutPart::Content(bytes) => frames.extend(pieces(Channel::File, bytes)),
             }
         }
         self.send_all(&mut frames).await
@@ -174,7 +177,7 @@ impl Stream {
         self.send(Kind::Eof(channel), Bytes::new()).await
     }
 
-    /// Says that nothing more comes. What was sent still arrives, even if the stream is dropped now.
+    /// Closes the stream. What was sent before still arrives, even if the stream is dropped now.
     ///
     /// # Errors
     /// As [`Stream::say`].
@@ -186,7 +189,7 @@ impl Stream {
         self.send_all(&mut VecDeque::from([(kind, payload)])).await
     }
 
-    /// Sends frames in a row, as many at a time as the window takes: what lies ready together travels together.
+    /// Sends frames in their order, as many at a time as fit into the agent's window.
     async fn send_all(&self, frames: &mut VecDeque<(Kind, Bytes)>) -> Result<(), LinkError> {
         loop {
             let mut rung = pin!(self.bell.notified());
@@ -204,15 +207,15 @@ impl Stream {
         }
     }
 
-    /// Queues what there is room for; whether that was anything.
+    /// Queues the frames that fit into the agent's window. Whether there were any.
     fn queue(&self, frames: &mut VecDeque<(Kind, Bytes)>) -> bool {
-        let mut inner = self.link.shared.lock();
+        let mut state = self.link.shared.lock();
         let before = frames.len();
         while let Some((_, payload)) = frames.front()
-            && inner.mux.has_room(self.id, payload.len())
+            && state.mux.has_room(self.id, payload.len())
             && let Some((kind, payload)) = frames.pop_front()
         {
-            inner.mux.send(self.id, kind, payload);
+            state.mux.send(self.id, kind, payload);
         }
         frames.len() < before
     }
@@ -220,10 +223,10 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let mut inner = self.link.shared.lock();
-        inner.mux.finish(self.id);
-        inner.bells.remove(&self.id);
-        drop(inner);
+        let mut state = self.link.shared.lock();
+        state.mux.finish(self.id);
+        state.bells.remove(&self.id);
+        drop(state);
         self.link.shared.transmit.notify_one();
     }
 }

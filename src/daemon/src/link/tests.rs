@@ -9,9 +9,10 @@ use paddock_proto::message::{Hello, HelloReply, VERSION};
 use paddock_proto::{Channel, Event, Inbound, Kind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+use super::keeper::{REDIAL_PAUSE, REPLACED_AT_ONCE};
 use super::*;
 
-/// Dials a pretended agent that survives its carriers; each carrier dies after so many bytes down.
+/// Dials a pretended agent that survives its carriers; each carrier breaks after so many bytes to the agent.
 struct Fake {
     mux: Arc<Mutex<Mux>>,
     dialed: Arc<AtomicUsize>,
@@ -80,17 +81,17 @@ async fn echo(mux: Arc<Mutex<Mux>>, mut carrier: DuplexStream, budget: usize) {
             Err(_) => {}
         }
         if seen > budget {
-            return; // the carrier dies with whatever is under way
+            return; // the carrier breaks with whatever is under way
         }
     }
 }
 
-fn terms() -> Terms {
-    Terms { secret: [7; 32], orphan_after: Duration::from_secs(60) }
+fn terms() -> HelloTerms {
+    HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60) }
 }
 
 #[tokio::test]
-async fn a_stream_does_not_notice_that_its_carriers_break() {
+async fn a_stream_survives_the_break_of_its_carriers() {
     let dialed = Arc::new(AtomicUsize::new(0));
     let mux = Arc::new(Mutex::new(Mux::new(Role::Agent)));
     let fake = Fake { mux, dialed: dialed.clone(), bytes_per_carrier: 100_000 };
@@ -123,12 +124,83 @@ impl Dial for Never {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_reached_is_said_so() {
+async fn an_agent_that_cannot_be_reached_is_an_error() {
     let error = Link::open(Never, terms()).await.err().unwrap();
     assert_eq!(error.to_string(), "the container's agent could not be reached: no such container");
 }
 
-/// Answers the hello, and then says one thing, once or for ever.
+/// Answers the hello and closes the carrier, for so many dials; then it cannot be reached any more.
+struct ShortLived {
+    carriers: u32,
+    dialed: watch::Sender<u32>,
+}
+
+/// More dials than any wait of a test leaves time for: beyond it the keeper dials without pause.
+const MANY_DIALS: u32 = 1000;
+
+impl Dial for ShortLived {
+    fn dial(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
+        self.dialed.send_modify(|dialed| *dialed += 1);
+        let dialed = *self.dialed.borrow();
+        assert!(dialed < MANY_DIALS, "dialed without pause");
+        Box::pin(async move {
+            if dialed > self.carriers {
+                return Err(DialError::Failed("the engine restarts".to_owned()));
+            }
+            let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                let _ = theirs.write_all(&greeting(Vec::new())).await;
+            });
+            let (from, to) = tokio::io::split(ours);
+            Ok((Box::new(from) as Box<_>, Box::new(to) as Box<_>))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_carriers_break_at_once_is_redialed_with_pauses_after_a_while() {
+    let dialed = watch::Sender::new(0);
+    let mut dials = dialed.subscribe();
+    let begun = tokio::time::Instant::now();
+    let (_link, _) = Link::open(ShortLived { carriers: MANY_DIALS, dialed }, terms()).await.unwrap();
+    // The first carrier, and those that replace it at once.
+    dials.wait_for(|dialed| *dialed > REPLACED_AT_ONCE).await.unwrap();
+    assert!(begun.elapsed() < REDIAL_PAUSE, "a pause where the first carriers are replaced at once");
+    dials.wait_for(|dialed| *dialed > REPLACED_AT_ONCE + 10).await.unwrap();
+    let waited = begun.elapsed();
+    assert!((REDIAL_PAUSE * 10..REDIAL_PAUSE * 11).contains(&waited), "ten dials within {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_dialed_is_tried_again_with_pauses_and_then_given_up() {
+    let dialed = watch::Sender::new(0);
+    let dials = dialed.subscribe();
+    let begun = tokio::time::Instant::now();
+    let (link, _) = Link::open(ShortLived { carriers: 1, dialed }, terms()).await.unwrap();
+    let lost = tokio::time::timeout(10 * REDIAL_FOR, link.lost()).await.expect("it is given up");
+    assert_eq!(lost.to_string(), "the container's agent could not be reached: the engine restarts");
+    let waited = begun.elapsed();
+    assert!((REDIAL_FOR..REDIAL_FOR + 2 * REDIAL_PAUSE).contains(&waited), "given up after {waited:?}");
+    let tried = REDIAL_FOR.as_millis() / REDIAL_PAUSE.as_millis();
+    assert!(u128::from(*dials.borrow()).abs_diff(tried) <= 3, "{} dials, not {tried}", *dials.borrow());
+}
+
+/// The agent's answer to a hello.
+fn greeting(runs: Vec<String>) -> BytesMut {
+    let reply = HelloReply {
+        version: VERSION,
+        ran: true,
+        claim: Some([7; 32]),
+        runs,
+        resume: Default::default(),
+        direct: None,
+    };
+    let mut out = BytesMut::new();
+    Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
+    out
+}
+
+/// Answers the hello, and then sends the same frames once or for ever.
 #[derive(Clone, Default)]
 struct Liar {
     runs: Vec<String>,
@@ -142,19 +214,9 @@ impl Dial for Liar {
         Box::pin(async move {
             let (ours, theirs) = tokio::io::duplex(1 << 16);
             tokio::spawn(async move {
-                let reply = HelloReply {
-                    version: VERSION,
-                    ran: true,
-                    claim: Some([7; 32]),
-                    runs,
-                    resume: Default::default(),
-                    direct: None,
-                };
-                let mut out = BytesMut::new();
-                Frame { stream: 0, kind: Kind::Message, payload: message::encode(&reply) }.encode(&mut out);
                 let (mut from, mut to) = tokio::io::split(theirs);
-                let _ = to.write_all(&out).await;
-                // The hello, and what comes with it: what it says is about a stream that was opened by then.
+                let _ = to.write_all(&greeting(runs)).await;
+                // Read on until the daemon has opened a stream, which the frames below are about.
                 let mut heard = BytesMut::new();
                 while Frame::decode(&mut heard).is_ok_and(|frame| frame.is_none_or(|frame| frame.stream == 0))
                 {
@@ -178,7 +240,7 @@ impl Dial for Liar {
     }
 }
 
-/// How a link ends whose agent says this on the first stream, or on none.
+/// Why a link is lost whose agent sends these frames.
 async fn lost_to(says: &[(StreamId, Kind, &[u8])], for_ever: bool) -> LinkError {
     let frame = |(stream, kind, payload): &(StreamId, Kind, &[u8])| Frame {
         stream: *stream,
@@ -188,8 +250,7 @@ async fn lost_to(says: &[(StreamId, Kind, &[u8])], for_ever: bool) -> LinkError 
     let liar = Liar { says: says.iter().map(frame).collect(), for_ever, ..Liar::default() };
     let (link, _) = Link::open(liar, terms()).await.unwrap();
     let _stream = link.request(&Request::Collect).unwrap();
-    let lost =
-        tokio::time::timeout(Duration::from_secs(60), link.lost()).await.expect("it is heard for ever");
+    let lost = tokio::time::timeout(Duration::from_secs(60), link.lost()).await.expect("the link is lost");
     assert!(link.request(&Request::Collect).is_err());
     lost
 }
@@ -205,7 +266,7 @@ async fn an_agent_that_breaks_the_protocol_is_not_dialed_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_opens_streams_or_talks_to_nobody_is_not_heard_for_long() {
+async fn an_agent_that_opens_streams_or_sends_too_many_stray_frames_loses_its_link() {
     let applied = message::encode(&Event::Applied);
     let lost = lost_to(&[(2, Kind::Message, &applied)], false).await;
     assert!(matches!(lost, LinkError::Protocol(ProtocolError::UnknownStream(2))), "{lost}");
@@ -216,15 +277,15 @@ async fn an_agent_that_opens_streams_or_talks_to_nobody_is_not_heard_for_long() 
 }
 
 #[tokio::test]
-async fn an_agent_that_names_more_than_it_can_have_is_refused() {
+async fn an_agent_that_names_more_runs_than_it_can_have_is_refused() {
     for runs in [vec![String::new(); MAX_STREAMS + 1], vec!["x".repeat(4096)]] {
         let opened = Link::open(Liar { runs, ..Liar::default() }, terms()).await;
         assert!(matches!(opened.err(), Some(LinkError::Refused)));
     }
 }
 
-/// What a stream of an agent gives that says this on it.
-async fn said(kind: Kind, payload: Bytes) -> Result<Incoming, LinkError> {
+/// What a stream receives from an agent that sends this frame on it.
+async fn receives(kind: Kind, payload: Bytes) -> Result<Incoming, LinkError> {
     let liar = Liar { says: vec![Frame { stream: 1, kind, payload }], ..Liar::default() };
     let (link, _) = Link::open(liar, terms()).await.unwrap();
     let stream = link.request(&Request::Collect).unwrap();
@@ -232,12 +293,12 @@ async fn said(kind: Kind, payload: Bytes) -> Result<Incoming, LinkError> {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_is_as_long_as_a_sentence_and_its_data_is_some() {
+async fn a_sentence_of_an_agent_is_cut_and_empty_data_is_refused() {
     let what = "\u{e9}".repeat(50_000);
-    match said(Kind::Message, message::encode(&Event::Failed { what })).await {
+    match receives(Kind::Message, message::encode(&Event::Failed { what })).await {
         Ok(Incoming::Event(Event::Failed { what })) => assert_eq!(what, "\u{e9}".repeat(1024)),
         other => panic!("{other:?}"),
     }
-    let nothing = said(Kind::Data(Channel::Stdout), Bytes::new()).await;
+    let nothing = receives(Kind::Data(Channel::Stdout), Bytes::new()).await;
     assert!(matches!(nothing, Err(LinkError::Protocol(ProtocolError::Malformed("data")))), "{nothing:?}");
 }

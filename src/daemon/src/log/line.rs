@@ -1,6 +1,6 @@
-//! The fields of a line, and the two forms that it can have.
+//! The fields of a line, and the two forms of a line.
 //!
-//! It must never let a value end a line, or begin a field that is none.
+//! It must never let a value end a line or look like another field.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 
 use crate::printable::{printable, printable_json};
 
-/// What an event or a span says.
+/// The message and the fields of an event or a span.
 #[derive(Default)]
 pub(super) struct Fields {
     pub(super) message: String,
@@ -53,7 +53,7 @@ impl Visit for Fields {
 }
 
 impl Fields {
-    /// What is said around it, where it does not say so itself.
+    /// Adds the fields of a surrounding span, except those that are here already.
     pub(super) fn add(&mut self, around: &Self) {
         for (name, value) in &around.rest {
             if !self.rest.contains_key(name) {
@@ -72,7 +72,7 @@ impl Fields {
         printable_json(Value::Object(line).to_string())
     }
 
-    /// One line whatever the values hold: control characters are escaped.
+    /// The form for a console. It is always one line, since control characters are escaped.
     pub(super) fn console(self, layer: &str, level: &str, now: &str) -> String {
         let mut line = format!("[{layer}] {now} {level} ");
         line.push_str(&printable(&self.message));

@@ -1,13 +1,13 @@
 //! Log lines: `[LAYER] time LEVEL message key=value …` on the console, or one JSON object each.
 //!
 //! ```text
-//!  what happens ─► Lines: the event's own fields, then those of the spans around it ─► sink (a thread) ─► stderr, file
+//!  event ─► LogLayer: the event's fields, then those of its spans ─► sink (threads) ─► stderr, file
 //! ```
 //!
-//! The layer is the module that speaks. What spans tell (the trace of a request, the run, its container) stands in every line
-//! within them, so that a request, its run and its container are found by any of their ids. Lines go to standard error
-//! (standard output belongs to protocols), and to a file where one is named. It must never be given a token, a secret, a
-//! signature or an environment value.
+//! The layer names the module that logs. The fields of a span (the trace of a request, the run, its
+//! container) are part of every line within it, so that a request, its run and its container can be found by
+//! any of their ids. Lines go to standard error (standard output belongs to protocols), and to a file if one
+//! is configured. No line may ever hold a token, a secret, a signature or an environment value.
 
 mod line;
 mod sink;
@@ -26,14 +26,14 @@ use tracing_subscriber::{Layer, filter, util::SubscriberInitExt};
 use self::line::Fields;
 pub use self::sink::Flush;
 use self::sink::Sink;
-use crate::config::{Log, LogFormat, LogLevel};
+use crate::config::{LogFormat, LogLevel, LogSettings};
 use crate::metrics::Metrics;
 
-/// Begins to log as configured, until what it gives is dropped.
+/// Begins to log as configured. Dropping the value writes the last lines.
 ///
 /// # Errors
-/// The file that is named cannot be opened, nor the folders made that it lacks.
-pub fn init(config: &Log, metrics: &Metrics) -> io::Result<Flush> {
+/// The configured file cannot be opened, or one of its missing folders cannot be made.
+pub fn init(config: &LogSettings, metrics: &Metrics) -> io::Result<Flush> {
     let level = match config.level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -43,12 +43,20 @@ pub fn init(config: &Log, metrics: &Metrics) -> io::Result<Flush> {
     };
     let file = config.file.as_deref().map(open).transpose()?;
     let (sink, flush) = Sink::open(file, metrics.clone())?;
-    // What libraries say matters only when it warns.
-    let filter = filter::Targets::new().with_default(Level::WARN.min(level)).with_target("paddock", level);
-    let lines = Lines { json: config.format == LogFormat::Json, sink, metrics: metrics.clone() };
-    // Fails only when logging was set up before, by a test.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    let lines = LogLayer { json: config.format == LogFormat::Json, sink, metrics: metrics.clone() };
+    // This fails only if a test has set up logging before.
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets(level))).try_init();
     Ok(flush)
+}
+
+/// The filter of a level. Of libraries only warnings and errors matter.
+fn targets(level: Level) -> filter::Targets {
+    // The SDK logs an error for each bare call whose client leaves before the answer: nothing is wrong here.
+    let sdk = if level >= Level::DEBUG { filter::LevelFilter::WARN } else { filter::LevelFilter::OFF };
+    filter::Targets::new()
+        .with_default(Level::WARN.min(level))
+        .with_target("paddock", level)
+        .with_target("rmcp::service", sdk)
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -58,13 +66,13 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-struct Lines {
+struct LogLayer {
     json: bool,
     sink: Sink,
     metrics: Metrics,
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut fields = Fields::default();
@@ -82,7 +90,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        // The nearest first: what an event or a span says itself stands.
+        // From the innermost span outwards: the innermost value of a field counts.
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(around) = span.extensions().get::<Fields>() {
                 fields.add(around);
@@ -110,7 +118,7 @@ fn level_name(level: &Level) -> &'static str {
     }
 }
 
-/// The name of the layer that a module is part of.
+/// The layer of a module.
 fn layer(target: &str) -> &'static str {
     let mut parts = target.split("::").skip(usize::from(target.starts_with("paddock")));
     match (parts.next(), parts.next()) {
@@ -123,7 +131,7 @@ fn layer(target: &str) -> &'static str {
         (Some("link"), _) => "LINK",
         (Some("engine"), _) => "ENGINE",
         (Some("store"), _) => "STORE",
-        (Some("app" | "config" | "nearby" | "port" | "stdio"), _) | (None, _) => "APP",
+        (Some("app" | "config" | "local_daemon" | "port" | "stdio"), _) | (None, _) => "APP",
         _ => "LIB",
     }
 }

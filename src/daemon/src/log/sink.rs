@@ -1,7 +1,7 @@
-//! Where lines go: standard error, and a file. A thread for each writes, so that nobody waits for a slow reader or a disk, and
-//! neither of the two for the other.
+//! The outputs of log lines: standard error, and a file. Each has a thread that writes to it, so that neither
+//! the daemon nor the other output waits for a slow reader or a disk.
 //!
-//! It must never make the daemon wait, nor end it: what cannot be written is lost, and counted.
+//! It must never make the daemon wait, nor end it: lines that cannot be written are lost, and counted.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::Metrics;
 
-/// Lines that wait to be written to one of them.
+/// The most lines that wait to be written to one output.
 const WAITING: usize = 8192;
 
-/// Bytes that are written at once.
+/// A write that has reached this many bytes takes no further line.
 const AT_ONCE: usize = 64 * 1024;
 
-/// How long the end of the process waits for the last of them, if nobody reads.
+/// How long the end of the process waits for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Takes lines, from any thread.
@@ -27,14 +27,14 @@ pub(super) struct Sink {
     metrics: Metrics,
 }
 
-/// Dropped at the end of the process: waits, not for long, until what was said is written.
+/// Dropped at the end of the process, it waits up to a second until all lines are written.
 pub struct Flush(Vec<(SyncSender<Arc<str>>, Receiver<()>)>);
 
 impl Sink {
     /// Begins to write to standard error, and to this file.
     ///
     /// # Errors
-    /// There can be no more threads.
+    /// A thread could not be started.
     pub(super) fn open(file: Option<File>, metrics: Metrics) -> io::Result<(Self, Flush)> {
         let console: Box<dyn Write + Send> = Box::new(io::stderr());
         Self::to(std::iter::once(console).chain(file.map(|file| Box::new(file) as Box<_>)), metrics)
@@ -51,7 +51,7 @@ impl Sink {
             let metrics = sink.metrics.clone();
             std::thread::Builder::new().name("log".to_owned()).spawn(move || {
                 write(&to_write, outlet, &metrics);
-                let _ = done.send(()); // nobody waits in a process that just ends
+                let _ = done.send(()); // fails if nobody waits any more
             })?;
             sink.outlets.push(lines.clone());
             flush.0.push((lines, written));
@@ -59,7 +59,7 @@ impl Sink {
         Ok((sink, flush))
     }
 
-    /// One line, its newline included.
+    /// Takes one line, with its newline.
     pub(super) fn line(&self, line: String) {
         let line: Arc<str> = line.into();
         for outlet in &self.outlets {
@@ -71,7 +71,7 @@ impl Sink {
     }
 }
 
-/// Writes what comes, as much as is there at a time. An empty line, which nobody says, is the end.
+/// Writes lines, as many at a time as are waiting. An empty line, which no event makes, is the end.
 fn write(lines: &Receiver<Arc<str>>, mut outlet: Box<dyn Write + Send>, metrics: &Metrics) {
     let (mut text, mut ends) = (String::new(), false);
     while !ends && let Ok(line) = lines.recv() {
@@ -112,10 +112,10 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
-    use crate::metrics::Standing;
+    use crate::metrics::DaemonState;
 
     fn lost(metrics: &Metrics) -> u64 {
-        let text = metrics.text(&Standing::default());
+        let text = metrics.text(&DaemonState::default());
         let line = text.lines().find_map(|line| line.strip_prefix("paddock_log_lines_lost_total "));
         line.and_then(|count| count.parse().ok()).unwrap_or_default()
     }
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// As a full disk, or a pipe that nobody has the other end of.
+    /// Like a full disk, or a pipe whose other end is closed.
     struct Broken;
 
     impl Write for Broken {
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// As a pipe that nobody reads.
+    /// Like a pipe that nobody reads.
     struct Stuck(Receiver<()>);
 
     impl Write for Stuck {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_said_is_written_before_the_end() {
+    fn all_lines_are_written_before_the_end() {
         let (tell, told) = channel();
         let outlets: [Box<dyn Write + Send>; 1] = [Box::new(Tell(tell))];
         let (sink, flush) = Sink::to(outlets, Metrics::default()).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_holds_nobody_up_nor_the_other() {
+    fn an_output_that_nobody_reads_holds_up_neither_the_daemon_nor_the_other_output() {
         let (go_on, wait) = channel();
         let (tell, told) = channel();
         let metrics = Metrics::default();
@@ -196,7 +196,7 @@ mod tests {
         let mut bytes = 0;
         for n in 0..WAITING + 10_000 {
             sink.line("x\n".to_owned());
-            // The other one keeps up.
+            // The other output keeps up.
             while n % 1000 == 0 && bytes < 2 * n {
                 bytes += told.recv().unwrap().len();
             }

@@ -1,4 +1,4 @@
-//! Lines as they are written, and what spans add to them.
+//! The form of log lines, and the fields that spans add.
 
 use std::io::{Read, Seek};
 
@@ -23,7 +23,7 @@ fn a_line_is_one_line_and_begins_with_its_layer() {
 fn said(say: impl FnOnce()) -> Vec<Value> {
     let mut file = tempfile::tempfile().unwrap();
     let (sink, flush) = Sink::open(Some(file.try_clone().unwrap()), Metrics::default()).unwrap();
-    let lines = Lines { json: true, sink, metrics: Metrics::default() };
+    let lines = LogLayer { json: true, sink, metrics: Metrics::default() };
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), say);
     drop(flush);
     let mut text = String::new();
@@ -33,17 +33,17 @@ fn said(say: impl FnOnce()) -> Vec<Value> {
 }
 
 #[test]
-fn the_folders_that_a_file_lacks_are_made() {
+fn missing_folders_of_the_log_file_are_made() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("var/log/paddock.log");
     open(&path).unwrap();
     assert!(path.is_file());
-    // One that cannot be made is an error, as a file that cannot be opened is.
+    // A folder that cannot be made is an error.
     assert!(open(&path.join("below/a/file.log")).is_err());
 }
 
 #[test]
-fn a_line_has_what_is_said_around_it_and_the_nearest_word_counts() {
+fn a_line_has_the_fields_of_its_spans_and_the_innermost_value_counts() {
     let lines = said(|| {
         let request = tracing::error_span!("request", trace_id = "t", method = "POST");
         let _in_request = request.enter();
@@ -69,4 +69,18 @@ fn a_line_has_what_is_said_around_it_and_the_nearest_word_counts() {
         assert_eq!(run[key], value, "{key} of {run}");
     }
     assert_eq!((&behind["trace_id"], behind.get("run_id")), (&json!("t"), None), "{behind}");
+}
+
+#[test]
+fn the_sdk_s_errors_about_clients_that_leave_are_logged_at_debug_only() {
+    let levels = [(Level::INFO, false), (Level::WARN, false), (Level::DEBUG, true), (Level::TRACE, true)];
+    for (level, want) in levels {
+        assert_eq!(targets(level).would_enable("rmcp::service", &Level::ERROR), want, "{level}");
+        assert!(
+            targets(level).would_enable("rmcp::transport", &Level::ERROR),
+            "others of the SDK at {level}"
+        );
+        assert!(!targets(level).would_enable("rmcp::transport", &Level::INFO), "{level}");
+        assert!(targets(level).would_enable("paddock::api", &level), "{level}");
+    }
 }

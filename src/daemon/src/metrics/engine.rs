@@ -1,4 +1,4 @@
-//! Calls of the Engine's API.
+//! Metrics of the calls of the Engine's API.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use prometheus::{HistogramVec, IntCounterVec};
 
 use super::{Make, Metrics};
 
-pub(super) struct Engine {
+pub(super) struct EngineMetrics {
     calls: IntCounterVec,
     took: HistogramVec,
 }
 
-impl Engine {
+impl EngineMetrics {
     pub(super) fn new(make: &Make) -> Self {
         Self {
             calls: make.counters(
                 "paddock_engine_calls_total",
-                "Calls of the Engine's API by operation and outcome: ok, not_found, conflict, refused, unreachable, deadline, lost, protocol.",
+                "Calls to the Docker Engine API, by operation and outcome: ok, not_found, conflict, refused, \
+                 unreachable, deadline, lost, protocol.",
                 &["operation", "outcome"],
             ),
             took: make.histograms(
                 "paddock_engine_call_duration_seconds",
-                "What calls of the Engine's API took until their answer's head.",
+                "Time from the start of a call to the Docker Engine API to the head of its response.",
                 &["operation"],
             ),
         }
@@ -29,7 +30,7 @@ impl Engine {
 }
 
 impl Metrics {
-    /// The engine was asked for something.
+    /// A call of the Engine's API has ended.
     pub fn engine_called(&self, operation: &'static str, outcome: &'static str, took: Duration) {
         let engine = &self.0.engine;
         engine.calls.with_label_values(&[operation, outcome]).inc();

@@ -1,12 +1,12 @@
-//! Requests, and the bytes of their bodies.
+//! Metrics of HTTP requests, their bodies and their connections.
 
 use std::time::Duration;
 
 use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
-use super::{Make, Metrics};
+use super::{GaugeGuard, Make, Metrics};
 
-pub(super) struct Http {
+pub(super) struct HttpMetrics {
     requests: IntCounterVec,
     took: HistogramVec,
     in_flight: IntGauge,
@@ -17,7 +17,7 @@ pub(super) struct Http {
     cut: IntCounterVec,
 }
 
-/// Why a request can be refused before it does anything.
+/// All reasons for which a request is refused before it does anything.
 const REFUSED: [&str; 11] = [
     "guard",
     "token",
@@ -32,43 +32,44 @@ const REFUSED: [&str; 11] = [
     "broken",
 ];
 
-/// Why a connection can be cut.
+/// All reasons for which the daemon cuts a connection.
 const CUT: [&str; 4] = ["silent", "idle", "slow", "stalled"];
 
-impl Http {
+impl HttpMetrics {
     pub(super) fn new(make: &Make) -> Self {
         let http = Self {
             requests: make.counters(
                 "paddock_http_requests_total",
-                "HTTP requests that were answered, by route, method and status code.",
+                "HTTP requests answered, by route, method and status code.",
                 &["route", "method", "code"],
             ),
             took: make.histograms(
                 "paddock_http_request_duration_seconds",
-                "From the head of a request to the head of its answer.",
+                "Time from the head of a request to the head of its response, by route.",
                 &["route"],
             ),
             in_flight: make
-                .gauge("paddock_http_requests_in_flight", "HTTP requests that have no answer yet."),
+                .gauge("paddock_http_requests_in_flight", "HTTP requests that are not answered yet."),
             connections: make.gauge("paddock_http_connections", "Open HTTP connections."),
             received: make.counters(
                 "paddock_http_received_bytes_total",
-                "Bytes of request bodies, by route.",
+                "Bytes received in request bodies, by route.",
                 &["route"],
             ),
             sent: make.counters(
                 "paddock_http_sent_bytes_total",
-                "Bytes of answers' bodies, by route.",
+                "Bytes sent in response bodies, by route.",
                 &["route"],
             ),
             refused: make.counters(
                 "paddock_http_refused_total",
-                "HTTP requests that were refused before they did anything, by reason.",
+                "HTTP requests refused before they had any effect, by reason.",
                 &["reason"],
             ),
             cut: make.counters(
                 "paddock_http_connections_cut_total",
-                "HTTP connections that were cut: silent, idle or slow ones when others came, stalled ones in any case.",
+                "HTTP connections that the daemon closed, by reason: silent, idle or slow when others needed \
+                 the room, stalled at any time.",
                 &["reason"],
             ),
         };
@@ -82,24 +83,8 @@ impl Http {
     }
 }
 
-/// Counted for as long as it lives.
-pub struct Held(IntGauge);
-
-impl Held {
-    fn of(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl Metrics {
-    /// There is this route: what was not asked of it yet is 0, not unknown, and its series are there from the beginning.
+    /// Makes the series of a route, so that they are 0, not absent, before its first request.
     pub fn know_route(&self, route: &'static str) {
         let http = &self.0.http;
         http.took.with_label_values(&[route]);
@@ -107,16 +92,14 @@ impl Metrics {
         http.sent.with_label_values(&[route]);
     }
 
-    /// A connection is open for as long as the answer lives.
-    #[must_use]
-    pub fn connection(&self) -> Held {
-        Held::of(&self.0.http.connections)
+    /// A connection is open, for as long as the guard lives.
+    pub fn connection(&self) -> GaugeGuard {
+        GaugeGuard::of(self.0.http.connections.clone())
     }
 
-    /// A request is being answered for as long as the answer lives.
-    #[must_use]
-    pub fn request(&self) -> Held {
-        Held::of(&self.0.http.in_flight)
+    /// A request is being answered, for as long as the guard lives.
+    pub fn request(&self) -> GaugeGuard {
+        GaugeGuard::of(self.0.http.in_flight.clone())
     }
 
     /// A request was answered.
@@ -142,20 +125,21 @@ impl Metrics {
         self.0.http.cut.with_label_values(&[reason]).inc();
     }
 
-    /// Counts the bytes that come in on this route.
+    /// The counter of bytes received on this route.
     #[must_use]
     pub fn received(&self, route: &'static str) -> IntCounter {
         self.0.http.received.with_label_values(&[route])
     }
 
-    /// Counts the bytes that go out on this route.
+    /// The counter of bytes sent on this route.
     #[must_use]
     pub fn sent(&self, route: &'static str) -> IntCounter {
         self.0.http.sent.with_label_values(&[route])
     }
 }
 
-/// A method of the usual ones; any other is `other`, whatever it is called.
+/// The method's name as a label: `other` for all but the usual ones, since a caller may invent any number of
+/// methods.
 fn method_name(method: &http::Method) -> &'static str {
     const USUAL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
     USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("other")

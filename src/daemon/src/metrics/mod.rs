@@ -1,25 +1,27 @@
-//! What the daemon counts and measures, as Prometheus reads it: one facade, whose methods name what happened.
+//! Everything that the daemon counts and measures, for Prometheus: one facade, whose methods are named after
+//! events.
 //!
 //! ```text
-//!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each says what happened: metrics.granted(…)
+//!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, rest: the families of each
+//!                  Metrics ── http, tools, runs, pool, engine, daemon: the families of each
 //!                      │
-//!  GET /metrics ── Standing (how things stand, asked for at the scrape) ── text
+//!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
 //!
-//! Names and units follow <https://prometheus.io/docs/practices/naming/>: seconds, bytes, `_total`. Labels have closed sets of
-//! values: words that stand in this program, and the languages of the runner images found. No label may ever hold what a
-//! caller or a program said: not a session, a path, a tool's name that there is none of, nor an error's text.
+//! Names and units follow <https://prometheus.io/docs/practices/naming/>: seconds, bytes, `_total`. Labels
+//! have closed sets of values: words of this program, and the languages of the runner images. No label may
+//! ever hold text from a caller or a program: no session, no path, no name of an unknown tool, no error's
+//! text.
 //!
-//! A handle is cheap to clone. One made by `default` is nobody's: what it counts is not read.
+//! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
+mod daemon;
 mod engine;
 mod http;
 mod pool;
-mod rest;
 mod runs;
-mod standing;
+mod state;
 mod tools;
 
 use std::cell::RefCell;
@@ -31,46 +33,46 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-pub use self::runs::{Kind, Running};
-pub use self::standing::{RunnerStanding, Standing};
+pub use self::runs::RunKind;
+pub use self::state::{DaemonState, RunnerContainers};
 
-/// Bounds of the buckets of all that can be over in less than a millisecond and take minutes.
+/// The buckets for durations from less than a millisecond to minutes.
 const SECONDS: [f64; 18] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
     600.0,
 ];
 
-/// Bounds of the buckets of what a disk does.
+/// The buckets for operations of a disk.
 const DISK: [f64; 13] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// All families, and the registry that they are in.
+/// All families, and their registry.
 #[derive(Clone)]
 pub struct Metrics(Arc<Families>);
 
 struct Families {
     registry: Registry,
     families: Vec<Family>,
-    http: http::Http,
-    tools: tools::Tools,
-    runs: runs::Runs,
-    pool: pool::Pool,
-    engine: engine::Engine,
-    rest: rest::Rest,
-    standing: standing::Gauges,
+    http: http::HttpMetrics,
+    tools: tools::ToolMetrics,
+    runs: runs::RunMetrics,
+    pool: pool::PoolMetrics,
+    engine: engine::EngineMetrics,
+    daemon: daemon::DaemonMetrics,
+    state: state::StateGauges,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let make = Make { registry: Registry::new(), made: RefCell::default() };
         let made = Families {
-            http: http::Http::new(&make),
-            tools: tools::Tools::new(&make),
-            runs: runs::Runs::new(&make),
-            pool: pool::Pool::new(&make),
-            engine: engine::Engine::new(&make),
-            rest: rest::Rest::new(&make),
-            standing: standing::Gauges::new(&make),
+            http: http::HttpMetrics::new(&make),
+            tools: tools::ToolMetrics::new(&make),
+            runs: runs::RunMetrics::new(&make),
+            pool: pool::PoolMetrics::new(&make),
+            engine: engine::EngineMetrics::new(&make),
+            daemon: daemon::DaemonMetrics::new(&make),
+            state: state::StateGauges::new(&make),
             families: make.made.into_inner(),
             registry: make.registry,
         };
@@ -85,51 +87,67 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Those of this process: with its own figures (CPU, memory, descriptors, threads), and what was built into it.
+    /// The metrics of this process, which include its CPU, memory, descriptors, threads, version and commit.
     #[must_use]
     pub fn of_process() -> Self {
         let metrics = Self::default();
         let process = prometheus::process_collector::ProcessCollector::for_self();
-        let _ = metrics.0.registry.register(Box::new(process)); // refused only if it was there
-        metrics.0.rest.built();
+        let _ = metrics.0.registry.register(Box::new(process)); // fails only for a second one
+        metrics.0.daemon.built();
         metrics
     }
 
-    /// The families that there are, beside those of the process itself.
+    /// All families, except those of the process itself.
     #[must_use]
     pub fn families(&self) -> &[Family] {
         &self.0.families
     }
 
-    /// All of it, in Prometheus' text format 0.0.4.
+    /// All metrics, in Prometheus' text format 0.0.4.
     #[must_use]
-    pub fn text(&self, now: &Standing) -> String {
-        self.0.standing.set(now);
+    pub fn text(&self, now: &DaemonState) -> String {
+        self.0.state.set(now);
         for runner in &now.runners {
             self.0.runs.know(&runner.language);
             self.0.pool.know(&runner.language);
         }
-        // Fails only for a family without samples, which gather() leaves out.
+        // This fails only for a family without samples, and gather() leaves those out.
         TextEncoder::new().encode_to_string(&self.0.registry.gather()).unwrap_or_default()
     }
 }
 
-/// Makes families, each in the registry from its first moment.
+/// Makes families and registers each at once.
 struct Make {
     registry: Registry,
-    /// Name and labels of each, for whoever lists them.
     made: RefCell<Vec<Family>>,
 }
 
-/// A family as documents list it.
+/// The description of a family, for the reference in the documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
     /// Its name.
     pub name: String,
-    /// Its labels.
+    /// The names of its labels.
     pub labels: Vec<String>,
-    /// What it is.
+    /// Its HELP text.
     pub help: String,
+}
+
+/// Counts one in a gauge for as long as it lives.
+#[must_use]
+pub struct GaugeGuard(IntGauge);
+
+impl GaugeGuard {
+    fn of(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 #[expect(clippy::expect_used, reason = "the names and labels are constants, and every test makes them all")]

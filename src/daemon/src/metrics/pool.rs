@@ -1,4 +1,4 @@
-//! The pool's leases and starts; how it stands is in [`super::standing`].
+//! Metrics of the pool's leases and starts. The counts of its containers are in [`super::state`].
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 
 use super::{Make, Metrics};
 
-/// Why a caller can get no container.
+/// All reasons for which a caller gets no container.
 const REFUSALS: [&str; 7] = [
     "queue_full",
     "waited_too_long",
@@ -17,10 +17,10 @@ const REFUSALS: [&str; 7] = [
     "shutting_down",
 ];
 
-/// Where a start can fail.
+/// All steps at which a start can fail.
 const STEPS: [&str; 6] = ["no_image", "create", "start", "arm", "deadline", "died"];
 
-pub(super) struct Pool {
+pub(super) struct PoolMetrics {
     leases: IntCounterVec,
     waited: HistogramVec,
     refusals: IntCounterVec,
@@ -29,45 +29,45 @@ pub(super) struct Pool {
     removals: IntCounter,
 }
 
-impl Pool {
+impl PoolMetrics {
     pub(super) fn new(make: &Make) -> Self {
         let pool = Self {
             leases: make.counters(
                 "paddock_pool_leases_total",
-                "Containers handed out: hit where one stood ready, miss where the caller waited for it.",
+                "Containers leased: hit if a warm one was ready, miss if the caller waited for one.",
                 &["language", "result"],
             ),
             waited: make.histograms(
                 "paddock_pool_lease_wait_seconds",
-                "How long callers waited for a container.",
+                "Time that a caller waited for a container.",
                 &["language"],
             ),
             refusals: make.counters(
                 "paddock_pool_refusals_total",
-                "Callers that got no container, by reason.",
+                "Callers that were refused a container, by reason.",
                 &["reason"],
             ),
             starts: make.histograms(
                 "paddock_pool_start_seconds",
-                "What it took to create, start and arm a container: the time of a refill.",
+                "Time to create, start and arm a container.",
                 &["language"],
             ),
             failures: make.counters(
                 "paddock_pool_start_failures_total",
-                "Containers that did not come up, by the step that failed.",
+                "Containers that failed to start, by the step that failed.",
                 &["language", "step"],
             ),
             removals: make
-                .counter("paddock_pool_removals_total", "Containers removed, their volumes with them."),
+                .counter("paddock_pool_removals_total", "Containers removed together with their volumes."),
         };
-        // The first refusal must be an increase from 0: an alert does not see a series that begins at 1.
+        // Each series begins at 0, since an alert on an increase does not see a series that begins at 1.
         for reason in REFUSALS {
             pool.refusals.with_label_values(&[reason]);
         }
         pool
     }
 
-    /// A runner of this language is there: what did not happen yet is 0, not unknown.
+    /// Makes the series of a language, so that they are 0, not absent, before its first lease.
     pub(super) fn know(&self, language: &str) {
         for result in ["hit", "miss"] {
             self.leases.with_label_values(&[language, result]);
@@ -81,7 +81,7 @@ impl Pool {
 }
 
 impl Metrics {
-    /// A container was handed out, to one who waited so long.
+    /// A container was handed out to a caller, who had waited so long.
     pub fn granted(&self, language: &str, waited: Duration) {
         let pool = &self.0.pool;
         let result = if waited.is_zero() { "hit" } else { "miss" };
@@ -89,22 +89,22 @@ impl Metrics {
         pool.waited.with_label_values(&[language]).observe(waited.as_secs_f64());
     }
 
-    /// Somebody got none.
+    /// A caller got no container.
     pub fn refused(&self, reason: &'static str) {
         self.0.pool.refusals.with_label_values(&[reason]).inc();
     }
 
-    /// A container stands armed, after so long.
+    /// A start that took so long has succeeded.
     pub fn armed(&self, language: &str, took: Duration) {
         self.0.pool.starts.with_label_values(&[language]).observe(took.as_secs_f64());
     }
 
-    /// One did not come up.
+    /// A start has failed at this step.
     pub fn start_failed(&self, language: &str, step: &'static str) {
         self.0.pool.failures.with_label_values(&[language, step]).inc();
     }
 
-    /// One is gone.
+    /// A container was removed.
     pub fn removed(&self) {
         self.0.pool.removals.inc();
     }

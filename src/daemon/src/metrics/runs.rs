@@ -1,21 +1,22 @@
-//! Programs: code and commands, how they came out, and where their time went.
+//! Metrics of runs and executions: their outcomes, and how long each phase took.
 
 use std::time::Duration;
 
-use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
+use paddock_proto::OutputStream;
+use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{Make, Metrics};
+use super::{GaugeGuard, Make, Metrics};
 
-/// What kind of program.
+/// The kind of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RunKind {
     /// Source code: `run_code`, `run_python`.
     Code,
     /// A shell command: the tools of `exec`.
     Command,
 }
 
-impl Kind {
+impl RunKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Code => "code",
@@ -24,7 +25,7 @@ impl Kind {
     }
 }
 
-pub(super) struct Runs {
+pub(super) struct RunMetrics {
     ended: IntCounterVec,
     under_way: IntGaugeVec,
     program: HistogramVec,
@@ -36,16 +37,16 @@ pub(super) struct Runs {
     file_bytes: IntCounterVec,
 }
 
-/// How a program can come out.
+/// All outcomes of a program.
 const OUTCOMES: [&str; 7] = ["completed", "failed", "limited", "timeout", "cancelled", "lost", "not_started"];
 
 /// Both kinds.
-const KINDS: [Kind; 2] = [Kind::Code, Kind::Command];
+const KINDS: [RunKind; 2] = [RunKind::Code, RunKind::Command];
 
-/// Where a run's time can go beside its program.
+/// All phases of a run outside its program.
 const PHASES: [&str; 4] = ["queue", "container", "files_in", "files_out"];
 
-impl Runs {
+impl RunMetrics {
     pub(super) fn new(make: &Make) -> Self {
         let runs = Self::families(make);
         for kind in KINDS {
@@ -54,8 +55,8 @@ impl Runs {
         for phase in PHASES {
             runs.phase.with_label_values(&[phase]);
         }
-        for stream in ["stdout", "stderr"] {
-            runs.output.with_label_values(&[stream]);
+        for stream in OutputStream::BOTH {
+            runs.output.with_label_values(&[stream.as_str()]);
         }
         for direction in ["in", "out"] {
             runs.files.with_label_values(&[direction]);
@@ -65,53 +66,56 @@ impl Runs {
     }
 
     fn families(make: &Make) -> Self {
-        let under_way = Opts::new("paddock_runs_in_progress", "Programs that run, or are brought to run.");
+        let under_way =
+            Opts::new("paddock_runs_in_progress", "Programs in progress, their preparation included.");
         Self {
             ended: make.counters(
                 "paddock_runs_total",
-                "Programs by outcome: completed (exit code 0), failed (another), limited, timeout, cancelled, lost, not_started.",
+                "Programs by outcome: completed (exit code 0), failed (any other exit code), limited, \
+                 timeout, cancelled, lost, not_started.",
                 &["kind", "language", "outcome"],
             ),
             under_way: make.register(IntGaugeVec::new(under_way, &["kind"])),
             program: make.histograms(
                 "paddock_run_program_seconds",
-                "What programs took, from the sending of the code to the death of the last process.",
+                "Time of a program, from sending its code to the end of its last process.",
                 &["kind", "language"],
             ),
             overhead: make.histograms(
                 "paddock_run_overhead_seconds",
-                "What a call that ran code took beside its program, waiting included.",
+                "Time that a call spent outside its program, waiting included.",
                 &["language"],
             ),
             phase: make.histograms(
                 "paddock_run_phase_seconds",
-                "Where that went: queue (the session's turn), container, files_in, files_out.",
+                "Time of a run outside the program, by phase: queue (the session's turn), container, \
+                 files_in, files_out.",
                 &["phase"],
             ),
             cold: make.counters(
                 "paddock_runs_cold_total",
-                "Code that its image's warm part did not take, so that it had to start and import.",
+                "Runs that no warm part took, so that the interpreter had to start and import.",
                 &["language"],
             ),
             output: make.counters(
                 "paddock_output_bytes_total",
-                "Bytes that programs wrote to their streams.",
+                "Bytes that programs wrote, by output stream.",
                 &["stream"],
             ),
             files: make.counters(
                 "paddock_files_carried_total",
-                "Files brought into containers, and saved out of them.",
+                "Files copied into containers and saved from them, by direction.",
                 &["direction"],
             ),
             file_bytes: make.counters(
                 "paddock_files_carried_bytes_total",
-                "Bytes of files brought into containers, and saved out of them.",
+                "Bytes of files copied into containers and saved from them, by direction.",
                 &["direction"],
             ),
         }
     }
 
-    /// A runner of this language is there: what it did not do yet is 0, not unknown.
+    /// Makes the series of a language, so that they are 0, not absent, before its first run.
     pub(super) fn know(&self, language: &str) {
         for kind in KINDS {
             for outcome in OUTCOMES {
@@ -123,52 +127,40 @@ impl Runs {
     }
 }
 
-/// A program that is under way for as long as this lives.
-pub struct Running(IntGauge);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl Metrics {
-    /// A program is under way for as long as the answer lives.
-    #[must_use]
-    pub fn running(&self, kind: Kind) -> Running {
-        let gauge = self.0.runs.under_way.with_label_values(&[kind.as_str()]);
-        gauge.inc();
-        Running(gauge)
+    /// A program is under way, for as long as the guard lives.
+    pub fn running(&self, kind: RunKind) -> GaugeGuard {
+        GaugeGuard::of(self.0.runs.under_way.with_label_values(&[kind.as_str()]))
     }
 
-    /// One came out so, and took so long.
-    pub fn ran(&self, kind: Kind, language: &str, outcome: &'static str, program: Duration) {
+    /// A program has ended with this outcome, after so long.
+    pub fn ran(&self, kind: RunKind, language: &str, outcome: &'static str, program: Duration) {
         let runs = &self.0.runs;
         runs.ended.with_label_values(&[kind.as_str(), language, outcome]).inc();
         runs.program.with_label_values(&[kind.as_str(), language]).observe(program.as_secs_f64());
     }
 
-    /// One could not begin.
-    pub fn not_started(&self, kind: Kind, language: &str) {
+    /// A program could not be started.
+    pub fn not_started(&self, kind: RunKind, language: &str) {
         self.0.runs.ended.with_label_values(&[kind.as_str(), language, "not_started"]).inc();
     }
 
-    /// Code ran that the warm part of its image should have taken.
+    /// Code ran without the warm part of its image.
     pub fn ran_cold(&self, language: &str) {
         self.0.runs.cold.with_label_values(&[language]).inc();
     }
 
-    /// What a call that ran code took beside its program.
+    /// A call that ran code took so long outside its program.
     pub fn overhead(&self, language: &str, took: Duration) {
         self.0.runs.overhead.with_label_values(&[language]).observe(took.as_secs_f64());
     }
 
-    /// A program waited so long for its turn.
+    /// A run waited so long for its turn in the session.
     pub fn queued(&self, took: Duration) {
         self.phase("queue", took);
     }
 
-    /// What else its way took.
+    /// The other phases of a run outside its program took so long.
     pub fn carried(&self, container: Duration, files_in: Duration, files_out: Duration) {
         for (phase, took) in [("container", container), ("files_in", files_in), ("files_out", files_out)] {
             self.phase(phase, took);
@@ -179,9 +171,9 @@ impl Metrics {
         self.0.runs.phase.with_label_values(&[phase]).observe(took.as_secs_f64());
     }
 
-    /// A program wrote so much.
-    pub fn wrote(&self, stream: &'static str, bytes: u64) {
-        self.0.runs.output.with_label_values(&[stream]).inc_by(bytes);
+    /// A program wrote so many bytes to a stream.
+    pub fn wrote(&self, stream: OutputStream, bytes: u64) {
+        self.0.runs.output.with_label_values(&[stream.as_str()]).inc_by(bytes);
     }
 
     /// Files were brought into a container.

@@ -1,4 +1,4 @@
-//! The families keep Prometheus' rules, and nothing that a caller says makes more of them.
+//! The families follow Prometheus' rules, and no text from a caller makes a new series.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use ::http::{Method, StatusCode};
 use super::*;
 
 fn lines(metrics: &Metrics) -> Vec<String> {
-    let python = RunnerStanding { language: "python".to_owned(), idle: 2, ..RunnerStanding::default() };
-    let now = Standing { engine_up: true, runners: vec![python], ..Standing::default() };
+    let python = RunnerContainers { language: "python".to_owned(), idle: 2, ..RunnerContainers::default() };
+    let now = DaemonState { engine_up: true, runners: vec![python], ..DaemonState::default() };
     metrics.text(&now).lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn what_happened_is_there() {
+fn every_event_is_counted() {
     let metrics = Metrics::of_process();
     metrics.granted("python", Duration::ZERO);
     metrics.granted("python", Duration::from_millis(3));
@@ -35,7 +35,7 @@ fn what_happened_is_there() {
 }
 
 #[test]
-fn a_method_that_nobody_knows_is_other() {
+fn an_unusual_method_is_counted_as_other() {
     let metrics = Metrics::default();
     let before = lines(&metrics).len();
     for n in 0..1000 {
@@ -52,6 +52,6 @@ fn a_method_that_nobody_knows_is_other() {
 fn a_runner_that_is_gone_has_no_containers() {
     let metrics = Metrics::default();
     assert!(lines(&metrics).iter().any(|line| line.contains("paddock_pool_containers{")));
-    let text = metrics.text(&Standing::default());
+    let text = metrics.text(&DaemonState::default());
     assert!(!text.contains("paddock_pool_containers{"), "{text}");
 }

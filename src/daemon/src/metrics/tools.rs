@@ -1,4 +1,4 @@
-//! Calls of tools.
+//! Metrics of tool calls.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use prometheus::{HistogramVec, IntCounterVec};
 
 use super::{Make, Metrics};
 
-/// What can end a run, or refuse a call.
+/// All limits that can end a run, or refuse a call.
 const LIMITS: [&str; 12] = [
     "wall_time",
     "output",
@@ -22,28 +22,31 @@ const LIMITS: [&str; 12] = [
     "quota_exceeded",
 ];
 
-/// Outcomes that say something of the daemon and not of the call: alerts look at them, and see an increase from 0 only.
+/// The outcomes that depend on the daemon and not on the call. Alerts watch them, and only see an increase
+/// from 0.
 const OF_THE_DAEMON: [&str; 6] =
     ["ok", "queue_full", "max_sessions", "engine_unavailable", "lost", "internal"];
 
-pub(super) struct Tools {
+pub(super) struct ToolMetrics {
     calls: IntCounterVec,
     took: HistogramVec,
     limits: IntCounterVec,
 }
 
-impl Tools {
+impl ToolMetrics {
     pub(super) fn new(make: &Make) -> Self {
         let tools = Self {
             calls: make.counters(
                 "paddock_tool_calls_total",
-                "Calls of tools by outcome: ok, failed (the program failed), an error code, or invalid (no call of the tool).",
+                "Tool calls by outcome: ok, failed (the program failed), an error code, or invalid (a \
+                 malformed call).",
                 &["tool", "outcome"],
             ),
-            took: make.histograms("paddock_tool_call_duration_seconds", "What calls of tools took.", &["tool"]),
+            took: make.histograms("paddock_tool_call_duration_seconds", "Time of a tool call.", &["tool"]),
             limits: make.counters(
                 "paddock_limits_hit_total",
-                "Limits that ended a run (wall_time, output, memory, pids, cpu_time, file_size) or refused a call.",
+                "Limits that ended a run (wall_time, output, memory, pids, cpu_time, file_size) or refused a \
+                 call, by limit.",
                 &["limit"],
             ),
         };
@@ -55,7 +58,7 @@ impl Tools {
 }
 
 impl Metrics {
-    /// There is this tool.
+    /// Makes the series of a tool, so that they are 0, not absent, before its first call.
     pub fn know_tool(&self, tool: &'static str) {
         for outcome in OF_THE_DAEMON {
             self.0.tools.calls.with_label_values(&[tool, outcome]);
@@ -70,7 +73,7 @@ impl Metrics {
         tools.took.with_label_values(&[tool]).observe(took.as_secs_f64());
     }
 
-    /// What was called is no tool, whatever it was called.
+    /// A caller named an unknown tool, whose name must not become a label.
     pub fn no_tool_called(&self, outcome: &'static str) {
         self.0.tools.calls.with_label_values(&["other", outcome]).inc();
     }

@@ -1,7 +1,7 @@
-//! The agent's volume: the embedded program, once per engine, under a name made of its content.
+//! The agent's volume: the embedded program, stored once per engine under a name made of its content.
 //!
-//! It must never be trusted by name alone: what is in it is read back and compared at every start of the
-//! daemon, because a daemon before may have died while it wrote.
+//! The volume must never be trusted by its name alone: every start of the daemon reads it back and compares
+//! it, because an earlier daemon may have died while it wrote.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,18 +18,18 @@ use crate::engine::{
 };
 use crate::id::hex;
 
-/// The agent, as the build script made it.
+/// The agent's program, built by the build script.
 static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
 
-/// Nobody may read it, so that a process that runs it can be neither dumped nor traced.
+/// Nobody may read the program, so that a process that runs it can be neither dumped nor traced.
 const MODE: u32 = 0o111;
 
-/// How long another daemon's writing is waited for; it takes well under a second.
+/// How long this daemon waits for another one to finish writing, which takes well under a second.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-/// Between two attempts to be the one that writes.
+/// The pause between two attempts to take the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why there is no agent on the engine.
+/// Why the engine has no agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The engine refused a step.
@@ -38,18 +38,18 @@ pub enum AgentError {
     /// The archive could not be made or read.
     #[error("the agent could not be put on the engine: {0}")]
     Archive(#[from] std::io::Error),
-    /// What was written reads back otherwise.
-    #[error("the agent that was put into volume {0} reads back otherwise; is another daemon writing it?")]
+    /// The volume's content differs from what was written.
+    #[error("volume {0} does not hold the agent that was written into it; is another daemon writing it?")]
     Differs(VolumeName),
-    /// Cannot happen: the name is made here.
+    /// Cannot happen: this module makes the name.
     #[error(transparent)]
     Name(#[from] crate::engine::NameError),
 }
 
-/// Makes sure of the agent's volume. `image` is any image of the engine: the archive API wants a container,
-/// which is made from it, never started, and removed.
+/// Makes sure that the agent's volume exists and holds the program. `image` is any image of the engine: the
+/// archive API needs a container, which is made from that image, never started, and removed.
 ///
-/// Daemons that start at the same time take turns in writing: the name of the writing container is the lock.
+/// Daemons that start at the same time take turns at writing: the name of the writing container is the lock.
 ///
 /// # Errors
 /// See [`AgentError`].
@@ -58,7 +58,7 @@ pub(super) async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2
     put(engine, image, owner, volume_name()?, labels).await
 }
 
-/// The same in a volume of this name, for whoever must not leave the shared one behind.
+/// The same in a volume of this name, for a caller that must not leave the shared volume behind.
 ///
 /// # Errors
 /// See [`AgentError`].
@@ -73,7 +73,7 @@ pub(super) async fn put(
     let spec = helper(image, &name, owner);
     let reader = engine.container_create(None, &spec).await?.id;
     let good = holds(engine, &reader).await;
-    // Also after a failure; one that is left behind is found by its label at the next start.
+    // Also after a failure. The next start finds a container that is left behind by its label.
     engine.container_remove(&reader).await?;
     if good? {
         return Ok(());
@@ -84,12 +84,13 @@ pub(super) async fn put(
     done
 }
 
-/// The container that may write: its name is taken by one at a time.
+/// The container that may write: only one container at a time can have its name.
 async fn lock(engine: &Engine, volume: &VolumeName, spec: &ContainerSpec) -> Result<ContainerId, AgentError> {
     let begun = Instant::now();
     let name = format!("{volume}-writer");
     loop {
-        // A writer that died keeps the name until its owner starts again: after a while it is written all the same.
+        // The container of a daemon that died keeps the name until that daemon starts again: after a while
+        // this one writes all the same.
         let name = (begun.elapsed() < LOCK_PATIENCE).then_some(name.as_str());
         match engine.container_create(name, spec).await {
             Ok(created) => return Ok(created.id),
@@ -161,7 +162,8 @@ async fn holds(engine: &Engine, helper: &ContainerId) -> Result<bool, AgentError
 
 async fn archive() -> std::io::Result<Vec<u8>> {
     let mut builder = Builder::new(Vec::new());
-    // The engine guesses at compression from the first bytes: a directory entry cannot be taken for one.
+    // The engine guesses the compression from the first bytes, and never takes a directory entry for
+    // compressed data.
     let mut root = Header::new_gnu();
     root.set_entry_type(EntryType::Directory);
     root.set_mode(0o755);

@@ -1,7 +1,7 @@
-//! One container's way: planned → created → started → armed, and its end.
+//! The life of one container: planned → created → started → armed, and its removal.
 //!
-//! It must never leave half of one without a trace: everything is made under the plan's name, by which
-//! [`destroy`] finds it even if the engine's answer never came.
+//! It must never leave half a container that nobody can find: everything is made under the plan's name, by
+//! which [`destroy`] finds it even if the engine's answer never came.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use super::warm::WarmPart;
 use crate::engine::{ContainerId, Engine, EngineError, VolumeName};
 use crate::link::{Bridge, Link, LinkError};
 
-/// A running container whose agent answers: code may be sent.
-pub struct Armed {
-    /// Where it runs.
+/// A running container whose agent answers: the daemon can send it code.
+pub struct ArmedContainer {
+    /// The engine that runs it.
     pub engine: Engine,
     /// The engine's id for it.
     pub id: ContainerId,
-    /// Our name for it.
+    /// Our name for it, which its volume has too.
     pub name: VolumeName,
-    /// What its processes run as.
+    /// The user and group of its processes.
     pub uid: Uid,
-    /// What it runs.
+    /// Its language and image.
     pub runner: Arc<Runner>,
-    /// The way in.
+    /// The link to its agent.
     pub link: Link,
     /// The warm part of its image, in this container.
     pub warm: Arc<WarmPart>,
@@ -36,15 +36,15 @@ pub struct Armed {
 
 /// Why a container did not come up.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ContainerStartError {
     /// The engine refused or failed a step.
     #[error("{step}: {error}")]
     Engine {
-        /// Which step.
+        /// The step, such as "creating the container".
         step: &'static str,
-        /// What the engine said.
+        /// The engine's error.
         error: EngineError,
-        /// The step as the core counts it.
+        /// The step, in the core's terms.
         failure: StartFailure,
     },
     /// It runs, but its agent cannot be reached.
@@ -52,8 +52,8 @@ pub enum StartError {
     Link(#[from] LinkError),
 }
 
-impl StartError {
-    /// The step as the core counts it.
+impl ContainerStartError {
+    /// The step that failed, in the core's terms.
     pub(super) fn failure(&self) -> StartFailure {
         match self {
             Self::Engine { error: EngineError::Deadline { .. }, .. } => StartFailure::Deadline,
@@ -63,21 +63,21 @@ impl StartError {
     }
 }
 
-/// Makes, starts and arms a container.
+/// Creates, starts and arms a container.
 ///
 /// # Errors
-/// See [`StartError`]; whatever was made then is still there, for [`destroy`].
+/// See [`ContainerStartError`]; whatever was made by then is still there, for [`destroy`] to remove.
 pub(super) async fn start(
     engine: &Engine,
     plan: Plan,
     uid: Uid,
     runner: Arc<Runner>,
     terms: &AgentTerms,
-) -> Result<Armed, StartError> {
+) -> Result<ArmedContainer, ContainerStartError> {
     let at = |step: &'static str, failure: StartFailure| {
         move |error: EngineError| {
             let failure = if error.is_not_found() { StartFailure::NoImage } else { failure };
-            StartError::Engine { step, error, failure }
+            ContainerStartError::Engine { step, error, failure }
         }
     };
     engine
@@ -89,13 +89,21 @@ pub(super) async fn start(
     engine.container_start(&id).await.map_err(at("starting the container", StartFailure::Start))?;
     let bridge = Bridge { engine: engine.clone(), container: id.clone() };
     let (link, _) = Link::open(bridge, terms.of(&plan.name)).await?;
-    Ok(Armed { engine: engine.clone(), id, name: plan.name, uid, runner, link, warm: Arc::default() })
+    Ok(ArmedContainer {
+        engine: engine.clone(),
+        id,
+        name: plan.name,
+        uid,
+        runner,
+        link,
+        warm: Arc::default(),
+    })
 }
 
-/// Removes a container and its volume, whatever state they are in; that there are none is fine.
+/// Removes a container and its volume, whatever state they are in. That neither exists is a success.
 ///
 /// # Errors
-/// The engine's: something may then still be there.
+/// The engine's: the container or the volume may then still be there.
 pub(super) async fn destroy(
     engine: &Engine,
     name: &VolumeName,
@@ -112,7 +120,7 @@ pub(super) async fn destroy(
         gone(engine.container_remove(&id).await)?;
     }
     match gone(engine.volume_remove(name).await) {
-        // Nothing that is done here makes it go: the sweep of a later day does, after the engine's next restart.
+        // Nothing here can make the engine remove it; a later sweep will, after the engine's next restart.
         Err(error) if is_miscounted(&error) => {
             warn!(name = %name, %error, "the engine keeps an empty volume until it is restarted");
             Ok(())
@@ -121,7 +129,7 @@ pub(super) async fn destroy(
     }
 }
 
-/// That there is none is what was wanted.
+/// Counts "not found" as a success: what was to be removed is gone.
 pub(super) fn gone(result: Result<(), EngineError>) -> Result<(), EngineError> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),

@@ -1,9 +1,10 @@
-//! The deciding half of the pool: which container is started, destroyed or handed to whom, and when.
+//! The deciding half of the pool: which container is started, destroyed or granted to which request, and
+//! when.
 //!
-//! One [`Core`] serves all runners of one engine. Its driver tells it what happened with [`Core::on`],
-//! carries out the [`Action`]s it answers in their order, and sends [`Event::Tick`] at
-//! [`Core::next_deadline`]. This module must never read a clock, do I/O, take a lock, await or roll a die:
-//! what it is told decides what it answers, so that every behaviour can be replayed in a test.
+//! One [`PoolCore`] serves all runners of one engine. Its driver tells it what happened with
+//! [`PoolCore::on`], carries out the [`PoolAction`]s it answers in their order, and sends [`PoolEvent::Tick`]
+//! at [`PoolCore::next_deadline`]. This module must never read a clock, do I/O, take a lock, await or use a
+//! random number: its answers depend on the events alone, so that a test can replay every behaviour.
 //!
 //! # The life of a member
 //!
@@ -27,54 +28,57 @@
 //!
 //! # What is decided, and why
 //!
-//! * **Oldest idle first.** Any armed container is as fast as any other, so the one nearest to its `idle_ttl`
-//!   is handed out: traffic then does the recycling, and fewer containers are started only to be thrown away.
-//!   One that has reached its `idle_ttl` is destroyed, never handed out, even if the tick came late.
+//! * **Oldest idle first.** Any armed container is as fast as any other, so the pool hands out the one
+//!   nearest to its `idle_ttl`: traffic then does the recycling, and fewer containers are started only to be
+//!   thrown away. A container that has reached its `idle_ttl` is destroyed, never handed out, even if the
+//!   tick came late.
 //! * **Oldest waiter first**, within a runner for the containers, and across runners for the starts.
-//! * **Nothing is started without a need**: idle and coming containers of a runner are held against
-//!   `idle_per_runner` plus its waiters. What turns up in excess (a caller went away) is kept until its
-//!   `idle_ttl`.
-//! * **Waiters before refills**, refills in turn between runners. When every slot is taken and some are
-//!   merely idle for another runner, one of those is destroyed for the waiter: an idle set may not starve a
+//! * **Nothing is started without a need**: a runner needs `idle_per_runner` containers plus one for each of
+//!   its waiters, and those that are idle or starting count. A container in excess of that (its caller went
+//!   away) is kept until its `idle_ttl`.
+//! * **Waiters before refills**; the runners take turns at refills. When every slot is taken, and some hold
+//!   idle members of another runner, one of those is destroyed for the waiter: an idle set may not starve a
 //!   caller.
 //! * **A runner whose starts fail** is tried again after a growing pause. After [`FAIL_FAST_AFTER`] failures
 //!   in a row its waiters are refused for as long as the pause lasts; a request after the pause is the next
 //!   attempt.
-//! * **While the engine is down** nothing is asked of it, not even to destroy. What was idle or starting is
-//!   not trusted afterwards; what is leased belongs to its holder.
-//! * **A leased member is its holder's until it is released**, also when it died: the holder may still be
-//!   rescuing files out of it.
-//! * **What an earlier daemon left and is armed is a member like any other**, idle or leased, with the UID that its
-//!   label names. UIDs in use are read off the members, never from a list of their own.
+//! * **While the engine is down** the pool asks nothing of it, not even to destroy. Members that were idle or
+//!   starting are destroyed afterwards, because nobody knows what became of them; leased ones stay leased.
+//! * **A leased member belongs to its lease until it is released**, also when it died: the session may still
+//!   be rescuing files out of it.
+//! * **A container that an earlier daemon left armed is a member like any other**, idle or leased, with the
+//!   UID that its label names. The UIDs in use are those of the members; there is no second list of them.
 //!
 //! An event costs time in proportion to members plus waiters, both bounded by the settings.
 
-mod events;
 mod member;
 mod message;
 mod plan;
-mod runner;
+mod runner_state;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod transitions;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use self::member::{Member, Removal, State};
-pub use self::message::{Action, Event, MemberId, Refusal, RunnerId, StartFailure, Uid, WaiterId};
-pub use self::runner::FAIL_FAST_AFTER;
-use self::runner::Runner;
+use self::member::{MemberState, PoolMember, Removal};
+pub use self::message::{
+    LeaseRefusal, MemberId, PoolAction, PoolEvent, RunnerId, StartFailure, Uid, WaiterId,
+};
+pub use self::runner_state::FAIL_FAST_AFTER;
+use self::runner_state::RunnerState;
 pub use self::snapshot::{RunnerSnapshot, Snapshot};
 pub use crate::config::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 
 /// The state of one engine's pool, and its rules.
 #[derive(Debug)]
-pub struct Core {
+pub struct PoolCore {
     settings: PoolSettings,
-    runners: BTreeMap<RunnerId, Runner>,
-    /// The one record of what lives: counts, slots and UIDs are all read off it.
-    members: BTreeMap<MemberId, Member>,
+    runners: BTreeMap<RunnerId, RunnerState>,
+    /// The only record of the members: counts, slots and UIDs in use are all derived from it.
+    members: BTreeMap<MemberId, PoolMember>,
     last_member: MemberId,
     last_uid: Option<Uid>,
     last_refilled: Option<RunnerId>,
@@ -82,8 +86,8 @@ pub struct Core {
     shutting_down: bool,
 }
 
-impl Core {
-    /// An empty pool on an engine that is taken to be up until [`Event::EngineDown`] says otherwise.
+impl PoolCore {
+    /// An empty pool. The engine counts as up until [`PoolEvent::EngineDown`].
     #[must_use]
     pub fn new(settings: PoolSettings) -> Self {
         Self {
@@ -98,13 +102,13 @@ impl Core {
         }
     }
 
-    /// Takes in one event and answers what to do, to be done in this order.
+    /// Takes in one event and answers the actions to carry out, in their order.
     ///
-    /// Time passes first, then the event happens, then the rules are applied: a deadline that has come counts
-    /// before the event that is reported at the same instant. `now` must not run backwards from call to call.
-    /// An event about a member or waiter that is unknown, has ended or is in another state changes nothing.
+    /// Time passes first, then the event happens, then the rules are applied: a deadline that has passed
+    /// takes effect before an event of the same instant. `now` must not run backwards from call to call. An
+    /// event about a member or waiter that is unknown, has ended or is in another state changes nothing.
     #[must_use = "an action that is not carried out leaves the pool waiting for ever"]
-    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+    pub fn on(&mut self, event: PoolEvent, now: Instant) -> Vec<PoolAction> {
         let mut actions = Vec::new();
         self.pass_time(now, &mut actions);
         self.apply(event, now, &mut actions);
@@ -112,23 +116,23 @@ impl Core {
         actions
     }
 
-    /// When [`Event::Tick`] is due at the latest; `None` while only events can change anything.
+    /// When [`PoolEvent::Tick`] is due at the latest; `None` while only events can change anything.
     ///
-    /// After [`Core::on`] this is always later than the `now` it was given.
+    /// After [`PoolCore::on`] this is always later than the `now` it was given.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let waits =
             self.runners.values().filter_map(|r| r.waiters.front()).map(|w| w.asked + self.settings.wait);
         let members = self.members.values().filter_map(|member| match member.state {
-            State::Idle { armed } => Some(armed + self.settings.idle_ttl),
-            State::Destroying { step: Removal::RetryAt(at), .. } => Some(at),
-            State::Starting { .. } | State::Leased | State::Destroying { .. } => None,
+            MemberState::Idle { armed } => Some(armed + self.settings.idle_ttl),
+            MemberState::Destroying { step: Removal::RetryAt(at), .. } => Some(at),
+            MemberState::Starting { .. } | MemberState::Leased | MemberState::Destroying { .. } => None,
         });
         waits.chain(members).chain(self.earliest_retry()).min()
     }
 
-    /// Everything that the clock alone brings about.
-    fn pass_time(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    /// Carries out everything that the clock alone brings about.
+    fn pass_time(&mut self, now: Instant, actions: &mut Vec<PoolAction>) {
         let full = self.members.len() >= self.settings.max_members as usize;
         for runner in self.runners.values_mut() {
             runner.pass_time(now);
@@ -136,37 +140,37 @@ impl Core {
             for late in runner.take_late(self.settings.wait, now) {
                 let waited = now.saturating_duration_since(late.asked);
                 let refusal = match last_failure {
-                    Some(last) => Refusal::StartFailing { last },
-                    None if full => Refusal::Full,
-                    None => Refusal::WaitedTooLong { waited },
+                    Some(last) => LeaseRefusal::StartFailing { last },
+                    None if full => LeaseRefusal::Full,
+                    None => LeaseRefusal::WaitedTooLong { waited },
                 };
-                actions.push(Action::Refuse { waiter: late.id, refusal });
+                actions.push(PoolAction::Refuse { waiter: late.id, refusal });
             }
         }
         let ttl = self.settings.idle_ttl;
         self.destroy_where(actions, |member| match member.state {
-            State::Idle { armed } => now.saturating_duration_since(armed) >= ttl,
-            State::Starting { .. } | State::Leased | State::Destroying { .. } => false,
+            MemberState::Idle { armed } => now.saturating_duration_since(armed) >= ttl,
+            MemberState::Starting { .. } | MemberState::Leased | MemberState::Destroying { .. } => false,
         });
         for (&id, member) in &mut self.members {
-            if let State::Destroying { step, .. } = &mut member.state
+            if let MemberState::Destroying { step, .. } = &mut member.state
                 && matches!(step, Removal::RetryAt(at) if *at <= now)
             {
                 *step = Removal::Asked;
-                actions.push(Action::Destroy { member: id });
+                actions.push(PoolAction::Destroy { member: id });
             }
         }
     }
 
-    /// Puts every member that `condemned` picks on its way out.
-    fn destroy_where(&mut self, actions: &mut Vec<Action>, condemned: impl Fn(&Member) -> bool) {
+    /// Begins the removal of every member that `condemned` picks.
+    fn destroy_where(&mut self, actions: &mut Vec<PoolAction>, condemned: impl Fn(&PoolMember) -> bool) {
         for (&id, member) in self.members.iter_mut().filter(|(_, member)| condemned(member)) {
             actions.extend(member.leave(id, self.engine_up));
         }
     }
 
-    /// Puts one member on its way out.
-    fn destroy(&mut self, id: MemberId, actions: &mut Vec<Action>) {
+    /// Begins the removal of one member.
+    fn destroy(&mut self, id: MemberId, actions: &mut Vec<PoolAction>) {
         if let Some(member) = self.members.get_mut(&id) {
             actions.extend(member.leave(id, self.engine_up));
         }

@@ -1,71 +1,72 @@
-//! The doing half of the pool: one task that owns the core, tells it what happens and does what it says.
+//! The acting half of the pool: one task that owns the core, reports events to it and carries out its
+//! actions.
 //!
-//! It must never decide anything that the core could: it keeps the objects behind the core's numbers, and runs
-//! the engine's calls in tasks of their own, whose ends come back as messages.
+//! It must never decide anything that the core could decide. It keeps the objects behind the core's numbers,
+//! and calls the engine in tasks of their own, whose results come back as messages.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tracing::{debug, info, warn};
 
-use super::container::{self, Armed};
-use super::core::{Action, Core, Event, MemberId, Refusal, RunnerId, Snapshot, WaiterId};
+use super::container::{self, ArmedContainer};
+use super::core::{LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, RunnerId, Snapshot, WaiterId};
 use super::leftovers::Survivor;
 use super::runner::Runner;
 use super::spec::Blueprint;
-use super::{Adopted, AgentTerms, Lease, Runners, warm};
+use super::{AdoptedContainer, AgentTerms, Lease, Runners, millis, warm};
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::metrics::Metrics;
 
-/// Everything that reaches the driver.
+/// Everything that the driver receives.
 ///
 /// The channel is unbounded, its content is not: each message belongs to a member, a waiter or a runner, and
-/// those are bounded by the settings. A bounded one could block a `Drop`.
-pub(super) enum Message {
-    /// Something the core is to know.
-    Event(Event),
-    /// Someone wants a container.
-    Request { waiter: WaiterId, language: String, reply: oneshot::Sender<Result<Lease, Refusal>> },
-    /// A start is over.
-    Started { member: MemberId, armed: Box<Armed> },
-    /// The engine said that a container ended.
+/// the settings bound those. A bounded channel could block a `Drop`.
+pub(super) enum DriverMessage {
+    /// An event for the core.
+    Event(PoolEvent),
+    /// A caller wants a container.
+    Request { waiter: WaiterId, language: String, reply: oneshot::Sender<Result<Lease, LeaseRefusal>> },
+    /// A start has succeeded.
+    Started { member: MemberId, armed: Box<ArmedContainer> },
+    /// The engine reported that a container ended.
     Ended(ContainerId),
-    /// The images that there are now.
+    /// All runners that the engine has images for now.
     Found(Vec<Runner>),
-    /// The names of all containers that there are, are coming or are going.
+    /// Asks for the names of all members' containers, including those that are being started or removed.
     Names(oneshot::Sender<BTreeSet<VolumeName>>),
-    /// How things stand.
+    /// Asks for the state of the pool.
     Snapshot(oneshot::Sender<Snapshot>),
 }
 
-pub(super) struct Driver {
+pub(super) struct PoolDriver {
     pub(super) engine: Engine,
     pub(super) blueprint: Arc<Blueprint>,
     pub(super) terms: AgentTerms,
     pub(super) metrics: Metrics,
-    pub(super) core: Core,
-    pub(super) messages: mpsc::UnboundedReceiver<Message>,
-    pub(super) sender: mpsc::UnboundedSender<Message>,
+    pub(super) core: PoolCore,
+    pub(super) messages: mpsc::UnboundedReceiver<DriverMessage>,
+    pub(super) sender: mpsc::UnboundedSender<DriverMessage>,
     pub(super) runners: watch::Sender<Arc<Runners>>,
     pub(super) by_id: HashMap<RunnerId, Arc<Runner>>,
-    pub(super) members: HashMap<MemberId, Held>,
-    pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, Refusal>>>,
-    /// Removals under way at one time: the engine gets slower with more, not faster.
+    pub(super) members: HashMap<MemberId, MemberContainer>,
+    pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, LeaseRefusal>>>,
+    /// One permit for each removal under way.
     pub(super) removals: Arc<Semaphore>,
-    pub(super) warming: warm::Turns,
+    pub(super) warming: warm::LoadQueue,
     pub(super) next_runner: u32,
     pub(super) closing: bool,
 }
 
-/// What stands behind a member's number.
-pub(super) struct Held {
+/// The container of a member; `armed` is `None` until it has started.
+pub(super) struct MemberContainer {
     name: VolumeName,
-    armed: Option<Arc<Armed>>,
+    armed: Option<Arc<ArmedContainer>>,
 }
 
-impl Driver {
+impl PoolDriver {
     /// Runs until the pool was shut down and its last container is gone.
     pub(super) async fn run(mut self) {
         loop {
@@ -75,7 +76,7 @@ impl Driver {
                     Some(message) => self.take(message),
                     None => return,
                 },
-                () = sleep_until(deadline) => self.tell(Event::Tick),
+                () = sleep_until(deadline) => self.tell(PoolEvent::Tick),
             }
             if self.closing && self.members.is_empty() {
                 return;
@@ -83,84 +84,85 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: DriverMessage) {
         match message {
-            Message::Event(event) => {
-                self.closing |= event == Event::Shutdown;
+            DriverMessage::Event(event) => {
+                self.closing |= event == PoolEvent::Shutdown;
                 self.tell(event);
             }
-            Message::Request { waiter, language, reply } => {
+            DriverMessage::Request { waiter, language, reply } => {
                 let runner = self.runners.borrow().get(&language).map(|(id, _)| *id);
                 match runner {
                     Some(runner) => {
                         self.waiters.insert(waiter, reply);
-                        self.tell(Event::Request { waiter, runner });
+                        self.tell(PoolEvent::Request { waiter, runner });
                     }
-                    None => drop(reply.send(Err(Refusal::UnknownRunner))),
+                    None => drop(reply.send(Err(LeaseRefusal::UnknownRunner))),
                 }
             }
-            Message::Started { member, armed } => {
+            DriverMessage::Started { member, armed } => {
                 if self.members.contains_key(&member) {
                     self.watch(member, &armed);
                 }
-                if let Some(held) = self.members.get_mut(&member) {
-                    let armed: Arc<Armed> = Arc::from(armed);
-                    held.armed = Some(armed.clone());
-                    self.tell(Event::Started { member });
-                    // After it was handed to a waiter, if there was one.
-                    warm::ask(&armed, &self.warming);
+                if let Some(container) = self.members.get_mut(&member) {
+                    let armed: Arc<ArmedContainer> = Arc::from(armed);
+                    container.armed = Some(armed.clone());
+                    self.tell(PoolEvent::Started { member });
+                    // Only now, so that a container that this event granted to a waiter is known to be
+                    // leased.
+                    warm::load(&armed, &self.warming);
                 }
             }
-            Message::Ended(id) => {
-                let member = self.members.iter().find_map(|(member, held)| {
-                    held.armed.as_ref().is_some_and(|armed| armed.id == id).then_some(*member)
+            DriverMessage::Ended(id) => {
+                let ended = self.members.iter().find_map(|(member, container)| {
+                    let armed = container.armed.as_ref().filter(|armed| armed.id == id)?;
+                    Some((*member, armed.clone()))
                 });
-                if let Some(member) = member {
-                    if let Some(armed) = self.members.get(&member).and_then(|held| held.armed.as_ref()) {
-                        armed.link.give_up("the container ended, or was paused");
-                    }
-                    self.tell(Event::Died { member });
+                if let Some((member, armed)) = ended {
+                    armed.link.give_up("the container ended, or was paused");
+                    self.tell(PoolEvent::Died { member });
                 }
             }
-            Message::Found(found) => drop(self.found(found, Vec::new())),
-            Message::Names(reply) => {
-                drop(reply.send(self.members.values().map(|held| held.name.clone()).collect()));
+            DriverMessage::Found(found) => drop(self.found(found, Vec::new())),
+            DriverMessage::Names(reply) => {
+                drop(reply.send(self.members.values().map(|container| container.name.clone()).collect()));
             }
-            Message::Snapshot(reply) => drop(reply.send(self.core.snapshot())),
+            DriverMessage::Snapshot(reply) => drop(reply.send(self.core.snapshot())),
         }
     }
 
     /// Tells the core when this member's link is lost.
-    fn watch(&self, member: MemberId, armed: &Armed) {
+    fn watch(&self, member: MemberId, armed: &ArmedContainer) {
         let (lost, sender) = (armed.link.lost(), self.sender.clone());
         tokio::spawn(async move {
             lost.await;
-            let _ = sender.send(Message::Event(Event::Died { member }));
+            let _ = sender.send(DriverMessage::Event(PoolEvent::Died { member }));
         });
     }
 
-    /// Makes a container of an earlier daemon a member; a lease of it, if it is someone's.
-    fn adopt(&mut self, member: MemberId, runner: RunnerId, survivor: Survivor) -> Option<Adopted> {
+    /// Makes a container of an earlier daemon a member. If it belongs to a session, the answer holds a lease
+    /// of it.
+    fn adopt(&mut self, member: MemberId, runner: RunnerId, survivor: Survivor) -> Option<AdoptedContainer> {
         let Survivor { armed, greeting } = survivor;
         let armed = Arc::new(armed);
         self.watch(member, &armed);
-        warm::ask(&armed, &self.warming);
-        self.members.insert(member, Held { name: armed.name.clone(), armed: Some(armed.clone()) });
+        warm::load(&armed, &self.warming);
+        self.members.insert(member, MemberContainer { name: armed.name.clone(), armed: Some(armed.clone()) });
         let leased = greeting.claim.is_some();
-        self.tell(Event::Adopted { member, runner, uid: armed.uid, leased });
+        self.tell(PoolEvent::Adopted { member, runner, uid: armed.uid, leased });
         let claim = greeting.claim?;
         let lease = Lease::new(armed, member, self.sender.clone());
-        Some(Adopted { lease, claim, runs: greeting.runs })
+        Some(AdoptedContainer { lease, claim, runs: greeting.runs })
     }
 
-    /// Compares the images that there are with the runners that there were. Containers of an earlier daemon become
-    /// members before anything is started in their place.
-    pub(super) fn found(&mut self, found: Vec<Runner>, survivors: Vec<Survivor>) -> Vec<Adopted> {
+    /// Compares the images that the engine has now with the runners known so far, and reports the differences
+    /// to the core. Containers of an earlier daemon become members before anything is started in their place.
+    pub(super) fn found(&mut self, found: Vec<Runner>, survivors: Vec<Survivor>) -> Vec<AdoptedContainer> {
         let before = self.runners.borrow().clone();
         let (mut after, mut new) = (Runners::new(), Vec::new());
         for runner in found {
             match before.get(&runner.language) {
-                // It may have another name by now, or one of several.
+                // The same image, perhaps under another of its names.
                 Some((id, old)) if **old == (Runner { image: old.image.clone(), ..runner.clone() }) => {
                     after.insert(runner.language.clone(), (*id, Arc::new(runner)));
                 }
@@ -173,7 +175,7 @@ impl Driver {
             }
         }
         self.runners.send_replace(Arc::new(after.clone()));
-        // Said once a call finds it.
+        // Logged only after a caller can find it.
         for (_, runner) in new.iter().filter_map(|language| after.get(language)) {
             info!(language = runner.language, image = runner.image, "runner found");
         }
@@ -181,7 +183,7 @@ impl Driver {
             before.values().filter(|(id, _)| !after.values().any(|(other, _)| other == id)).collect();
         for (id, runner) in gone {
             info!(language = runner.language, image = runner.image, "runner gone or replaced");
-            self.tell(Event::RunnerRemoved { runner: *id });
+            self.tell(PoolEvent::RunnerRemoved { runner: *id });
             self.by_id.remove(id);
         }
         let mut adopted = Vec::new();
@@ -192,25 +194,25 @@ impl Driver {
         }
         for (id, runner) in after.values() {
             self.by_id.insert(*id, runner.clone());
-            self.tell(Event::RunnerAdded { runner: *id });
+            self.tell(PoolEvent::RunnerAdded { runner: *id });
         }
         adopted
     }
 
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: PoolEvent) {
         debug!(?event, "event");
         for action in self.core.on(event, Instant::now()) {
             debug!(?action, "action");
             self.act(action);
         }
-        if let Event::Destroyed { member } = event {
+        if let PoolEvent::Destroyed { member } = event {
             self.members.remove(&member);
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: PoolAction) {
         match action {
-            Action::Start { member, runner, uid } => {
+            PoolAction::Start { member, runner, uid } => {
                 let plan = self
                     .by_id
                     .get(&runner)
@@ -218,10 +220,11 @@ impl Driver {
                     .and_then(|runner| self.blueprint.plan(&runner, uid).map(|plan| (plan, runner)));
                 let Some((plan, runner)) = plan else {
                     let failure = super::core::StartFailure::Create;
-                    let _ = self.sender.send(Message::Event(Event::StartFailed { member, failure }));
+                    let _ =
+                        self.sender.send(DriverMessage::Event(PoolEvent::StartFailed { member, failure }));
                     return;
                 };
-                self.members.insert(member, Held { name: plan.name.clone(), armed: None });
+                self.members.insert(member, MemberContainer { name: plan.name.clone(), armed: None });
                 let (engine, terms, sender) = (self.engine.clone(), self.terms.clone(), self.sender.clone());
                 let metrics = self.metrics.clone();
                 tokio::spawn(async move {
@@ -232,58 +235,59 @@ impl Driver {
                             let ms = millis(begun.elapsed());
                             metrics.armed(&language, begun.elapsed());
                             info!(language, container = armed.id.short(), uid = uid.0, ms, "armed");
-                            Message::Started { member, armed: Box::new(armed) }
+                            DriverMessage::Started { member, armed: Box::new(armed) }
                         }
                         Err(error) => {
                             warn!(language, %error, "a container did not come up");
                             let failure = error.failure();
                             metrics.start_failed(&language, failure.as_str());
-                            Message::Event(Event::StartFailed { member, failure })
+                            DriverMessage::Event(PoolEvent::StartFailed { member, failure })
                         }
                     };
                     let _ = sender.send(message);
                 });
             }
-            Action::Destroy { member } => {
-                let Some(held) = self.members.get_mut(&member) else {
-                    let _ = self.sender.send(Message::Event(Event::Destroyed { member }));
+            PoolAction::Destroy { member } => {
+                let Some(container) = self.members.get(&member) else {
+                    let _ = self.sender.send(DriverMessage::Event(PoolEvent::Destroyed { member }));
                     return;
                 };
-                let (name, armed) = (held.name.clone(), held.armed.clone());
+                let (name, armed) = (container.name.clone(), container.armed.clone());
                 let (engine, sender) = (self.engine.clone(), self.sender.clone());
-                let (places, metrics) = (self.removals.clone(), self.metrics.clone());
+                let (removals, metrics) = (self.removals.clone(), self.metrics.clone());
                 tokio::spawn(async move {
-                    let _place = places.acquire().await;
+                    let _permit = removals.acquire().await;
                     let id = armed.map(|armed| armed.id.clone());
                     let event = match container::destroy(&engine, &name, id.as_ref()).await {
                         Ok(()) => {
                             info!(container = id.as_ref().map(ContainerId::short), name = %name, "removed");
                             metrics.removed();
-                            Event::Destroyed { member }
+                            PoolEvent::Destroyed { member }
                         }
                         Err(error) => {
                             warn!(name = %name, %error, "a container could not be removed yet");
-                            Event::DestroyFailed { member }
+                            PoolEvent::DestroyFailed { member }
                         }
                     };
-                    let _ = sender.send(Message::Event(event));
+                    let _ = sender.send(DriverMessage::Event(event));
                 });
             }
-            Action::Grant { waiter, member, waited } => {
-                let armed = self.members.get(&member).and_then(|held| held.armed.clone());
+            PoolAction::Grant { waiter, member, waited } => {
+                let armed = self.members.get(&member).and_then(|container| container.armed.clone());
                 if let Some(armed) = &armed {
                     self.metrics.granted(&armed.runner.language, waited);
                     armed.warm.leased();
                 }
                 let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone()));
                 match (self.waiters.remove(&waiter), lease) {
-                    // A waiter that went away drops the lease, and the drop releases it.
+                    // If the caller has gone away, the lease is dropped here, and the drop releases the
+                    // container.
                     (Some(reply), Some(lease)) => drop(reply.send(Ok(lease))),
                     (_, Some(lease)) => drop(lease),
-                    (_, None) => drop(self.sender.send(Message::Event(Event::Released { member }))),
+                    (_, None) => drop(self.sender.send(DriverMessage::Event(PoolEvent::Released { member }))),
                 }
             }
-            Action::Refuse { waiter, refusal } => {
+            PoolAction::Refuse { waiter, refusal } => {
                 self.metrics.refused(refusal.as_str());
                 if let Some(reply) = self.waiters.remove(&waiter) {
                     let _ = reply.send(Err(refusal));
@@ -298,8 +302,4 @@ async fn sleep_until(deadline: Option<Instant>) {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

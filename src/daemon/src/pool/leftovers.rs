@@ -1,10 +1,12 @@
-//! What an engine holds of this owner: at the start taken over where it is still what would be made now, removed
-//! otherwise; later, whatever nobody here knows of.
+//! Containers and volumes of this owner on the engine. At the start the daemon takes over each container that
+//! it would make in the same way now, and removes all others; later it removes whatever belongs to no member
+//! of the pool.
 //!
-//! It must never touch what does not carry the owner's label, nor keep a container of which it is not known what
+//! It must never touch anything that lacks the owner's label, nor keep a container if it does not know what
 //! ran in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,55 +15,61 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::REMOVALS;
-use super::container::{Armed, destroy, gone};
+use super::container::{ArmedContainer, destroy, gone};
 use super::core::Uid;
 use super::restored::is_miscounted;
 use super::runner::Runner;
 use super::secret::AgentTerms;
-use super::spec::{Blueprint, Mark, container_of};
+use super::spec::{Blueprint, ContainerLabels, container_of};
 use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
 use crate::link::{Bridge, Greeting, Link};
 
-/// Before one that did not answer is asked again: it can hold what nobody saved.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The pause before the second and last attempt to reach an agent. One failure is not enough to remove a
+/// container, since it can hold files that nobody has saved.
+const SECOND_ATTEMPT_AFTER: Duration = Duration::from_secs(1);
 
 /// A container of an earlier daemon that is armed again.
 pub(super) struct Survivor {
-    pub(super) armed: Armed,
-    /// What its agent says happened in it.
+    pub(super) armed: ArmedContainer,
+    /// What its agent reports about its past.
     pub(super) greeting: Greeting,
 }
 
-/// What an engine holds of one owner.
+/// The containers and volumes of one owner on an engine.
 pub(super) struct Leftovers {
     engine: Engine,
-    /// Of every container: its id, whether it runs, and what its labels say.
-    containers: Vec<(ContainerId, bool, Option<Mark>)>,
-    /// Of every volume: its name, and that of its container.
+    /// Each container's id, whether it runs, and its labels.
+    containers: Vec<(ContainerId, bool, Option<ContainerLabels>)>,
+    /// Each volume's name, and the name of the container that it belongs to.
     volumes: Vec<(VolumeName, VolumeName)>,
 }
 
 impl Leftovers {
-    /// Looks.
+    /// Lists them.
     ///
     /// # Errors
     /// The engine's.
     pub(super) async fn find(engine: &Engine, owned: &[String; 2]) -> Result<Self, EngineError> {
         let containers = engine.container_list(owned).await?.into_iter();
-        let containers =
-            containers.map(|c| (c.id, c.state == ContainerStatus::Running, Mark::of(&c.labels))).collect();
+        let containers = containers
+            .map(|c| (c.id, c.state == ContainerStatus::Running, ContainerLabels::of(&c.labels)))
+            .collect();
         let volumes = engine.volume_list(owned).await?.into_iter();
         let volumes = volumes.map(|volume| (volume.name.clone(), container_of(volume))).collect();
         Ok(Self { engine: engine.clone(), containers, volumes })
     }
 
-    /// UIDs that its containers have.
-    pub(super) fn uids(&self) -> BTreeSet<Uid> {
-        self.containers.iter().filter_map(|(.., mark)| Some(mark.as_ref()?.uid)).collect()
+    /// A UID of `range` that none of the containers has: the highest, since the pool gives out the lowest
+    /// first. If all are in use, the last one.
+    pub(super) fn free_uid(&self, range: &RangeInclusive<u32>) -> Uid {
+        let used: BTreeSet<u32> =
+            self.containers.iter().filter_map(|(.., labels)| Some(labels.as_ref()?.uid.0)).collect();
+        Uid(range.clone().rev().find(|uid| !used.contains(uid)).unwrap_or(*range.end()))
     }
 
-    /// Arms those again that run and are what `runners` would be now, and removes all others. One that does not
-    /// answer, or in which code ran for a session that it does not know, is removed as well.
+    /// Arms every container again that runs and has the spec that one of `runners` has now, and removes all
+    /// others. It also removes a container whose agent does not answer, or in which code ran without a
+    /// session.
     pub(super) async fn take_over(
         self,
         blueprint: &Blueprint,
@@ -72,10 +80,10 @@ impl Leftovers {
             runners.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
         let mut arming = JoinSet::new();
         let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
-        for (id, running, mark) in self.containers {
-            let mark = mark.filter(|_| running);
-            let runner = mark.as_ref().and_then(|mark| specs.get(&mark.spec)).cloned();
-            let (Some(Mark { name, uid, .. }), Some(runner)) = (mark, runner) else {
+        for (id, running, labels) in self.containers {
+            let labels = labels.filter(|_| running);
+            let runner = labels.as_ref().and_then(|labels| specs.get(&labels.spec)).cloned();
+            let (Some(ContainerLabels { name, uid, .. }), Some(runner)) = (labels, runner) else {
                 others.push(id);
                 continue;
             };
@@ -86,16 +94,16 @@ impl Leftovers {
                     || Link::open(Bridge { engine: engine.clone(), container: id.clone() }, terms.clone());
                 let mut opened = open().await;
                 if opened.is_err() {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(SECOND_ATTEMPT_AFTER).await;
                     opened = open().await;
                 }
                 let (why, greeting) = match opened {
                     Ok((link, greeting)) if greeting.claim.is_some() || !greeting.ran => {
                         let warm = Arc::default();
-                        let armed = Armed { engine, id, name, uid, runner, link, warm };
+                        let armed = ArmedContainer { engine, id, name, uid, runner, link, warm };
                         return Some(Survivor { armed, greeting });
                     }
-                    Ok((_, greeting)) => ("code ran in it for nobody".to_owned(), Some(greeting)),
+                    Ok((_, greeting)) => ("code ran in it without a session".to_owned(), Some(greeting)),
                     Err(error) => (error.to_string(), None),
                 };
                 warn!(name = %name, why, ?greeting, "a container of an earlier daemon is not taken over");
@@ -103,23 +111,27 @@ impl Leftovers {
                 None
             });
         }
-        // Gone before the pool begins: it may give their UIDs to others.
+        // Removed before the pool begins, since it may give their UIDs to other containers.
         let volumes = self.volumes.into_iter().filter(|(_, of)| !kept.contains(of)).map(|(name, _)| name);
         remove_all(&self.engine, others, volumes.collect()).await;
         arming.join_all().await.into_iter().flatten().collect()
     }
 
-    /// Removes everything but what has one of these names; how many that was. Only for what was looked at before
-    /// the names were: a container that is being made now has its name already.
+    /// Removes everything but the containers and volumes of these names, and counts what it removed. The
+    /// names must have been asked for after [`Leftovers::find`], so that they include every container that
+    /// the list can have.
     pub(super) async fn remove_all_but(self, names: &BTreeSet<VolumeName>) -> usize {
-        let stray = |mark: &Option<Mark>| !mark.as_ref().is_some_and(|mark| names.contains(&mark.name));
-        let containers = self.containers.into_iter().filter(|(.., mark)| stray(mark)).map(|(id, ..)| id);
+        let is_stray = |labels: &Option<ContainerLabels>| {
+            !labels.as_ref().is_some_and(|labels| names.contains(&labels.name))
+        };
+        let containers =
+            self.containers.into_iter().filter(|(.., labels)| is_stray(labels)).map(|(id, ..)| id);
         let volumes = self.volumes.into_iter().filter(|(_, of)| !names.contains(of)).map(|(name, _)| name);
         remove_all(&self.engine, containers.collect(), volumes.collect()).await
     }
 }
 
-/// Some at a time: the engine gets slower with more. How many went.
+/// Removes these containers, then these volumes, [`REMOVALS`] at a time, and counts what it removed.
 async fn remove_all(engine: &Engine, containers: Vec<ContainerId>, volumes: Vec<VolumeName>) -> usize {
     let containers = stream::iter(containers)
         .map(|id| async move { remove(engine, None, Some(&id)).await })
@@ -131,7 +143,8 @@ async fn remove_all(engine: &Engine, containers: Vec<ContainerId>, volumes: Vec<
     gone + volumes.filter(|gone| std::future::ready(*gone)).count().await
 }
 
-/// Removes a container, and the volume of its name; what does not go now goes at the next sweep.
+/// Removes a container, or a volume, or both; the next sweep tries again if that fails. Whether it was
+/// removed.
 async fn remove(engine: &Engine, name: Option<&VolumeName>, id: Option<&ContainerId>) -> bool {
     let done = match (name, id) {
         (Some(name), Some(id)) => destroy(engine, name, Some(id)).await,
@@ -143,7 +156,7 @@ async fn remove(engine: &Engine, name: Option<&VolumeName>, id: Option<&Containe
     let container = id.map(tracing::field::display);
     match done {
         Ok(()) => info!(name, container, "removed a leftover"),
-        // Said when its container went, and asked again at each sweep.
+        // The log has a warning from the removal of its container; every sweep comes here again.
         Err(error) if is_miscounted(&error) => {
             debug!(name, container, %error, "the engine still keeps an empty volume");
             return false;

@@ -1,22 +1,23 @@
-//! The pool: containers that stand armed before anyone asks, handed out once and never taken back.
+//! The pool: containers that are armed before a caller asks for one. Each is handed out once and never taken
+//! back.
 //!
 //! ```text
-//!  Pool::lease ──► driver ──► core (pure: who gets what, what is started, what goes)
+//!  Pool::lease ──► driver ──► core (pure: decides what is granted, started and removed)
 //!                    │ ▲
-//!              start │ │ started / failed / died        runner  images found by label
-//!                    ▼ │                                spec    what every container is
-//!                 container ── engine, link             agent   the volume with the agent
-//!                                                       reach   whether the engine answers
-//!                                                       warm    its warm part, asked for
-//!                                                       proof   that it is confined
-//!                                                       trial   one made and looked at for whoever asks
-//!                                                       leftovers  what an earlier daemon left
-//!                                                       restored   what outlived the engine
+//!              start │ │ started / failed / died        runner     finds runner images by their labels
+//!                    ▼ │                                spec       describes every container to the engine
+//!                 container ── engine, link             agent      fills the volume with the agent
+//!                                                       reach      knows whether the engine answers
+//!                                                       warm       has the warm part loaded
+//!                                                       proof      proves that containers are confined
+//!                                                       trial      makes one container for `doctor`
+//!                                                       leftovers  adopts or removes old containers
+//!                                                       restored   repairs the engine's count of mounts
 //!  Lease (RAII) ── drop ──► released ──► destroyed
 //! ```
 //!
-//! Nothing in here may know a tool, a session or HTTP. It must never give a container to two sessions, nor touch
-//! one that does not carry its owner's label.
+//! Nothing in here may know a tool, a session or HTTP. The pool must never give a container to two sessions,
+//! nor touch a container or volume that does not carry its owner's label.
 
 mod agent;
 mod container;
@@ -45,60 +46,60 @@ use paddock_proto::message::Claim;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
 
 pub use self::agent::AgentError;
-pub use self::container::{Armed, StartError};
-use self::core::{Core, Event, MemberId, PoolSettings, Refusal, RunnerId, Snapshot, WaiterId};
-use self::driver::{Driver, Message};
-pub use self::proof::{Aspect, Fault, ProofError};
+pub use self::container::{ArmedContainer, ContainerStartError};
+use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
+use self::driver::{DriverMessage, PoolDriver};
+pub use self::proof::{Aspect, ProofError, Violation};
 pub use self::runner::{Runner, is_language};
 pub use self::secret::AgentTerms;
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
-pub use self::warm::{Stage, WarmPart};
+pub use self::warm::{WarmPart, WarmStage};
 use crate::engine::{Engine, EngineError};
 use crate::metrics::Metrics;
 
-/// Containers that are removed at one time.
+/// Containers that are removed at the same time: the engine gets slower with more, not faster.
 const REMOVALS: usize = 4;
 
-/// The runners that there are, by language.
+/// All runners, by language.
 pub type Runners = BTreeMap<String, (RunnerId, Arc<Runner>)>;
 
-/// Why there is no pool.
+/// Why the pool could not start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// The engine refused something that everything needs.
+    /// The engine refused a call without which no container can be made.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The agent could not be put on the engine.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// Containers are not confined.
+    /// The proof failed: containers on this engine are not confined.
     #[error(transparent)]
     Proof(#[from] ProofError),
 }
 
-/// What a pool is made of.
+/// Everything that a pool needs to start.
 pub struct PoolConfig {
-    /// How many, how long, how patient.
+    /// How many containers there may be, and how long each step may take.
     pub settings: PoolSettings,
-    /// What one container may use.
+    /// The resources of one container.
     pub bounds: Bounds,
-    /// Whose they are: the store's random id, hex.
+    /// The owner of all containers: the store's random id, in hexadecimal.
     pub owner: String,
-    /// What PID 1 is told.
+    /// How the daemon identifies itself to each container's agent.
     pub terms: AgentTerms,
-    /// Images chosen by the operator, by language.
+    /// Images that the operator chose, by language.
     pub images: BTreeMap<String, String>,
-    /// Whether the warm parts of images are kept standing.
+    /// Whether the warm parts of images are loaded.
     pub warm_parts: bool,
-    /// Told of leases and starts.
+    /// Counts leases and starts.
     pub metrics: Metrics,
 }
 
 /// A handle on the pool of one engine.
 #[derive(Clone)]
 pub struct Pool {
-    sender: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<DriverMessage>,
     runners: latest::Receiver<Arc<Runners>>,
     next_waiter: Arc<AtomicU64>,
     done: latest::Receiver<bool>,
@@ -108,27 +109,30 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Looks for runners, proves the confinement, takes over what an earlier daemon of this owner left (what belongs
-    /// to sessions is in the second value) or removes it, and begins to keep containers warm. Without any runner
-    /// image it starts all the same and waits for one.
+    /// Finds the runners, proves the confinement, takes over or removes the containers that an earlier daemon
+    /// of this owner left, and begins to keep containers warm. The second value holds the adopted containers
+    /// that belong to sessions. Without any runner image the pool starts all the same and waits for one.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub async fn start(engine: Engine, config: PoolConfig) -> Result<(Self, Vec<Adopted>), PoolError> {
+    pub async fn start(
+        engine: Engine,
+        config: PoolConfig,
+    ) -> Result<(Self, Vec<AdoptedContainer>), PoolError> {
         let (sender, messages) = mpsc::unbounded_channel();
         let (runners, runners_now) = latest::channel(Arc::new(Runners::new()));
-        let mut watch = watch::Watch::new(engine.clone(), &config, sender.clone());
+        let mut watch = watch::EngineWatch::new(engine.clone(), &config, sender.clone());
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
         let (blueprint, found, survivors) = watch.first_look().await?;
-        let warming = warm::turns(&engine).await;
+        let warming = warm::load_queue(&engine).await;
         let settings = config.settings.clone();
-        let mut driver = Driver {
+        let mut driver = PoolDriver {
             engine,
             blueprint,
             terms: config.terms,
             metrics: config.metrics,
-            core: Core::new(config.settings),
+            core: PoolCore::new(config.settings),
             messages,
             sender: sender.clone(),
             runners,
@@ -160,37 +164,37 @@ impl Pool {
         Ok((pool, adopted))
     }
 
-    /// Waits for an armed container that runs `language`. Dropping the future gives the place in the queue up.
+    /// Waits for an armed container that runs `language`. Dropping the future withdraws the request.
     ///
     /// # Errors
-    /// A [`Refusal`], at the latest when the configured wait is over.
-    pub async fn lease(&self, language: &str) -> Result<Lease, Refusal> {
+    /// A [`LeaseRefusal`], at the latest when the configured wait is over.
+    pub async fn lease(&self, language: &str) -> Result<Lease, LeaseRefusal> {
         loop {
             match self.ask(language).await {
-                // Its image was replaced meanwhile: there is another, to wait for.
-                Err(Refusal::UnknownRunner) if self.runners.borrow().contains_key(language) => {}
+                // The image was replaced during the wait: ask again, for a container of the new one.
+                Err(LeaseRefusal::UnknownRunner) if self.runners.borrow().contains_key(language) => {}
                 answer => return answer,
             }
         }
     }
 
-    async fn ask(&self, language: &str) -> Result<Lease, Refusal> {
+    async fn ask(&self, language: &str) -> Result<Lease, LeaseRefusal> {
         let waiter = WaiterId(self.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        let request = Message::Request { waiter, language: language.to_owned(), reply };
-        self.sender.send(request).map_err(|_| Refusal::ShuttingDown)?;
-        let mut place = Place { waiter, sender: &self.sender, answered: false };
+        let request = DriverMessage::Request { waiter, language: language.to_owned(), reply };
+        self.sender.send(request).map_err(|_| LeaseRefusal::ShuttingDown)?;
+        let mut pending = PendingRequest { waiter, sender: &self.sender, answered: false };
         let answer = answer.await;
-        place.answered = true;
-        answer.unwrap_or(Err(Refusal::ShuttingDown))
+        pending.answered = true;
+        answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))
     }
 
-    /// The runners that there are now.
+    /// All runners at this moment.
     pub fn runners(&self) -> Arc<Runners> {
         self.runners.borrow().clone()
     }
 
-    /// How many, how long, how patient.
+    /// The settings that the pool was started with.
     pub fn settings(&self) -> &PoolSettings {
         &self.settings
     }
@@ -200,14 +204,14 @@ impl Pool {
         *self.engine_up.borrow()
     }
 
-    /// How things stand; `None` after the end.
+    /// The state of the pool; `None` after its end.
     pub async fn snapshot(&self) -> Option<Snapshot> {
         let (reply, answer) = oneshot::channel();
-        self.sender.send(Message::Snapshot(reply)).ok()?;
+        self.sender.send(DriverMessage::Snapshot(reply)).ok()?;
         answer.await.ok()
     }
 
-    /// Whether every container that there may be is in use, so that nobody gets one before another is given up.
+    /// Whether all `max_members` containers are in use, so that a request can only be served after a release.
     pub async fn is_full(&self) -> bool {
         let full = |now: Snapshot| {
             let free = now.runners.values().any(|runner| runner.idle + runner.destroying > 0);
@@ -216,7 +220,7 @@ impl Pool {
         self.snapshot().await.is_some_and(full)
     }
 
-    /// Resolves once the engine has not answered for this long without a break.
+    /// Resolves once the engine has not answered for `patience` without interruption.
     pub async fn engine_lost(&self, patience: Duration) {
         let mut up = self.engine_up.clone();
         while up.wait_for(|up| !up).await.is_ok() {
@@ -224,10 +228,10 @@ impl Pool {
                 return;
             }
         }
-        std::future::pending().await // the pool has ended, and nobody asks the engine any more
+        std::future::pending().await // the pool has ended and no longer pings the engine
     }
 
-    /// Resolves when containers turned out not to be confined: the daemon must end.
+    /// Resolves when the proof has failed after the start: the daemon must end.
     pub async fn fatal(&self) -> Arc<PoolError> {
         let mut fatal = self.fatal.clone();
         let error = fatal.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
@@ -237,62 +241,71 @@ impl Pool {
         }
     }
 
-    /// Refuses everyone from now on, removes every container, and resolves when the last is gone. Leased ones
-    /// go when their lease is dropped.
+    /// Refuses every request from now on, removes every container, and resolves when the last one is gone. A
+    /// leased container is removed when its lease is dropped.
     pub async fn shutdown(&self) {
-        let _ = self.sender.send(Message::Event(Event::Shutdown));
+        let _ = self.sender.send(DriverMessage::Event(PoolEvent::Shutdown));
         let _ = self.done.clone().wait_for(|done| *done).await;
     }
 }
 
-/// A place in the queue: given up when dropped before the answer.
-struct Place<'a> {
+/// A request that waits for its answer. Dropping it before the answer withdraws the request.
+struct PendingRequest<'a> {
     waiter: WaiterId,
-    sender: &'a mpsc::UnboundedSender<Message>,
+    sender: &'a mpsc::UnboundedSender<DriverMessage>,
     answered: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            let _ = self.sender.send(Message::Event(Event::Abandon { waiter: self.waiter }));
+            let _ = self.sender.send(DriverMessage::Event(PoolEvent::Abandon { waiter: self.waiter }));
         }
     }
 }
 
 /// A container of an earlier daemon that belongs to a session.
-pub struct Adopted {
-    /// Its lease.
+pub struct AdoptedContainer {
+    /// The lease of it.
     pub lease: Lease,
-    /// The session, as PID 1 was told.
+    /// The session that it belongs to, as the earlier daemon told PID 1.
     pub claim: Claim,
-    /// Runs that no daemon has heard to their end.
+    /// The runs in it whose end no daemon has received.
     pub runs: Vec<String>,
 }
 
 /// An armed container for one session. Dropping it destroys the container.
 pub struct Lease {
-    armed: Arc<Armed>,
+    armed: Arc<ArmedContainer>,
     member: MemberId,
-    sender: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<DriverMessage>,
 }
 
 impl Lease {
-    fn new(armed: Arc<Armed>, member: MemberId, sender: mpsc::UnboundedSender<Message>) -> Self {
+    fn new(
+        armed: Arc<ArmedContainer>,
+        member: MemberId,
+        sender: mpsc::UnboundedSender<DriverMessage>,
+    ) -> Self {
         Self { armed, member, sender }
     }
 }
 
 impl Deref for Lease {
-    type Target = Armed;
+    type Target = ArmedContainer;
 
-    fn deref(&self) -> &Armed {
+    fn deref(&self) -> &ArmedContainer {
         &self.armed
     }
 }
 
+/// Milliseconds for a log line.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
-        let _ = self.sender.send(Message::Event(Event::Released { member: self.member }));
+        let _ = self.sender.send(DriverMessage::Event(PoolEvent::Released { member: self.member }));
     }
 }

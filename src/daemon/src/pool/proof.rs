@@ -1,12 +1,13 @@
-//! The proof at the start: a throwaway container, made like every other, is asked what it can do.
+//! The proof at the start: a probe in a throwaway container, made like every other, reports what a program
+//! can do.
 //!
-//! A daemon whose containers are not what DESIGN promises must not serve. It must never be skipped, and never
-//! judge by what was asked of the engine, only by what a process inside sees.
+//! A daemon whose containers are not confined must not serve. The proof must never be skipped, and must never
+//! judge by what the daemon asked of the engine, only by what a process inside the container sees.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddock_proto::message::{Facts, Quotas};
+use paddock_proto::message::{ProbeReport, Quotas};
 use paddock_proto::{Event, Request};
 
 use super::container;
@@ -17,7 +18,7 @@ use super::spec::{Blueprint, Bounds};
 use crate::engine::Engine;
 use crate::link::{Incoming, LinkError};
 
-/// The probe makes a few system calls and reads a few files.
+/// How long the probe may take: it makes a few system calls and reads a few files.
 const WITHIN: Duration = Duration::from_secs(10);
 
 const EROFS: i32 = 30;
@@ -26,23 +27,23 @@ const EACCES: i32 = 13;
 /// Why the proof failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// No container came up to be asked.
+    /// No container came up to be probed.
     #[error("no container of image {image} comes up: {error}")]
     Start {
         /// The image.
         image: String,
-        /// What went wrong.
+        /// The error of the step that failed.
         error: String,
     },
-    /// It came up and could not be asked.
+    /// The container came up, but the probe gave no answer.
     #[error("the container could not be probed: {0}")]
     Link(#[from] LinkError),
-    /// It can do what it must not.
+    /// A program in the container can do what it must not.
     #[error("containers on this engine are not confined as they must be: {}", .0.join("; "))]
     Unconfined(Vec<String>),
 }
 
-/// Starts a container, asks it, removes it, judges.
+/// Starts a container, probes it, removes it, and judges what the probe found.
 ///
 /// # Errors
 /// See [`ProofError`]; the daemon must not serve then.
@@ -52,91 +53,93 @@ pub(super) async fn prove(
     runner: &Arc<Runner>,
     uid: Uid,
     terms: &AgentTerms,
-) -> Result<Facts, ProofError> {
+) -> Result<ProbeReport, ProofError> {
     let failed = |error: String| ProofError::Start { image: runner.image.clone(), error };
     let plan = blueprint.plan(runner, uid).ok_or_else(|| failed("no name can be made for it".to_owned()))?;
     let name = plan.name.clone();
     let started = container::start(engine, plan, uid, runner.clone(), terms).await;
     let facts = match &started {
-        Ok(armed) => {
-            let asked = ask(armed, None).await;
-            asked.map_err(ProofError::from)
-        }
+        Ok(armed) => probe(armed, None).await.map_err(ProofError::from),
         Err(error) => Err(failed(error.to_string())),
     };
     let removed = container::destroy(engine, &name, started.as_ref().ok().map(|armed| &armed.id)).await;
     let facts = facts?;
     removed.map_err(|error| failed(error.to_string()))?;
-    let faults = judge(&facts, &blueprint.bounds, uid);
-    if faults.is_empty() { Ok(facts) } else { Err(ProofError::Unconfined(faults)) }
+    let violations = judge(&facts, &blueprint.bounds, uid);
+    if violations.is_empty() { Ok(facts) } else { Err(ProofError::Unconfined(violations)) }
 }
 
-/// What a process in there sees, with these quotas tried out.
+/// Asks the agent what a process in the container sees. With `quotas`, the probe also fills them up.
 ///
 /// # Errors
 /// The link's.
-pub(super) async fn ask(armed: &container::Armed, quotas: Option<Quotas>) -> Result<Facts, LinkError> {
-    let asked = async {
+pub(super) async fn probe(
+    armed: &container::ArmedContainer,
+    quotas: Option<Quotas>,
+) -> Result<ProbeReport, LinkError> {
+    let answer = async {
         let stream = armed.link.request(&Request::Probe(quotas))?;
         loop {
             match stream.next().await? {
-                Incoming::Event(Event::Facts(facts)) => return Ok(*facts),
+                Incoming::Event(Event::Probed(facts)) => return Ok(*facts),
                 Incoming::Event(_) | Incoming::Data(..) => {}
                 Incoming::End => return Err(LinkError::Refused),
             }
         }
     };
-    tokio::time::timeout(WITHIN, asked).await.unwrap_or(Err(LinkError::Silent(WITHIN)))
+    tokio::time::timeout(WITHIN, answer).await.unwrap_or(Err(LinkError::Silent(WITHIN)))
 }
 
-/// What is demanded of a container, aspect by aspect.
+/// One demand that every container must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aspect {
-    /// Whom it runs as.
+    /// Processes run as the container's own user and group, with no other groups.
     User,
-    /// Capabilities.
+    /// Processes have no capabilities.
     Capabilities,
-    /// That nothing in there gains privileges.
+    /// Processes can gain no privileges.
     Privileges,
-    /// The filter of system calls, and what it must refuse.
+    /// System calls are filtered, and the filter refuses what it must.
     Seccomp,
-    /// That no crash reaches a program of the host.
+    /// No crash runs a program of the host.
     Cores,
-    /// That there is no network.
+    /// There is no network.
     Network,
-    /// That the image cannot be written.
+    /// The image cannot be written.
     Root,
-    /// That `/data` can be written.
+    /// `/data` can be written.
     Writing,
-    /// The size of `/data`.
+    /// `/data` has a bounded size.
     Data,
-    /// How many entries `/data` may have.
+    /// `/data` has a bounded number of entries.
     Inodes,
-    /// That `/data` has its other names.
+    /// `/data` has its other names.
     Names,
-    /// The size of `/tmp`.
+    /// `/tmp` has a bounded size.
     Tmp,
+    /// Files of `/proc` about the whole host are masked.
+    HostFiles,
 }
 
-/// A demand that does not hold, in a sentence.
+/// A demand that a container does not meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// What it is about.
+pub struct Violation {
+    /// The demand.
     pub aspect: Aspect,
-    /// What is wrong.
+    /// What is wrong, in a sentence.
     pub text: String,
 }
 
-fn judge(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<String> {
-    faults(facts, bounds, uid).into_iter().map(|fault| fault.text).collect()
+fn judge(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<String> {
+    violations(facts, bounds, uid).into_iter().map(|violation| violation.text).collect()
 }
 
-/// What is wrong with a container.
-pub(super) fn faults(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<Fault> {
-    let mut faults = Vec::new();
+/// The demands that a container with these facts does not meet.
+pub(super) fn violations(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<Violation> {
+    let mut violations = Vec::new();
     let mut demand = |aspect: Aspect, holds: bool, text: String| {
         if !holds {
-            faults.push(Fault { aspect, text });
+            violations.push(Violation { aspect, text });
         }
     };
     demand(
@@ -166,14 +169,16 @@ pub(super) fn faults(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<Fault> {
     demand(
         Aspect::Cores,
         facts.core_limit == [1, 1],
-        format!("the limit of core dumps is {soft} (at most {hard}) after an attempt to change it, not 1"),
+        format!(
+            "the limit of core dumps is {soft} (at most {hard}) after an attempt to change it; it must be 1"
+        ),
     );
     demand(
         Aspect::Network,
         facts.interfaces.is_empty(),
         format!("there are network interfaces {:?}", facts.interfaces),
     );
-    // Only a file system that can be written gets as far as asking whether this user may.
+    // The kernel checks the user's permission only on a file system that is not mounted read-only.
     let root_text = match facts.root_write_errno {
         0 => "a file can be created in /".to_owned(),
         errno => format!("/ is not mounted read-only (errno {errno})"),
@@ -211,31 +216,21 @@ pub(super) fn faults(facts: &Facts, bounds: &Bounds, uid: Uid) -> Vec<Fault> {
     for (call, errno) in &facts.refused {
         demand(Aspect::Seccomp, *errno != 0, format!("{call} goes through"));
     }
+    demand(
+        Aspect::HostFiles,
+        facts.host_files.is_empty(),
+        format!("{} of the host can be read: the engine did not mask it", facts.host_files.join(", ")),
+    );
     demand(Aspect::Seccomp, !facts.refused.is_empty(), "the probe tried no system call".to_owned());
-    faults
+    violations
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn bounds() -> Bounds {
-        Bounds {
-            memory: 1 << 29,
-            cpus: 1.0,
-            pids: 128,
-            data: 1 << 28,
-            data_inodes: 16_384,
-            tmp: 1 << 26,
-            shm: 1 << 24,
-            open_files: 1024,
-            file_size: 1 << 28,
-            runtime: String::new(),
-        }
-    }
-
-    fn good() -> Facts {
-        Facts {
+    fn good() -> ProbeReport {
+        ProbeReport {
             uids: [20_000; 3],
             gids: [20_000; 3],
             groups: vec![20_000],
@@ -252,15 +247,15 @@ mod tests {
             refused: vec![("io_uring_setup".into(), 1)],
             core_limit: [1, 1],
             landlock: 7,
-            ..Facts::default()
+            ..ProbeReport::default()
         }
     }
 
     #[test]
     fn each_weakness_is_found_and_named() {
-        assert_eq!(judge(&good(), &bounds(), Uid(20_000)), Vec::<String>::new());
-        type Spoil = fn(&mut Facts);
-        let spoil: [(&str, Spoil); 18] = [
+        assert_eq!(judge(&good(), &Bounds::example(), Uid(20_000)), Vec::<String>::new());
+        type Spoil = fn(&mut ProbeReport);
+        let spoil: [(&str, Spoil); 19] = [
             ("UID", |f| f.uids[1] = 0),
             ("GID", |f| f.gids = [0; 3]),
             ("groups", |f| f.groups.push(0)),
@@ -278,13 +273,14 @@ mod tests {
             ("/workspace", |f| f.data_aliases = false),
             ("/tmp", |f| f.tmp_bytes = 1 << 40),
             ("io_uring_setup goes through", |f| f.refused[0].1 = 0),
+            ("/proc/locks", |f| f.host_files.push("/proc/locks".into())),
             ("no system call", |f| f.refused.clear()),
         ];
         for (word, spoil) in spoil {
             let mut facts = good();
             spoil(&mut facts);
-            let faults = judge(&facts, &bounds(), Uid(20_000));
-            assert!(faults.len() == 1 && faults[0].contains(word), "{word}: {faults:?}");
+            let violations = judge(&facts, &Bounds::example(), Uid(20_000));
+            assert!(violations.len() == 1 && violations[0].contains(word), "{word}: {violations:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Whether the engine answers, by two signs: its event stream is open, and it answers a ping now and then.
+//! Whether the engine answers, by two signs: its event stream is open, and it answers pings.
 //!
-//! An engine that died breaks the stream, which is noticed at once. One that was stopped, or hangs, keeps its
-//! connections open and says nothing: only the ping notices that. This must never take one unanswered ping for an
-//! outage, for an outage costs the pool its idle containers.
+//! An engine that dies breaks the stream, which the daemon notices at once. An engine that is stopped, or
+//! hangs, keeps its connections open and stays silent: only the ping notices that. This module must never
+//! take one unanswered ping for an outage, since an outage costs the pool its idle containers.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,46 +10,48 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch as latest};
 use tracing::{info, warn};
 
-use super::core::Event;
-use super::driver::Message;
+use super::core::PoolEvent;
+use super::driver::DriverMessage;
 use crate::engine::{Engine, EngineError};
 
-/// Between two pings. One costs the engine and the daemon a fraction of a millisecond.
+/// The pause between two pings. One costs the engine and the daemon a fraction of a millisecond.
 const EVERY: Duration = Duration::from_secs(3);
 
-/// How long an answer may take. Nothing that the engine does holds a ping up, but its host may be busy.
+/// How long an answer may take. Nothing that the engine does delays a ping, but its host may be busy.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Pings without an answer, one after the other, that make an outage: noticed after 13 s at most.
+/// So many pings in a row without an answer make an outage: it is noticed after 13 s at most.
 const MISSES: u32 = 2;
 
 #[derive(Debug, Clone, Copy)]
-struct Signs {
+struct LivenessSigns {
+    /// The event stream is open.
     stream: bool,
+    /// The engine answers pings.
     ping: bool,
 }
 
-/// What is known of the engine.
-pub(super) struct Reach {
-    signs: Mutex<Signs>,
+/// Both signs, and whether the engine counts as up.
+pub(super) struct Reachability {
+    signs: Mutex<LivenessSigns>,
     up: latest::Sender<bool>,
-    /// The driver, which hears of every change.
-    sender: mpsc::UnboundedSender<Message>,
+    /// The driver, which receives every change.
+    sender: mpsc::UnboundedSender<DriverMessage>,
 }
 
-impl Reach {
-    /// An engine that answers.
-    pub(super) fn new(sender: mpsc::UnboundedSender<Message>) -> Self {
-        let signs = Signs { stream: true, ping: true };
+impl Reachability {
+    /// Begins with an engine that answers.
+    pub(super) fn new(sender: mpsc::UnboundedSender<DriverMessage>) -> Self {
+        let signs = LivenessSigns { stream: true, ping: true };
         Self { signs: Mutex::new(signs), up: latest::Sender::new(true), sender }
     }
 
-    /// Whether it answers, as it changes.
+    /// Whether the engine answers, with every change.
     pub(super) fn up(&self) -> latest::Receiver<bool> {
         self.up.subscribe()
     }
 
-    /// Whether it answers.
+    /// Whether the engine answers.
     pub(super) fn is_up(&self) -> bool {
         *self.up.borrow()
     }
@@ -59,12 +61,12 @@ impl Reach {
         self.note(|signs| signs.stream = false, Some(error));
     }
 
-    /// The event stream is open again: whoever opens one answers.
+    /// The event stream is open again, so the engine answers, whatever the last ping found.
     pub(super) fn reconnected(&self) {
-        self.note(|signs| *signs = Signs { stream: true, ping: true }, None);
+        self.note(|signs| *signs = LivenessSigns { stream: true, ping: true }, None);
     }
 
-    /// Pings the engine until it is dropped.
+    /// Pings the engine until the future is dropped.
     pub(super) async fn watch(&self, engine: &Engine) {
         let mut missed = 0;
         loop {
@@ -79,7 +81,7 @@ impl Reach {
                         self.note(|signs| signs.ping = false, Some(&error));
                     }
                     if matches!(error, EngineError::Deadline { .. }) {
-                        continue; // that was wait enough
+                        continue; // the deadline was pause enough
                     }
                 }
             }
@@ -87,23 +89,23 @@ impl Reach {
         }
     }
 
-    fn note(&self, change: impl FnOnce(&mut Signs), error: Option<&EngineError>) {
-        // Held to the end: the driver hears of changes in their order.
+    fn note(&self, change: impl FnOnce(&mut LivenessSigns), error: Option<&EngineError>) {
+        // The lock is held to the end, so that the driver receives the changes in their order.
         let mut signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut signs);
         let now = signs.stream && signs.ping;
-        // Whoever watches is woken by changes alone: a ping that is answered is none.
+        // Only a change wakes the watchers, not every answered ping.
         if !self.up.send_if_modified(|up| std::mem::replace(up, now) != now) {
             return;
         }
         let event = if now {
             info!("the engine answers again");
-            Event::EngineUp
+            PoolEvent::EngineUp
         } else {
             warn!(error = error.map(tracing::field::display), "the engine does not answer");
-            Event::EngineDown
+            PoolEvent::EngineDown
         };
-        let _ = self.sender.send(Message::Event(event));
+        let _ = self.sender.send(DriverMessage::Event(event));
     }
 }
 
@@ -116,34 +118,34 @@ mod tests {
         EngineError::Unreachable { host, source: "nobody listens".into() }
     }
 
-    /// What the driver heard since the last time.
-    fn heard(messages: &mut mpsc::UnboundedReceiver<Message>) -> Vec<Event> {
+    /// The events that the driver has received since the last call.
+    fn received(messages: &mut mpsc::UnboundedReceiver<DriverMessage>) -> Vec<PoolEvent> {
         let next = || match messages.try_recv() {
-            Ok(Message::Event(event)) => Some(event),
-            Ok(_) => panic!("something else"),
+            Ok(DriverMessage::Event(event)) => Some(event),
+            Ok(_) => panic!("a message that is no event"),
             Err(_) => None,
         };
         std::iter::from_fn(next).collect()
     }
 
     #[test]
-    fn both_signs_must_be_good_and_each_change_is_told_once() {
+    fn both_signs_must_be_good_and_each_change_is_reported_once() {
         let (sender, mut messages) = mpsc::unbounded_channel();
-        let reach = Reach::new(sender);
+        let reach = Reachability::new(sender);
         reach.note(|signs| signs.ping = true, None);
-        assert!(reach.is_up() && heard(&mut messages).is_empty());
-        // It stands still, then it dies, then there is a new one.
+        assert!(reach.is_up() && received(&mut messages).is_empty());
+        // It hangs, then it dies, then a new one starts.
         reach.note(|signs| signs.ping = false, Some(&refused()));
-        assert_eq!((reach.is_up(), heard(&mut messages)), (false, vec![Event::EngineDown]));
+        assert_eq!((reach.is_up(), received(&mut messages)), (false, vec![PoolEvent::EngineDown]));
         reach.lost(&refused());
         reach.note(|signs| signs.ping = true, None);
-        assert_eq!((reach.is_up(), heard(&mut messages)), (false, vec![]));
+        assert_eq!((reach.is_up(), received(&mut messages)), (false, vec![]));
         reach.note(|signs| signs.ping = false, Some(&refused()));
         reach.reconnected();
-        assert_eq!((reach.is_up(), heard(&mut messages)), (true, vec![Event::EngineUp]));
-        // It stood still only.
+        assert_eq!((reach.is_up(), received(&mut messages)), (true, vec![PoolEvent::EngineUp]));
+        // It only hung.
         reach.note(|signs| signs.ping = false, Some(&refused()));
         reach.note(|signs| signs.ping = true, None);
-        assert_eq!(heard(&mut messages), [Event::EngineDown, Event::EngineUp]);
+        assert_eq!(received(&mut messages), [PoolEvent::EngineDown, PoolEvent::EngineUp]);
     }
 }

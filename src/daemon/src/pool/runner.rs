@@ -1,6 +1,6 @@
 //! Runners: images that can run a language, found on the engine by their labels.
 //!
-//! It must never run anything to find out what an image is, nor trust a label further than as text.
+//! This module must never run anything to find out what an image is, nor use a label as more than text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,23 +15,23 @@ const WARM: &str = "sandbox.warm";
 
 /// The longest language name.
 const MAX_LANGUAGE: usize = 32;
-/// The longest list of libraries that is passed on, in bytes.
+/// The longest list of libraries that callers are shown, in bytes.
 const MAX_LIBRARIES: usize = 4096;
 
 /// An image that runs one language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runner {
-    /// What callers name: `python`.
+    /// The name that callers use, such as `python`.
     pub language: String,
-    /// The image as people know it.
+    /// The image's name, for people.
     pub image: String,
-    /// The image as containers are made from it: a tag may move, this may not.
+    /// The image's id, from which containers are made: a tag may move to another image, an id cannot.
     pub image_id: ImageRef,
     /// The image's entrypoint and command.
     pub argv: Vec<String>,
     /// The image's environment, `NAME=value`.
     pub env: Vec<String>,
-    /// What the image says it has to import, for people and models to read.
+    /// The libraries that the image's label lists, for people and models to read.
     pub libraries: String,
     /// Whether its entrypoint honours `SANDBOX_STDIN_FD`.
     pub stdin: bool,
@@ -41,28 +41,28 @@ pub struct Runner {
     pub volumes: Vec<String>,
 }
 
-/// All runners of an engine, and what is to be said about those left out.
+/// All runners of an engine, and warnings about the images that were left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundRunners {
     /// By language.
     pub runners: BTreeMap<String, Runner>,
     /// One sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Looks at the engine's images. `chosen` names an image for a language, and wins over what labels say. Without
-/// `warm_parts` no image has one. An image of `before` goes on where one that the engine's machine cannot run took its
-/// name, as long as the engine still has it.
+/// Looks through the engine's images. `chosen` names an image for a language, and takes precedence over
+/// labels. Without `warm_parts` the runners have no warm part. If a language's new image is made for another
+/// machine, its runner of `before` stays, as long as the engine still has that image.
 ///
 /// # Errors
-/// The engine's. An image that is chosen but missing is a warning: it may appear later.
+/// The engine's. A chosen image that is missing is only a warning: it may appear later.
 pub(super) async fn find(
     engine: &Engine,
     chosen: &BTreeMap<String, String>,
     warm_parts: bool,
     before: &BTreeMap<String, Runner>,
-) -> Result<Found, EngineError> {
-    let mut found = Found::default();
+) -> Result<FoundRunners, EngineError> {
+    let mut found = FoundRunners::default();
     let machine = engine.version().await?.arch;
     let mut foreign = BTreeSet::new();
     let mut candidates: BTreeMap<String, Vec<ImageDetail>> = BTreeMap::new();
@@ -83,7 +83,8 @@ pub(super) async fn find(
             }
             Some(language) if is_language(language) => {}
             other => found.warnings.push(format!(
-                "image {} is left out: its label {LANGUAGE} is {other:?}, expected 1 to {MAX_LANGUAGE} of a-z 0-9 _ + -",
+                "image {} is left out: its label {LANGUAGE} is {other:?}, expected 1 to {MAX_LANGUAGE} of \
+                 a-z 0-9 _ + -",
                 name_of(&image)
             )),
         }
@@ -106,13 +107,15 @@ pub(super) async fn find(
             },
             Err(error) if error.is_not_found() => {
                 found.warnings.push(format!(
-                    "runners.{language}: the engine has no image {image}; pull or build it, it is taken when it appears"
+                    "runners.{language}: the engine has no image {image}; pull or build it, and it is used \
+                     at once"
                 ));
             }
             Err(error) => return Err(error),
         }
     }
-    // One that lost its name to such an image is the one in use, and no leftover of a rebuild.
+    // If the image in use lost its tag to one for another machine, it stays in use: it is not the leftover of
+    // a rebuild, as images without a tag otherwise are.
     let named =
         |language: &String| candidates.get(language).is_some_and(|images| images.iter().any(is_tagged));
     for language in foreign.into_iter().filter(|language| !named(language)).collect::<Vec<_>>() {
@@ -127,7 +130,7 @@ pub(super) async fn find(
         }
     }
     for (language, mut images) in candidates {
-        // What a rebuild left without a name is nobody's choice.
+        // A rebuild leaves the image that it replaces without a tag.
         if images.iter().any(is_tagged) {
             images.retain(is_tagged);
         }
@@ -136,7 +139,8 @@ pub(super) async fn find(
         if !images.is_empty() {
             let others: Vec<_> = images.iter().map(name_of).collect();
             found.warnings.push(format!(
-                "several images for {language}: the newest, {}, is taken, not {}; set runners.{language} to choose",
+                "several images for {language}: the newest, {}, is used, not {}; set runners.{language} to \
+                 choose",
                 name_of(&newest),
                 others.join(", ")
             ));
@@ -183,7 +187,8 @@ impl Runner {
         })
     }
 
-    /// What a program finds: the image's environment, a writable home, and what a caller adds, the last word winning.
+    /// The environment of a program: a writable home, the image's variables, then those of the caller. The
+    /// last value of a name counts.
     pub fn environment(&self, more: &[(String, String)]) -> Vec<String> {
         let mut all: Vec<(String, String)> = vec![("HOME".into(), "/tmp".into())];
         let image = self
@@ -201,21 +206,21 @@ impl Runner {
     }
 }
 
-/// What is to be said of an image that this machine does not run. Emulators are not counted on: what a container may do
-/// is proved on the machine itself.
+/// A warning about an image that is made for another machine. The daemon uses no emulator: what a program can
+/// do is proved on the machine itself.
 fn foreign_to(machine: &str, image: &ImageDetail) -> Option<String> {
     let made_for = image.architecture.as_str();
     let is_foreign = !made_for.is_empty() && !machine.is_empty() && made_for != machine;
     is_foreign.then(|| {
         format!(
-            "image {} is left out: it is made for {made_for}, and the engine's machine is {machine}; build or pull it \
-             for linux/{machine}",
+            "image {} is left out: it is made for {made_for}, and the engine's machine is {machine}; build \
+             or pull it for linux/{machine}",
             name_of(image)
         )
     })
 }
 
-/// The command of a warm part; an empty label names none.
+/// The command of a warm part, from its label. An empty label means that there is none.
 fn warm(label: &str) -> Result<Vec<String>, String> {
     if label.is_empty() {
         return Ok(Vec::new());
@@ -228,7 +233,7 @@ fn warm(label: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// What a language may be called.
+/// Whether a language may have this name.
 pub fn is_language(name: &str) -> bool {
     (1..=MAX_LANGUAGE).contains(&name.len())
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'+' | b'-'))
@@ -261,11 +266,11 @@ mod tests {
             config: crate::engine::ImageConfig::default(),
         };
         assert_eq!(foreign_to("amd64", &image("amd64")), None);
-        assert_eq!(foreign_to("amd64", &image("")), None, "its maker did not say");
+        assert_eq!(foreign_to("amd64", &image("")), None, "the image does not say");
         assert_eq!(
             foreign_to("amd64", &image("arm64")).unwrap(),
-            "image runner is left out: it is made for arm64, and the engine's machine is amd64; build or pull it for \
-             linux/amd64"
+            "image runner is left out: it is made for arm64, and the engine's machine is amd64; build or \
+             pull it for linux/amd64"
         );
     }
 

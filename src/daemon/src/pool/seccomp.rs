@@ -1,70 +1,76 @@
 //! The seccomp profile of every container, in the JSON that the Engine takes in `SecurityOpt`.
 //!
-//! An allow list, the shape of Docker's own default for a container without capabilities, minus what programs
-//! do not need and kernels have been broken through: io_uring, AF_VSOCK, AF_ALG and every other socket family
-//! but four, memfd_secret, ptrace, process_vm_*, kcmp, namespaces, mounts, keys, bpf, perf, vmsplice, 32-bit
-//! calls. Names that an older libseccomp does not know are skipped by runc.
+//! It is a list of allowed calls: Docker's own default for a container without capabilities, minus what
+//! programs do not need and what attackers have broken kernels through: io_uring, AF_VSOCK, AF_ALG and every
+//! other socket family but four, memfd_secret, ptrace, process_vm_*, kcmp, namespaces, mounts, keys, bpf,
+//! perf, vmsplice, 32-bit calls. runc skips names that an older libseccomp does not know.
 //!
-//! Three groups of calls are refused because of what they take from others, not because of holes:
+//! Three groups of calls are refused because they would harm other programs, not because of holes:
 //!
-//! * Asynchronous I/O of the kernel (`io_setup` and its kin). The host has one number of contexts for everybody
-//!   (`fs.aio-max-nr`), and one program could take them all. The answer is `ENOSYS`, as from a kernel that was built
-//!   without: databases then read and write in the usual way.
-//! * Scheduling of other processes. PID 1 and all programs have the same user, so a program could make PID 1, or the
-//!   warm part, slow (`SCHED_IDLE`, nice 19), and every later run would inherit that. A program may change itself (PID
-//!   0).
-//! * The limit of core dumps. It is 1, at which the kernel hands no dump to a program of the host; at 0 it would.
+//! * Asynchronous I/O of the kernel (`io_setup` and related calls). The host has one number of contexts for
+//!   everybody (`fs.aio-max-nr`), and one program could take them all. The answer is `ENOSYS`, as from a
+//!   kernel built without it: databases then read and write in the usual way.
+//! * Scheduling of other processes. PID 1 and all programs have the same user, so a program could slow down
+//!   PID 1 or the warm part (`SCHED_IDLE`, nice 19), and every later run would inherit that. A program may
+//!   change its own scheduling (PID 0).
+//! * The limit of core dumps. It is 1, at which the kernel hands no dump to a program of the host; at 0 it
+//!   would.
 //!
-//! Where a program only gives a hint, refusing would break it for nothing, so the answer is success and nothing
-//! happens: the processor affinity of another thread (OpenMP pins its threads by their ids, and no filter can tell them
-//! from other processes), and the limit of core dumps (gpg lowers it and ends where it cannot).
+//! Two of these calls are often only a hint, and a refusal would break the program for nothing. They answer
+//! success and do nothing: the processor affinity of another thread (OpenMP pins its threads by their ids,
+//! and no filter can tell those from other processes), and the limit of core dumps (gpg lowers it, and ends
+//! if it cannot).
 //!
-//! Two rules for one call must never both match with different actions: libseccomp does not say which one wins.
-//! It must never depend on configuration: it is the same for every container, or the proof proves nothing.
+//! Two rules for one call must never both match with different actions: libseccomp does not say which one
+//! wins. The profile must never depend on configuration: if containers differed, the proof in one would say
+//! nothing of others.
 
 use serde_json::{Value, json};
 
 /// Files, directories, descriptors.
-const FILES: &str = "access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat \
-    faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr \
-    flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 \
-    getxattr getxattrat inotify_add_watch inotify_init inotify_init1 inotify_rm_watch ioctl lchown lgetxattr link \
-    linkat listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir mkdirat mknod mknodat \
-    newfstatat open openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead \
-    readlink readlinkat readv removexattr removexattrat rename renameat renameat2 rmdir sendfile setxattr \
-    setxattrat splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink \
-    unlinkat utime utimensat utimes write writev cachestat";
+const FILES: &str = "access chdir chmod chown close close_range copy_file_range creat dup dup2 \
+    dup3 faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown \
+    fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs \
+    fsync ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat inotify_add_watch \
+    inotify_init inotify_init1 inotify_rm_watch ioctl lchown lgetxattr link linkat listxattr \
+    listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir mkdirat mknod mknodat \
+    newfstatat open openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 \
+    read readahead readlink readlinkat readv removexattr removexattrat rename renameat renameat2 \
+    rmdir sendfile setxattr setxattrat splice stat statfs statx symlink symlinkat sync \
+    sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes write \
+    writev cachestat";
 
 /// Memory.
-const MEMORY: &str = "brk madvise mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync munlock \
-    munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages memfd_create membarrier \
-    map_shadow_stack";
+const MEMORY: &str = "brk madvise mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync \
+    munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages memfd_create \
+    membarrier map_shadow_stack";
 
-/// Processes, threads, signals, limits. `clone`, `clone3`, `personality`, what sets limits and what sets scheduling
-/// have rules of their own.
-const PROCESSES: &str = "arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue \
-    futex_wait futex_waitv futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups \
-    getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage getsid gettid getuid \
-    ioprio_get kill pause pidfd_open pidfd_send_signal prctl process_mrelease restart_syscall rseq \
-    rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait \
-    rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr \
-    sched_getparam sched_getscheduler sched_rr_get_interval sched_yield seccomp set_robust_list \
-    set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid setregid setresgid setresuid \
-    setreuid setsid setuid \
-    sigaltstack tgkill tkill vfork wait4 waitid landlock_add_rule landlock_create_ruleset \
-    landlock_restrict_self";
+/// Processes, threads, signals, limits. `clone`, `clone3`, `personality`, and the calls that set limits or
+/// scheduling have rules of their own.
+const PROCESSES: &str = "arch_prctl capget capset execve execveat exit exit_group fork futex \
+    futex_requeue futex_wait futex_waitv futex_wake get_robust_list get_thread_area getcpu \
+    getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority getresgid \
+    getresuid getrlimit getrusage getsid gettid getuid ioprio_get kill pause pidfd_open \
+    pidfd_send_signal prctl process_mrelease restart_syscall rseq rt_sigaction rt_sigpending \
+    rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo \
+    sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam \
+    sched_getscheduler sched_rr_get_interval sched_yield seccomp set_robust_list set_thread_area \
+    set_tid_address setfsgid setfsuid setgid setgroups setpgid setregid setresgid setresuid \
+    setreuid setsid setuid sigaltstack tgkill tkill vfork wait4 waitid landlock_add_rule \
+    landlock_create_ruleset landlock_restrict_self";
 
-/// Time, events, System V and POSIX IPC, and what the system says of itself.
-const REST: &str = "adjtimex alarm clock_adjtime clock_getres clock_gettime clock_nanosleep epoll_create \
-    epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 \
-    getitimer getrandom gettimeofday mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink \
-    msgctl msgget msgrcv msgsnd nanosleep poll ppoll pselect6 select semctl semget semop semtimedop setitimer \
-    shmat shmctl shmdt shmget signalfd signalfd4 sysinfo time timer_create timer_delete timer_getoverrun \
-    timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times uname";
+/// Time, events, System V and POSIX IPC, and information about the system.
+const REST: &str = "adjtimex alarm clock_adjtime clock_getres clock_gettime clock_nanosleep \
+    epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait \
+    epoll_wait_old eventfd eventfd2 getitimer getrandom gettimeofday mq_getsetattr mq_notify \
+    mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd nanosleep poll \
+    ppoll pselect6 select semctl semget semop semtimedop setitimer shmat shmctl shmdt shmget \
+    signalfd signalfd4 sysinfo time timer_create timer_delete timer_getoverrun timer_gettime \
+    timer_settime timerfd_create timerfd_gettime timerfd_settime times uname";
 
-/// Sockets; which families can be made is a rule of its own.
-const SOCKETS: &str = "accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg \
-    recvmsg sendmmsg sendmsg sendto setsockopt shutdown socketpair";
+/// Sockets; `socket` has rules of its own, one for each allowed family.
+const SOCKETS: &str = "accept accept4 bind connect getpeername getsockname getsockopt listen \
+    recvfrom recvmmsg recvmsg sendmmsg sendmsg sendto setsockopt shutdown socketpair";
 
 /// Asynchronous I/O of the kernel.
 const AIO: [&str; 6] = ["io_setup", "io_submit", "io_destroy", "io_getevents", "io_pgetevents", "io_cancel"];
@@ -77,22 +83,22 @@ const NETLINK_ROUTE: u64 = 0;
 /// The flags of `clone` that make namespaces.
 const CLONE_NEW: u64 = 0x7E02_0000;
 
-/// System call arguments of type `int`: the upper half is not looked at by the kernel, so not here either.
+/// The mask for arguments of type `int`: the kernel ignores the upper half, so the rules must ignore it too.
 const INT: u64 = 0xFFFF_FFFF;
 
-/// `RLIMIT_CORE`, and how many limits there are (`RLIM_NLIMITS`).
+/// `RLIMIT_CORE`, and the number of limits (`RLIM_NLIMITS`).
 const CORE: u64 = 4;
 const LIMITS: u64 = 16;
 
-/// `PRIO_PROCESS` and `IOPRIO_WHO_PROCESS`: whose priority is meant is told by a process.
+/// `PRIO_PROCESS` and `IOPRIO_WHO_PROCESS`: the call names one process, not a group or a user.
 const PRIO_PROCESS: u64 = 0;
 const IOPRIO_PROCESS: u64 = 1;
 
-/// The usual way of scheduling: nobody gains or loses by being given it.
+/// The default scheduling policy: setting it helps or harms no process.
 const SCHED_OTHER: u64 = 0;
 
 const ENOSYS: u32 = 38;
-/// As an errno: the call is answered as done, and is not.
+/// As an errno: the call is not made, and the program sees success.
 const DONE: u32 = 0;
 
 /// The profile as the Engine wants it.
@@ -105,7 +111,7 @@ pub(super) fn profile() -> String {
     }
     rules.push(allow("socket", &[masked(0, INT, AF_NETLINK), masked(2, INT, NETLINK_ROUTE)]));
     rules.push(allow("clone", &[masked(0, CLONE_NEW, 0)]));
-    // Its flags lie in memory, where no filter can look: a C library then falls back to clone.
+    // The flags of clone3 lie in memory, where no filter can look. At ENOSYS a C library falls back to clone.
     rules.push(answer(&["clone3"], ENOSYS, &[]));
     rules.push(answer(&AIO, ENOSYS, &[]));
     rules.extend(limits());
@@ -122,8 +128,8 @@ pub(super) fn profile() -> String {
     .to_string()
 }
 
-/// A program sets its own limits only, for one of the same user could otherwise set PID 1's; and not that of core
-/// dumps.
+/// A program may set its own limits only, since it could otherwise set those of PID 1, which has the same
+/// user; and it may not set the limit of core dumps.
 fn limits() -> Vec<Value> {
     let (own, core) = (masked(0, INT, 0), masked(1, INT, CORE));
     let mut rules = Vec::new();
@@ -131,14 +137,14 @@ fn limits() -> Vec<Value> {
         rules.push(allow("prlimit64", &[own.clone(), masked(1, INT, limit)]));
         rules.push(allow("setrlimit", &[masked(0, INT, limit)]));
     }
-    // Without a new value it only reads.
+    // Without a new value the call only reads.
     rules.push(allow("prlimit64", &[own.clone(), core.clone(), compared(2, "EQ", 0)]));
     rules.push(answer(&["prlimit64"], DONE, &[own, core, compared(2, "NE", 0)]));
     rules.push(answer(&["setrlimit"], DONE, &[masked(0, INT, CORE)]));
     rules
 }
 
-/// A program changes its own scheduling only.
+/// A program may change its own scheduling only.
 fn scheduling() -> Vec<Value> {
     vec![
         allow("sched_setaffinity", &[compared(0, "EQ", 0)]),
@@ -146,7 +152,7 @@ fn scheduling() -> Vec<Value> {
         allow("sched_setattr", &[masked(0, INT, 0)]),
         allow("sched_setparam", &[masked(0, INT, 0)]),
         allow("sched_setscheduler", &[masked(0, INT, 0)]),
-        // C libraries say this of a thread that they have just made.
+        // C libraries set this policy for a thread that they have just made.
         allow("sched_setscheduler", &[masked(1, INT, SCHED_OTHER)]),
         allow("setpriority", &[masked(0, INT, PRIO_PROCESS), masked(1, INT, 0)]),
         allow("ioprio_set", &[masked(0, INT, IOPRIO_PROCESS), masked(1, INT, 0)]),
@@ -162,7 +168,7 @@ fn answer(names: &[&str], errno: u32, args: &[Value]) -> Value {
     json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": args })
 }
 
-/// True when the whole argument compares so (`EQ`, `NE`).
+/// True when the whole argument equals `value` (`EQ`), or does not (`NE`).
 fn compared(index: u32, how: &str, value: u64) -> Value {
     json!({ "index": index, "value": value, "op": format!("SCMP_CMP_{how}") })
 }

@@ -14,7 +14,7 @@ enum Verdict {
     Errno(u64),
 }
 
-/// What becomes of a call. Fails where two rules disagree, for then nobody knows.
+/// The answer to a call. Fails where two rules disagree, since the result is then undefined.
 fn verdict(call: &str, args: &[u64]) -> Verdict {
     let profile: Value = serde_json::from_str(&profile()).expect("JSON");
     let number = |value: &Value| value.as_u64().expect("a number");
@@ -84,13 +84,13 @@ fn what_must_not_be_reachable_is_not_named() {
 }
 
 #[test]
-fn the_hosts_aio_contexts_are_not_to_be_had() {
+fn a_program_cannot_take_the_hosts_aio_contexts() {
     for name in AIO {
         assert_eq!(verdict(name, &[65_000, 1]), ABSENT, "{name}");
     }
 }
 
-/// The upper half of an `int` is not looked at by the kernel, so it must not lead round a rule.
+/// The kernel ignores the upper half of an `int`, so setting it must not evade a rule.
 const HIGH: u64 = 1 << 32;
 
 #[test]
@@ -114,7 +114,7 @@ fn a_program_changes_its_own_scheduling_only() {
         assert_eq!(verdict("setpriority", &[PRIO_PROCESS, pid, 19]), DENIED, "{pid}");
         assert_eq!(verdict("ioprio_set", &[IOPRIO_PROCESS, pid, 3 << 13]), DENIED, "{pid}");
     }
-    // Of a group, or of the user, which is PID 1's too.
+    // The scheduling of a group, or of the user, which PID 1 has too.
     for which in [1, 2, HIGH | 2] {
         assert_eq!(verdict("setpriority", &[which, 0, 19]), DENIED, "{which}");
     }

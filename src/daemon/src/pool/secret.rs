@@ -1,32 +1,33 @@
-//! What the agents of one daemon's containers demand of whoever talks to them: of each container a secret of its own.
+//! The secrets by which a daemon identifies itself to the agents of its containers: one for each container.
 //!
-//! A container's agent learns its secret with the first hello. Should it ever be got out of there, it opens nothing
-//! else: it is derived from the store's key and the container's name, so that the next daemon of that store knows it as
-//! well and nothing has to be kept. It must never be given to a container of another name, and the key to none.
+//! A container's agent learns its secret with the first hello. The secret is derived from the store's key and
+//! the container's name, so the next daemon of that store can derive it again and nothing needs to be stored.
+//! If a secret ever leaked out of its container, it would open no other. A secret must never be sent to a
+//! container of another name, and the key to none.
 
 use std::time::Duration;
 
 use crate::engine::VolumeName;
-use crate::link::Terms;
+use crate::link::HelloTerms;
 use crate::sign::mac;
 
-/// What a derived secret is for: the key signs nothing else.
+/// The prefix of what is signed: no other use of the key begins with it.
 const PURPOSE: &[u8] = b"paddock: the secret of the agent in the container ";
 
-/// What the links to a daemon's containers are made with.
+/// The terms of all links to a daemon's containers.
 #[derive(Clone)]
 pub struct AgentTerms {
-    /// Known to daemons of this store alone.
+    /// The key of this store, which only its daemons know.
     pub key: [u8; 32],
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after: Duration,
 }
 
 impl AgentTerms {
-    /// The terms of the container of this name.
-    pub fn of(&self, name: &VolumeName) -> Terms {
+    /// The terms of the link to the container of this name.
+    pub fn of(&self, name: &VolumeName) -> HelloTerms {
         let secret = mac(&self.key, &[PURPOSE, name.to_string().as_bytes()].concat());
-        Terms { secret, orphan_after: self.orphan_after }
+        HelloTerms { secret, orphan_after: self.orphan_after }
     }
 }
 
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_it_says() {
+    fn the_secret_is_the_hmac_of_the_name() {
         // printf '%s' 'paddock: the secret of the agent in the container paddock-a' |
         //   openssl dgst -sha256 -mac HMAC -macopt hexkey:0101…01
         assert_eq!(

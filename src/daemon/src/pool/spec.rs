@@ -1,7 +1,7 @@
-//! What every container of ours is: one hardened shape, in which only image, names and UID differ.
+//! The specification of every container: one hardened shape, in which only image, names and UID differ.
 //!
-//! It must never take anything from a caller: a container is made before anyone asked for it. Whatever is
-//! weakened here is found by the proof at the start ([`super::proof`]).
+//! It must never depend on a caller: a container is made before anyone asks for it. If something is weakened
+//! here, the proof at the start finds it ([`super::proof`]).
 
 use std::collections::BTreeMap;
 
@@ -19,43 +19,47 @@ use crate::id::hex;
 
 /// The label that every container and volume of every paddock daemon carries.
 pub(super) const APP: &str = "app=paddock";
-/// The label that says whose it is: the random id of a store.
+/// The label that names the owner: the random id of a store.
 pub(super) const OWNER: &str = "paddock.owner";
 const NAME: &str = "paddock.name";
 const RUNNER: &str = "paddock.runner";
 const SPEC: &str = "paddock.spec";
 const UID: &str = "paddock.uid";
 
-/// Bytes of locked memory: what a crypto library wants for its keys, and no more.
+/// Bytes of locked memory: as much as a crypto library needs for its keys.
 const MEMLOCK: u64 = 64 * 1024;
 /// Bytes in POSIX message queues.
 const MSGQUEUE: u64 = 64 * 1024;
-/// Memory for a warm part that stands: Python's is the largest of ours, some 100 MiB.
+/// Bytes of memory for a warm part: Python's is the largest of ours, some 100 MiB.
 const WARM: u64 = 128 * 1024 * 1024;
-/// Processes of a warm part that forks: itself, the child that waits, and who has the memory of that and of the run's.
+/// Processes of a warm part that forks: itself, the child that waits, and the two processes that free the
+/// memory of that child and of the run's.
 const WARM_PIDS: u64 = 4;
 /// Entries of `/tmp`.
 const TMP_INODES: u64 = 16_384;
-/// Bytes of a core dump. The kernel runs a program of the host, as root, for a crash where `core_pattern` begins with
-/// `|`; neither 0 nor any other limit stops that, only 1 does (core(5)). The seccomp profile keeps it at 1.
+/// Bytes of a core dump. If `core_pattern` begins with `|`, the kernel runs a program of the host, as root,
+/// for every crash; neither 0 nor any other limit prevents that, only 1 does (core(5)). The seccomp profile
+/// keeps it at 1.
 const CORE: u64 = 1;
 
-/// Terminals of one container. The host has one number for all containers together (`kernel.pty.max`, less a reserve
-/// of its own), and one program could take them all; a mount of `/dev/pts` with a bound of its own ends that.
+/// Terminals of one container. The host has one number of terminals for all containers together
+/// (`kernel.pty.max`, minus a reserve for the host), and one program could take them all; a separate mount of
+/// `/dev/pts` with a bound of its own prevents that.
 const TERMINALS: u64 = 64;
-/// Runtimes that mount what they are told at `/dev/pts`. Others have a kernel of their own, and terminals of their own.
+/// Runtimes that mount a given volume at `/dev/pts`. Other runtimes have a kernel, and so terminals, of their
+/// own.
 const MOUNTING: [&str; 3] = ["", "runc", "crun"];
 
-/// System V IPC belongs to no process, so what one run leaves would stay for as long as the container, and take memory
-/// from every later run of the session. A segment goes with the last process that used it; message queues and
-/// semaphores cannot be made to, so few are allowed: 32 queues of 16 KiB, 32,000 semaphores in 128 sets (what Linux
-/// allowed up to 3.16).
+/// System V IPC belongs to no process: without these settings, what one run leaves would stay as long as the
+/// container does, and take memory from every later run of the session. A shared memory segment ends with the
+/// last process that used it. Message queues and semaphores have no such setting, so only few are allowed: 32
+/// queues of 16 KiB, 32,000 semaphores in 128 sets (what Linux allowed up to 3.16).
 const SYSCTLS: [(&str, &str); 3] =
     [("kernel.shm_rmid_forced", "1"), ("kernel.msgmni", "32"), ("kernel.sem", "250 32000 32 128")];
 
-/// Files of `/proc` and `/sys` that tell of the host or have been ways out of a container: Docker's own list
-/// and more. A path that does not exist is skipped by the runtime.
-const MASKED: [&str; 29] = [
+/// Files of `/proc` and `/sys` that reveal facts about the host or have been ways out of a container:
+/// Docker's own list and more. The runtime skips a path that does not exist.
+const MASKED: [&str; 30] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/buddyinfo",
@@ -70,6 +74,7 @@ const MASKED: [&str; 29] = [
     "/proc/keys",
     "/proc/kmsg",
     "/proc/latency_stats",
+    "/proc/locks",
     "/proc/modules",
     "/proc/pagetypeinfo",
     "/proc/partitions",
@@ -89,10 +94,10 @@ const MASKED: [&str; 29] = [
 
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// The bounds of one container; sizes in bytes.
+/// The resources of one container; sizes in bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {
-    /// For programs, without what the memory file systems may take.
+    /// Memory of programs, without what the file systems in memory may take.
     pub memory: u64,
     /// Cores.
     pub cpus: f64,
@@ -110,14 +115,33 @@ pub struct Bounds {
     pub open_files: u64,
     /// Size of one file.
     pub file_size: u64,
-    /// OCI runtime by the engine's name for it; empty for its default.
+    /// The OCI runtime, by the engine's name for it; empty for the engine's default.
     pub runtime: String,
 }
 
 impl Bounds {
-    /// What the cgroup is to allow: `/data`, `/tmp` and shared memory live in memory too.
+    /// The cgroup's limit, since `/data`, `/tmp` and shared memory are in memory too.
     pub fn total_memory(&self) -> u64 {
         self.memory.saturating_add(self.data).saturating_add(self.tmp).saturating_add(self.shm)
+    }
+}
+
+#[cfg(test)]
+impl Bounds {
+    /// The bounds of the unit tests.
+    pub(super) fn example() -> Self {
+        Bounds {
+            memory: 1 << 29,
+            cpus: 1.0,
+            pids: 128,
+            data: 1 << 28,
+            data_inodes: 16_384,
+            tmp: 1 << 26,
+            shm: 1 << 24,
+            open_files: 1024,
+            file_size: 1 << 28,
+            runtime: String::new(),
+        }
     }
 }
 
@@ -130,11 +154,12 @@ pub(super) struct Blueprint {
     pub agent: VolumeName,
     /// The bounds.
     pub bounds: Bounds,
-    /// Whether the engine maps users. Most kernels then let nobody set [`SYSCTLS`], and no container would start.
+    /// Whether the engine maps users. Most kernels then refuse to set [`SYSCTLS`], so that no container would
+    /// start.
     pub maps_users: bool,
 }
 
-/// One container to be: what to ask of the engine.
+/// What to ask of the engine for one new container.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Its name; the volume has the same.
@@ -145,24 +170,25 @@ pub struct Plan {
     pub container: ContainerSpec,
 }
 
-/// What the labels of a container of ours say.
+/// The labels of a container that a pool made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// Its name, and its volume's.
+pub(super) struct ContainerLabels {
+    /// The name of the container and of its volume.
     pub(super) name: VolumeName,
-    /// What its processes run as.
+    /// The user and group of its processes.
     pub(super) uid: Uid,
-    /// The hash of all that it was made from, see [`Blueprint::hash`].
+    /// The hash of its specification, see [`Blueprint::hash`].
     pub(super) spec: String,
 }
 
-/// The name of the container that a volume of ours belongs to: its own, or that on its label.
+/// The name of the container that a volume of ours belongs to: the one on its label, or else the volume's own
+/// name.
 pub(super) fn container_of(volume: Volume) -> VolumeName {
     volume.labels.get(NAME).and_then(|name| name.parse().ok()).unwrap_or(volume.name)
 }
 
-impl Mark {
-    /// `None` for what no pool made: the agent's writer, or something by another hand.
+impl ContainerLabels {
+    /// `None` for a container that no pool made, such as the agent's writer.
     pub(super) fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
         let name = labels.get(NAME)?.parse().ok()?;
         let uid = Uid(labels.get(UID)?.parse().ok()?);
@@ -171,12 +197,12 @@ impl Mark {
 }
 
 impl Blueprint {
-    /// Labels that select everything of this owner.
+    /// The labels that select all containers and volumes of this owner.
     pub(super) fn owned(&self) -> [String; 2] {
         [APP.to_owned(), format!("{OWNER}={}", self.owner)]
     }
 
-    /// A label that selects the container of this name, whatever its id.
+    /// The label that selects the container of this name, whatever its id.
     pub(super) fn named(name: &VolumeName) -> String {
         format!("{NAME}={name}")
     }
@@ -202,7 +228,7 @@ impl Blueprint {
         Some(Plan { name, volume, container })
     }
 
-    /// The same text for two containers that differ in nothing but name and UID.
+    /// A hash that two containers share if, and only if, they differ in nothing but name and UID.
     pub(super) fn hash(&self, runner: &Runner) -> String {
         let name: Result<VolumeName, _> = "any".parse();
         let text = name.map(|name| {
@@ -242,12 +268,13 @@ impl Blueprint {
         }
     }
 
-    /// A `/dev/pts` of the container's own, on a volume that goes with it.
+    /// A `/dev/pts` of the container's own, on an anonymous volume that the engine removes with the
+    /// container.
     fn terminals(&self, name: &VolumeName) -> Mount {
         let map = |pairs: &[(&str, String)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
         };
-        // Group 5 is the terminals' everywhere, and what the engine says itself.
+        // Group 5 is `tty` everywhere, and the group that the engine itself uses.
         let options = format!("ptmxmode=0666,mode=0620,gid=5,nosuid,noexec,max={TERMINALS}");
         let options = map(&[("type", "devpts".into()), ("device", "devpts".into()), ("o", options)]);
         let labels = map(&[("app", "paddock".into()), (OWNER, self.owner.clone()), (NAME, name.to_string())]);
@@ -279,7 +306,7 @@ impl Blueprint {
         let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
         let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={TMP_INODES},mode=1777", bounds.tmp);
         let mut tmpfs = BTreeMap::from([("/tmp".to_owned(), tmp)]);
-        // A volume that the image declares would be a writable place on the host's disk, without a quota.
+        // A volume that the image declares would be a writable directory on the host's disk, without a quota.
         for path in &runner.volumes {
             if !mounts.iter().any(|m| m.target == *path) && path != "/tmp" {
                 tmpfs.insert(path.clone(), "ro,nosuid,nodev,noexec,size=4k,nr_inodes=4".to_owned());
@@ -319,7 +346,8 @@ impl Blueprint {
             log_config: Some(LogConfig::none()),
             masked_paths: list(&MASKED),
             readonly_paths: list(&READ_ONLY),
-            // Anything of its own keeps the engine from copying the host's resolver configuration in.
+            // With any setting, the engine does not copy the host's resolver configuration into the
+            // container.
             dns: vec!["127.0.0.1".to_owned()],
             oom_score_adj: Some(800),
             runtime: (!bounds.runtime.is_empty()).then(|| bounds.runtime.clone()),
@@ -339,18 +367,7 @@ mod tests {
     }
 
     fn made_for(runtime: &str, maps_users: bool) -> HostConfig {
-        let bounds = Bounds {
-            memory: 1 << 29,
-            cpus: 1.0,
-            pids: 128,
-            data: 1 << 28,
-            data_inodes: 16_384,
-            tmp: 1 << 26,
-            shm: 1 << 24,
-            open_files: 1024,
-            file_size: 1 << 28,
-            runtime: runtime.to_owned(),
-        };
+        let bounds = Bounds { runtime: runtime.to_owned(), ..Bounds::example() };
         let runner = Runner {
             language: "sh".into(),
             image: "x".into(),
@@ -388,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_leave_of_system_v_ipc_is_bounded_where_that_can_be_said() {
+    fn what_runs_leave_of_system_v_ipc_is_bounded_unless_the_engine_maps_users() {
         let sysctls = made(false).sysctls;
         assert_eq!(sysctls.get("kernel.shm_rmid_forced").map(String::as_str), Some("1"));
         assert_eq!(sysctls.get("kernel.msgmni").map(String::as_str), Some("32"));

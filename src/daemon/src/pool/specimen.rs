@@ -1,11 +1,12 @@
-//! One container exactly as the pool makes them, without a pool: what the benchmark measures the engine with.
+//! One container made exactly as the pool makes them, but without a pool: the benchmark measures the engine
+//! with it.
 //!
-//! It must never be anything but the same blueprint, or the comparison means nothing.
+//! It must always use the pool's blueprint, or the comparison means nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::container::{self, Armed, StartError};
+use super::container::{self, ArmedContainer, ContainerStartError};
 use super::core::Uid;
 use super::spec::{Blueprint, Plan};
 use super::{AgentError, PoolConfig, agent, runner, warm};
@@ -23,24 +24,24 @@ pub enum SpecimenError {
     /// The agent could not be put on the engine.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// It did not come up.
+    /// The container did not come up.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] ContainerStartError),
 }
 
-/// A running, armed container and what was asked of the engine for it. It is there until it is removed.
+/// A running, armed container and its plan. It stays until [`Specimen::remove`].
 pub struct Specimen {
     /// The container.
-    pub armed: Armed,
-    /// What it was made from.
+    pub armed: ArmedContainer,
+    /// The plan that it was made from.
     pub plan: Plan,
 }
 
 impl Specimen {
-    /// Makes, starts and arms a container of `language` that runs as `uid`.
+    /// Creates, starts and arms a container of `language` that runs as `uid`.
     ///
     /// # Errors
-    /// See [`SpecimenError`]; what was made of it then is removed again.
+    /// See [`SpecimenError`]; a container that was made by then is removed again.
     pub async fn start(
         engine: &Engine,
         config: &PoolConfig,
@@ -61,8 +62,8 @@ impl Specimen {
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
             Ok(armed) => {
-                warm::ask(&armed, &warm::turns(engine).await);
-                armed.warm.settled().await; // without it, its runs start their interpreters
+                warm::load(&armed, &warm::load_queue(engine).await);
+                armed.warm.settled().await; // until then, runs start their interpreters
                 Ok(Self { armed, plan })
             }
             Err(error) => {
@@ -77,7 +78,7 @@ impl Specimen {
     /// # Errors
     /// The engine's.
     pub async fn remove(self) -> Result<(), EngineError> {
-        let Armed { engine, id, name, .. } = &self.armed;
+        let ArmedContainer { engine, id, name, .. } = &self.armed;
         container::destroy(engine, name, Some(id)).await
     }
 }

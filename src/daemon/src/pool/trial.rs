@@ -1,40 +1,40 @@
-//! A container tried out for whoever wants to know what containers are on this engine: made as the pool makes them, looked
-//! at, removed, with the volume that its agent comes from.
+//! A trial: `doctor` makes one container as the pool makes them, examines it, and removes it again with the
+//! volume that holds its agent.
 //!
-//! It must never use anything that a daemon has (its owner id, its agent volume, a UID of its containers), nor leave
-//! anything behind that the engine lets go of.
+//! A trial must never use anything that belongs to a daemon (its owner id, its agent volume, a UID of its
+//! containers), nor leave anything behind that the engine can remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use paddock_proto::message::{Facts, Quotas};
+use paddock_proto::message::{ProbeReport, Quotas};
 use tokio_util::sync::CancellationToken;
 
-use super::container::{self, Armed, StartError};
-use super::core::Uid;
+use super::container::{self, ArmedContainer, ContainerStartError};
 use super::leftovers::Leftovers;
-use super::proof::{self, Fault};
+use super::proof::{self, Violation};
 use super::runner::{self, Runner};
 use super::spec::{APP, Blueprint, OWNER};
-use super::warm::Stage;
+use super::warm::WarmStage;
 use super::{AgentError, Bounds, PoolConfig, agent, warm};
 use crate::engine::{Engine, EngineError, NameError};
 use crate::id::random_hex;
 use crate::link::{LinkError, may_trace};
 
-/// How long a warm part is waited for.
+/// How long a trial waits for the warm part.
 const WARM: Duration = Duration::from_secs(20);
-/// A container of a trial that was killed ends itself after this.
+/// After this long, the container of a trial that was killed ends itself.
 const ORPHAN_AFTER: Duration = Duration::from_secs(60);
-/// What a trial that was killed left is removed by a later one, once it is as old as this.
+/// At this age, a later trial removes what a killed one left.
 const OLD: Duration = Duration::from_secs(60 * 60);
-/// What trials are owned by begins so; then the time and something random follow.
+/// The beginning of a trial's owner id; the time and a random number follow.
 const OWNERS: &str = "doctor-";
-/// What is filled to try a quota out: more takes its time, and memory that others may want.
+/// The largest quotas that the probe fills up: larger ones take too long, and memory that other programs may
+/// need.
 const CHEAP: Quotas = Quotas { data: 512 << 20, data_inodes: 100_000, tmp: 512 << 20 };
 
-/// Why nothing could be tried.
+/// Why a trial gave no report.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// The engine's.
@@ -45,46 +45,46 @@ pub enum TrialError {
     Agent(#[from] AgentError),
     /// The container did not come up.
     #[error(transparent)]
-    Start(#[from] StartError),
-    /// It came up and could not be asked.
-    #[error("the container came up and could not be asked: {0}")]
+    Start(#[from] ContainerStartError),
+    /// The container came up, but its agent did not answer.
+    #[error("the container came up, but its agent could not be asked: {0}")]
     Link(#[from] LinkError),
-    /// Cannot happen: the names are made here.
+    /// Cannot happen: this module makes the names.
     #[error(transparent)]
     Name(#[from] NameError),
     /// Cannot happen either.
     #[error("no name can be made for it")]
     NoName,
-    /// It was broken off.
-    #[error("it was broken off")]
+    /// The trial was cancelled.
+    #[error("the trial was stopped")]
     Stopped,
 }
 
-/// What a container turned out to be.
+/// What a trial found out about its container.
 #[derive(Debug, Clone)]
-pub struct Tried {
-    /// What it was made of.
+pub struct TrialReport {
+    /// The image that the container was made from.
     pub image: String,
     /// What a process in it sees.
-    pub facts: Facts,
-    /// What of that must not be.
-    pub faults: Vec<Fault>,
-    /// What it was to be.
-    pub asked: Asked,
-    /// From nothing to an agent that answers.
+    pub facts: ProbeReport,
+    /// The demands that it does not meet.
+    pub violations: Vec<Violation>,
+    /// The bounds that the engine was asked for.
+    pub asked: TrialBounds,
+    /// The time from the first call until its agent answered.
     pub armed: Duration,
-    /// How long its warm part took after that; `None` if it does not stand, or there is none.
+    /// The time until its warm part stood after that; `None` if it does not stand, or there is none.
     pub warm: Option<Duration>,
-    /// The way in.
-    pub way: Way,
+    /// How bytes reach its agent.
+    pub carrier: TrialCarrier,
 }
 
-/// The bounds of a container, with what its warm part has on top.
+/// The bounds of a container, including its warm part.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    /// What it runs as.
+pub struct TrialBounds {
+    /// The user and group of its processes.
     pub uid: u32,
-    /// What is configured.
+    /// The configured bounds.
     pub bounds: Bounds,
     /// Bytes of memory in all.
     pub memory: u64,
@@ -94,18 +94,18 @@ pub struct Asked {
 
 /// How bytes reach an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// Without the engine.
+pub enum TrialCarrier {
+    /// Directly, without the engine.
     Direct,
-    /// Through the engine: this process may not trace others.
+    /// Through the engine, because this process may not trace others.
     NotAllowed,
-    /// Through the engine, whose address is not a Unix socket.
+    /// Through the engine, because its address is not a Unix socket.
     Remote,
-    /// Through the engine: it was tried, and this is what happened.
+    /// Through the engine, because an attempt at a direct carrier failed for this reason.
     Failed(String),
 }
 
-/// Looks at an engine's images for all that runs, and for what is to be said about those left out.
+/// Finds the engine's runners, and warnings about the images that were left out.
 ///
 /// # Errors
 /// The engine's.
@@ -114,20 +114,20 @@ pub async fn survey(engine: &Engine, config: &PoolConfig) -> Result<(Vec<Runner>
     Ok((found.runners.into_values().collect(), found.warnings))
 }
 
-/// An owner id that nobody else has.
+/// A new owner id, for one trial.
 pub fn owner() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     format!("{OWNERS}{now:x}-{}", random_hex::<6>())
 }
 
-/// Makes a container of `runner` and looks at it; the second value says what could not be removed again. Between two
-/// steps it looks whether it is to stop.
+/// Makes a container of `runner`, examines it and removes it; the second value is the error of the removal,
+/// if it failed. Between two steps the trial ends early if `stop` is cancelled.
 pub async fn run(
     engine: &Engine,
     config: &PoolConfig,
     runner: Runner,
     stop: &CancellationToken,
-) -> (Result<Tried, TrialError>, Option<EngineError>) {
+) -> (Result<TrialReport, TrialError>, Option<EngineError>) {
     remove_old(engine).await;
     let owned = [APP.to_owned(), format!("{OWNER}={}", config.owner)];
     let tried = attempt(engine, config, runner, &owned, stop).await;
@@ -140,11 +140,10 @@ async fn attempt(
     runner: Runner,
     owned: &[String; 2],
     stop: &CancellationToken,
-) -> Result<Tried, TrialError> {
+) -> Result<TrialReport, TrialError> {
     let go_on = || if stop.is_cancelled() { Err(TrialError::Stopped) } else { Ok(()) };
-    let used = Leftovers::find(engine, &[APP.to_owned(), APP.to_owned()]).await?.uids();
-    let free = config.settings.uid_range.clone().rev().map(Uid).find(|uid| !used.contains(uid));
-    let uid = free.unwrap_or(Uid(*config.settings.uid_range.end()));
+    let containers = Leftovers::find(engine, &[APP.to_owned(), APP.to_owned()]).await?;
+    let uid = containers.free_uid(&config.settings.uid_range);
     let volume: crate::engine::VolumeName = format!("paddock-agent-{}", config.owner).parse()?;
     let labels = owned.iter().filter_map(|label| label.split_once('='));
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -159,7 +158,7 @@ async fn attempt(
     let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
     let host = &plan.container.host_config;
     let (memory, pids) = (amount(host.memory), amount(host.pids_limit));
-    let asked = Asked { uid: uid.0, bounds: config.bounds.clone(), memory, pids };
+    let asked = TrialBounds { uid: uid.0, bounds: config.bounds.clone(), memory, pids };
     let mut terms = config.terms.clone();
     terms.orphan_after = ORPHAN_AFTER;
     let begun = Instant::now();
@@ -168,17 +167,17 @@ async fn attempt(
     go_on()?;
     let warm = warmed(engine, &container, stop).await;
     go_on()?;
-    let facts = proof::ask(&container, quotas(&config.bounds)).await?;
-    let faults = proof::faults(&facts, &config.bounds, uid);
-    let way = way(engine, &container);
-    Ok(Tried { image: runner.image.clone(), facts, faults, asked, armed, warm, way })
+    let facts = proof::probe(&container, quotas(&config.bounds)).await?;
+    let violations = proof::violations(&facts, &config.bounds, uid);
+    let carrier = carrier(engine, &container);
+    Ok(TrialReport { image: runner.image.clone(), facts, violations, asked, armed, warm, carrier })
 }
 
-async fn warmed(engine: &Engine, container: &Armed, stop: &CancellationToken) -> Option<Duration> {
+async fn warmed(engine: &Engine, container: &ArmedContainer, stop: &CancellationToken) -> Option<Duration> {
     let begun = Instant::now();
-    warm::ask(container, &warm::turns(engine).await);
+    warm::load(container, &warm::load_queue(engine).await);
     tokio::select! {
-        stage = container.warm.settled() => (stage == Stage::Stands).then(|| begun.elapsed()),
+        stage = container.warm.settled() => (stage == WarmStage::Stands).then(|| begun.elapsed()),
         () = tokio::time::sleep(WARM) => None,
         () = stop.cancelled() => None,
     }
@@ -191,21 +190,21 @@ fn quotas(bounds: &Bounds) -> Option<Quotas> {
     cheap.then_some(quotas)
 }
 
-fn way(engine: &Engine, container: &Armed) -> Way {
+fn carrier(engine: &Engine, container: &ArmedContainer) -> TrialCarrier {
     if container.link.is_direct() {
-        Way::Direct
+        TrialCarrier::Direct
     } else if engine.host().unix_path().is_none() {
-        Way::Remote
+        TrialCarrier::Remote
     } else if !may_trace() {
-        Way::NotAllowed
+        TrialCarrier::NotAllowed
     } else {
-        Way::Failed(container.link.why_indirect().unwrap_or("the agent offered none").to_owned())
+        TrialCarrier::Failed(container.link.why_indirect().unwrap_or("the agent offered none").to_owned())
     }
 }
 
-/// Removes all of one owner, which nobody but a trial has.
+/// Removes all containers and volumes of one owner, which must be a trial's.
 async fn clear(engine: &Engine, owned: &[String; 2]) -> Result<(), EngineError> {
-    // What was asked last may still have been under way when it was looked the first time.
+    // Twice, since the engine may still have been carrying out the last call when the first list was made.
     for _ in 0..2 {
         if Leftovers::find(engine, owned).await?.remove_all_but(&BTreeSet::new()).await == 0 {
             break;
@@ -220,7 +219,7 @@ async fn clear(engine: &Engine, owned: &[String; 2]) -> Result<(), EngineError> 
     Ok(())
 }
 
-/// Removes what trials left that were killed.
+/// Removes what killed trials have left.
 async fn remove_old(engine: &Engine) {
     let mut owners = BTreeSet::new();
     for container in engine.container_list(&[APP.to_owned()]).await.unwrap_or_default() {

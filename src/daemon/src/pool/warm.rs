@@ -1,9 +1,11 @@
-//! The warm part of a runner's image: asked for when a container is armed, so that it stands before anyone's code.
+//! The warm part of a runner's image: a process with the interpreter's libraries loaded, from which runs
+//! start faster.
 //!
-//! The container serves at once; until the part stands its runs start their interpreters. Parts are loaded in turns
-//! ([`turns`]). It must never keep a container from being used.
+//! The pool has the part loaded when a container is armed, before anyone's code runs in it. The container
+//! serves at once: until the part stands, its runs start their interpreters themselves. Only some parts are
+//! loaded at the same time ([`load_queue`]). Loading must never keep a container from being used.
 
-mod turns;
+mod load_queue;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,168 +15,224 @@ use paddock_proto::{Event, Request};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-pub(super) use self::turns::Turns;
-use self::turns::{Claim, Ticket};
-use super::container::Armed;
+pub(super) use self::load_queue::LoadQueue;
+use self::load_queue::{LoadPermit, LoadReason, LoadTicket};
+use super::container::ArmedContainer;
+use super::millis;
 use crate::engine::Engine;
 use crate::link::Incoming;
 
-/// How long the answer is waited for; an agent answers after 30 s at the latest.
+/// How long the daemon waits for the agent's answer. An agent answers within 30 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a part that is being loaded keeps others from it: several times what ours takes.
-const TURN: Duration = Duration::from_secs(5);
+/// How long one part may keep its permit while it is being loaded: several times what our images need.
+const PERMIT_FOR: Duration = Duration::from_secs(5);
 
-/// How far the warm part of a container has come.
+/// The state of a container's warm part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// It waits for its turn to be loaded.
+pub enum WarmStage {
+    /// It waits for a permit to be loaded.
     Waiting,
     /// It is loading.
     Loading,
-    /// It stood when the agent was last heard of.
+    /// The agent has reported that it stands.
     Stands,
-    /// The image has none, or it did not come to stand.
+    /// The image has none, or loading it failed.
     Absent,
 }
 
 /// The warm part of one container, as the daemon knows it.
 pub struct WarmPart {
-    stage: watch::Sender<Stage>,
-    place: Mutex<Place>,
+    stage: watch::Sender<WarmStage>,
+    loading: Mutex<LoadRequest>,
 }
 
-/// Its place among those that are to be loaded.
+/// What decides when the part is loaded.
 #[derive(Default)]
-struct Place {
+struct LoadRequest {
     is_leased: bool,
-    ticket: Option<Ticket>,
+    /// Its ticket while it waits for a permit.
+    ticket: Option<LoadTicket>,
 }
 
 impl Default for WarmPart {
     fn default() -> Self {
-        Self { stage: watch::Sender::new(Stage::Absent), place: Mutex::default() }
+        Self { stage: watch::Sender::new(WarmStage::Absent), loading: Mutex::default() }
     }
 }
 
 impl WarmPart {
-    /// How far it has come.
-    pub fn stage(&self) -> Stage {
+    /// Its state at this moment.
+    pub fn stage(&self) -> WarmStage {
         *self.stage.borrow()
     }
 
-    /// Resolves when it stands, or when it is known that it does not.
-    pub async fn settled(&self) -> Stage {
+    /// Resolves when the part stands, or when it is known that it will not.
+    pub async fn settled(&self) -> WarmStage {
         let mut stage = self.stage.subscribe();
-        let is_settled = |stage: &Stage| matches!(stage, Stage::Stands | Stage::Absent);
+        let is_settled = |stage: &WarmStage| matches!(stage, WarmStage::Stands | WarmStage::Absent);
         let settled = stage.wait_for(is_settled).await;
-        settled.map_or(Stage::Absent, |stage| *stage)
+        settled.map_or(WarmStage::Absent, |stage| *stage)
     }
 
-    /// The container is a session's from now on, whose first run shall have the processor for itself.
+    /// The container now belongs to a session, whose first run must have the processor for itself.
     pub(super) fn leased(&self) {
-        self.with(|place| {
-            place.is_leased = true;
-            place.claim(|_| None);
+        self.with(|loading| {
+            loading.is_leased = true;
+            loading.change(|_| None);
         });
     }
 
     /// A run has ended in the container.
     pub fn used(&self) {
-        self.with(|place| place.claim(|claim| claim.or(Some(Claim::Used))));
+        self.with(|loading| loading.change(|reason| reason.or(Some(LoadReason::Used))));
     }
 
     /// A conversation goes on in the container, and is slower until the part stands.
     pub fn wanted(&self) {
-        self.with(|place| place.claim(|_| Some(Claim::Wanted)));
+        self.with(|loading| loading.change(|_| Some(LoadReason::Wanted)));
     }
 
-    fn with(&self, change: impl FnOnce(&mut Place)) {
-        change(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner));
+    fn with(&self, change: impl FnOnce(&mut LoadRequest)) {
+        change(&mut self.loading.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn set(&self, stage: Stage) {
+    fn set(&self, stage: WarmStage) {
         self.stage.send_replace(stage);
     }
 }
 
-impl Place {
-    fn claim(&self, change: impl FnOnce(Option<Claim>) -> Option<Claim>) {
+impl LoadRequest {
+    fn change(&self, change: impl FnOnce(Option<LoadReason>) -> Option<LoadReason>) {
         if let Some(ticket) = &self.ticket {
-            ticket.claim(change);
+            ticket.change(change);
         }
     }
 }
 
-/// The turns of an engine's machine.
-pub(super) async fn turns(engine: &Engine) -> Turns {
+/// A load queue for the processors of the engine's machine.
+pub(super) async fn load_queue(engine: &Engine) -> LoadQueue {
     let processors = engine.info().await.map_or(1, |info| info.ncpu);
-    Turns::new(usize::try_from(processors).unwrap_or(1))
+    LoadQueue::new(usize::try_from(processors).unwrap_or(1))
 }
 
-/// Asks for the warm part when it has its turn, if the image has one.
-pub(super) fn ask(armed: &Armed, turns: &Turns) {
+/// Has the container's warm part loaded as soon as the queue permits, if its image has one.
+pub(super) fn load(armed: &ArmedContainer, queue: &LoadQueue) {
     let (runner, link, part) = (armed.runner.clone(), armed.link.clone(), armed.warm.clone());
     if runner.warm.is_empty() {
         return;
     }
-    part.set(Stage::Waiting);
+    part.set(WarmStage::Waiting);
     let mut granted = None;
-    part.with(|place| {
-        let (ticket, turn) = turns.enter((!place.is_leased).then_some(Claim::Idle));
-        (place.ticket, granted) = (Some(ticket), Some(turn));
+    part.with(|loading| {
+        let (ticket, permit) = queue.enter((!loading.is_leased).then_some(LoadReason::Idle));
+        (loading.ticket, granted) = (Some(ticket), Some(permit));
     });
     let Some(granted) = granted else { return };
-    let container = armed.id.as_str().get(..12).unwrap_or_default().to_owned();
+    let container = armed.id.short().to_owned();
     tokio::spawn(async move {
-        let mut outcome = Outcome { part: part.clone(), stage: Stage::Absent };
-        let turn = tokio::select! {
-            turn = granted => turn,
+        let mut settle = SettleOnDrop { part: part.clone(), stage: WarmStage::Absent };
+        let permit = tokio::select! {
+            permit = granted => permit.ok(),
             _ = link.lost() => return,
         };
-        part.with(|place| place.ticket = None);
-        part.set(Stage::Loading);
+        part.with(|loading| loading.ticket = None);
+        part.set(WarmStage::Loading);
         let begun = Instant::now();
-        let asked = async {
+        let answer = async {
             let spec = WarmSpec { argv: runner.warm.clone(), env: runner.environment(&[]) };
             let stream = link.request(&Request::Warm(spec))?;
-            // Only the stream holds on to the container's link from here on.
+            // From here on only the stream keeps the container's link open.
             drop(link);
             stream.next().await
         };
         let language = &runner.language;
-        let mut asked = std::pin::pin!(asked);
-        // The next part has its turn after a while, whatever becomes of this one: code may have stopped it.
-        let early = tokio::time::timeout(TURN, &mut asked).await;
-        drop(turn);
-        let asked = match early {
-            Ok(answer) => Ok(answer),
-            Err(_) => tokio::time::timeout(PATIENCE, asked).await,
-        };
-        match asked {
-            Ok(Ok(Incoming::Event(Event::Warm))) => {
-                let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match within_permit(answer, permit).await {
+            Some(Ok(Incoming::Event(Event::Warm))) => {
+                let ms = millis(begun.elapsed());
                 info!(language, container, ms, "warm");
-                outcome.stage = Stage::Stands;
+                settle.stage = WarmStage::Stands;
             }
-            Ok(Ok(Incoming::Event(Event::Failed { what }))) => {
+            Some(Ok(Incoming::Event(Event::Failed { what }))) => {
                 warn!(language, container, image = runner.image, what, "runs of it start cold");
             }
-            // The container was given up before, most likely.
-            Ok(Ok(_) | Err(_)) | Err(_) => {}
+            // Most likely the container was removed meanwhile.
+            Some(Ok(_) | Err(_)) | None => {}
         }
     });
 }
 
-/// What came of a part: told to whoever waits for it when this is dropped, however its task ends.
-struct Outcome {
-    part: Arc<WarmPart>,
-    stage: Stage,
+/// Waits for an answer, for at most [`PERMIT_FOR`] and then [`PATIENCE`]. The permit is returned with the
+/// answer, or after [`PERMIT_FOR`] without one: code in the container may have stopped the part, and must not
+/// stop the queue.
+async fn within_permit<T>(answer: impl Future<Output = T>, permit: Option<LoadPermit>) -> Option<T> {
+    let mut answer = std::pin::pin!(answer);
+    let early = tokio::time::timeout(PERMIT_FOR, &mut answer).await;
+    drop(permit);
+    match early {
+        Ok(answer) => Some(answer),
+        Err(_) => tokio::time::timeout(PATIENCE, answer).await.ok(),
+    }
 }
 
-impl Drop for Outcome {
+/// Publishes the result of loading a part when it is dropped, however the loading task ends.
+struct SettleOnDrop {
+    part: Arc<WarmPart>,
+    stage: WarmStage,
+}
+
+impl Drop for SettleOnDrop {
     fn drop(&mut self) {
-        self.part.with(|place| place.ticket = None);
+        self.part.with(|loading| loading.ticket = None);
         self.part.set(self.stage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// A queue that loads one part at a time, with a permit for the first and the second waiting.
+    fn busy() -> (LoadPermit, impl Future<Output = LoadPermit>) {
+        let queue = LoadQueue::new(1);
+        let (_, mut first) = queue.enter(Some(LoadReason::Idle));
+        let (ticket, second) = queue.enter(Some(LoadReason::Idle));
+        let first = first.try_recv().expect("nothing else is loading");
+        let second = async move {
+            let permit = second.await.expect("a permit");
+            drop(ticket);
+            permit
+        };
+        (first, second)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_does_not_answer_holds_up_the_next_for_a_while_only() {
+        let (permit, next) = busy();
+        let begun = Instant::now();
+        let answer = async { sleep(PERMIT_FOR * 4).await };
+        let (answer, waited) =
+            tokio::join!(within_permit(answer, Some(permit)), async { (next.await, begun.elapsed()).1 });
+        assert!((PERMIT_FOR..PERMIT_FOR * 2).contains(&waited), "the next part waited {waited:?}");
+        assert_eq!(answer, Some(()), "its answer still counts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_returns_the_permit_at_once() {
+        let (permit, next) = busy();
+        let begun = Instant::now();
+        assert_eq!(within_permit(std::future::ready(1), Some(permit)).await, Some(1));
+        next.await;
+        assert!(begun.elapsed() < PERMIT_FOR, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_an_answer_ends() {
+        let (begun, longest) = (Instant::now(), PERMIT_FOR + PATIENCE);
+        let waiting = within_permit(std::future::pending::<()>(), None);
+        assert_eq!(tokio::time::timeout(2 * longest, waiting).await.expect("it ends"), None);
+        assert_eq!(begun.elapsed().as_secs(), longest.as_secs());
     }
 }

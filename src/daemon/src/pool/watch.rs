@@ -1,7 +1,7 @@
-//! Follows the engine: which images there are, which containers ended, whether it answers at all, and whether
-//! something of ours is there that nobody knows.
+//! Follows the engine: which images it has, which containers ended, whether it answers, and whether it has
+//! containers or volumes of ours that belong to no member.
 //!
-//! It must never let a runner into the pool before a container was proved to be confined.
+//! It must never let a runner into the pool before a container has been proved to be confined.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,47 +13,52 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::core::Uid;
-use super::driver::Message;
+use super::driver::DriverMessage;
 use super::leftovers::{Leftovers, Survivor};
-use super::reach::Reach;
+use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
 use super::spec::{Blueprint, Bounds};
 use super::{AgentTerms, PoolConfig, PoolError, agent, proof};
-use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, Followed, Occurrence};
+use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, EventStreamItem, Occurrence};
 
-/// After an image event others follow (a build tags and untags): one look serves them all.
+/// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
+/// all.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// After the start, and after the engine answers again, what is left is looked for once more: what was asked of the
-/// engine before may have happened since.
+/// The time of the first sweep after the start, and after the engine answers again: by then it may have
+/// carried out calls whose answers never came.
 const FIRST_SWEEP: Duration = Duration::from_secs(5);
 
-/// Between two such looks.
+/// The pause between two sweeps.
 const SWEEP: Duration = Duration::from_secs(60);
 
-pub(super) struct Watch {
+pub(super) struct EngineWatch {
     engine: Engine,
     owner: String,
     bounds: Bounds,
     terms: AgentTerms,
     images: BTreeMap<String, String>,
     warm_parts: bool,
-    /// The throwaway container has one of these that no other container has, as the pool has none yet.
+    /// The UIDs of containers. The throwaway container of the proof gets one that no other container has.
     uids: std::ops::RangeInclusive<u32>,
-    sender: mpsc::UnboundedSender<Message>,
-    reach: Arc<Reach>,
+    sender: mpsc::UnboundedSender<DriverMessage>,
+    reach: Arc<Reachability>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
     proved: bool,
-    /// Whether the engine does, see [`Blueprint`].
+    /// Whether the engine maps users, see [`Blueprint`].
     maps_users: bool,
     warned: Vec<String>,
-    /// What the last look found.
+    /// The runners of the last look.
     found: BTreeMap<String, Runner>,
 }
 
-impl Watch {
-    pub(super) fn new(engine: Engine, config: &PoolConfig, sender: mpsc::UnboundedSender<Message>) -> Self {
+impl EngineWatch {
+    pub(super) fn new(
+        engine: Engine,
+        config: &PoolConfig,
+        sender: mpsc::UnboundedSender<DriverMessage>,
+    ) -> Self {
         Self {
             engine,
             owner: config.owner.clone(),
@@ -62,7 +67,7 @@ impl Watch {
             images: config.images.clone(),
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
-            reach: Arc::new(Reach::new(sender.clone())),
+            reach: Arc::new(Reachability::new(sender.clone())),
             sender,
             fatal: latest::Sender::new(None),
             proved: false,
@@ -80,18 +85,17 @@ impl Watch {
         self.fatal.subscribe()
     }
 
-    /// What happens before anything is served; also which containers of an earlier daemon live on.
+    /// The first look, before the pool serves anyone: proves the confinement and takes over the containers of
+    /// an earlier daemon, which are the last value.
     pub(super) async fn first_look(
         &mut self,
     ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
         self.maps_users = self.engine.info().await?.maps_users();
         let blueprint = self.blueprint()?;
         // The engine may have been restarted while there was no daemon.
-        restored::remind(&self.engine, &blueprint.owned()).await;
+        restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
-        let used = left.uids();
-        let free = self.uids.clone().rev().map(Uid).find(|uid| !used.contains(uid));
-        let found = self.look(&blueprint, free.unwrap_or(Uid(*self.uids.end()))).await?;
+        let found = self.look(&blueprint, left.free_uid(&self.uids)).await?;
         let survivors = left.take_over(&blueprint, &found, &self.terms).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
@@ -105,7 +109,8 @@ impl Watch {
         Ok(Arc::new(Blueprint { owner, agent, bounds, maps_users: self.maps_users }))
     }
 
-    /// The runners that there are; the first time that there are any, with the agent put there and the proof.
+    /// Finds the runners. When it finds the first ones, it also stores the agent on the engine and runs the
+    /// proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
         let found = runner::find(&self.engine, &self.images, self.warm_parts, &self.found).await?;
         for warning in found.warnings {
@@ -130,7 +135,7 @@ impl Watch {
         Ok(runners)
     }
 
-    /// Follows until the pool is gone.
+    /// Follows the engine until the pool has ended.
     pub(super) async fn run(mut self) {
         let Ok(blueprint) = self.blueprint() else { return };
         let filter = EventFilter {
@@ -142,7 +147,7 @@ impl Watch {
         };
         let mut events = self.engine.events(filter);
         let (reach, engine) = (self.reach.clone(), self.engine.clone());
-        // In a task of its own: a call to an engine that stands still may hold this one up.
+        // In a task of its own, since a call to an engine that hangs may hold this one up.
         let _pinging = AbortOnDropHandle::new(tokio::spawn(async move { reach.watch(&engine).await }));
         let mut up = self.reach.up();
         let mut look_again = false;
@@ -178,23 +183,24 @@ impl Watch {
                 continue;
             };
             match followed {
-                Followed::Connected => look_again = true,
-                Followed::Reconnected => {
-                    // Before the pool hears of it, which then removes containers.
-                    restored::remind(&self.engine, &blueprint.owned()).await;
+                EventStreamItem::Connected => look_again = true,
+                EventStreamItem::Reconnected => {
+                    // Before the pool learns of it, since the pool then removes containers.
+                    restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;
                     self.reach.reconnected();
                     look_again = true;
                     sweep_at = Instant::now() + FIRST_SWEEP;
                 }
-                Followed::Disconnected(error) => self.reach.lost(&error),
-                Followed::Event(event) => match event.what {
-                    // Nobody here pauses one: it answers no more, and its run would only be late.
+                EventStreamItem::Disconnected(error) => self.reach.lost(&error),
+                EventStreamItem::Event(event) => match event.what {
+                    // The daemon pauses only containers that it has given up. Any other paused container
+                    // counts as ended, since its agent cannot answer.
                     Occurrence::Container {
                         id,
                         action: ContainerAction::Die { .. } | ContainerAction::Pause,
                         ..
                     } => {
-                        let _ = self.sender.send(Message::Ended(id));
+                        let _ = self.sender.send(DriverMessage::Ended(id));
                     }
                     Occurrence::Image { .. } => look_again = true,
                     Occurrence::Container { .. } | Occurrence::Volume { .. } => {}
@@ -203,25 +209,26 @@ impl Watch {
         }
     }
 
-    /// Removes what carries our label and no member's name: what the engine did after we had given up on its answer.
+    /// Removes everything of this owner that has no member's name: the engine made it after the daemon had
+    /// stopped waiting for the answer.
     async fn sweep(&self, blueprint: &Blueprint) {
         let Ok(left) = Leftovers::find(&self.engine, &blueprint.owned()).await else { return };
         let (reply, names) = oneshot::channel();
-        let _ = self.sender.send(Message::Names(reply));
+        let _ = self.sender.send(DriverMessage::Names(reply));
         if let Ok(names) = names.await {
             let removed = left.remove_all_but(&names).await;
             if removed > 0 {
-                warn!(removed, "containers or volumes were there that nobody knew of");
+                warn!(removed, "removed containers or volumes that belonged to no member of the pool");
             }
         }
     }
 
-    /// Whether the look gave an answer, good or fatal.
+    /// Looks for runners again. False if that failed and must be repeated.
     async fn look_again(&mut self, blueprint: &Blueprint) -> bool {
-        // Only the first runners that there are have a proof to come, and no container has a UID before them.
+        // A proof runs only with the first runners, when no container of the pool has a UID yet.
         match self.look(blueprint, Uid(*self.uids.end())).await {
             Ok(found) => {
-                let _ = self.sender.send(Message::Found(found));
+                let _ = self.sender.send(DriverMessage::Found(found));
                 true
             }
             Err(PoolError::Engine(error)) => {

@@ -1,4 +1,5 @@
-//! Session ids: any text of a caller's up to a length, or one made up. It never becomes part of a path.
+//! Session ids: any text up to a length that a caller gives, or one that the daemon makes up. An id never
+//! becomes part of a path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +7,8 @@ use std::str::FromStr;
 /// The longest id, in bytes.
 const MAX_ID: usize = 256;
 
-/// A name that a caller gave a conversation, or that was made up for one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// A name that a caller gave a conversation, or that the daemon made up for one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
 
 /// Why a text is no session id.
@@ -22,12 +23,12 @@ pub enum IdError {
 }
 
 impl SessionId {
-    /// A new one that nobody can guess: `sess_` and 12 hex digits.
+    /// A new id that cannot be guessed: `sess_` and 12 hex digits.
     pub fn generate() -> Self {
         Self(format!("sess_{}", crate::id::random_hex::<6>()))
     }
 
-    /// One that nobody can guess who does not know the key: the same for the same name.
+    /// An id that cannot be guessed without the key: the same for the same name.
     pub fn derived(key: &[u8; 32], name: &str) -> Self {
         let digest = crate::sign::mac(key, name.as_bytes());
         Self(format!("sess_{}", crate::id::hex(&digest[..6])))

@@ -1,4 +1,4 @@
-//! What opens and what does not, bit by bit.
+//! Which links are valid and which are not, bit by bit.
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ fn the_formula_is_the_documented_one() {
     // printf '%s' abc123/result.csv | openssl dgst -sha256 -hmac topsecret
     let signer = Signer::new("https://x.example/", b"topsecret", &[], [], LinkTerms::default());
     let path = path("result.csv");
-    let link = signer.link(DEFAULT_OWNER, "abc123", Target::File(&path));
+    let link = signer.link(DEFAULT_OWNER, "abc123", SignedTarget::File(&path));
     assert_eq!(
         link,
         "https://x.example/files/abc123/result.csv?sig=929cf9ef5cc40365d2d584e00e2fbab8773310d7738e2a50d1ccdfd6d39cffe0"
@@ -37,10 +37,10 @@ fn the_formula_is_the_documented_one() {
 }
 
 #[test]
-fn only_the_right_key_and_the_very_text_open() {
+fn only_the_right_key_and_exactly_the_signed_text_are_valid() {
     let signer = plain();
     let path = path("a/b.csv");
-    let target = Target::File(&path);
+    let target = SignedTarget::File(&path);
     for owner in [DEFAULT_OWNER, "alice", "bob"] {
         let link = signer.link(owner, "s", target);
         assert_eq!(signer.owner("s", target, proof(&link)), Some(owner));
@@ -66,17 +66,17 @@ fn only_the_right_key_and_the_very_text_open() {
 }
 
 #[test]
-fn a_link_opens_until_its_time_and_its_time_is_signed() {
+fn a_link_is_valid_until_its_signed_time() {
     let ttl = |seconds| LinkTerms { ttl: Some(Duration::from_secs(seconds)), hashed: false };
     let file = path("a");
-    let target = Target::File(&file);
+    let target = SignedTarget::File(&file);
     let signer = signer("k", &[], ttl(3600));
     let link = signer.link("alice", "s", target);
     let good = proof(&link);
     let expires = good.expires.unwrap();
     assert!((now() + 3590..=now() + 3600).contains(&expires.parse().unwrap()), "{link}");
     assert_eq!(signer.owner("s", target, good), Some("alice"));
-    // Every bit of the time, and the time taken away or put in.
+    // Every bit of the time, and the time removed or added.
     for at in 0..expires.len() * 8 {
         let mut bytes = expires.as_bytes().to_vec();
         bytes[at / 8] ^= 1 << (at % 8);
@@ -88,18 +88,18 @@ fn a_link_opens_until_its_time_and_its_time_is_signed() {
         assert_eq!(signer.owner("s", target, Proof { expires: Some(wrong), ..good }), None, "{wrong:?}");
     }
     assert_eq!(signer.owner("s", target, Proof { expires: None, ..good }), None);
-    // One that was made before links expired, which it would open for ever.
+    // A link from before links expired would be valid for ever.
     let forever = plain().link("alice", "s", target);
     assert_eq!(signer.owner("s", target, proof(&forever)), None);
     assert_eq!(plain().owner("s", target, proof(&forever)), Some("alice"));
-    let log = Target::Log("run_1");
+    let log = SignedTarget::Log("run_1");
     let forever_log = plain().link("alice", "s", log);
     assert_eq!(signer.owner("s", log, proof(&forever_log)), None);
-    // One with a time keeps it when links do not expire any more.
+    // A link with a time keeps it even if links no longer expire.
     assert_eq!(plain().owner("s", target, good), Some("alice"));
     let late = Proof { expires: Some(expires), ..proof(&forever) };
     assert_eq!(signer.owner("s", target, late), None);
-    // A time that is over is over for whoever checks it, and none that is not a number ever comes.
+    // An expired link is invalid for every signer; a time that is not a number never comes.
     for (time, opens) in [(now() + 60, true), (now() - 1, false), (0, false), (u64::MAX, true)] {
         let time = time.to_string();
         let signature = hex(&mac(&signer.key("alice").unwrap().key, &text("s", target, Some(&time))));
@@ -109,9 +109,9 @@ fn a_link_opens_until_its_time_and_its_time_is_signed() {
 }
 
 #[test]
-fn keys_of_before_open_and_sign_nothing() {
+fn previous_keys_verify_but_never_sign() {
     let file = path("a");
-    let target = Target::File(&file);
+    let target = SignedTarget::File(&file);
     let old = signer("old", &[], LinkTerms::default()).link("bob", "s", target);
     let new = signer("new", &["older", "old"], LinkTerms::default());
     assert_eq!(new.owner("s", target, proof(&old)), Some("bob"));
@@ -123,31 +123,31 @@ fn keys_of_before_open_and_sign_nothing() {
 }
 
 #[test]
-fn a_hashed_link_names_its_session_and_no_other() {
+fn a_hashed_link_names_exactly_one_session() {
     let hashed = || signer("k", &["old"], LinkTerms { ttl: None, hashed: true });
     let name = |link: &str| link.split('/').nth(4).unwrap().to_owned();
     let file = path("d r/a");
     let first = hashed();
-    let link = first.link("alice", "s", Target::File(&file));
+    let link = first.link("alice", "s", SignedTarget::File(&file));
     assert!(
         link.starts_with("http://h/files/") && link.ends_with("/d%20r/a") && !link.contains('?'),
         "{link}"
     );
     let found = |signer: &Signer, name: &str| signer.hashed(name).map(|(o, s)| format!("{o} {s}"));
     assert_eq!(found(&first, &name(&link)).as_deref(), Some("alice s"));
-    // Another owner, another session, another key: another name.
+    // Another owner, session or key gives another name.
     let names: HashSet<_> =
         [("alice", "s"), ("bob", "s"), ("alice", "t"), ("default", "s"), ("alice", "s\nfiles")]
-            .map(|(owner, session)| name(&first.link(owner, session, Target::File(&file))))
+            .map(|(owner, session)| name(&first.link(owner, session, SignedTarget::File(&file))))
             .into();
     assert_eq!(names.len(), 5);
-    // A daemon that starts knows what it is told is stored, under the keys of before too.
+    // A new signer knows the sessions that it learned, also under previous keys.
     let second = hashed();
     assert_eq!(found(&second, &name(&link)), None);
     second.learn("alice", "s");
     assert_eq!(found(&second, &name(&link)).as_deref(), Some("alice s"));
     let before = signer("old", &[], LinkTerms { ttl: None, hashed: true });
-    let older = name(&before.link("alice", "s", Target::File(&file)));
+    let older = name(&before.link("alice", "s", SignedTarget::File(&file)));
     assert_eq!(found(&second, &older).as_deref(), Some("alice s"));
     let good = name(&link);
     for at in 0..good.len() * 8 {
@@ -157,21 +157,21 @@ fn a_hashed_link_names_its_session_and_no_other() {
             assert_eq!(found(&second, flipped), None, "bit {at}");
         }
     }
-    // Logs are signed as ever, and signed links still open.
-    assert!(first.link("alice", "s", Target::Log("run_1")).contains("/logs/s/run_1?sig="));
-    let signed = plain().link("alice", "s", Target::File(&file));
-    assert_eq!(first.owner("s", Target::File(&file), proof(&signed)), Some("alice"));
-    // The name is no signature of anything, and the other style knows no names.
-    for target in [Target::File(&file), Target::Log("files")] {
+    // Logs still have signed links, and signed links to files are still valid.
+    assert!(first.link("alice", "s", SignedTarget::Log("run_1")).contains("/logs/s/run_1?sig="));
+    let signed = plain().link("alice", "s", SignedTarget::File(&file));
+    assert_eq!(first.owner("s", SignedTarget::File(&file), proof(&signed)), Some("alice"));
+    // The name is not a signature, and a signer of the other style knows no names.
+    for target in [SignedTarget::File(&file), SignedTarget::Log("files")] {
         assert_eq!(plain().owner("s", target, Proof { signature: &good, expires: None }), None);
     }
     assert_eq!(found(&plain(), &good), None);
-    // An owner without a key gets a link that opens nothing.
-    assert!(first.link("gone", "s", Target::File(&file)).starts_with("http://h/files//"));
+    // The link of an owner without a key is invalid.
+    assert!(first.link("gone", "s", SignedTarget::File(&file)).starts_with("http://h/files//"));
 }
 
 #[test]
-fn a_cursor_is_good_for_its_listing_only() {
+fn a_cursor_is_valid_only_for_its_listing() {
     let signer = plain();
     let at = RelPath::new(b"d/\xff\xfe".to_vec()).unwrap();
     let cursor = signer.cursor("alice", "s", &at);
@@ -191,7 +191,7 @@ fn a_cursor_is_good_for_its_listing_only() {
 }
 
 #[test]
-fn no_two_things_sign_alike() {
+fn no_two_targets_have_the_same_signed_text() {
     let cases = [
         ("a", "b/c"),
         ("a/b", "c"),
@@ -209,20 +209,20 @@ fn no_two_things_sign_alike() {
     let mut seen = HashSet::new();
     for (session, file) in cases {
         for expires in [None, Some("1"), Some("11")] {
-            let text = text(session, Target::File(&path(file)), expires);
+            let text = text(session, SignedTarget::File(&path(file)), expires);
             assert!(seen.insert(text), "{session:?} {file:?} {expires:?}");
         }
     }
     for expires in [None, Some("1")] {
-        assert!(seen.insert(text("a", Target::Log("x"), expires)));
+        assert!(seen.insert(text("a", SignedTarget::Log("x"), expires)));
     }
     assert!(seen.insert(cursor_text("a", &path("x"))));
 }
 
 #[test]
-fn a_link_is_a_link_whatever_the_name() {
+fn every_name_gives_a_valid_link() {
     let signer = plain();
     let path = path("d r/ü\n?#%.csv");
-    let link = signer.link(DEFAULT_OWNER, "a/b c", Target::File(&path));
+    let link = signer.link(DEFAULT_OWNER, "a/b c", SignedTarget::File(&path));
     assert!(link.starts_with("http://h/files/a%2Fb%20c/d%20r/%C3%BC%0A%3F%23%25.csv?sig="), "{link}");
 }

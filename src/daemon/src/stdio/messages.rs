@@ -1,4 +1,5 @@
-//! As much of a JSON-RPC message as a front has to know: whether it asks, answers, or begins.
+//! The parts of a JSON-RPC message that a relay needs: whether it is a request, an answer, or the beginning
+//! of a session.
 //!
 //! It must never change a message, nor let an answer through twice.
 
@@ -8,9 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// The outermost of a message.
+/// The outer fields of a message.
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct MessageHead<'a> {
     jsonrpc: Option<String>,
     #[serde(borrow)]
     id: Option<&'a RawValue>,
@@ -19,105 +20,109 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// What is taken back.
+/// The parameters of a cancellation.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Cancelled<'a> {
+struct CancelParams<'a> {
     #[serde(borrow)]
     request_id: &'a RawValue,
 }
 
-/// An id as everyone writes it: the same text can be escaped in more than one way. `None` if it is none, so that no
-/// answer to it will come.
+/// An id in one notation, since the same text can be escaped in several ways. `None` if it is not a valid id:
+/// no answer to it will come.
 fn id_of(id: &RawValue) -> Option<String> {
     let id: Value = serde_json::from_str(id.get()).ok()?;
     (id.is_string() || id.is_i64()).then(|| id.to_string())
 }
 
-/// What a client says.
+/// A message of the client.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Inbound {
-    /// The beginning of a session; its id as JSON.
+pub(super) enum ClientMessage {
+    /// The beginning of a session, with its id as JSON.
     Initialize(String),
     /// The client is ready.
     Initialized,
-    /// A request is taken back: it is answered no more.
+    /// The client cancels a request: no answer to it will come.
     Cancelled(String),
-    /// Anything else that is to be answered.
+    /// Any other request.
     Request(String),
-    /// A notification, an answer, or no message at all.
+    /// A notification, an answer, or not a message at all.
     Other,
 }
 
-impl Inbound {
-    /// Whether an answer is due.
+impl ClientMessage {
+    /// Whether it needs an answer.
     pub(super) fn is_request(&self) -> bool {
         matches!(self, Self::Initialize(_) | Self::Request(_))
     }
 }
 
-/// Reads a client's message.
-pub(super) fn read(line: &[u8]) -> Inbound {
-    let Ok(Envelope { jsonrpc: Some(version), id, method: Some(method), params }) =
-        serde_json::from_slice::<Envelope<'_>>(line)
+/// Parses a client's message.
+pub(super) fn read(line: &[u8]) -> ClientMessage {
+    let Ok(MessageHead { jsonrpc: Some(version), id, method: Some(method), params }) =
+        serde_json::from_slice::<MessageHead<'_>>(line)
     else {
-        return Inbound::Other;
+        return ClientMessage::Other;
     };
     if version != "2.0" {
-        return Inbound::Other;
+        return ClientMessage::Other;
     }
     let cancelled = || {
-        let cancelled: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
-        id_of(cancelled.request_id).map(Inbound::Cancelled)
+        let cancelled: CancelParams<'_> = serde_json::from_str(params?.get()).ok()?;
+        id_of(cancelled.request_id).map(ClientMessage::Cancelled)
     };
-    let inbound = match (method.as_str(), id) {
-        ("initialize", Some(id)) => id_of(id).map(Inbound::Initialize),
+    let message = match (method.as_str(), id) {
+        ("initialize", Some(id)) => id_of(id).map(ClientMessage::Initialize),
         ("notifications/cancelled", None) => cancelled(),
-        ("notifications/initialized", None) => Some(Inbound::Initialized),
-        (_, Some(id)) => id_of(id).map(Inbound::Request),
+        ("notifications/initialized", None) => Some(ClientMessage::Initialized),
+        (_, Some(id)) => id_of(id).map(ClientMessage::Request),
         (_, None) => None,
     };
-    inbound.unwrap_or(Inbound::Other)
+    message.unwrap_or(ClientMessage::Other)
 }
 
 /// Requests that wait for an answer, by their ids as JSON.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingRequests {
     asked: BTreeSet<String>,
-    /// Asked again of another daemon: the client has its answer already.
+    /// Requests sent again to another daemon: the client has their answers already.
     silent: BTreeSet<String>,
 }
 
-impl Pending {
+impl PendingRequests {
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// A request goes to the daemon.
+    /// Notes a request that was sent to the daemon.
     pub(super) fn ask(&mut self, id: String) {
         self.asked.insert(id);
     }
 
     /// Whether this request waits for its answer.
     pub(super) fn has_asked(&self, line: &[u8]) -> bool {
-        matches!(read(line), Inbound::Initialize(id) | Inbound::Request(id) if self.asked.contains(&id))
+        match read(line) {
+            ClientMessage::Initialize(id) | ClientMessage::Request(id) => self.asked.contains(&id),
+            ClientMessage::Initialized | ClientMessage::Cancelled(_) | ClientMessage::Other => false,
+        }
     }
 
-    /// A request was taken back, and will not be answered.
+    /// Forgets a request that was cancelled, and will not be answered.
     pub(super) fn forget(&mut self, id: &str) {
         self.asked.remove(id);
     }
 
-    /// A request goes to the daemon again, and its answer to nobody.
+    /// Notes a request that was sent to the daemon again, and whose answer the client must not receive.
     pub(super) fn ask_silently(&mut self, line: &[u8]) {
-        if let Inbound::Initialize(id) | Inbound::Request(id) = read(line) {
+        if let ClientMessage::Initialize(id) | ClientMessage::Request(id) = read(line) {
             self.silent.insert(id);
         }
     }
 
-    /// What the daemon says; whether it is for the client.
+    /// Notes a message of the daemon; whether the client receives it.
     pub(super) fn hear(&mut self, line: &[u8]) -> bool {
-        let Ok(Envelope { id: Some(id), method: None, .. }) = serde_json::from_slice::<Envelope<'_>>(line)
+        let Ok(MessageHead { id: Some(id), method: None, .. }) =
+            serde_json::from_slice::<MessageHead<'_>>(line)
         else {
             return true;
         };
@@ -129,9 +134,9 @@ impl Pending {
         true
     }
 
-    /// Nobody will answer what was asked until now: what the client is told instead.
+    /// Returns an error for every request that waits, since nobody will answer them.
     pub(super) fn give_up(&mut self, why: &str) -> impl Iterator<Item = Vec<u8>> + use<> {
-        let message = format!("{why}; what the call did is unknown, it is not repeated");
+        let message = format!("{why}; what the call did is unknown, and it is not repeated");
         self.silent.clear();
         std::mem::take(&mut self.asked).into_iter().map(move |id| {
             let id: Value = serde_json::from_str(&id).unwrap_or(Value::Null);
@@ -149,38 +154,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_goes_to_whoever_asked_and_once() {
-        let mut pending = Pending::default();
+    fn the_client_receives_each_answer_once() {
+        let mut pending = PendingRequests::default();
         for (line, want) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, Inbound::Initialize("1".into())),
-            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Inbound::Initialized),
-            (r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, Inbound::Request("\"a\"".into())),
-            (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#, Inbound::Other),
-            ("no json", Inbound::Other),
-            // What the SDK takes for no request is answered without an id, or not at all.
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Inbound::Other),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Inbound::Other),
-            (r#"{"jsonrpc":"1.0","id":9,"method":"ping"}"#, Inbound::Other),
-            (r#"{"id":9,"method":"ping"}"#, Inbound::Other),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, ClientMessage::Initialize("1".into())),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, ClientMessage::Initialized),
+            (r#"{"jsonrpc":"2.0","id":"a","method":"tools/call"}"#, ClientMessage::Request("\"a\"".into())),
+            (r#"{"jsonrpc":"2.0","id":"a","result":{}}"#, ClientMessage::Other),
+            ("no json", ClientMessage::Other),
+            // The SDK answers these without an id, or not at all.
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, ClientMessage::Other),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, ClientMessage::Other),
+            (r#"{"jsonrpc":"1.0","id":9,"method":"ping"}"#, ClientMessage::Other),
+            (r#"{"id":9,"method":"ping"}"#, ClientMessage::Other),
         ] {
             assert_eq!(read(line.as_bytes()), want, "{line}");
-            if let Inbound::Initialize(id) | Inbound::Request(id) = want {
+            if let ClientMessage::Initialize(id) | ClientMessage::Request(id) = want {
                 pending.ask(id);
             }
         }
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
-        assert!(pending.hear(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#), "a question of the daemon's");
+        assert!(pending.hear(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#), "a request of the daemon");
         let told: Vec<_> = pending.give_up("it is gone").collect();
         assert_eq!(told.len(), 1);
         assert!(String::from_utf8_lossy(&told[0]).contains(r#""id":"a""#));
         pending.ask_silently(br#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
         assert!(pending.is_empty(), "nobody waits for it");
-        // One text, written in two ways; and one that is taken back.
+        // One id in two notations, and a request that is cancelled.
         pending.ask("\"\u{e9}\"".to_owned());
         assert!(pending.hear("{\"id\":\"\\u00e9\",\"result\":{}}".as_bytes()) && pending.is_empty());
         let cancelled = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#;
-        assert_eq!(read(cancelled), Inbound::Cancelled("5".into()));
+        assert_eq!(read(cancelled), ClientMessage::Cancelled("5".into()));
         pending.ask("5".into());
         pending.forget("5");
         assert!(pending.is_empty());

@@ -1,9 +1,10 @@
-//! Puts a record of the journal in place.
+//! Applies a record of the journal to a session's directory.
 //!
-//! Each file is whole before it has its name, or is written while nobody reads it: readers hold a lock (see
-//! `space`), so nobody ever sees half of one. A record that was applied in part, or more than once, or over a later state, may be applied again: what it says
-//! of a path does not depend on what is there. Directories are opened one component at a time; a link of the host
-//! is in the way like a file, and never followed. Nothing is synced here: the journal is what is durable.
+//! A new file is complete before it has its name, and a file is written over only while nobody reads it:
+//! readers hold a lock (see `space`), so nobody sees half of one. A record may be applied again, also after
+//! it was applied in part, more than once, or over a later state: its effect on a path does not depend on
+//! what is there. Directories are opened one component at a time; a symbolic link of the host is in the way
+//! as a file would be, and is never followed. Nothing is synced here: the journal is what is durable.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -21,9 +22,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::about::{self, About};
 use super::links::{self, Links};
-use super::record::{Op, Record, is_staged_name};
+use super::record::{JournalOp, JournalRecord, is_staged_name};
+use super::session_json::{self, SessionJson};
 use super::{StoreError, hash, make_dir};
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -32,27 +33,34 @@ const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Applies a record to the store at `root`.
 ///
-/// What it replaced is given back, as names in `tmp/` with sizes: the blocks of many small files are better freed
-/// together, and not before an answer.
+/// Returns the files that it replaced, as paths in `tmp/` with sizes: freeing the blocks of many small files
+/// is better done for all at once, and after the answer.
 ///
 /// # Errors
-/// What the file system says; the record is then to be applied again as a whole.
-pub(super) fn apply(root: &Path, tmp: &Path, record: &Record) -> Result<Vec<(PathBuf, u64)>, StoreError> {
+/// An error of the file system; the whole record is then to be applied again.
+pub(super) fn apply(
+    root: &Path,
+    tmp: &Path,
+    record: &JournalRecord,
+) -> Result<Vec<(PathBuf, u64)>, StoreError> {
     let dir = root.join(hash(&record.owner, &record.session));
     let mut blob = &record.blob[..];
     let mut applier: Option<Applier> = None;
     for op in &record.ops {
-        if *op == Op::Forget {
+        if *op == JournalOp::Forget {
             applier = None;
             forget(&dir, tmp).map_err(StoreError::io(format!("cannot delete {}", dir.display())))?;
             continue;
         }
         let what = || match op {
-            Op::Remove(path) => format!("cannot remove {path:?}"),
-            Op::Dir(entry) | Op::Link(entry) | Op::Inline(entry) | Op::Staged(entry, _) => {
+            JournalOp::Remove(path) => format!("cannot remove {path:?}"),
+            JournalOp::Dir(entry)
+            | JournalOp::Link(entry)
+            | JournalOp::Inline(entry)
+            | JournalOp::Staged(entry, _) => {
                 format!("cannot save {:?}", entry.path)
             }
-            Op::Forget => format!("cannot delete {}", dir.display()),
+            JournalOp::Forget => format!("cannot delete {}", dir.display()),
         };
         let at = match &mut applier {
             Some(at) => at,
@@ -68,7 +76,7 @@ pub(super) fn apply(root: &Path, tmp: &Path, record: &Record) -> Result<Vec<(Pat
     applier.map_or(Ok(Vec::new()), finish).map_err(StoreError::io(format!("cannot save {}", dir.display())))
 }
 
-/// Moved away at once; what it held goes as it can, at the latest at the next start.
+/// Moves the directory away, then removes it; whatever cannot be removed is removed at the next start.
 fn forget(dir: &Path, tmp: &Path) -> io::Result<()> {
     let aside = tmp.join(crate::id::random_hex::<12>());
     match fs::rename(dir, &aside) {
@@ -76,7 +84,7 @@ fn forget(dir: &Path, tmp: &Path) -> io::Result<()> {
         other => other?,
     }
     if let Err(error) = fs::remove_dir_all(&aside) {
-        tracing::warn!(%error, "what is left of a deleted session goes at the next start");
+        tracing::warn!(%error, "some files of a deleted session remain in tmp/; the next start removes them");
     }
     Ok(())
 }
@@ -87,24 +95,27 @@ struct Applier<'a> {
     tmp: &'a Path,
     tmp_fd: OwnedFd,
     files: OwnedFd,
-    /// The directory that was used last: files mostly come directory by directory.
+    /// The directory used last: files mostly come directory by directory.
     open: Option<(RelPath, OwnedFd)>,
     links: Links,
     relinked: bool,
-    /// Files that others took the place of; by their names in `tmp/`, with sizes.
+    /// Files that others replaced: their paths in `tmp/`, with sizes.
     replaced: Vec<(PathBuf, u64)>,
-    /// Names in `tmp/` begin so.
+    /// Names in `tmp/` begin with it.
     prefix: String,
     made: u32,
 }
 
 impl<'a> Applier<'a> {
-    fn begin(dir: &'a Path, tmp: &'a Path, record: &Record) -> io::Result<Self> {
-        if !matches!(about::read(dir), Ok(Some(_))) {
+    fn begin(dir: &'a Path, tmp: &'a Path, record: &JournalRecord) -> io::Result<Self> {
+        if !matches!(session_json::read(dir), Ok(Some(_))) {
             make_dir(dir)?;
-            let about =
-                About { owner: record.owner.clone(), session_id: record.session.clone(), closed: false };
-            about::write(dir, tmp, &about, false)?;
+            let about = SessionJson {
+                owner: record.owner.clone(),
+                session_id: record.session.clone(),
+                closed: false,
+            };
+            session_json::write(dir, tmp, &about, false)?;
         }
         let files = dir.join("files");
         let open = |path: &Path| rustix::fs::open(path, DIR, Mode::empty());
@@ -137,15 +148,15 @@ impl<'a> Applier<'a> {
         Ok(self.replaced)
     }
 
-    /// A name in `tmp/` that nobody has.
+    /// A new name in `tmp/`.
     fn name(&mut self) -> String {
         self.made += 1;
         format!("{}{:08x}", self.prefix, self.made)
     }
 
-    fn step(&mut self, op: &Op, blob: &mut &[u8]) -> io::Result<()> {
+    fn step(&mut self, op: &JournalOp, blob: &mut &[u8]) -> io::Result<()> {
         match op {
-            Op::Remove(path) => {
+            JournalOp::Remove(path) => {
                 let links = self.links.len();
                 path.remove_from(&mut self.links);
                 self.relinked |= links != self.links.len();
@@ -153,20 +164,20 @@ impl<'a> Applier<'a> {
                     self.clear(path)?;
                 }
             }
-            Op::Dir(entry) => {
+            JournalOp::Dir(entry) => {
                 self.relinked |= links::give_way_above(&mut self.links, &entry.path);
                 self.enter(Some(&entry.path), true)?;
-                // The daemon must be able to use it, whatever the program made of it.
+                // The daemon must be able to use the directory, whatever mode the program gave it.
                 rustix::fs::fchmod(self.at(), Mode::from_raw_mode(entry.mode & 0o777 | 0o700))?;
             }
-            Op::Link(entry) => {
+            JournalOp::Link(entry) => {
                 let EntryKind::Link(target) = &entry.kind else { return Err(invalid()) };
                 self.make_way(&entry.path)?;
                 self.clear(&entry.path)?;
                 self.links.insert(entry.path.clone(), target.clone());
                 self.relinked = true;
             }
-            Op::Inline(entry) => {
+            JournalOp::Inline(entry) => {
                 let EntryKind::File(size) = entry.kind else { return Err(invalid()) };
                 let cut = usize::try_from(size).ok().and_then(|size| blob.split_at_checked(size));
                 let content;
@@ -176,30 +187,31 @@ impl<'a> Applier<'a> {
                     self.write(entry, content)?;
                 }
             }
-            Op::Staged(entry, source) => {
+            JournalOp::Staged(entry, source) => {
                 if !is_staged_name(source) {
                     return Err(invalid());
                 }
                 self.make_way(&entry.path)?;
-                // By a second name: a replay needs the source again until the next checkpoint.
+                // Link it under a second name: a replay needs the source until the next checkpoint.
                 let name = self.name();
                 rustix::fs::linkat(&self.tmp_fd, source.as_str(), &self.tmp_fd, &name, AtFlags::empty())?;
                 self.place(&name, &entry.path)?;
             }
-            Op::Forget => {}
+            JournalOp::Forget => {}
         }
         Ok(())
     }
 
-    /// Makes the directories down to a new entry, and takes links away that it contradicts.
+    /// Makes the directories above a new entry, and removes links that are in its way.
     fn make_way(&mut self, path: &RelPath) -> io::Result<()> {
         self.relinked |= links::give_way(&mut self.links, path);
         self.enter(path.parent().as_ref(), true).map(drop)
     }
 
-    /// Writes over the file that is there, if the new content takes no more room, no other name has it, and nobody
-    /// reads it. A quarter of the time of a new file, and later no old one is to be freed: on ext4 a thousand of those
-    /// make the next thousand files take a second, since for a minute each looks at every freed inode.
+    /// Writes over the existing file, if it has blocks enough for the new content, no second name, and no
+    /// reader. This takes a quarter of the time of a new file, and leaves no old one to free: on ext4, after
+    /// a thousand files were freed, the next thousand new ones take a second, since for a minute ext4 looks
+    /// at every freed inode.
     fn rewrite(&mut self, entry: &Entry, content: &[u8]) -> io::Result<bool> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = file_name(&entry.path);
@@ -217,14 +229,14 @@ impl<'a> Applier<'a> {
         let file = File::from(file);
         let written = file.write_all_at(content, 0).and_then(|()| file.set_len(content.len() as u64));
         written.and_then(|()| dress(&file, entry)).inspect_err(|_| {
-            // Better none than half of each; the journal has it.
+            // No file is better than half of the old and half of the new one; the journal has the content.
             let _ = rustix::fs::unlinkat(self.at(), name, AtFlags::empty());
         })?;
         Ok(true)
     }
 
-    /// Writes a file and puts it in its place in the directory that was entered last. It has no name before, where
-    /// the file system can do that: a fifth quicker than a name in `tmp/`, and a crash leaves nothing.
+    /// Writes a file and links it into the current directory. Where the file system allows it, the file has
+    /// no name before: a fifth quicker than a name in `tmp/`, and a crash leaves nothing behind.
     fn write(&mut self, entry: &Entry, content: &[u8]) -> io::Result<()> {
         let unnamed = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.tmp_fd, ".", unnamed, OWN) {
@@ -245,7 +257,7 @@ impl<'a> Applier<'a> {
                 link(&self.tmp_fd, OsStr::new(&name))?;
                 self.place(&name, &entry.path)
             }
-            Err(Errno::NOENT) => self.write_named(entry, content), // there is no /proc
+            Err(Errno::NOENT) => self.write_named(entry, content), // /proc is not mounted
             other => Ok(other?),
         }
     }
@@ -258,16 +270,16 @@ impl<'a> Applier<'a> {
         self.place(&name, &entry.path)
     }
 
-    /// Takes a name in `tmp/` away, if it is there; what it cannot, the next start does.
+    /// Removes a name in `tmp/`, if it exists; a failure is left to the next start.
     fn unstage(&self, name: &str) {
         if let Err(Errno::ISDIR) = rustix::fs::unlinkat(&self.tmp_fd, name, AtFlags::empty()) {
             let _ = fs::remove_dir_all(self.tmp.join(name));
         }
     }
 
-    /// Moves a file from `tmp/` to its place in the directory that was entered last; what was there goes, be it a
-    /// whole directory. The two are exchanged: ext4 writes the new file out at once where it is renamed over an
-    /// old one, which takes as long as a sync.
+    /// Moves a file from `tmp/` into the current directory; whatever has its name there is removed, even a
+    /// whole directory. The two are exchanged, because ext4 writes a new file out at once where it is renamed
+    /// over an old one, which takes as long as a sync.
     fn place(&mut self, name: &str, path: &RelPath) -> io::Result<()> {
         let rename = |flags| rustix::fs::renameat_with(&self.tmp_fd, name, self.at(), file_name(path), flags);
         let placed = match rename(RenameFlags::NOREPLACE) {
@@ -279,7 +291,7 @@ impl<'a> Applier<'a> {
                 }
                 Err(error) => Err(error.into()),
             },
-            // A file system that only knows the plain one.
+            // The file system knows only the plain rename.
             Err(Errno::INVAL) => self.clear(path).and_then(|()| Ok(rename(RenameFlags::empty())?)),
             Err(error) => Err(error.into()),
         };
@@ -287,7 +299,7 @@ impl<'a> Applier<'a> {
         placed
     }
 
-    /// What has this name in `tmp/` was replaced: a directory goes at once.
+    /// Handles a file of this name in `tmp/` that was replaced: a directory is removed at once, a file later.
     fn replaced(&mut self, name: &str) {
         let stat = rustix::fs::statat(&self.tmp_fd, name, AtFlags::SYMLINK_NOFOLLOW);
         match stat {
@@ -298,7 +310,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Removes what is at `path`, whose directory was entered last.
+    /// Removes whatever is at `path` in the current directory.
     fn clear(&self, path: &RelPath) -> io::Result<()> {
         match rustix::fs::unlinkat(self.at(), file_name(path), AtFlags::empty()) {
             Err(Errno::ISDIR) => {
@@ -309,13 +321,13 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// The directory that was entered last.
+    /// The current directory: the one that [`Applier::enter`] opened last.
     fn at(&self) -> &OwnedFd {
         self.open.as_ref().map_or(&self.files, |(_, fd)| fd)
     }
 
-    /// Goes to a directory of the session, `None` for the outermost. False if it is not there and not to be made;
-    /// a file in the way goes.
+    /// Makes a directory of the session the current one; `None` is the outermost. False if it does not exist
+    /// and `make` is false; otherwise it is made, and a file in the way is removed.
     fn enter(&mut self, dir: Option<&RelPath>, make: bool) -> io::Result<bool> {
         let Some(dir) = dir else {
             self.open = None;
@@ -357,7 +369,7 @@ impl<'a> Applier<'a> {
     }
 }
 
-/// Whether a change now gets another time than this one: a reader knows two contents apart by it.
+/// Whether a change made now gets a later time than this one: readers tell two contents apart by their time.
 fn is_past(seconds: i64, ns: impl TryInto<i64>) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     (now.tv_sec, now.tv_nsec) > (seconds, ns.try_into().unwrap_or(i64::MAX))
@@ -370,7 +382,7 @@ fn fill(mut file: &File, entry: &Entry, content: &[u8]) -> io::Result<()> {
 
 /// Gives a file the mode and the time of its entry.
 pub(super) fn dress(file: &File, entry: &Entry) -> io::Result<()> {
-    // The daemon must be able to read it again, whatever the program made of it.
+    // The daemon must be able to read the file again, whatever mode the program gave it.
     rustix::fs::fchmod(file, Mode::from_raw_mode(entry.mode & 0o777 | 0o400))?;
     let modified = Timespec {
         tv_sec: entry.mtime_ns.div_euclid(1_000_000_000),
@@ -396,8 +408,8 @@ mod tests {
     use super::is_past;
 
     #[test]
-    fn a_file_of_this_moment_is_not_written_over() {
-        // A reader who compares times would not see it. In the same step of the clock, so more than one try.
+    fn a_file_changed_at_this_moment_is_not_written_over() {
+        // A reader that compares times would miss the change. Several tries: the clock may step in between.
         let same_step = || {
             let now = clock_gettime(ClockId::RealtimeCoarse);
             !is_past(now.tv_sec, now.tv_nsec)

@@ -1,12 +1,13 @@
-//! Changes to a session's files that become visible, and durable, together at the end: all of them or none.
+//! Changes to a session's files that become visible, and durable, together: all of them or none.
 //!
 //! ```text
-//!  file ─ write… ─ keep        (small ones wait in memory, others in tmp/)
-//!  dir, link, remove           (noted)
-//!  commit: sync what is in tmp/, one record in the journal, then put all in place
+//!  file ─ write… ─ keep        small contents stay in memory, others go to tmp/
+//!  dir, link, remove           are noted
+//!  commit: sync the files in tmp/, append one record to the journal, then apply it
 //! ```
 //!
-//! Dropped without a commit it leaves nothing. It must never acknowledge what the journal did not say is durable.
+//! A batch that is dropped without a commit leaves nothing. It must never acknowledge a change before the
+//! journal has made it durable.
 
 use std::io;
 use std::sync::Arc;
@@ -15,41 +16,42 @@ use paddock_proto::RelPath;
 use paddock_proto::limits::PAGE;
 use paddock_proto::message::{Entry, EntryKind};
 
-use super::record::{Op, Record};
-use super::staged::Staged;
-use super::usage::{Amount, Claim, SESSION_ENTRIES};
+use super::record::{JournalOp, JournalRecord};
+use super::staged::StagedFile;
+use super::usage::{Amount, QuotaClaim, SESSION_ENTRIES};
 use super::{Bound, Manifest, Space, StoreError, blocking};
 
-/// A file's content up to this size goes into the journal itself; a larger one is written once, and linked.
+/// The content of a file up to this size goes into the journal itself; a larger one is written to `tmp/`, and
+/// linked.
 const INLINE_FILE: usize = 64 << 10;
-/// So much of one batch does.
+/// At most this many bytes of one batch go into the journal.
 pub(super) const INLINE_BATCH: usize = 16 << 20;
-/// Content for `tmp/` that waits in memory, over all files of a batch.
+/// Content for `tmp/` that may wait in memory, over all files of a batch.
 const UNWRITTEN: usize = 1 << 20;
-/// Files in `tmp/` from which on the file system is synced as a whole: 16,000 one by one take 16 s.
+/// With more files than this in `tmp/`, the whole file system is synced: 16,000 files one by one take 16 s.
 const MANY: usize = 128;
 
-/// Changes under way.
+/// Changes that are being put together.
 pub struct Batch {
     space: Arc<Space>,
-    changes: Vec<Change>,
+    changes: Vec<FileChange>,
     writing: Option<Content>,
-    /// Indices of `changes` whose content is not all in `tmp/` yet, though it will be.
+    /// Indices of `changes` whose content is still partly in memory, though it belongs in `tmp/`.
     unwritten: Vec<usize>,
     unwritten_bytes: usize,
-    claim: Claim,
-    /// The session as it would be after `changes`, and the generation that it began from.
+    claim: QuotaClaim,
+    /// The manifest that `changes` would lead to, and the generation that it was planned from.
     planned: Option<(u64, Manifest)>,
 }
 
-enum Change {
+enum FileChange {
     Remove(RelPath),
     Dir(Entry),
     Link(Entry),
     File(Content),
 }
 
-impl Change {
+impl FileChange {
     fn note(&self, manifest: &mut Manifest) {
         match self {
             Self::Remove(path) => manifest.remove(path),
@@ -67,15 +69,15 @@ impl Change {
     }
 }
 
-/// One file's new content.
+/// The new content of one file.
 struct Content {
-    /// Its size is what was written so far.
+    /// Its size is the number of bytes written so far.
     entry: Entry,
-    /// What is not in `tmp/`.
+    /// The part that is not in `tmp/`.
     buffer: Vec<u8>,
-    /// Where the rest is; `None` if it is small.
-    staged: Option<Arc<Staged>>,
-    /// The size it may have, and which bound says so.
+    /// The part in `tmp/`; `None` if the content is small.
+    staged: Option<Arc<StagedFile>>,
+    /// The largest size that it may have, and which bound sets it.
     allowed: (u64, Bound),
 }
 
@@ -86,9 +88,9 @@ impl Content {
 }
 
 impl Batch {
-    /// Nothing changed yet.
+    /// A batch without changes.
     pub fn new(space: Arc<Space>) -> Self {
-        let claim = Claim::new(space.shared.usage.clone());
+        let claim = QuotaClaim::new(space.shared.usage.clone());
         Self {
             space,
             changes: Vec::new(),
@@ -100,22 +102,22 @@ impl Batch {
         }
     }
 
-    /// A path, and all below it, is to go.
+    /// Removes a path and everything below it.
     pub fn remove(&mut self, path: RelPath) {
-        self.change(Change::Remove(path));
+        self.change(FileChange::Remove(path));
     }
 
-    /// A directory is to be.
+    /// Makes a directory.
     pub fn dir(&mut self, entry: Entry) {
-        self.change(Change::Dir(entry));
+        self.change(FileChange::Dir(entry));
     }
 
-    /// A symbolic link is to be.
+    /// Makes a symbolic link.
     pub fn link(&mut self, entry: Entry) {
-        self.change(Change::Link(entry));
+        self.change(FileChange::Link(entry));
     }
 
-    /// Checks that an entry would fit what the session may hold, and the store, together with everything changed
+    /// Checks that an entry would fit the limits of the session and of the store, together with the changes
     /// so far.
     ///
     /// # Errors
@@ -139,28 +141,28 @@ impl Batch {
         planned
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: FileChange) {
         if let Some((_, planned)) = &mut self.planned {
             change.note(planned);
         }
         self.changes.push(change);
     }
 
-    /// A file's new content begins; its size is what will be written. One that was begun before and not kept is
-    /// dropped.
+    /// Begins a file's new content; its size will be the number of bytes written. A content that was begun
+    /// before and not kept is dropped.
     pub fn file(&mut self, mut entry: Entry) {
         self.discard();
         let quota = self.space.shared.options.quota;
-        let room = self.planned().room(&entry.path, quota);
+        let room = self.planned().largest_file(&entry.path, quota);
         let allowed = if room < quota.file { (room, Bound::Bytes) } else { (quota.file, Bound::File) };
         entry.kind = EntryKind::File(0);
         self.writing = Some(Content { entry, buffer: Vec::new(), staged: None, allowed });
     }
 
-    /// More of the content of the file begun last.
+    /// Adds to the content begun last.
     ///
     /// # Errors
-    /// [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]; the batch is then only good to be
+    /// [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]; the batch can then only be
     /// dropped.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(content) = &mut self.writing else { return Ok(()) };
@@ -190,7 +192,7 @@ impl Batch {
                 return Ok(());
             }
             self.claim.give_inline(content.buffer.len() - bytes.len());
-            content.staged = Some(Arc::new(Staged::new(&self.space.shared.tmp)));
+            content.staged = Some(Arc::new(StagedFile::new(&self.space.shared.tmp)));
             self.unwritten_bytes += content.buffer.len();
         } else {
             self.unwritten_bytes += bytes.len();
@@ -201,17 +203,17 @@ impl Batch {
         self.spill().await.map_err(|error| self.space.shared.not_saved(error))
     }
 
-    /// The content begun last is complete.
+    /// Completes the content begun last.
     pub fn keep(&mut self) {
         if let Some(content) = self.writing.take() {
             if content.staged.is_some() && !content.buffer.is_empty() {
                 self.unwritten.push(self.changes.len());
             }
-            self.change(Change::File(content));
+            self.change(FileChange::File(content));
         }
     }
 
-    /// The content begun last is not to be saved.
+    /// Drops the content begun last.
     pub fn discard(&mut self) {
         if let Some(content) = self.writing.take() {
             self.claim.shrink(content.entry.kind.pages() * PAGE);
@@ -222,7 +224,7 @@ impl Batch {
         }
     }
 
-    /// Brings all that is for `tmp/` there.
+    /// Writes everything that belongs in `tmp/` there.
     async fn spill(&mut self) -> Result<(), StoreError> {
         let jobs = self.unwritten_parts();
         let last = jobs.last().map(|(staged, _)| staged.clone());
@@ -233,7 +235,7 @@ impl Batch {
         Ok(())
     }
 
-    fn unwritten_parts(&mut self) -> Vec<(Arc<Staged>, Vec<u8>)> {
+    fn unwritten_parts(&mut self) -> Vec<(Arc<StagedFile>, Vec<u8>)> {
         self.unwritten_bytes = 0;
         let mut parts = Vec::new();
         let mut take = |content: &mut Content| {
@@ -241,7 +243,7 @@ impl Batch {
             parts.extend(staged.map(|staged| (staged, std::mem::take(&mut content.buffer))));
         };
         for index in self.unwritten.drain(..) {
-            if let Some(Change::File(content)) = self.changes.get_mut(index) {
+            if let Some(FileChange::File(content)) = self.changes.get_mut(index) {
                 take(content);
             }
         }
@@ -249,23 +251,24 @@ impl Batch {
         parts
     }
 
-    /// Makes everything so, durably: all of it or nothing, whatever happens meanwhile. The entries that were put,
-    /// with their sizes as written.
+    /// Makes all changes, durably: all of them or none, whatever else happens. Returns the entries that were
+    /// put, with the sizes as written.
     ///
     /// # Errors
-    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]: nothing has
-    /// changed then. [`StoreError::Pending`]: it is kept, and will be in place once the file system lets it.
+    /// [`StoreError::Gone`], [`StoreError::Quota`], [`StoreError::Full`] and [`StoreError::Unwritable`]:
+    /// nothing has changed. [`StoreError::Pending`]: the changes are durable, and will be applied once the
+    /// file system allows it.
     pub async fn commit(mut self) -> Result<Vec<Entry>, StoreError> {
         self.discard();
         if self.changes.is_empty() {
             return Ok(Vec::new());
         }
-        let turn = self.space.turn().await;
+        let lock = self.space.lock().await;
         let commits = self.space.shared.commits.clone();
         let permit = commits.acquire_owned().await;
         let shared = self.space.shared.clone();
         let done = blocking(move || {
-            let _bounds = (turn, permit);
+            let _bounds = (lock, permit);
             self.commit_now()
         });
         shared.saved(done.await)
@@ -285,21 +288,21 @@ impl Batch {
         let (ops, blob, staged) = self.ops();
         let (bytes, inodes) = needs(&ops, &blob);
         let record =
-            Arc::new(Record { owner: space.owner.clone(), session: space.session.clone(), ops, blob });
-        let _disk = shared.room(bytes, inodes, frees)?;
-        let ticket = shared.journal.append(&record, staged)?;
+            Arc::new(JournalRecord { owner: space.owner.clone(), session: space.session.clone(), ops, blob });
+        let _disk = shared.claim_disk(bytes, inodes, frees)?;
+        let pin = shared.journal.append(&record, staged)?;
         tracing::debug!(bytes, inodes, "journalled");
-        space.apply(record, ticket, after)?;
+        space.apply(record, pin, after)?;
         Ok(put)
     }
 
-    /// The session as it will be.
+    /// The manifest as it will be.
     fn plan(&mut self) -> Result<Manifest, StoreError> {
         let before = self.space.locked();
         let current = (before.generation(), before.bytes(), before.len());
         let entries = before.amount().entries;
         drop(before);
-        // Someone may have committed since this was planned.
+        // Another batch may have committed since this was planned.
         if self.planned.as_ref().is_some_and(|(began, _)| *began != current.0) {
             self.planned = None;
         }
@@ -315,7 +318,7 @@ impl Batch {
                 return Err(StoreError::Quota { bound, wanted, allowed });
             }
         }
-        // Bytes of files were claimed as they were written; those of links were not, nor was any entry.
+        // The bytes of files were claimed as they were written; those of links were not, nor was any entry.
         let more = after.bytes().saturating_sub(current.1);
         let of_session = if self.space.is_stored() { 0 } else { SESSION_ENTRIES };
         self.claim.grow(Amount {
@@ -325,12 +328,12 @@ impl Batch {
         Ok(after)
     }
 
-    /// Brings all that is for `tmp/` there, for good.
+    /// Writes everything that belongs in `tmp/` there, and syncs it.
     fn seal(&mut self) -> Result<(), StoreError> {
         self.unwritten_parts().into_iter().try_for_each(|(staged, bytes)| append(&staged, &bytes))?;
         let contents = self.changes.iter().filter_map(|change| match change {
-            Change::File(content) => Some((&content.entry, content.staged.as_ref()?)),
-            Change::Remove(_) | Change::Dir(_) | Change::Link(_) => None,
+            FileChange::File(content) => Some((&content.entry, content.staged.as_ref()?)),
+            FileChange::Remove(_) | FileChange::Dir(_) | FileChange::Link(_) => None,
         });
         let many = contents.clone().count() > MANY;
         for (entry, staged) in contents {
@@ -339,22 +342,22 @@ impl Batch {
         if many { self.space.shared.sync_file_system() } else { Ok(()) }
     }
 
-    /// What the record is made of.
-    fn ops(&mut self) -> (Vec<Op>, Vec<u8>, Vec<Arc<Staged>>) {
+    /// The operations of the record, the contents in it, and the files in `tmp/` that it names.
+    fn ops(&mut self) -> (Vec<JournalOp>, Vec<u8>, Vec<Arc<StagedFile>>) {
         let mut blob = Vec::with_capacity(self.claim.inline());
         let mut sources = Vec::new();
         let mut op = |change| match change {
-            Change::Remove(path) => Op::Remove(path),
-            Change::Dir(entry) => Op::Dir(entry),
-            Change::Link(entry) => Op::Link(entry),
-            Change::File(Content { entry, buffer, staged: None, .. }) => {
+            FileChange::Remove(path) => JournalOp::Remove(path),
+            FileChange::Dir(entry) => JournalOp::Dir(entry),
+            FileChange::Link(entry) => JournalOp::Link(entry),
+            FileChange::File(Content { entry, buffer, staged: None, .. }) => {
                 blob.extend_from_slice(&buffer);
-                Op::Inline(entry)
+                JournalOp::Inline(entry)
             }
-            Change::File(Content { entry, staged: Some(staged), .. }) => {
+            FileChange::File(Content { entry, staged: Some(staged), .. }) => {
                 let name = staged.name().to_owned();
                 sources.push(staged);
-                Op::Staged(entry, name)
+                JournalOp::Staged(entry, name)
             }
         };
         let ops = std::mem::take(&mut self.changes).into_iter().map(&mut op).collect();
@@ -362,17 +365,17 @@ impl Batch {
     }
 }
 
-/// Bytes and inodes that a record will take of the disk: once in the journal, once in place.
-fn needs(ops: &[Op], blob: &[u8]) -> (u64, u64) {
+/// Bytes and inodes that a record will take on the disk: once in the journal, once applied.
+fn needs(ops: &[JournalOp], blob: &[u8]) -> (u64, u64) {
     let mut bytes = PAGE + blob.len() as u64;
     let mut inodes = 0;
     for op in ops {
         let (content, path) = match op {
-            Op::Remove(path) => (0, path),
-            Op::Dir(entry) | Op::Link(entry) => (PAGE, &entry.path),
-            Op::Inline(entry) => (entry.kind.pages() * PAGE, &entry.path),
-            Op::Staged(entry, _) => (0, &entry.path),
-            Op::Forget => continue,
+            JournalOp::Remove(path) => (0, path),
+            JournalOp::Dir(entry) | JournalOp::Link(entry) => (PAGE, &entry.path),
+            JournalOp::Inline(entry) => (entry.kind.pages() * PAGE, &entry.path),
+            JournalOp::Staged(entry, _) => (0, &entry.path),
+            JournalOp::Forget => continue,
         };
         bytes += content + 2 * path.as_bytes().len() as u64 + 64;
         inodes += u64::from(content > 0);
@@ -380,7 +383,7 @@ fn needs(ops: &[Op], blob: &[u8]) -> (u64, u64) {
     (bytes, inodes)
 }
 
-fn append(staged: &Staged, bytes: &[u8]) -> Result<(), StoreError> {
+fn append(staged: &StagedFile, bytes: &[u8]) -> Result<(), StoreError> {
     let failed =
         |error: io::Error| StoreError::io(format!("cannot write {}", staged.path().display()))(error);
     staged.append(bytes).map_err(failed)

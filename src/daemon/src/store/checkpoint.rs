@@ -1,13 +1,13 @@
-//! In the background: what was put in place becomes durable there, and the journal is freed.
+//! In the background: makes durable what was applied, and frees the journal.
 //!
 //! ```text
-//!  seal the file that is written to ─► syncfs ─► unlink the sealed files ─► sync the journal's directory
-//!    ─► remove what they named in tmp/
+//!  seal the current file ─► syncfs ─► unlink the sealed files ─► sync the journal's directory
+//!    ─► remove the files that they named in tmp/
 //! ```
 //!
-//! Commits go on into the next file meanwhile. It must never free a file before all of its records are in place and
-//! a sync after that returned without an error: once one failed, what is in place is not known, and the journal is
-//! kept for the next start, which redoes it.
+//! Commits continue in the next file meanwhile. A checkpoint must never free a file before all of its records
+//! are applied and a later sync returned without an error. Once a sync has failed, nobody knows what is on
+//! the disk: the journal is then kept for the next start, which replays it.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -16,20 +16,20 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::shared::Shared;
+use super::shared::SharedState;
 use super::usage::Amount;
-use super::{StoreError, about, is_hash, writable};
+use super::{StoreError, is_hash, session_json, writable};
 
-/// The journal is freed when nobody committed for so long,
+/// A checkpoint frees the journal when nobody committed for this long,
 const IDLE: Duration = Duration::from_secs(5);
-/// or when its oldest record is so old.
+/// or when the oldest record is this old.
 const AGE: Duration = Duration::from_secs(60);
-/// What could not be done is tried again after this.
-const AGAIN: Duration = Duration::from_secs(2);
+/// A failed checkpoint is retried after this time.
+const RETRY: Duration = Duration::from_secs(2);
 
-/// Starts what runs beside the store until it is closed.
-pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, StoreError> {
-    let begin = |name: &str, work: fn(&Arc<Shared>)| {
+/// Starts the store's threads, which run until it is closed.
+pub(super) fn start(shared: &Arc<SharedState>) -> Result<Vec<JoinHandle<()>>, StoreError> {
+    let begin = |name: &str, work: fn(&Arc<SharedState>)| {
         let shared = shared.clone();
         let failed = StoreError::io(format!("cannot start the thread {name}"));
         thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared)).map_err(failed)
@@ -41,34 +41,35 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Vec<JoinHandle<()>>, StoreEr
     ])
 }
 
-fn keep(shared: &Arc<Shared>) {
+fn keep(shared: &Arc<SharedState>) {
     while shared.journal.due(IDLE, AGE) {
-        shared.settle_all();
+        shared.apply_all();
         if !shared.checkpoint() {
-            shared.journal.rest(AGAIN);
+            shared.journal.sleep(RETRY);
         }
     }
     shared.checkpoint();
 }
 
-/// Counts what the sessions hold that nobody asked for yet.
-fn count(shared: &Arc<Shared>) {
+/// SyncCounts the bytes and entries of sessions that nobody has loaded yet.
+fn count(shared: &Arc<SharedState>) {
     while let Some(hash) = shared.usage.next_uncounted().filter(|_| !shared.journal.is_closed()) {
-        let found = about::read(&shared.root.join(&hash));
+        let found = session_json::read(&shared.root.join(&hash));
         let Ok(Some((about, _))) = found else {
             tracing::warn!(
                 dir = hash,
-                "a directory of the store has no session.json that can be read; not counted"
+                "a directory of the store has no readable session.json; its files do not count for \
+                 store.max_bytes"
             );
             shared.usage.count(&hash, Amount::default());
             continue;
         };
         let space = shared.space(&about.owner, &about.session_id);
-        let _turn = space.turn_blocking();
+        let _lock = space.lock_blocking();
         if let Err(error) = space.ready() {
-            tracing::warn!(dir = hash, %error, "the files of a session cannot be counted");
+            tracing::warn!(dir = hash, %error, "cannot count the files of a session for store.max_bytes");
         }
-        shared.usage.count(&hash, Amount::default()); // nothing is added if it was counted
+        shared.usage.count(&hash, Amount::default()); // adds nothing if it was counted
     }
 }
 
@@ -82,8 +83,8 @@ pub(super) fn sessions(root: &Path) -> std::io::Result<HashSet<String>> {
     Ok(all)
 }
 
-impl Shared {
-    /// Frees what can be freed of the journal; whether anything was.
+impl SharedState {
+    /// Frees as much of the journal as can be freed; whether that was anything.
     pub(super) fn checkpoint(&self) -> bool {
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         if *stuck {
@@ -97,14 +98,15 @@ impl Shared {
             *stuck = true;
             tracing::error!(
                 %error,
-                "the journal is kept from now on, and redone at the next start; check the disk, then restart"
+                "cannot sync the store: the journal is kept from now on, and the next start replays it; \
+                 check the disk, then restart"
             );
             return false;
         }
         let unlinked = files.iter().try_for_each(|file| file.unlink());
         let synced = unlinked.and_then(|()| File::open(self.root.join("journal"))?.sync_all());
         if let Err(error) = synced {
-            tracing::warn!(%error, "cannot free the store's journal; it is tried again");
+            tracing::warn!(%error, "cannot free the store's journal; retrying");
             return false;
         }
         files.iter().for_each(|file| file.remove_sources());

@@ -1,7 +1,7 @@
-//! Why the store could not do something.
+//! Errors of the store.
 //!
-//! Every bound that was hit is named, with what was wanted and what is allowed. It must never say that something
-//! was not saved when it may have been.
+//! An error that reports a bound names it, with the amount wanted and the amount allowed. An error must never
+//! say that something was not saved when it may have been.
 
 use std::fmt;
 use std::io;
@@ -10,60 +10,61 @@ use std::path::PathBuf;
 /// Why the store could not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another daemon has it.
-    #[error("{} is in use by another paddock daemon; give this one another store.root, or stop that one", .0.display())]
+    /// Another daemon uses this store.
+    #[error("{} is in use by another paddock daemon; give this one another store.root, or stop that \
+             one", .0.display())]
     InUse(PathBuf),
-    /// No room on its disk.
+    /// Its disk has no free space.
     #[error("the disk of the store is full ({0}); nothing of this call was saved")]
     Full(String),
-    /// One of the bounds would be exceeded.
+    /// One of the limits would be exceeded.
     #[error("{bound} would take {wanted} {}, of {allowed} allowed; {}", .bound.unit(), .bound.remedy())]
     Quota {
-        /// Which bound.
+        /// Which one.
         bound: Bound,
-        /// What it would be, in [`Bound::unit`]s.
+        /// The amount that was wanted, in [`Bound::unit`]s.
         wanted: u64,
-        /// What is allowed.
+        /// The amount that is allowed.
         allowed: u64,
     },
-    /// The file system does not take what is to be saved: it is read-only, or fails.
+    /// The file system refuses writes: it is read-only, or fails.
     #[error("the store cannot be written at present ({0}); nothing of this call was saved")]
     Unwritable(#[source] io::Error),
-    /// What was to be saved is kept, but could not be put in place; it is tried again by itself.
-    #[error("what changed is saved, but cannot be put in place yet; the daemon tries it again by itself")]
+    /// The changes are durable, but could not be applied yet; the store retries.
+    #[error("the changes are saved, but cannot be put in place yet; the daemon retries")]
     Pending(#[source] Box<StoreError>),
-    /// The session's files were removed for good after this handle to them was had.
+    /// The session's files were removed for good while the caller had this handle.
     #[error("the files of this session were deleted meanwhile; call again to begin anew")]
     Gone,
-    /// Anything else the file system said.
+    /// Any other error of the file system.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, with the path.
+        /// What the store tried to do, with the path.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// The bounds of the store.
+/// The limits of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// Bytes of one session's files, in pages.
+    /// Bytes of one session's files, in whole pages.
     Bytes,
     /// Files, directories and links of one session.
     Entries,
     /// Bytes of one file.
     File,
-    /// Bytes of all sessions: files, logs, and what is being written.
+    /// Bytes of all sessions: files, logs, and contents being written.
     Total,
-    /// Files, directories and links of all sessions, with the few that a session itself takes.
+    /// Files, directories and links of all sessions, and three for each session itself.
     TotalEntries,
-    /// Bytes that the names and small contents of one commit take.
+    /// Bytes of the names and small contents of one commit.
     Changes,
 }
 
 impl Bound {
-    /// What it counts.
+    /// The unit that it counts in.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Bytes | Self::File | Self::Total | Self::Changes => "bytes",
@@ -94,8 +95,8 @@ impl fmt::Display for Bound {
 }
 
 impl StoreError {
-    /// The same, of an attempt to save something: what failed is noted in the log, with its path, and not told to
-    /// callers.
+    /// Turns an error of an attempt to save something into the one for callers: the details go to the log,
+    /// with the path, and not to callers.
     pub(super) fn of_saving(self) -> Self {
         match self {
             Self::Io { what, source } => {

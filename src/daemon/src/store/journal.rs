@@ -1,14 +1,14 @@
-//! The redo journal: one append-only file at a time, one sync for all who wait.
+//! The redo journal: one append-only file at a time, one sync for all waiting commits.
 //!
 //! ```text
-//!  append ─► waiting ─► leader: write all, one fdatasync ─► Ticket: durable; apply it, then drop it
-//!  seal   ─► the file takes no more; `done` gives it up once all its tickets are dropped
+//!  append ─► queue ─► leader: write all, one fdatasync ─► JournalPin: durable; apply it, then drop the pin
+//!  seal   ─► the file is not written again; `done` forgets it once all its pins are dropped
 //! ```
 //!
-//! Whoever finds nobody leading leads: it writes and syncs for itself and all who came before it was done. The file
-//! that a failed write or sync touched is sealed at its last good length, which is said first in the next file: what
-//! stands behind that length was never acknowledged, and is never replayed. It must never return a ticket before
-//! the sync that covers its record returned without an error.
+//! A thread that appends and finds no leader becomes the leader: it writes and syncs its own record and all
+//! that were queued before. A file in which a write or sync failed is sealed at its last valid length, which
+//! the next file states first: bytes behind that length were never acknowledged, and are never replayed. The
+//! journal must never return a pin before the sync that covers its record returned without an error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,22 +18,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::StoreError;
-use super::record::Record;
-use super::staged::Staged;
+use super::record::JournalRecord;
+use super::staged::StagedFile;
 use crate::metrics::Metrics;
 
 mod file;
 mod write;
 
 use file::Current;
-pub(super) use file::{Sealed, Ticket, name, number};
-use write::{Seat, Waiting, take_group};
+pub(super) use file::{JournalPin, Sealed, name, number};
+use write::{LeaderState, QueuedRecord, take_group};
 
-/// A file takes no more from this size on.
+/// A file is sealed at this size.
 const FILE_MAX: u64 = 64 << 20;
 /// Content in `tmp/` that one file may keep from being freed, after it was replaced or removed.
 const STAGED_MAX: u64 = 1 << 30;
-/// All files together; over it, commits wait for a checkpoint.
+/// The size of all files together at which commits wait for a checkpoint.
 const JOURNAL_MAX: u64 = 1 << 30;
 /// How long they wait.
 const JOURNAL_WAIT: Duration = Duration::from_secs(20);
@@ -43,57 +43,58 @@ pub(super) struct Journal {
     dir: PathBuf,
     /// The number of the next file; numbers only grow.
     next: AtomicU64,
-    state: Mutex<State>,
-    /// Something was written, synced, sealed or given up.
-    turned: Condvar,
+    state: Mutex<JournalState>,
+    /// Signals that a file was written, synced, sealed or removed.
+    changed: Condvar,
     /// Syncs, and the records that they covered.
-    pub(super) counts: Counts,
-    /// Told of syncs.
+    pub(super) counts: SyncCounts,
+    /// SyncCounts the syncs, once it is set.
     pub(super) metrics: OnceLock<Metrics>,
     #[cfg(test)]
     pub(super) hooks: Hooks,
 }
 
-/// Where tests come between.
+/// Hooks for tests.
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct Hooks {
     /// Makes the next sync fail.
     pub(super) fail: std::sync::atomic::AtomicBool,
-    /// Every sync fails as long as this is set.
+    /// Makes every sync fail while it is set.
     pub(super) broken: std::sync::atomic::AtomicBool,
-    /// A sync waits for it.
+    /// A sync waits for this lock.
     pub(super) hold: Mutex<()>,
-    /// Records that someone wants to be durable.
+    /// Records that were appended.
     pub(super) asked: AtomicU64,
 }
 
-/// What was done so far.
+/// Totals since the start.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct SyncCounts {
     pub(super) syncs: AtomicU64,
     pub(super) records: AtomicU64,
 }
 
-struct State {
-    waiting: VecDeque<Waiting>,
+struct JournalState {
+    waiting: VecDeque<QueuedRecord>,
     leading: bool,
     closed: bool,
-    /// `None` after a failure: the next leader makes one.
+    /// `None` after a failure: the next leader makes a new file.
     current: Option<Current>,
-    /// Made ahead, so that a rotation holds up nobody.
+    /// Made in advance, so that nobody waits for a rotation.
     spare: Option<Current>,
-    /// From the oldest on; still needed.
+    /// Sealed files that are still needed, oldest first.
     sealed: VecDeque<Arc<Sealed>>,
-    /// Files before the current one, and how far they are good; until the current one says so.
+    /// Numbers and valid lengths of earlier files, until the current file states them.
     before: Vec<(u64, u64)>,
     appended: Instant,
 }
 
 impl Journal {
-    /// A journal in `dir`, behind the files that `sealed` holds back; the next file has the number `next`.
+    /// A journal in `dir` behind the `sealed` files that are still needed; the next file has the number
+    /// `next`.
     pub(super) fn new(dir: PathBuf, sealed: VecDeque<Arc<Sealed>>, next: u64) -> Self {
-        let state = State {
+        let state = JournalState {
             waiting: VecDeque::new(),
             leading: false,
             closed: false,
@@ -107,38 +108,43 @@ impl Journal {
             dir,
             next: AtomicU64::new(next),
             state: Mutex::new(state),
-            turned: Condvar::new(),
-            counts: Counts::default(),
+            changed: Condvar::new(),
+            counts: SyncCounts::default(),
             metrics: OnceLock::new(),
             #[cfg(test)]
             hooks: Hooks::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.turned.wait(state).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, state: MutexGuard<'a, JournalState>) -> MutexGuard<'a, JournalState> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a record durable. `sources` are the files in `tmp/` that it names, synced; once anything was written,
-    /// they belong to the journal.
+    /// Makes a record durable. `sources` are the files in `tmp/` that it names, already synced; once anything
+    /// was written, the journal owns them.
     ///
     /// # Errors
-    /// The record is then not durable, or not known to be; either way it will not be replayed once anything else
-    /// was made durable.
+    /// The record is not durable, or may not be; in both cases it is not replayed once a later record is
+    /// durable.
     pub(super) fn append(
         &self,
-        record: &Arc<Record>,
-        sources: Vec<Arc<Staged>>,
-    ) -> Result<Ticket, StoreError> {
+        record: &Arc<JournalRecord>,
+        sources: Vec<Arc<StagedFile>>,
+    ) -> Result<JournalPin, StoreError> {
         let failed = || format!("cannot write the journal in {}", self.dir.display());
         let head = record.head()?;
         let slot = Arc::default();
-        let mut state = self.room()?;
-        state.waiting.push_back(Waiting { head, record: record.clone(), sources, slot: Arc::clone(&slot) });
+        let mut state = self.wait_for_space()?;
+        state.waiting.push_back(QueuedRecord {
+            head,
+            record: record.clone(),
+            sources,
+            slot: Arc::clone(&slot),
+        });
         #[cfg(test)]
         self.hooks.asked.fetch_add(1, Ordering::Relaxed);
         let slot = || slot.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -152,7 +158,8 @@ impl Journal {
             }
             state.leading = true;
             let group = take_group(&mut state.waiting);
-            let seat = Seat { current: take_file(&mut state), before: state.before.clone(), failed: None };
+            let seat =
+                LeaderState { current: take_file(&mut state), before: state.before.clone(), failed: None };
             drop(state);
             let seat = self.write_group(seat, group);
             state = self.state();
@@ -167,12 +174,12 @@ impl Journal {
             }
             state.sealed.extend(seat.failed);
             state.leading = false;
-            self.turned.notify_all();
+            self.changed.notify_all();
         }
     }
 
     /// Waits until the journal may grow.
-    fn room(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn wait_for_space(&self) -> Result<MutexGuard<'_, JournalState>, StoreError> {
         let end = Instant::now() + JOURNAL_WAIT;
         let mut state = self.state();
         loop {
@@ -181,7 +188,7 @@ impl Journal {
                 StoreError::io(what)(io::Error::other(why))
             };
             if state.closed {
-                return Err(refuse("the daemon is about to end".to_owned()));
+                return Err(refuse("the daemon is stopping".to_owned()));
             }
             let bytes: u64 = state.sealed.iter().map(|file| file.bytes()).sum();
             if bytes < JOURNAL_MAX {
@@ -190,16 +197,16 @@ impl Journal {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(refuse(format!(
-                    "the journal holds {bytes} bytes, at most {JOURNAL_MAX} are allowed, and they cannot be put \
-                     in place; the daemon's log says why"
+                    "the journal holds {bytes} bytes, at most {JOURNAL_MAX} are allowed, and they cannot be \
+                     put in place; the daemon's log says why"
                 )));
             }
-            (state, _) = self.turned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Waits until a checkpoint is due: the journal rested for `idle`, its oldest record is `age` old, or it is
-    /// large. False once the store is closed.
+    /// Waits until a checkpoint is due: nobody appended for `idle`, the oldest record is `age` old, or the
+    /// journal is large. False once the store is closed.
     pub(super) fn due(&self, idle: Duration, age: Duration) -> bool {
         let mut state = self.state();
         loop {
@@ -218,14 +225,14 @@ impl Journal {
                     if left.is_zero() {
                         return true;
                     }
-                    self.turned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
     }
 
-    /// Waits for `time` at most, or until the store is closed.
-    pub(super) fn rest(&self, time: Duration) {
+    /// Waits for `time`, or until the store is closed.
+    pub(super) fn sleep(&self, time: Duration) {
         let end = Instant::now() + time;
         let mut state = self.state();
         while !state.closed {
@@ -233,12 +240,12 @@ impl Journal {
             if left.is_zero() {
                 return;
             }
-            state = self.turned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Seals the file that is written to, and gives the oldest ones that nothing depends on but what is to be
-    /// synced now.
+    /// Seals the current file, and returns the oldest files whose records are all applied: they can go after
+    /// a sync.
     pub(super) fn seal(&self) -> Vec<Arc<Sealed>> {
         self.prepare();
         let mut state = self.state();
@@ -251,15 +258,15 @@ impl Journal {
         state.sealed.iter().take_while(|file| file.is_applied()).cloned().collect()
     }
 
-    /// These were removed.
+    /// Forgets the oldest `count` files, which were removed.
     pub(super) fn done(&self, count: usize) {
         let mut state = self.state();
         let count = count.min(state.sealed.len());
         state.sealed.drain(..count);
-        self.turned.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Makes the file that comes after the current one, if it can; nobody waits for it.
+    /// Makes the next file in advance, if possible; nobody depends on it.
     fn prepare(&self) {
         if self.state().spare.is_some() {
             return;
@@ -270,7 +277,7 @@ impl Journal {
         }
     }
 
-    /// Files that wait to be freed.
+    /// Sealed files that were not freed yet.
     #[cfg(test)]
     pub(super) fn sealed(&self) -> usize {
         self.state().sealed.len()
@@ -280,22 +287,22 @@ impl Journal {
         self.state().closed
     }
 
-    /// Nothing more is taken.
+    /// Refuses further records.
     pub(super) fn close(&self) {
         self.state().closed = true;
-        self.turned.notify_all();
+        self.changed.notify_all();
     }
 }
 
 /// The file to write to, if there is one.
-fn take_file(state: &mut State) -> Option<Current> {
+fn take_file(state: &mut JournalState) -> Option<Current> {
     let last = state.before.last().map(|(seq, _)| *seq);
-    // A leader that found none made one with a higher number: the older spare is of no use, and empty.
+    // A leader that found no file made one with a higher number: the older spare is useless, and empty.
     let usable = |spare: &Current| last.is_none_or(|last| spare.seq > last);
     state.current.take().or_else(|| state.spare.take().filter(usable))
 }
 
-fn seal(state: &mut State, current: Current) {
+fn seal(state: &mut JournalState, current: Current) {
     state.before.push((current.seq, current.len));
     state.sealed.push_back(current.kept);
 }

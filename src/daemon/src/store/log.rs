@@ -1,7 +1,7 @@
-//! Whole outputs of runs, beside a session's files.
+//! The whole output of runs, beside a session's files.
 //!
-//! They count for the store's bound and stop growing there; the oldest goes when there are many. It must never write
-//! for a session that is gone.
+//! Logs count for the store's limit and stop growing there; a new log removes the oldest when there are too
+//! many. It must never write for a session that was forgotten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -9,18 +9,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::recording;
-use super::usage::{Amount, Claim};
+use super::execution_files;
+use super::usage::{Amount, QuotaClaim};
 use super::{Space, StoreError, make_dir};
 
-/// Whole outputs that are kept for a session; the oldest goes when there are more.
+/// Logs that are kept for a session; a new one removes the oldest.
 const MAX_LOGS: usize = 32;
 
 impl Space {
-    /// A file for a whole output, named after its run.
+    /// Opens a log for the whole output of a run.
     ///
     /// # Errors
-    /// [`StoreError::Gone`], and what the file system says.
+    /// [`StoreError::Gone`], and an error of the file system.
     pub fn log(self: &Arc<Self>, run_id: &str) -> Result<LogFile, StoreError> {
         let mut logs = self.logs();
         if self.is_gone() {
@@ -34,7 +34,7 @@ impl Space {
             .map_err(StoreError::io(what()))?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .collect();
-        old.sort(); // run ids begin with their time
+        old.sort(); // run ids begin with the time
         for gone in old.iter().take((old.len() + 1).saturating_sub(MAX_LOGS)) {
             let bytes = fs::metadata(gone).map_or(0, |metadata| metadata.len());
             if fs::remove_file(gone).is_ok() {
@@ -43,7 +43,7 @@ impl Space {
             }
         }
         let path = dir.join(format!("{run_id}.log"));
-        // A run that is heard again after a restart goes on in the log that it has.
+        // After a restart the daemon continues the log of a run that is still going.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         Ok(LogFile::of(file.map_err(StoreError::io(what()))?, self.clone()))
     }
@@ -56,23 +56,23 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// One that is open for appending, in a session's folder.
+    /// A log in the folder of `space`, whose file is open for appending.
     pub(super) fn of(file: File, space: Arc<Space>) -> Self {
         Self { file, space }
     }
 
-    /// Bytes that are in it.
+    /// Its size in bytes.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub fn size(&self) -> Result<u64, StoreError> {
         self.file.metadata().map(|metadata| metadata.len()).map_err(StoreError::io("cannot look at a log"))
     }
 
-    /// Takes back what is beyond `bytes`.
+    /// Cuts it to `bytes`; does nothing if it is shorter.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub fn truncate(&mut self, bytes: u64) -> Result<(), StoreError> {
         let mut logs = self.space.logs();
         let had = self.size()?;
@@ -87,16 +87,16 @@ impl LogFile {
     /// Appends.
     ///
     /// # Errors
-    /// [`StoreError::Quota`] at the store's bound, [`StoreError::Gone`], and what the file system says. Nothing of
-    /// these bytes counts then.
+    /// [`StoreError::Quota`] at the store's limit, [`StoreError::Gone`], and an error of the file system.
+    /// None of these bytes counts then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(bytes, false)
     }
 
-    /// Appends the few bytes that end it, also where the store's bound is reached.
+    /// Appends the last few bytes, even at the store's limit.
     ///
     /// # Errors
-    /// As [`LogFile::append`].
+    /// Those of [`LogFile::append`] but [`StoreError::Quota`].
     pub fn append_last(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(bytes, true)
     }
@@ -108,13 +108,13 @@ impl LogFile {
         }
         let more = bytes.len() as u64;
         let usage = &self.space.shared.usage;
-        let mut claim = Claim::new(usage.clone());
+        let mut claim = QuotaClaim::new(usage.clone());
         if !last {
             claim.grow(Amount::bytes(more))?;
         }
         let before = self.size()?;
         if let Err(error) = self.file.write_all(bytes) {
-            let _ = self.file.set_len(before); // a part of it can be there
+            let _ = self.file.set_len(before); // some of it may have been written
             return Err(StoreError::io("cannot write a log")(error));
         }
         usage.changed(Amount::default(), Amount::bytes(more));
@@ -123,10 +123,10 @@ impl LogFile {
     }
 }
 
-/// Bytes of all logs of the session at `dir`, and of its recordings.
+/// Bytes of all logs of the session at `dir`, those of executions included.
 pub(super) fn size_of_logs(dir: &Path) -> u64 {
     let folders =
-        ["logs", recording::FOLDER].into_iter().filter_map(|name| fs::read_dir(dir.join(name)).ok());
-    let counted = folders.flatten().flatten().filter(|log| !recording::is_note(&log.path()));
+        ["logs", execution_files::FOLDER].into_iter().filter_map(|name| fs::read_dir(dir.join(name)).ok());
+    let counted = folders.flatten().flatten().filter(|log| !execution_files::is_note(&log.path()));
     counted.filter_map(|log| Some(log.metadata().ok()?.len())).sum()
 }

@@ -1,7 +1,7 @@
-//! What a session's `/data` holds, in memory: pure bookkeeping over the store's files.
+//! The entries of a session's `/data`, in memory: pure bookkeeping over the store's files.
 //!
-//! Every change gets a new *generation*. A container remembers the generation that it has of each path, so what
-//! it lacks is a comparison of two maps. It must never touch the file system.
+//! Every change gets a new *generation*. The daemon remembers which generation of each path a container has,
+//! so what the container lacks is a comparison of two maps. The manifest must never touch the file system.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use paddock_proto::message::{Entry, EntryKind};
 use super::usage::Amount;
 use super::{Bound, Quota, StoreError};
 
-/// The mode of a directory that nobody made but by naming something in it; on disk the same.
+/// The mode of a directory that exists only because something in it was named; on disk the same.
 const IMPLIED: u32 = 0o700;
 
 /// An entry and when it last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct StoredEntry {
     /// Kind, mode, time.
     pub entry: Entry,
     /// Grows with every change of the session.
@@ -27,32 +27,32 @@ pub struct Held {
 /// All entries of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Manifest {
-    entries: BTreeMap<RelPath, Held>,
+    entries: BTreeMap<RelPath, StoredEntry>,
     generation: u64,
     pages: u64,
 }
 
-/// What a container must do to be as the store is.
+/// What must change in a container to make it equal to the store.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// To be removed first, innermost first.
+    /// Paths to remove first, innermost first.
     pub remove: Vec<RelPath>,
-    /// To be put, outermost first.
-    pub put: Vec<Held>,
+    /// Entries to put then, outermost first.
+    pub put: Vec<StoredEntry>,
 }
 
 impl Manifest {
-    /// Nothing yet, with generations above those of an earlier manifest of the same session.
+    /// An empty manifest, with generations above those of an earlier one of the same session.
     pub fn after(earlier: &Self) -> Self {
         Self { generation: earlier.generation + 1, ..Self::default() }
     }
 
-    /// Notes that an entry is so now, that whatever contradicts it is gone, and that the directories above it are.
+    /// Puts an entry: removes what contradicts it, and makes the directories above it.
     pub fn put(&mut self, entry: Entry) {
         if let Some(dir) = entry.path.parent()
             && self.entries.get(&dir).is_none_or(|held| held.entry.kind != EntryKind::Dir)
         {
-            // An entry of its own: what is not told of cannot be removed from another container.
+            // It gets an entry of its own, or nothing could tell another container to remove it.
             self.put(Entry { path: dir, kind: EntryKind::Dir, mode: IMPLIED, mtime_ns: 0 });
         }
         let held = self.entries.get(&entry.path);
@@ -61,13 +61,13 @@ impl Manifest {
         }
         self.generation += 1;
         self.pages += entry.kind.pages();
-        let held = Held { generation: self.generation, entry };
+        let held = StoredEntry { generation: self.generation, entry };
         if let Some(old) = self.entries.insert(held.entry.path.clone(), held) {
             self.pages -= old.entry.kind.pages();
         }
     }
 
-    /// Notes that a path and everything below it is gone.
+    /// Removes a path and everything below it.
     pub fn remove(&mut self, path: &RelPath) {
         let below: Vec<_> =
             self.entries.range(path..).map(|(p, _)| p).take_while(|p| starts(p, path)).cloned().collect();
@@ -79,7 +79,8 @@ impl Manifest {
         }
     }
 
-    /// Grows with every change; equal generations of one session are equal contents. 0 is the empty beginning.
+    /// Grows with every change; equal generations of one session mean equal contents. 0 is the empty
+    /// beginning.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -89,34 +90,34 @@ impl Manifest {
         self.pages * PAGE
     }
 
-    /// What it counts for, of the store's bounds.
+    /// What it counts for the store's limits.
     pub(super) fn amount(&self) -> Amount {
         Amount { bytes: self.bytes(), entries: self.entries.len() as u64 }
     }
 
-    /// Entries that would be new with this one: itself, and the directories above it.
+    /// Entries that this one would add: itself, and the directories above it.
     pub(super) fn fresh(&self, entry: &Entry) -> u64 {
         let above = std::iter::successors(Some(entry.path.clone()), RelPath::parent);
         above.filter(|path| !self.entries.contains_key(path)).count() as u64
     }
 
-    /// Entries, and `/data` itself.
+    /// Entries, with `/data` itself.
     pub(super) fn len(&self) -> u64 {
         self.entries.len() as u64 + 1
     }
 
     /// The largest size that a file at `path` could have.
-    pub(super) fn room(&self, path: &RelPath, quota: Quota) -> u64 {
+    pub(super) fn largest_file(&self, path: &RelPath, quota: Quota) -> u64 {
         let old = self.entries.get(path).map_or(0, |held| held.entry.kind.pages());
         quota.bytes.saturating_sub((self.pages - old) * PAGE)
     }
 
     /// One entry.
-    pub fn get(&self, path: &RelPath) -> Option<&Held> {
+    pub fn get(&self, path: &RelPath) -> Option<&StoredEntry> {
         self.entries.get(path)
     }
 
-    /// Whether there is something below this path. Directories that nobody made by name are only known by that.
+    /// Whether there is anything below this path.
     pub fn is_above_some(&self, dir: &RelPath) -> bool {
         let behind = self.entries.range(dir..).map(|(path, _)| path);
         behind.take_while(|path| starts(path, dir)).any(|path| path.is_below(dir))
@@ -130,19 +131,19 @@ impl Manifest {
         })
     }
 
-    /// The paths and generations that a container has that was just made equal to this.
+    /// The paths and generations of a container that was just made equal to this manifest.
     pub fn known(&self) -> BTreeMap<RelPath, u64> {
         self.entries.iter().map(|(path, held)| (path.clone(), held.generation)).collect()
     }
 
-    /// What a container that has `known` lacks.
+    /// The difference between this manifest and a container that has `known`.
     pub fn lacking(&self, known: &BTreeMap<RelPath, u64>) -> Difference {
         let remove = known.keys().rev().filter(|path| !self.entries.contains_key(*path)).cloned().collect();
         let put = self.entries.iter().filter(|(path, held)| known.get(*path) != Some(&held.generation));
         Difference { remove, put: put.map(|(_, held)| held.clone()).collect() }
     }
 
-    /// Checks that one more entry in place of what has its path would still fit.
+    /// Checks that one more entry, in place of the one at its path, would fit.
     ///
     /// # Errors
     /// [`StoreError::Quota`].
@@ -157,7 +158,7 @@ impl Manifest {
         if wanted > quota.bytes {
             return Err(StoreError::Quota { bound: Bound::Bytes, wanted, allowed: quota.bytes });
         }
-        // The directories above it may be new, and `/data` itself takes one.
+        // The directories above it may be new, and `/data` itself counts as one.
         let wanted = self.len() + self.fresh(entry);
         if wanted > quota.entries {
             return Err(StoreError::Quota { bound: Bound::Entries, wanted, allowed: quota.entries });
@@ -254,7 +255,8 @@ mod tests {
         ) {
             let names = ["a", "a/b", "a/b/c", "a-", "a/c", "d", "a/b/d"].map(path);
             let mut manifest = Manifest::default();
-            // A directory has no size. Whoever puts a file makes what is above it, and never takes that away again.
+            // A directory has no size. Putting a file makes the directories above it, and nothing removes
+            // them afterwards.
             let mut oracle: BTreeMap<RelPath, Option<u64>> = BTreeMap::new();
             let (mut known, mut container) = (BTreeMap::new(), BTreeMap::<RelPath, Option<u64>>::new());
             let put = |tree: &mut BTreeMap<RelPath, Option<u64>>, at: &RelPath, size: Option<u64>| {
@@ -271,7 +273,8 @@ mod tests {
                     Step::Put(name, size) => {
                         let at = &names[name];
                         put(&mut oracle, at, Some(size));
-                        manifest.put(Entry { path: at.clone(), kind: EntryKind::File(size), mode: 0o600, mtime_ns: 0 });
+                        manifest.put(Entry { path: at.clone(), kind: EntryKind::File(size), mode: 0o600,
+                            mtime_ns: 0 });
                     }
                     Step::Remove(name) => {
                         oracle.retain(|p, _| p != &names[name] && !p.is_below(&names[name]));
@@ -281,7 +284,8 @@ mod tests {
                         let difference = manifest.lacking(&known);
                         for gone in &difference.remove { container.remove(gone); }
                         for held in &difference.put {
-                            let size = if let EntryKind::File(size) = held.entry.kind { Some(size) } else { None };
+                            let kind = &held.entry.kind;
+                            let size = if let EntryKind::File(size) = kind { Some(*size) } else { None };
                             put(&mut container, &held.entry.path, size);
                         }
                         known = manifest.known();

@@ -2,66 +2,70 @@
 //!
 //! ```text
 //!  root/
-//!    lock              held while a daemon lives: a store has one owner at a time
+//!    lock              locked while a daemon runs: one daemon at a time uses a store
 //!    owner             random id; labels everything that the daemon makes on an engine
-//!    files.secret      signs links, unless the configuration has one        0600
-//!    agent.secret      what the secrets of all containers are derived from    0600
-//!    port              where a daemon listened that stood in for another, for the next one that does
-//!    journal/<number>  what was acknowledged since the last checkpoint; empty most of the time
-//!    mcp.secret        makes the ids of sessions that MCP clients did not name   0600
+//!    files.secret      signs links, unless the configuration has a key              0600
+//!    agent.secret      the secrets of all containers are derived from it            0600
+//!    port              the port of the last temporary daemon, for the next one
+//!    journal/<number>  changes acknowledged since the last checkpoint; empty most of the time
+//!    mcp.secret        makes the ids of sessions that MCP clients did not name      0600
 //!    mcp/…             MCP sessions, for clients that come back after a restart
-//!    leases/…          which container is whose, for the daemon that comes after a kill
-//!    tmp/              contents on their way, and what the journal names; emptied at every start
-//!    <hash>/           one per session: SHA-256 of owner and id
-//!      session.json    whose it is, and whether it was closed; its time is that of the last use
+//!    leases/…          which session has which container, for the daemon that starts after a kill
+//!    tmp/              contents being written, and files that the journal names; emptied at every start
+//!    <hash>/           one for each session: SHA-256 of owner and id
+//!      session.json    its owner and id, and whether it was closed; its mtime is the time of last use
 //!      files/…         directories and regular files of /data
 //!      links           symbolic links of /data, as data
 //!      logs/…          output of runs that was too long for an answer
-//!      executions/…    what was heard of executions, and what they are
+//!      executions/…    the output of executions, and a description of each
 //! ```
 //!
 //! # What is durable when
 //!
 //! ```text
 //!  Batch   ─ small contents in memory, large ones in tmp/
-//!  commit  ─ sync what is in tmp/ ─► one record in the journal ─► fdatasync, shared by all who wait
-//!          ─► put in place (write beside, rename) ─► the manifest ─► acknowledged
-//!  later   ─ checkpoint: sync the file system, then free the journal and what it named in tmp/
-//!  start   ─ redo the journal from its beginning, sync, empty tmp/
+//!  commit  ─ sync its files in tmp/ ─► one record in the journal ─► fdatasync, shared by all waiting commits
+//!          ─► apply (write beside, rename) ─► update the manifest ─► acknowledge
+//!  later   ─ checkpoint: sync the file system, then free the journal and the files that it named in tmp/
+//!  start   ─ replay the journal from its beginning, sync, empty tmp/
 //! ```
 //!
-//! A commit is durable, as a whole, from the moment that the sync of its record returns. Nobody is told before, and
-//! until then nothing of it is in place; so a crash at any moment leaves all of a commit or none, also of a rename
-//! or of a directory that became a file. What is put in place is not synced by itself: the journal has it until a
-//! checkpoint made all of it durable. So a thousand small files cost one sync, and so do fifty sessions that commit
-//! at once.
+//! A commit is durable, as a whole, from the moment that the sync of its record returns. It is not
+//! acknowledged and none of it is visible before that; so a crash at any moment leaves all of a commit or
+//! none, also of a rename or of a directory that became a file. Applied files are not synced one by one: the
+//! journal keeps their contents until a checkpoint has made all of them durable. So a thousand small files
+//! cost one sync, and so do fifty sessions that commit at once.
 //!
-//! What is durable and cannot be put in place is [`StoreError::Pending`]: the session is served again once it is,
-//! which is tried at its next use, in the background, and at the next start. A sync that failed fails its commits;
-//! that file of the journal is not written to again, and the next one says how far it was good. What the file system
-//! does not take is [`StoreError::Unwritable`], and known to [`Store::is_writable`] until a write succeeds again. Logs
-//! and times of use are as durable as the file system makes them.
+//! A commit that is durable but cannot be applied yet is [`StoreError::Pending`]: the session is served again
+//! once it is applied, which the store tries at the session's next use, in the background, and at the next
+//! start. A failed sync fails its commits; that file of the journal is not written again, and the next one
+//! records its valid length. Errors of the file system are [`StoreError::Unwritable`], and
+//! [`Store::is_writable`] is false until a write succeeds again. Logs and times of last use are only as
+//! durable as the file system makes them.
 //!
 //! # Bounds
 //!
-//! One file and one session by [`Quota`], bytes and entries of all sessions by [`Options::total`], the journal by its
-//! own constants, the disk by asking before a record is written. What is being written counts.
+//! [`Quota`] bounds one file and one session, [`Options::total`] the bytes and entries of all sessions,
+//! constants of the module `journal` the journal; the free space of the disk is checked before a record is
+//! written. Bytes that are still being written count.
 //!
-//! The store must never follow a symbolic link, never make one, and never use a name that is no
+//! The store must never follow a symbolic link, never make one, and never use a name that is not a
 //! [`RelPath`](paddock_proto::RelPath).
 
-mod about;
 mod apply;
 mod batch;
 mod checkpoint;
 mod error;
+mod execution_files;
 mod journal;
 mod links;
 mod log;
 mod manifest;
+mod open;
 mod record;
-mod recording;
-mod recover;
+mod replace;
+mod replay;
+mod session_json;
 mod shared;
 mod space;
 mod staged;
@@ -69,9 +73,10 @@ pub mod tar;
 pub(crate) mod trust;
 mod usage;
 mod writable;
+mod write_queue;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -85,20 +90,27 @@ use tokio::sync::{OwnedMutexGuard, Semaphore};
 pub use batch::Batch;
 pub use error::{Bound, StoreError};
 pub use log::LogFile;
-pub use manifest::{Difference, Held, Manifest};
-pub use space::{Space, open_log, open_saved, touch_saved};
+pub use manifest::{Difference, Manifest, StoredEntry};
+pub use open::SavedFile;
+pub use space::Space;
 
-use crate::id::{hex, random_hex};
-use shared::Shared;
+pub use execution_files::ExecutionFiles;
+
+use crate::id::{from_hex, hex, random_hex};
+use replace::replace;
+use shared::SharedState;
 pub use usage::Amount;
 pub(crate) use usage::RESERVE;
 use usage::Usage;
 use writable::Writable;
+#[cfg(test)]
+pub(crate) use write_queue::slow_disk;
+pub(crate) use write_queue::{WriteBatch, WriteQueue};
 
-/// Commits that are in memory for the disk at once; others wait.
+/// Commits that hold their contents in memory at once; further ones wait.
 const COMMITS: usize = 64;
 
-/// What one session may hold.
+/// The limits of one session.
 #[derive(Debug, Clone, Copy)]
 pub struct Quota {
     /// Bytes, each file rounded up to a page as `/data` counts them.
@@ -109,27 +121,27 @@ pub struct Quota {
     pub file: u64,
 }
 
-/// The bounds of a store.
+/// The limits of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// What one session may hold.
+    /// Limits of each session.
     pub quota: Quota,
-    /// What all sessions together may hold.
+    /// Limit of all sessions together.
     pub total: Amount,
 }
 
 /// The open store.
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     threads: Vec<JoinHandle<()>>,
-    /// Random id, hex; made once.
+    /// Random id in hex, made once.
     pub owner: String,
 }
 
-/// A session that the store keeps something of.
+/// A session that the store has something of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Whose it is: the name of a token.
+pub struct StoredSession {
+    /// Its owner: the name of a token.
     pub owner: String,
     /// Its id.
     pub session: String,
@@ -138,10 +150,10 @@ pub struct Stored {
 }
 
 impl Store {
-    /// Opens the store at `root`, making it if it is not there, and takes its lock.
+    /// Opens the store at `root`, making it if it does not exist, and takes its lock.
     ///
     /// # Errors
-    /// [`StoreError::InUse`], or what the file system says.
+    /// [`StoreError::InUse`], or an error of the file system.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
         let what = |path: &Path| format!("cannot use the store at {}", path.display());
         if let Some(why) = trust::of_root(root) {
@@ -164,10 +176,10 @@ impl Store {
         let on = File::open(root).map_err(StoreError::io(what(root)))?;
         let tmp = root.join("tmp");
         make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?;
-        let (journal, unsettled) = recover::recover(root, &tmp, &on)?;
-        let owner = kept(root, "owner", 16)?;
+        let (journal, unapplied) = replay::replay(root, &tmp, &on)?;
+        let owner = random_hex_file(root, "owner", 16)?;
         let uncounted = checkpoint::sessions(root).map_err(StoreError::io(what(root)))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             root: root.to_owned(),
             tmp,
             on,
@@ -176,7 +188,7 @@ impl Store {
             usage: Usage::new(options.total, uncounted),
             commits: Arc::new(Semaphore::new(COMMITS)),
             spaces: Mutex::default(),
-            unsettled: Mutex::new(unsettled),
+            unapplied: Mutex::new(unapplied),
             stuck: Mutex::new(false),
             writable: Writable::default(),
             _lock: lock,
@@ -185,65 +197,61 @@ impl Store {
         Ok(Self { shared, threads, owner })
     }
 
-    /// A secret of 32 random bytes, made once and kept 0600.
+    /// A secret of 32 random bytes, made once and kept in a file of mode 0600.
     ///
     /// # Errors
-    /// What the file system says, or that the file is not what was written.
+    /// An error of the file system, or a file that does not hold what a daemon wrote.
     pub fn secret(&self, name: &str) -> Result<[u8; 32], StoreError> {
-        let text = kept(&self.shared.root, name, 32)?;
-        let mut secret = [0; 32];
-        for (byte, digits) in secret.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).unwrap_or("");
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| {
-                let what =
-                    format!("{} does not hold 64 hexadecimal digits", self.shared.root.join(name).display());
-                StoreError::io(what)(io::ErrorKind::InvalidData.into())
-            })?;
-        }
-        Ok(secret)
+        let text = random_hex_file(&self.shared.root, name, 32)?;
+        from_hex(&text).ok_or_else(|| {
+            let what =
+                format!("{} does not hold 64 hexadecimal digits", self.shared.root.join(name).display());
+            StoreError::io(what)(io::ErrorKind::InvalidData.into())
+        })
     }
 
-    /// A folder of this name beside the sessions', made if it is missing, for what is not a session's file.
+    /// A folder of this name beside those of the sessions, made if it is missing, for files that belong to no
+    /// session.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub fn folder(&self, name: &str) -> Result<PathBuf, StoreError> {
         let path = self.shared.root.join(name);
         make_dir(&path).map_err(StoreError::io(format!("cannot make {}", path.display())))?;
         Ok(path)
     }
 
-    /// The space of one session, loaded if it was there before, else empty.
+    /// The space of one session: loaded if it is stored, else empty.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub async fn space(self: &Arc<Self>, owner: &str, session: &str) -> Result<Arc<Space>, StoreError> {
         Ok(self.loaded(owner, session).await?.0)
     }
 
-    /// The space of one session if something is stored for it; nothing is made if not.
+    /// The space of one session if something is stored for it; makes nothing.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub async fn find(
         self: &Arc<Self>,
         owner: &str,
         session: &str,
     ) -> Result<Option<Arc<Space>>, StoreError> {
-        let (space, _turn) = self.loaded(owner, session).await?;
+        let (space, _lock) = self.loaded(owner, session).await?;
         Ok(space.is_stored().then_some(space))
     }
 
-    /// Removes all that is stored for a session, for good; false if there was nothing. A [`Space`] of it that
-    /// someone still holds is gone then: it is empty, and what is written to it fails with [`StoreError::Gone`].
-    /// The next [`Store::space`] makes a new, empty one.
+    /// Removes everything that is stored for a session, for good; false if there was nothing. A [`Space`] of
+    /// it that is still in use becomes empty, and writing to it fails with [`StoreError::Gone`]. The next
+    /// [`Store::space`] makes a new, empty one.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub async fn forget(self: &Arc<Self>, owner: &str, session: &str) -> Result<bool, StoreError> {
-        let (space, turn) = self.loaded(owner, session).await?;
+        let (space, lock) = self.loaded(owner, session).await?;
         let forgotten = blocking(move || {
-            let _turn = turn;
+            let _lock = lock;
             space.forget()
         });
         self.shared.saved(forgotten.await)
@@ -252,28 +260,36 @@ impl Store {
     /// All sessions that something is stored for, in no order.
     ///
     /// # Errors
-    /// What the file system says of the store itself; a session that cannot be read is left out, with a warning.
-    pub async fn stored(&self) -> Result<Vec<Stored>, StoreError> {
+    /// An error of the file system about the store itself; a session that cannot be read is left out, with a
+    /// warning.
+    pub async fn stored(&self) -> Result<Vec<StoredSession>, StoreError> {
         let shared = self.shared.clone();
         blocking(move || shared.stored()).await
     }
 
-    /// Tells `metrics` of every sync from now on.
+    /// Reports every sync to `metrics` from now on.
     pub fn count(&self, metrics: crate::metrics::Metrics) {
-        let _ = self.shared.journal.metrics.set(metrics); // the first that was set is told
+        let _ = self.shared.journal.metrics.set(metrics); // a second call changes nothing
     }
 
-    /// What all sessions together hold, as far as it was counted since the start, and what they may.
+    /// The bytes and entries of all sessions, as far as they were counted since the start, and their limit.
     pub fn used(&self) -> (Amount, Amount) {
         (self.shared.usage.used().0, self.shared.options.total)
     }
 
-    /// Whether the file system took what was last to be saved. One that did not is tried again until it does.
-    pub fn is_writable(&self) -> bool {
-        self.shared.writable.is_so()
+    /// Makes every commit fail from now on, or lets commits succeed again.
+    #[cfg(test)]
+    pub(crate) fn break_for_test(&self, is_broken: bool) {
+        self.shared.journal.hooks.broken.store(is_broken, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Takes no more commits, and frees the journal: the next start has nothing to redo.
+    /// Whether the last attempt to save something succeeded. After a failure the store retries until one
+    /// does.
+    pub fn is_writable(&self) -> bool {
+        self.shared.writable.is_writable()
+    }
+
+    /// Refuses further commits, and frees the journal: the next start has nothing to replay.
     pub async fn close(&self) {
         self.shared.journal.close();
         let shared = self.shared.clone();
@@ -281,7 +297,7 @@ impl Store {
         tracing::debug!(freed = matches!(freed, Ok(true)), "the store is closed");
     }
 
-    /// A space as it is on disk, and the turn to change it.
+    /// A space that agrees with the disk, and its lock for changes.
     async fn loaded(
         &self,
         owner: &str,
@@ -289,31 +305,32 @@ impl Store {
     ) -> Result<(Arc<Space>, OwnedMutexGuard<()>), StoreError> {
         loop {
             let space = self.shared.space(owner, session);
-            let turn = space.turn().await;
+            let lock = space.lock().await;
             if space.is_gone() {
-                continue; // forgotten while this waited; there is a new one
+                continue; // forgotten during the wait; the next round makes a new one
             }
-            let (loaded, turn) = {
+            let (loaded, lock) = {
                 let space = space.clone();
-                blocking(move || space.ready().map(|()| (space, turn))).await?
+                blocking(move || space.ready().map(|()| (space, lock))).await?
             };
-            return Ok((loaded, turn));
+            return Ok((loaded, lock));
         }
     }
 
-    /// Whether anything is recorded of a session's executions; for looking without loading anything.
-    pub fn has_recordings(&self, owner: &str, session: &str) -> bool {
-        self.place(owner, session).join(recording::FOLDER).is_dir()
+    /// The directory of a session, whether it exists or not.
+    #[cfg(test)]
+    pub(crate) fn session_dir_for_tests(&self, owner: &str, session: &str) -> PathBuf {
+        self.session_dir(owner, session)
     }
 
-    /// Where the files of a session would be; for reading what was saved, without loading anything.
-    pub fn place(&self, owner: &str, session: &str) -> PathBuf {
+    /// The directory of a session, whether it exists or not.
+    fn session_dir(&self, owner: &str, session: &str) -> PathBuf {
         self.shared.root.join(hash(owner, session))
     }
 }
 
 impl Drop for Store {
-    /// Takes no more commits, and frees the journal.
+    /// Refuses further commits, and frees the journal.
     fn drop(&mut self) {
         self.shared.journal.close();
         for thread in self.threads.drain(..) {
@@ -322,7 +339,7 @@ impl Drop for Store {
     }
 }
 
-/// The name of a session's directory: no text of a caller ever is part of a path.
+/// The name of a session's directory: text of a caller never becomes part of a path.
 fn hash(owner: &str, session: &str) -> String {
     let mut digest = Sha256::new();
     digest.update((owner.len() as u64).to_le_bytes());
@@ -335,13 +352,15 @@ fn is_hash(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Runs file system work where it may block.
+/// Runs work on the file system on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        Err(error) => Err(StoreError::io("a file operation was broken off")(io::Error::other(error))),
+        Err(error) => Err(StoreError::io(
+            "a file operation did not finish: its thread panicked, or the daemon is stopping",
+        )(io::Error::other(error))),
     }
 }
 
@@ -349,14 +368,14 @@ fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Syncs a directory, so that what was renamed into it stays there.
+/// Syncs a directory, so that a rename into it survives a crash.
 fn sync_dir(path: &Path) -> Result<(), StoreError> {
     let sync = || File::open(path)?.sync_all();
     sync().map_err(StoreError::io(format!("cannot sync {}", path.display())))
 }
 
-/// A file of `bytes` random bytes in hex, made the first time.
-fn kept(root: &Path, name: &str, bytes: usize) -> Result<String, StoreError> {
+/// The content of a file of `bytes` random bytes in hex, made the first time.
+fn random_hex_file(root: &Path, name: &str, bytes: usize) -> Result<String, StoreError> {
     let path = root.join(name);
     let what = || format!("cannot use {}", path.display());
     match File::open(&path) {
@@ -368,20 +387,16 @@ fn kept(root: &Path, name: &str, bytes: usize) -> Result<String, StoreError> {
             if text.len() == bytes * 2 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Ok(text);
             }
-            let error =
-                io::Error::new(io::ErrorKind::InvalidData, "it is not what a daemon wrote; remove it");
+            let error = io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("it does not hold {} hexadecimal digits, which a daemon wrote; remove it", bytes * 2),
+            );
             Err(StoreError::io(what())(error))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let text: String = random_hex::<32>().chars().take(bytes * 2).collect();
             let staged = root.join("tmp").join(name);
-            let write = || {
-                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
-                writeln!(file, "{text}")?;
-                file.sync_all()?;
-                fs::rename(&staged, &path)
-            };
-            write().map_err(StoreError::io(what()))?;
+            replace(&path, &staged, format!("{text}\n").as_bytes(), true).map_err(StoreError::io(what()))?;
             sync_dir(root)?;
             Ok(text)
         }

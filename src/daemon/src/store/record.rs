@@ -1,13 +1,13 @@
-//! What the journal is made of: checked frames around changes of sessions.
+//! The format of the journal: checked frames around changes of sessions.
 //!
 //! ```text
 //!  frame   head length u32 | blob length u32 | xxh3-64 | head (postcard) | blob
-//!  blob    the contents of the head's inline files, one behind the other
+//!  blob    the contents of the inline files that the head lists, one after the other
 //! ```
 //!
-//! The checksum covers both lengths, both parts, and where the frame is: bytes of another file or place are no
-//! frame here. A version stands first in the head. It must never touch the file system, and never believe a
-//! length before it was compared with a bound.
+//! The checksum covers both lengths, both parts, and the position of the frame: bytes of another file or
+//! position are not a valid frame. The head begins with a version. This module must never touch the file
+//! system, and never use a length before comparing it with a bound.
 
 use std::io::{self, Read};
 
@@ -18,74 +18,76 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{Bound, StoreError};
 
-/// The largest head: 50,000 changes at paths of 1 KiB. More than a `/data` of the default quota can need.
+/// Bytes of the largest head: 50,000 changes at paths of 1 KiB, more than a `/data` of the default quota can
+/// need.
 pub(super) const MAX_HEAD: usize = 48 << 20;
-/// The largest blob; a batch keeps less than this inline.
+/// Bytes of the largest blob; a batch keeps no more than this inline.
 pub(super) const MAX_BLOB: usize = super::batch::INLINE_BATCH;
-/// Of the format; first in every head.
+/// Version of the format: the first byte of every head.
 const VERSION: u8 = 1;
 /// Two lengths and the checksum.
 const FRAME: usize = 16;
 
-/// A change of one session: all of it happens, or nothing.
+/// A change of one session: applied as a whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct JournalRecord {
     pub(super) owner: String,
     pub(super) session: String,
-    /// In their order.
-    pub(super) ops: Vec<Op>,
-    /// See [`Op::Inline`].
+    /// The operations, in their order.
+    pub(super) ops: Vec<JournalOp>,
+    /// The contents of inline files, see [`JournalOp::Inline`].
     pub(super) blob: Vec<u8>,
 }
 
-/// One step of a change. Each makes a path so whatever was there before: a replay may do it again.
+/// One operation of a change. Its effect does not depend on what was there before: a replay may repeat it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Op {
-    /// The path, and all below it, goes.
+pub(super) enum JournalOp {
+    /// Removes a path and everything below it.
     Remove(RelPath),
     /// A directory.
     Dir(Entry),
     /// A symbolic link, kept as data.
     Link(Entry),
-    /// A file; its content is the next of the blob, as long as the entry says.
+    /// A file whose content is the next part of the blob, as long as the entry says.
     Inline(Entry),
-    /// A file whose content is in `tmp/`, synced; the name is [`is_staged_name`].
+    /// A file whose content is in `tmp/`, synced, under a name that passes [`is_staged_name`].
     Staged(Entry, String),
-    /// All of the session goes.
+    /// Removes the whole session.
     Forget,
 }
 
-/// What a frame can hold.
+/// The content of a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Framed {
-    /// Files of the journal, by number, and how far they are good; whatever is behind that was never acknowledged.
+pub(super) enum JournalFrame {
+    /// Numbers and valid lengths of earlier files of the journal; bytes behind that length were never
+    /// acknowledged.
     Seal(Vec<(u64, u64)>),
     /// A change.
-    Change(Record),
+    Change(JournalRecord),
 }
 
 #[derive(Serialize, Deserialize)]
 enum Head<'a> {
     Seal(std::borrow::Cow<'a, [(u64, u64)]>),
-    Change { owner: &'a str, session: &'a str, ops: std::borrow::Cow<'a, [Op]> },
+    Change { owner: &'a str, session: &'a str, ops: std::borrow::Cow<'a, [JournalOp]> },
 }
 
-impl Framed {
-    /// The frame for a seal.
+impl JournalFrame {
+    /// The head of a seal.
     pub(super) fn seal(files: &[(u64, u64)]) -> io::Result<Vec<u8>> {
         head(&Head::Seal(files.into()))
     }
 }
 
-impl Record {
-    /// The head, to be framed with the blob by [`frame`].
+impl JournalRecord {
+    /// The head of the record, for [`frame`].
     ///
     /// # Errors
     /// [`StoreError::Quota`] of [`Bound::Changes`].
     pub(super) fn head(&self) -> Result<Vec<u8>, StoreError> {
         let ops = (&self.ops[..]).into();
         let bytes = head(&Head::Change { owner: &self.owner, session: &self.session, ops })
-            .map_err(StoreError::io("cannot write down what changed"))?;
+            .map_err(StoreError::io("cannot encode the changes"))?;
         for (len, allowed) in [(bytes.len(), MAX_HEAD), (self.blob.len(), MAX_BLOB)] {
             if len > allowed {
                 let (wanted, allowed) = (len as u64, allowed as u64);
@@ -100,7 +102,7 @@ fn head(head: &Head<'_>) -> io::Result<Vec<u8>> {
     postcard::to_extend(&(VERSION, head), Vec::new()).map_err(io::Error::other)
 }
 
-/// What stands in front of a head and its blob at `offset` of the journal file `file`.
+/// The first bytes of a frame with this head and blob, at `offset` of the journal file `file`.
 pub(super) fn frame(file: u64, offset: u64, head: &[u8], blob: &[u8]) -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes();
@@ -111,7 +113,7 @@ pub(super) fn frame(file: u64, offset: u64, head: &[u8], blob: &[u8]) -> [u8; FR
     frame
 }
 
-/// Bytes of a whole frame.
+/// The length of a whole frame.
 pub(super) fn framed_len(head: &[u8], blob: &[u8]) -> u64 {
     (FRAME + head.len() + blob.len()) as u64
 }
@@ -125,11 +127,12 @@ fn checksum(file: u64, offset: u64, lengths: &[u8], head: &[u8], blob: &[u8]) ->
     hash.digest()
 }
 
-/// Reads the frame at `offset`; how long it is, and what it holds. `None` where no whole frame is: the end.
+/// Reads the frame at `offset`: its length and content. `None` where no whole frame is: the end of the
+/// journal.
 ///
 /// # Errors
-/// What the file system says; a frame of another version, or one whose checksum holds and whose head does not.
-pub(super) fn read(from: &mut impl Read, file: u64, offset: u64) -> io::Result<Option<(u64, Framed)>> {
+/// An error of the file system; a frame of another version, or one with a valid checksum and an invalid head.
+pub(super) fn read(from: &mut impl Read, file: u64, offset: u64) -> io::Result<Option<(u64, JournalFrame)>> {
     let mut frame = [0; FRAME];
     if !fill(from, &mut frame)? {
         return Ok(None);
@@ -148,13 +151,19 @@ pub(super) fn read(from: &mut impl Read, file: u64, offset: u64) -> io::Result<O
     }
     let len = framed_len(&head, &blob);
     if head[0] != VERSION {
-        let what = format!("a record of version {}, this daemon knows {VERSION}", head[0]);
+        let what = format!(
+            "a record has the format version {}, this daemon reads only {VERSION}; start the version of \
+             paddock that wrote it",
+            head[0]
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let framed = match postcard::from_bytes(&head[1..]).map_err(|e| invalid(format!("a record: {e}")))? {
-        Head::Seal(files) => Framed::Seal(files.into_owned()),
-        Head::Change { owner, session, ops } => Framed::Change(Record {
+    let framed = match postcard::from_bytes(&head[1..])
+        .map_err(|e| invalid(format!("a record cannot be decoded: {e}")))?
+    {
+        Head::Seal(files) => JournalFrame::Seal(files.into_owned()),
+        Head::Change { owner, session, ops } => JournalFrame::Change(JournalRecord {
             owner: owner.to_owned(),
             session: session.to_owned(),
             ops: ops.into_owned(),
@@ -164,7 +173,7 @@ pub(super) fn read(from: &mut impl Read, file: u64, offset: u64) -> io::Result<O
     Ok(Some((len, framed)))
 }
 
-/// False if it ends before.
+/// Fills `into`; false if the source ends before that.
 fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
     match from.read_exact(into) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
@@ -172,7 +181,7 @@ fn fill(from: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Whether a record's word may be joined to the path of `tmp/`.
+/// Whether a name from a record may be joined to the path of `tmp/`.
 pub(super) fn is_staged_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit())
 }

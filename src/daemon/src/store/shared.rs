@@ -1,7 +1,8 @@
-//! What the store, its spaces and its threads have in common: the one space of each session, what is not in place
-//! yet, and room.
+//! What the store, its spaces and its threads share: the one space of each session, changes that are not
+//! applied yet, and free space.
 //!
-//! It must never hand out two spaces of one session, nor let anything overtake what is not in place yet.
+//! It must never create two spaces of one session, nor let a later change of a session overtake one that is
+//! not applied yet.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -10,36 +11,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
-use super::journal::{Journal, Ticket};
-use super::record::Record;
-use super::recover::Unsettled;
+use super::journal::{Journal, JournalPin};
+use super::record::JournalRecord;
+use super::replay::Unapplied;
 use super::usage::{DiskClaim, Usage};
 use super::writable::Writable;
-use super::{Options, Space, StoreError, Stored, about, apply, hash, is_hash};
+use super::{Options, Space, StoreError, StoredSession, apply, hash, is_hash, session_json};
 
-/// What the store, its spaces and its threads have in common. The lock is here: it is held as long as anyone could
-/// write.
-pub(super) struct Shared {
+/// What the store, its spaces and its threads share. The store's lock is in it, so it is kept as long as any
+/// of them could write.
+pub(super) struct SharedState {
     pub(super) root: PathBuf,
     pub(super) tmp: PathBuf,
-    /// The root, open from the start: a sync through it tells of all that failed since.
+    /// The root directory, open from the start: a sync through it reports every failure since then.
     pub(super) on: File,
     pub(super) options: Options,
     pub(super) journal: Journal,
     pub(super) usage: Arc<Usage>,
-    /// Commits beyond the session's own turn.
+    /// Permits for commits of all sessions; within one session its own lock allows one commit at a time.
     pub(super) commits: Arc<Semaphore>,
-    /// By the name of their directory. There is only ever one that is not gone, or two would write one directory.
+    /// By the name of the directory. At most one of a session is not gone, or two would write to one
+    /// directory.
     pub(super) spaces: Mutex<HashMap<String, Weak<Space>>>,
-    pub(super) unsettled: Mutex<Unsettled>,
-    /// Whether a checkpoint failed such that there can be no other.
+    pub(super) unapplied: Mutex<Unapplied>,
+    /// Whether a checkpoint failed in a way that allows no other.
     pub(super) stuck: Mutex<bool>,
-    /// Whether the file system takes what is to be saved.
+    /// Whether the file system accepts writes.
     pub(super) writable: Writable,
     pub(super) _lock: File,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn spaces(&self) -> MutexGuard<'_, HashMap<String, Weak<Space>>> {
         self.spaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,18 +59,19 @@ impl Shared {
         space
     }
 
-    pub(super) fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn unapplied(&self) -> MutexGuard<'_, Unapplied> {
+        self.unapplied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts in place what a session lacks; whether it lacked anything. The caller has the session's turn.
-    pub(super) fn settle(&self, hash: &str) -> Result<bool, StoreError> {
-        let Some(mut lacking) = self.unsettled().remove(hash) else { return Ok(false) };
-        while let Some((record, ticket)) = lacking.first() {
+    /// Applies the changes of a session that are not applied yet; whether there were any. The caller has the
+    /// session's lock.
+    pub(super) fn apply_pending(&self, hash: &str) -> Result<bool, StoreError> {
+        let Some(mut lacking) = self.unapplied().remove(hash) else { return Ok(false) };
+        while let Some((record, pin)) = lacking.first() {
             match apply::apply(&self.root, &self.tmp, record) {
-                Ok(replaced) => ticket.take_over(replaced),
+                Ok(replaced) => pin.take_over(replaced),
                 Err(error) => {
-                    self.unsettled().insert(hash.to_owned(), lacking);
+                    self.unapplied().insert(hash.to_owned(), lacking);
                     return Err(StoreError::Pending(Box::new(error)));
                 }
             }
@@ -77,23 +80,28 @@ impl Shared {
         Ok(true)
     }
 
-    /// Tries that for every session that nobody else is at.
-    pub(super) fn settle_all(self: &Arc<Self>) {
-        let whose = |(record, _): &(Arc<Record>, Ticket)| (record.owner.clone(), record.session.clone());
+    /// Applies those of every session whose lock is free.
+    pub(super) fn apply_all(self: &Arc<Self>) {
+        let whose =
+            |(record, _): &(Arc<JournalRecord>, JournalPin)| (record.owner.clone(), record.session.clone());
         let all: Vec<_> =
-            self.unsettled().values().filter_map(|lacking| lacking.first().map(whose)).collect();
+            self.unapplied().values().filter_map(|lacking| lacking.first().map(whose)).collect();
         for (owner, session) in all {
             let space = self.space(&owner, &session);
-            let Some(_turn) = space.try_turn() else { continue };
+            let Some(_lock) = space.try_lock() else { continue };
             match space.ready() {
-                Ok(()) => tracing::info!(session, "a saved change that could not be put in place now is"),
-                Err(error) => tracing::warn!(session, %error, "a saved change still cannot be put in place"),
+                Ok(()) => {
+                    tracing::info!(session, "a saved change that could not be put in place is in place now")
+                }
+                Err(error) => {
+                    tracing::warn!(session, %error, "a saved change still cannot be put in place; retrying")
+                }
             }
         }
     }
 
-    /// Claims room on the disk for a commit. The journal is freed first if that is what fills it.
-    pub(super) fn room(&self, bytes: u64, inodes: u64, frees: bool) -> Result<DiskClaim, StoreError> {
+    /// Claims free space of the disk for a commit. If the disk is full, the journal is freed first.
+    pub(super) fn claim_disk(&self, bytes: u64, inodes: u64, frees: bool) -> Result<DiskClaim, StoreError> {
         let claim = || self.usage.disk(&self.on, bytes, inodes, frees);
         match claim() {
             Err(StoreError::Full(_)) if self.checkpoint() => claim(),
@@ -101,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Hears how saving something went.
+    /// Notes the result of an attempt to save something.
     pub(super) fn saved<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if done.is_ok() {
             self.writable.worked();
@@ -109,7 +117,7 @@ impl Shared {
         done.map_err(|error| self.not_saved(error))
     }
 
-    /// Hears why something could not be saved; the reason as callers may see it.
+    /// Notes why something could not be saved; returns the error for callers.
     pub(super) fn not_saved(&self, error: StoreError) -> StoreError {
         let error = error.of_saving();
         if matches!(error, StoreError::Unwritable(_) | StoreError::Pending(_)) {
@@ -118,22 +126,27 @@ impl Shared {
         error
     }
 
-    pub(super) fn stored(&self) -> Result<Vec<Stored>, StoreError> {
+    pub(super) fn stored(&self) -> Result<Vec<StoredSession>, StoreError> {
         let what = || format!("cannot list the sessions in {}", self.root.display());
         let mut all = Vec::new();
         for found in fs::read_dir(&self.root).map_err(StoreError::io(what()))? {
             let found = found.map_err(StoreError::io(what()))?;
             let name = found.file_name();
             let Some(name) = name.to_str().filter(|name| is_hash(name)) else { continue };
-            match about::read(&found.path()) {
+            match session_json::read(&found.path()) {
                 Ok(Some((about, _))) if hash(&about.owner, &about.session_id) != name => {
-                    tracing::warn!(dir = name, "a session's session.json names another session; left alone");
+                    tracing::warn!(
+                        dir = name,
+                        "a session.json names another session than its directory; ignored"
+                    );
                 }
                 Ok(Some((about, used))) => {
-                    all.push(Stored { owner: about.owner, session: about.session_id, used });
+                    all.push(StoredSession { owner: about.owner, session: about.session_id, used });
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(dir = name, %error, "a session's session.json cannot be read"),
+                Err(error) => {
+                    tracing::warn!(dir = name, %error, "cannot read a session.json; its session is ignored")
+                }
             }
         }
         Ok(all)

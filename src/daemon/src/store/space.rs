@@ -1,10 +1,8 @@
 //! One session's files on disk, and its manifest.
 //!
-//! Reading opens component by component, without following links, and holds a shared lock on the file as long as it
-//! is open: what is written over it meanwhile becomes another file. It must never be changed but through a
-//! [`Batch`](super::Batch).
+//! It must never be changed but through a [`Batch`](super::Batch).
 
-use std::fs::{self, File, Metadata};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -14,42 +12,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
-use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
 use tokio::sync::OwnedMutexGuard;
 
-use super::about::{self, About};
-use super::journal::Ticket;
-use super::record::{Op, Record};
-use super::shared::Shared;
+use super::journal::JournalPin;
+use super::record::{JournalOp, JournalRecord};
+use super::session_json::{self, SessionJson};
+use super::shared::SharedState;
 use super::usage::{Amount, SESSION_ENTRIES};
 use super::{Manifest, StoreError, apply, links, log, make_dir};
 
 /// One session's part of the store.
 pub struct Space {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
     pub(super) owner: String,
     pub(super) session: String,
     hash: String,
     pub(super) dir: PathBuf,
-    /// Held by whoever changes the session, or loads it.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// StoredEntry while the session is changed or loaded.
+    write_lock: Arc<tokio::sync::Mutex<()>>,
     loaded: AtomicBool,
     gone: AtomicBool,
     /// Whether [`SESSION_ENTRIES`] are counted for it.
     counted: AtomicBool,
     closed: Mutex<bool>,
-    /// Bytes of its logs, as they were counted.
+    /// Bytes of its logs that were counted.
     logs: Mutex<u64>,
     manifest: Mutex<Manifest>,
 }
 
 impl Space {
-    pub(super) fn new(shared: Arc<Shared>, hash: String, owner: &str, session: &str) -> Self {
+    pub(super) fn new(shared: Arc<SharedState>, hash: String, owner: &str, session: &str) -> Self {
         Self {
             owner: owner.to_owned(),
             session: session.to_owned(),
             dir: shared.root.join(&hash),
-            turn: Arc::default(),
+            write_lock: Arc::default(),
             loaded: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             counted: AtomicBool::new(false),
@@ -61,29 +58,29 @@ impl Space {
         }
     }
 
-    /// Waits for the right to change the session.
-    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
-        self.turn.clone().lock_owned().await
+    /// Waits for the lock under which the session is changed.
+    pub(super) async fn lock(&self) -> OwnedMutexGuard<()> {
+        self.write_lock.clone().lock_owned().await
     }
 
-    /// The same where a thread may block.
-    pub(super) fn turn_blocking(&self) -> OwnedMutexGuard<()> {
-        self.turn.clone().blocking_lock_owned()
+    /// The same on a thread that may block.
+    pub(super) fn lock_blocking(&self) -> OwnedMutexGuard<()> {
+        self.write_lock.clone().blocking_lock_owned()
     }
 
-    /// The same, if nobody has it.
-    pub(super) fn try_turn(&self) -> Option<OwnedMutexGuard<()>> {
-        self.turn.clone().try_lock_owned().ok()
+    /// The same, if it is free.
+    pub(super) fn try_lock(&self) -> Option<OwnedMutexGuard<()>> {
+        self.write_lock.clone().try_lock_owned().ok()
     }
 
-    /// Brings the disk to what the journal says, and the manifest to what the disk says, if they are not. The
-    /// caller has the turn.
+    /// Makes the disk agree with the journal, and the manifest with the disk, where they do not. The caller
+    /// has the lock.
     pub(super) fn ready(&self) -> Result<(), StoreError> {
-        let settled = self.shared.settle(&self.hash)?;
+        let settled = self.shared.apply_pending(&self.hash)?;
         if self.loaded.load(Ordering::Acquire) && !settled {
             return Ok(());
         }
-        let about = about::read(&self.dir)
+        let about = session_json::read(&self.dir)
             .map_err(StoreError::io(format!("cannot read session.json of {}", self.dir.display())))?;
         let mut manifest = Manifest::after(&self.locked());
         let is_there = about.is_some();
@@ -113,19 +110,20 @@ impl Space {
         Ok(())
     }
 
-    /// Puts a durable record in place; `after` is what the session then is. The caller has the turn.
+    /// Applies a durable record; `after` is the manifest that it leads to. The caller has the lock.
     pub(super) fn apply(
         &self,
-        record: Arc<Record>,
-        ticket: Ticket,
+        record: Arc<JournalRecord>,
+        pin: JournalPin,
         after: Manifest,
     ) -> Result<(), StoreError> {
         let new = !self.is_stored();
         match apply::apply(&self.shared.root, &self.shared.tmp, &record) {
-            Ok(replaced) => ticket.take_over(replaced),
+            Ok(replaced) => pin.take_over(replaced),
             Err(error) => {
-                tracing::error!(%error, session = self.session, "a saved change cannot be put in place; it is kept");
-                self.shared.unsettled().insert(self.hash.clone(), vec![(record, ticket)]);
+                tracing::error!(%error, session = self.session, "a saved change cannot be put in place; the \
+                                                                 daemon keeps it and retries");
+                self.shared.unapplied().insert(self.hash.clone(), vec![(record, pin)]);
                 return Err(StoreError::Pending(Box::new(error)));
             }
         }
@@ -145,14 +143,14 @@ impl Space {
         *manifest = after;
     }
 
-    /// Counts what the session itself takes, once.
+    /// SyncCounts the entries of the session itself, once.
     fn count_session(&self) {
         if !self.counted.swap(true, Ordering::AcqRel) {
             self.shared.usage.changed(Amount::default(), Amount::entries(SESSION_ENTRIES));
         }
     }
 
-    /// Makes the session's directory, if it is not there.
+    /// Makes the session's directory, if it does not exist.
     pub(super) fn make(&self) -> Result<(), StoreError> {
         if self.is_stored() {
             return Ok(());
@@ -166,37 +164,37 @@ impl Space {
     }
 
     fn write_about(&self, closed: bool) -> io::Result<()> {
-        let about = About { owner: self.owner.clone(), session_id: self.session.clone(), closed };
-        about::write(&self.dir, &self.shared.tmp, &about, true)
+        let about = SessionJson { owner: self.owner.clone(), session_id: self.session.clone(), closed };
+        session_json::write(&self.dir, &self.shared.tmp, &about, true)
     }
 
     fn closed(&self) -> MutexGuard<'_, bool> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something is stored for it.
-    pub(super) fn is_stored(&self) -> bool {
+    /// Whether something is stored for the session.
+    pub fn is_stored(&self) -> bool {
         !self.is_gone() && self.dir.join("session.json").exists()
     }
 
-    /// Whether it was forgotten.
+    /// Whether the session was forgotten.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Removes it all, durably. The caller has the turn.
+    /// Removes the session, durably. The caller has the lock.
     pub(super) fn forget(&self) -> Result<bool, StoreError> {
         if !self.is_stored() {
             return Ok(false);
         }
         let mut logs = self.logs();
-        let record = Arc::new(Record {
+        let record = Arc::new(JournalRecord {
             owner: self.owner.clone(),
             session: self.session.clone(),
-            ops: vec![Op::Forget],
+            ops: vec![JournalOp::Forget],
             blob: Vec::new(),
         });
-        let ticket = self.shared.journal.append(&record, Vec::new())?;
+        let pin = self.shared.journal.append(&record, Vec::new())?;
         self.gone.store(true, Ordering::Release);
         let of_session = if self.counted.swap(false, Ordering::AcqRel) { SESSION_ENTRIES } else { 0 };
         let beside = Amount { bytes: std::mem::take(&mut *logs), entries: of_session };
@@ -204,24 +202,24 @@ impl Space {
         let empty = Manifest::after(&self.locked());
         self.replace(empty);
         let empty = Manifest::after(&self.locked());
-        self.apply(record, ticket, empty).map(|()| true)
+        self.apply(record, pin, empty).map(|()| true)
     }
 
-    /// Notes that the session is used now: the disk keeps the time, as good as a crash lets it. Nothing is made
-    /// if nothing is stored.
+    /// Notes on disk that the session is used now; a crash may lose the time. Makes nothing if nothing is
+    /// stored.
     pub fn touch(&self) {
         if !self.is_gone() {
-            about::touch(&self.dir);
+            session_json::touch(&self.dir);
         }
     }
 
-    /// Whether someone closed the session, as said by [`Space::set_closed`].
+    /// Whether the session is closed, see [`Space::set_closed`].
     pub fn is_closed(&self) -> bool {
         *self.closed()
     }
 
-    /// Keeps whether the session is closed; on disk too if anything is stored for it. That only fails with the
-    /// disk, and is then logged: files are not worth less for it.
+    /// Sets whether the session is closed; on disk too if anything is stored for it. A failure is only
+    /// logged: the session's files are still good.
     pub fn set_closed(&self, closed: bool) {
         let mut now = self.closed();
         if *now == closed {
@@ -235,24 +233,26 @@ impl Space {
         if self.is_stored()
             && let Err(error) = self.write_about(closed)
         {
-            tracing::warn!(dir = %self.dir.display(), %error, closed, "cannot keep that a session was closed or opened");
+            tracing::warn!(dir = %self.dir.display(), %error, closed, "cannot save whether a session is \
+                                                                       closed");
         }
     }
 
-    /// The manifest as of now. What is durable and could not be put in place is tried again first; until that is
-    /// done, this is the session as it was before.
+    /// The current manifest. Durable changes that could not be applied are tried again first; until that
+    /// succeeds, this is the session before them.
     pub fn manifest(&self) -> MutexGuard<'_, Manifest> {
-        let lacking = self.shared.unsettled().contains_key(&self.hash);
+        let lacking = self.shared.unapplied().contains_key(&self.hash);
         if lacking
-            && let Some(_turn) = self.try_turn()
+            && let Some(_lock) = self.try_lock()
             && let Err(error) = self.ready()
         {
-            tracing::warn!(%error, session = self.session, "a saved change still cannot be put in place");
+            tracing::warn!(%error, session = self.session, "a saved change still cannot be put in place; \
+                                                            retrying");
         }
         self.locked()
     }
 
-    /// The same, as it is.
+    /// The current manifest, without applying anything first.
     pub(super) fn locked(&self) -> MutexGuard<'_, Manifest> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -265,46 +265,6 @@ impl Space {
     pub(super) fn files(&self) -> PathBuf {
         self.dir.join("files")
     }
-
-    /// Opens a saved file for reading.
-    ///
-    /// # Errors
-    /// As [`open_saved`].
-    pub fn open(&self, path: &RelPath) -> io::Result<File> {
-        open_saved(&self.dir, path).map(|(file, _)| file)
-    }
-}
-
-/// Notes that what is stored in `dir` was used now.
-pub fn touch_saved(dir: &Path) {
-    about::touch(dir);
-}
-
-/// Opens a regular file below `dir/files`, never through a link; with its metadata.
-///
-/// # Errors
-/// `NotFound` also for whatever is no regular file.
-pub fn open_saved(dir: &Path, path: &RelPath) -> io::Result<(File, Metadata)> {
-    open_beneath(&dir.join("files"), path.as_bytes())
-}
-
-/// Opens the whole output of a run.
-///
-/// # Errors
-/// As [`open_saved`].
-pub fn open_log(dir: &Path, run_id: &str) -> io::Result<(File, Metadata)> {
-    open_beneath(&dir.join("logs"), format!("{run_id}.log").as_bytes())
-}
-
-fn open_beneath(dir: &Path, path: &[u8]) -> io::Result<(File, Metadata)> {
-    let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(rustix::fs::openat2(&dir, path, flags, Mode::empty(), resolve)?);
-    // Whoever writes it has it for microseconds. A file system without locks has none to write with, either.
-    let _ = flock(&file, FlockOperation::LockShared);
-    let metadata = file.metadata()?;
-    if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 fn walk(dir: &Path, at: Option<&RelPath>, manifest: &mut Manifest) -> io::Result<()> {
@@ -313,7 +273,7 @@ fn walk(dir: &Path, at: Option<&RelPath>, manifest: &mut Manifest) -> io::Result
         let metadata = fs::symlink_metadata(entry.path())?;
         let name = entry.file_name().into_vec();
         let path = at.map_or_else(|| RelPath::new(name.clone()), |dir| dir.join(&name));
-        let Ok(path) = path else { continue }; // nothing of ours
+        let Ok(path) = path else { continue }; // not a name that the store makes
         let kind = match metadata.file_type() {
             kind if kind.is_dir() => EntryKind::Dir,
             kind if kind.is_file() => EntryKind::File(metadata.len()),

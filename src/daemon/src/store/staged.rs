@@ -1,7 +1,7 @@
-//! Content in `tmp/` on its way to a place.
+//! Content in `tmp/` that a commit will link into a session.
 //!
-//! It goes when nobody needs it any more, unless the journal took it over. Until it is sealed it is good for
-//! nothing.
+//! The file is removed when nobody needs it any more, unless the journal owns it by then. It must never be
+//! used before it is sealed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,24 +15,26 @@ use rustix::io::Errno;
 
 use super::apply::dress;
 
-/// So much is begun to be synced while the rest comes.
+/// After this many bytes a sync begins while the rest is still written.
 const EARLY: u64 = 16 << 20;
 
-/// One file's content in `tmp/`. Only a name: a batch can have more files than the process may open.
-pub(super) struct Staged {
+/// One file's content in `tmp/`. It keeps no file open: a batch can have more files than the process may
+/// open.
+pub(super) struct StagedFile {
     path: PathBuf,
     name: String,
     bytes: AtomicU64,
-    /// What was written when it was last synced early.
+    /// The size at the last early sync.
     early: AtomicU64,
-    /// Held during an early sync. Why one failed: the system tells an error once, and the last sync may not hear it.
+    /// Locked during an early sync. The error of a failed one: the system reports it once, and the last sync
+    /// may not see it.
     lost: Mutex<Option<i32>>,
     /// Whether it belongs to a batch that was not committed.
     loose: AtomicBool,
 }
 
-impl Staged {
-    /// A place for content; nothing is there yet.
+impl StagedFile {
+    /// A new name in `tmp/`; the file is made by the first write.
     pub(super) fn new(tmp: &Path) -> Self {
         let name = crate::id::random_hex::<12>();
         let path = tmp.join(&name);
@@ -55,7 +57,7 @@ impl Staged {
         &self.name
     }
 
-    /// What was written to it.
+    /// The number of bytes written.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -68,7 +70,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Whether it is time for [`Staged::sync_early`]; said once for each time.
+    /// Whether [`StagedFile::sync_early`] is due; true once each time.
     pub(super) fn is_early_due(&self) -> bool {
         let (bytes, early) = (self.bytes(), self.early.load(Ordering::Relaxed));
         let due = bytes >= early + EARLY && self.lost.try_lock().is_ok();
@@ -78,19 +80,19 @@ impl Staged {
         due
     }
 
-    /// Brings to the disk what is there already, so that less is left for the end.
+    /// Syncs what was written, so that less is left for the end.
     pub(super) fn sync_early(&self) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = File::open(&self.path).and_then(|file| file.sync_data());
         if let Err(error) = synced {
-            tracing::warn!(%error, path = %self.path.display(), "cannot sync");
+            tracing::warn!(%error, path = %self.path.display(), "cannot sync content that is being saved");
             *lost = Some(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
         }
     }
 
-    /// Gives it the mode and time of its entry; and syncs it, if `sync`.
+    /// Gives it the mode and time of its entry, and syncs it if `sync`.
     pub(super) fn seal(&self, entry: &Entry, sync: bool) -> io::Result<()> {
-        // Held to the end: an early sync that fails meanwhile would take the error with it.
+        // Locked to the end: otherwise an early sync that fails meanwhile could take the error.
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(code) = *lost {
             return Err(io::Error::from_raw_os_error(code));
@@ -100,13 +102,13 @@ impl Staged {
         if sync { file.sync_all() } else { Ok(()) }
     }
 
-    /// From now on someone else removes it.
+    /// From now on the journal removes it.
     pub(super) fn hand_over(&self) {
         self.loose.store(false, Ordering::Relaxed);
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         if self.loose.load(Ordering::Relaxed) {
             let _ = fs::remove_file(&self.path);
@@ -122,9 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_early_sync_lost_is_never_sealed() {
+    fn content_that_an_early_sync_lost_is_never_sealed() {
         let dir = tempfile::tempdir().unwrap();
-        let staged = Staged::new(dir.path());
+        let staged = StagedFile::new(dir.path());
         let piece = vec![1; usize::try_from(EARLY).unwrap() / 2];
         staged.append(&piece).unwrap();
         assert!(!staged.is_early_due());

@@ -1,16 +1,17 @@
-//! Archives that others made, read entry by entry, each checked before it is seen.
+//! Reads archives that others made, entry by entry, and checks each entry before returning it.
 //!
 //! ```text
-//!  TarReader::next ─► Member { path, kind, … }      ─┐
-//!  TarReader::piece ─► content of a File, in pieces ◄─┘ until None, or skipped by the next `next`
+//!  TarReader::next ─► TarMember { path, kind, … }   ─┐
+//!  TarReader::piece ─► content of a File, in pieces ◄─┘ until None; `next` skips the rest
 //! ```
 //!
-//! What sizes and names are is decided as Go's `archive/tar` does, so that Docker and this reader see the same
-//! archive: a PAX record is stronger than the header, a name ends at its first NUL, links and directories have no
-//! content. Where readers are known to differ (sparse files, global PAX names, a link with content, an entry below
-//! a link) it is an error. [`TarReader::strictly`] also refuses what would be unpacked with something missing. It must
-//! never touch a file system, trust a size before the bytes came, or hold more than one header and one piece in memory,
-//! beside the names of links, and all names where it reads strictly.
+//! Sizes and names are understood as Go's `archive/tar` does, so that Docker and this reader see the same
+//! archive: a PAX record overrides the header, a name ends at its first NUL, links and directories have no
+//! content. An archive that readers are known to understand differently (sparse files, global PAX names, a
+//! link with content, an entry below a link) is an error. [`TarReader::strictly`] also refuses an archive
+//! that could not be unpacked completely. The reader must never touch a file system or trust a size before
+//! the bytes arrived. In memory it must never hold more than one header, one piece and the names of links;
+//! reading strictly, all names too.
 
 mod fields;
 mod member;
@@ -25,22 +26,23 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_tar::Header;
 
 use fields::{Extra, number, until_nul};
-pub use member::{Member, MemberKind, TarError, TarLimits};
+pub use member::{MemberKind, TarError, TarLimits, TarMember};
 use names::Names;
-pub use write::{For, pack};
+pub use write::{ArchiveRecipient, pack};
 
-/// Archives come in blocks of this many bytes.
+/// Archives consist of blocks of this many bytes.
 const BLOCK: usize = 512;
-/// Content is given in pieces of at most this many bytes.
+/// Content is returned in pieces of at most this many bytes.
 const PIECE: u64 = 64 * 1024;
-/// Bytes of one PAX header or long name: a path of 2 KiB, a target of 4 KiB, and what else tools note.
+/// Bytes of one PAX header or long name: a path of 2 KiB, a target of 4 KiB, and other records that tools
+/// write.
 const MAX_META: u64 = 64 * 1024;
-/// Bytes of a symbolic link's target: Linux' own `PATH_MAX`, less the NUL.
+/// Bytes of a symbolic link's target: `PATH_MAX` of Linux, less the NUL.
 const MAX_TARGET: usize = 4095;
-/// Bytes of the names of all links together: they are kept until the end of the archive.
+/// Bytes of the names of all links together: the reader keeps them until the end of the archive.
 const MAX_LINK_NAMES: usize = 4 << 20;
 
-// What an entry is, as a header says it.
+// The type of an entry in its header.
 const FILE: u8 = b'0';
 const HARD: u8 = b'1';
 const LINK: u8 = b'2';
@@ -49,7 +51,7 @@ const BLOCK_DEVICE: u8 = b'4';
 const DIR: u8 = b'5';
 const FIFO: u8 = b'6';
 const GNU_SPARSE: u8 = b'S';
-// What only says more about the entry to come.
+// Headers that only describe the next entry.
 const PAX: u8 = b'x';
 const PAX_GLOBAL: u8 = b'g';
 const GNU_PATH: u8 = b'L';
@@ -59,9 +61,9 @@ const GNU_TARGET: u8 = b'K';
 pub struct TarReader<R> {
     from: R,
     limits: TarLimits,
-    /// The directory whose content is wanted, when all names begin with it.
+    /// The directory that all names must begin with, and whose content is returned.
     below: &'static str,
-    /// Content of the entry given last that was not read yet, and the padding behind it.
+    /// Content of the last entry that was not read yet, and the padding behind it.
     left: u64,
     padding: u64,
     entries: u64,
@@ -69,13 +71,13 @@ pub struct TarReader<R> {
     skipped: u64,
     links: BTreeSet<RelPath>,
     link_names: usize,
-    /// Every name so far, if it reads strictly.
+    /// Every name so far, when reading strictly.
     names: Option<Names>,
     over: bool,
 }
 
 impl<R: AsyncRead + Unpin> TarReader<R> {
-    /// A reader of what comes from `from`.
+    /// A reader of the archive `from`.
     pub fn new(from: R, limits: TarLimits) -> Self {
         Self {
             from,
@@ -93,37 +95,39 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         }
     }
 
-    /// Takes `dir/a` for `a`, as engines name what they archive; a name that is not below `dir` is an error.
+    /// Returns `dir/a` as `a`, since engines name what they archive so; a name that is not below `dir` is an
+    /// error.
     #[must_use]
     pub fn below(mut self, dir: &'static str) -> Self {
         self.below = dir;
         self
     }
 
-    /// Refuses an archive in which one entry takes away what another brought, or that names an entry in two ways. For
-    /// whatever is to be had whole or not at all; what is rescued from a lost container is read without this.
+    /// Refuses an archive in which one entry removes what another brought, or that names an entry in two
+    /// ways. For archives that must be unpacked completely or not at all; the files of a lost container are
+    /// rescued without this.
     #[must_use]
     pub fn strictly(mut self) -> Self {
         self.names = Some(Names::default());
         self
     }
 
-    /// Entries so far that are neither file, directory nor link: devices, FIFOs, and what nobody knows.
+    /// Entries so far that are not files, directories or links: devices, FIFOs, and unknown types.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// The source, for what may come behind the archive.
+    /// The source, for reading what follows the archive.
     pub fn into_inner(self) -> R {
         self.from
     }
 
-    /// The next entry; what was not read of the one before is passed over. `None` at the archive's end, which is
-    /// two blocks of zeros, one at the source's end, or just that end.
+    /// The next entry; the unread content of the last one is skipped. `None` at the end of the archive, which
+    /// is two blocks of zeros, one at the end of the source, or just that end.
     ///
     /// # Errors
-    /// See [`TarError`]; the reader is then only good to be dropped.
-    pub async fn next(&mut self) -> Result<Option<Member>, TarError> {
+    /// See [`TarError`]; the reader can then only be dropped.
+    pub async fn next(&mut self) -> Result<Option<TarMember>, TarError> {
         let mut extra = Extra::default();
         while !self.over {
             self.pass_content().await?;
@@ -135,7 +139,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
             if self.entries > self.limits.entries {
                 return Err(TarError::TooMany(self.limits.entries));
             }
-            let own_size = self.number(&header.as_old().size, "its size is no number")?;
+            let own_size = self.number(&header.as_old().size, "its size is not a number")?;
             let own_size = u64::try_from(own_size).map_err(|_| self.damaged("its size is negative"))?;
             match header.as_old().linkflag[0] {
                 PAX => {
@@ -172,7 +176,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         Ok(None)
     }
 
-    /// The next piece of the content of the file given last; `None` at its end.
+    /// The next piece of the last file's content; `None` at its end.
     ///
     /// # Errors
     /// [`TarError::Read`], and [`TarError::Cut`] if the source ends before the content does.
@@ -190,8 +194,13 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         Ok(Some(piece.freeze()))
     }
 
-    /// An entry that is one: neither PAX nor GNU's way to say more about another. `None` for one to be skipped.
-    fn member(&mut self, header: &Header, own_size: u64, extra: Extra) -> Result<Option<Member>, TarError> {
+    /// An entry that is not just a PAX or GNU header about another one. `None` for an entry to skip.
+    fn member(
+        &mut self,
+        header: &Header,
+        own_size: u64,
+        extra: Extra,
+    ) -> Result<Option<TarMember>, TarError> {
         let size = extra.size.unwrap_or(own_size);
         if let (Some(_), Some(name)) = (&self.names, extra.named_twice()) {
             return Err(
@@ -204,13 +213,17 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
             .or(extra.target)
             .unwrap_or_else(|| until_nul(&header.as_old().linkname).to_vec());
         let flag = match header.as_old().linkflag[0] {
-            0 if name.ends_with(b"/") => DIR, // as tar had it before it had a type for directories
+            0 if name.ends_with(b"/") => DIR, // as tar wrote directories before they had a type
             0 => FILE,
             flag => flag,
         };
         let has_content = match flag {
             HARD | LINK | CHAR | BLOCK_DEVICE | DIR | FIFO => false,
-            GNU_SPARSE => return Err(self.refused(&name, "is sparse in a way that is not taken")),
+            GNU_SPARSE => {
+                return Err(
+                    self.refused(&name, "is a sparse file, which is not supported; pack it without holes")
+                );
+            }
             _ => true,
         };
         if !has_content && size != 0 {
@@ -222,7 +235,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         }
         (self.left, self.padding) = (size, padding(size));
         let Some(path) = self.path(&name, flag == DIR)? else {
-            // `.`, the root of it all, is there anyway.
+            // `.` is the outermost directory, which always exists.
             return if flag == DIR { Ok(None) } else { Err(self.empty(&name)) };
         };
         let through =
@@ -245,7 +258,9 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
                 }
                 self.link_names += path.as_bytes().len();
                 if self.link_names > MAX_LINK_NAMES {
-                    return Err(self.refused(&name, "is one link too many"));
+                    return Err(
+                        self.refused(&name, "is one link too many: the names of all links may take 4 MiB")
+                    );
                 }
                 self.links.insert(path.clone());
                 MemberKind::Link(target)
@@ -262,9 +277,9 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         if let Some(Err(what)) = self.names.as_mut().map(|names| names.note(&path, flag == DIR)) {
             return Err(self.refused(&name, what));
         }
-        let mode = self.number(&header.as_old().mode, "its mode is no number")?;
-        let mtime = self.number(&header.as_old().mtime, "its time is no number")?;
-        Ok(Some(Member {
+        let mode = self.number(&header.as_old().mode, "its mode is not a number")?;
+        let mtime = self.number(&header.as_old().mtime, "its time is not a number")?;
+        Ok(Some(TarMember {
             path,
             kind,
             mode: u32::try_from(mode & 0o777).unwrap_or_default(),
@@ -272,7 +287,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         }))
     }
 
-    /// A name as the store has it; `None` for the root.
+    /// A name as the store keeps it; `None` for the outermost directory.
     fn path(&self, name: &[u8], is_dir: bool) -> Result<Option<RelPath>, TarError> {
         let wrong = |problem| TarError::Name { entry: self.entries, name: shown(name), problem };
         let mut rest = name.strip_prefix(b"./").unwrap_or(name);
@@ -296,16 +311,16 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         }
     }
 
-    /// Passes over what is left of the last entry.
+    /// Skips the rest of the last entry.
     async fn pass_content(&mut self) -> Result<(), TarError> {
         while self.piece().await?.is_some() {}
         let mut rest = [0; BLOCK];
         let rest = &mut rest[..usize::try_from(std::mem::take(&mut self.padding)).unwrap_or_default()];
-        // The very last padding may be missing: some tools leave it out.
+        // Some tools leave out the very last padding.
         self.fill(rest).await.map(drop)
     }
 
-    /// The next header, its checksum right; `None` at the end.
+    /// The next header, whose checksum is right; `None` at the end.
     async fn header(&mut self) -> Result<Option<Header>, TarError> {
         let mut header = Header::new_old();
         match self.fill(header.as_mut_bytes()).await? {
@@ -329,7 +344,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
             let byte = if field.contains(&at) { b' ' } else { *byte };
             (plain + i64::from(byte), signed + i64::from(byte.cast_signed()))
         });
-        // Some old tools summed signed bytes.
+        // Some old tools added up signed bytes.
         let wanted = number(&header.as_old().cksum);
         if wanted != Some(sums.0) && wanted != Some(sums.1) {
             return Err(TarError::Damaged { entry: self.entries + 1, what: "its checksum is wrong" });
@@ -337,10 +352,10 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         Ok(Some(header))
     }
 
-    /// The content of an entry that only describes the next.
+    /// The content of a header that describes the next entry.
     async fn meta(&mut self, size: u64) -> Result<Vec<u8>, TarError> {
         if size > MAX_META {
-            return Err(self.damaged("it says more about another entry than is ever needed"));
+            return Err(self.damaged("its header says more about another entry than 64 KiB"));
         }
         let mut text = vec![0; usize::try_from(size).unwrap_or_default()];
         if self.fill(&mut text).await? != text.len() {
@@ -354,7 +369,7 @@ impl<R: AsyncRead + Unpin> TarReader<R> {
         Extra::parse(text).map_err(|what| self.damaged(what))
     }
 
-    /// Reads until `buffer` is full or the source ends; how many bytes came.
+    /// Reads until `buffer` is full or the source ends; returns the number of bytes.
     async fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, TarError> {
         let mut got = 0;
         while got < buffer.len() {

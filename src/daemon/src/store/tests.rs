@@ -1,4 +1,4 @@
-//! The store on a real file system.
+//! Tests of the store on a real file system.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -20,7 +20,7 @@ const TOTAL: Amount = Amount { bytes: 1 << 40, entries: 1 << 40 };
 const OPTIONS: Options =
     Options { quota: Quota { bytes: 1 << 28, entries: 1000, file: 1 << 28 }, total: TOTAL };
 
-/// Where no sync takes time: for tests that count thousands of changes, and lose no power.
+/// A file system where a sync takes no time: for tests that count thousands of changes, and lose no power.
 const MEMORY: &str = "/dev/shm";
 
 fn path(text: &str) -> RelPath {
@@ -48,7 +48,7 @@ fn content(space: &Space, at: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_a_restart() {
+async fn committed_changes_survive_a_restart() {
     let root = TempDir::new().unwrap();
     let before = {
         let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
@@ -90,7 +90,7 @@ async fn sessions_and_owners_do_not_see_each_other() {
         assert_eq!(content(&store.space("default", id).await.unwrap(), "n"), n.to_string());
         assert_eq!(store.space("other", id).await.unwrap().manifest().files().count(), 0);
     }
-    // the length in front keeps ("ab", "c") and ("a", "bc") apart
+    // The length in front keeps ("ab", "c") and ("a", "bc") apart.
     assert_ne!(hash("ab", "c"), hash("a", "bc"));
 }
 
@@ -111,7 +111,7 @@ async fn an_uncommitted_batch_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_link_that_someone_put_there_is_not_followed() {
+async fn a_symbolic_link_on_the_host_is_not_followed() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
@@ -129,7 +129,7 @@ async fn a_link_that_someone_put_there_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_file_where_a_directory_was_and_back() {
+async fn a_file_replaces_a_directory_and_back() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
@@ -142,7 +142,7 @@ async fn a_file_where_a_directory_was_and_back() {
 }
 
 #[test]
-fn a_store_has_one_owner_at_a_time() {
+fn one_daemon_at_a_time_uses_a_store() {
     let root = TempDir::new().unwrap();
     let first = Store::open(root.path(), OPTIONS).unwrap();
     assert!(matches!(Store::open(root.path(), OPTIONS), Err(StoreError::InUse(_))));
@@ -162,19 +162,19 @@ fn a_store_has_one_owner_at_a_time() {
 }
 
 #[test]
-fn a_folder_that_others_can_write_is_no_store() {
+fn a_folder_that_others_can_write_is_refused_as_a_store() {
     let root = TempDir::new().unwrap();
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let refused = Store::open(root.path(), OPTIONS).err().unwrap().to_string();
     assert!(refused.contains("can be written by other users"), "{refused}");
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing was made in it");
-    // A folder below it is this user's alone.
+    // A folder below it belongs to this user alone.
     Store::open(&root.path().join("mine"), OPTIONS).unwrap();
     assert_eq!(fs::metadata(root.path().join("mine")).unwrap().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]
-async fn files_of_one_batch_count_together() {
+async fn the_files_of_one_batch_count_together() {
     let root = TempDir::new().unwrap();
     let quota = Quota { bytes: 4096 * 3, entries: 5, file: 4096 * 3 };
     let store = Arc::new(Store::open(root.path(), Options { quota, ..OPTIONS }).unwrap());
@@ -187,7 +187,7 @@ async fn files_of_one_batch_count_together() {
     batch.write(&[0; 4096]).await.unwrap();
     batch.keep();
     assert!(matches!(batch.admit(&sized("b", 1)), Err(StoreError::Quota { wanted: 16384, .. })));
-    // In place of what is there, and after a removal of this very batch, there is room.
+    // There is room for a replacement, and after a removal in the same batch.
     assert!(batch.admit(&sized("a", 1)).is_ok());
     batch.remove(path("old"));
     assert!(batch.admit(&sized("b", 8192)).is_ok());
@@ -215,7 +215,7 @@ async fn a_batch_of_many_files_and_directories() {
 }
 
 #[tokio::test]
-async fn what_is_not_stored_is_not_found_and_not_made() {
+async fn a_session_that_is_not_stored_is_neither_found_nor_made() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     assert!(store.find("default", "c").await.unwrap().is_none());
@@ -229,7 +229,7 @@ async fn what_is_not_stored_is_not_found_and_not_made() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_is_gone_for_good_also_for_those_who_hold_it() {
+async fn a_forgotten_session_is_gone_for_good_even_through_an_old_handle() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let old = store.space("default", "c").await.unwrap();
@@ -240,7 +240,7 @@ async fn a_forgotten_session_is_gone_for_good_also_for_those_who_hold_it() {
     late.write(b"3").await.unwrap();
     late.keep();
     assert!(store.forget("default", "c").await.unwrap());
-    assert!(!store.place("default", "c").exists());
+    assert!(!store.session_dir("default", "c").exists());
     assert!(!store.forget("default", "c").await.unwrap());
     assert!(matches!(late.commit().await, Err(StoreError::Gone)));
     assert!(matches!(old.log("run_2"), Err(StoreError::Gone)));
@@ -257,7 +257,7 @@ async fn a_forgotten_session_is_gone_for_good_also_for_those_who_hold_it() {
 }
 
 #[tokio::test]
-async fn the_time_of_use_and_a_close_are_kept() {
+async fn the_time_of_use_and_a_closed_session_are_kept() {
     let root = TempDir::new().unwrap();
     let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     {
@@ -265,9 +265,9 @@ async fn the_time_of_use_and_a_close_are_kept() {
         let space = store.space("default", "c").await.unwrap();
         space.set_closed(true);
         save(&space, &[("a", b"1")]).await;
-        let about = File::open(store.place("default", "c").join("session.json")).unwrap();
+        let about = File::open(store.session_dir("default", "c").join("session.json")).unwrap();
         about.set_modified(long_ago).unwrap();
-        let stored = Stored { owner: "default".into(), session: "c".into(), used: long_ago };
+        let stored = StoredSession { owner: "default".into(), session: "c".into(), used: long_ago };
         assert_eq!(store.stored().await.unwrap(), [stored]);
         space.touch();
         assert!(store.stored().await.unwrap()[0].used > long_ago);
@@ -282,7 +282,7 @@ async fn the_time_of_use_and_a_close_are_kept() {
     assert!(!store.space("default", "c").await.unwrap().is_closed());
 }
 
-/// Until what changes now has another time than what changed before.
+/// Waits until a change gets a later time than any change before.
 fn tick() {
     let now = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
@@ -300,14 +300,14 @@ fn tick() {
 }
 
 #[tokio::test]
-async fn whoever_reads_a_file_has_one_content_of_it_whole() {
+async fn a_reader_of_a_file_sees_one_content_completely() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c1").await.unwrap();
     let inode = || space.open(&path("f")).unwrap().metadata().unwrap().ino();
     save(&space, &[("f", &[b'1'; 3000])]).await;
     let first = inode();
-    // Nobody reads it: it is written where it is, shorter, longer, and with its time and mode.
+    // Without a reader the same file is written over: shorter, longer, with its time and mode.
     for (content, size) in [(b'2', 10), (b'3', 4000)] {
         tick();
         save(&space, &[("f", &vec![content; size])]).await;
@@ -329,7 +329,8 @@ async fn whoever_reads_a_file_has_one_content_of_it_whole() {
     assert_ne!(inode(), first);
     drop(reader);
 
-    // Nor is another file written with it: one that takes more room, or has another name in the journal still.
+    // It is not written over either with a content that needs more blocks, or while the journal has another
+    // name of it.
     let second = inode();
     save(&space, &[("f", &[b'5'; 10_000])]).await;
     assert_ne!(inode(), second);

@@ -1,20 +1,20 @@
-//! Whose the store's folder is, and its secrets, and who else may change or read them.
+//! Checks the owner and the mode of the store's folder and of its secrets.
 //!
-//! Whoever can write there can give the daemon a secret, a session's files or an owner of their own, and whoever reads
-//! a secret can sign links. It must never mend what it finds: what others could reach may be theirs already, which only
-//! its operator can know.
+//! A user who can write there can give the daemon a secret, a session's files or an owner of their own
+//! choosing, and one who can read a secret can sign links. The daemon must never repair such a mode: others
+//! may have used it already, and only the operator can know.
 
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bits of a mode that let others than the owner write.
+/// Mode bits that let other users than the owner write.
 const WRITABLE: u32 = 0o022;
-/// Bits of a mode that let others than the owner do anything.
+/// Mode bits that let other users than the owner do anything.
 const OPEN: u32 = 0o077;
 
-/// What is wrong with a store's folder that is there, and what would be right.
+/// What is wrong with the folder of a store, if it exists, and what would be right.
 pub(crate) fn of_root(root: &Path) -> Option<String> {
     let meta = fs::metadata(root).ok().filter(Metadata::is_dir)?;
     let path = root.display();
@@ -23,22 +23,23 @@ pub(crate) fn of_root(root: &Path) -> Option<String> {
     }
     (meta.mode() & WRITABLE != 0).then(|| {
         format!(
-            "{path} can be written by other users than its owner (mode {:03o}): `chmod go-w {path}` if you trust what \
-             is in it, or let store.root name a folder below it, which is made for this user alone",
+            "{path} can be written by other users than its owner (mode {:03o}): `chmod go-w {path}` if you \
+             trust what is in it, or let store.root name a folder below it, which is made for this user \
+             alone",
             meta.mode() & 0o777
         )
     })
 }
 
-/// Refuses a secret that others can read or change, or gave us.
+/// Refuses a secret that other users can read or change, or that one of them wrote.
 pub(super) fn of_secret(file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     let mode = meta.mode() & 0o777;
     let why = of_another(meta.uid(), own()).or_else(|| {
         (mode & OPEN != 0).then(|| {
             format!(
-                "is open to other users (mode {mode:03o}): `chmod 600` it if none of them can have read it, else remove \
-                 it and a new one is made"
+                "is open to other users (mode {mode:03o}): `chmod 600` it if none of them can have read it, \
+                 else remove it and a new one is made"
             )
         })
     });
@@ -49,12 +50,12 @@ fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether it is neither this user's nor the superuser's, who can do anything anyway.
+/// Whether it belongs neither to this user nor to the superuser, who can do anything anyway.
 fn of_another(owner: u32, own: u32) -> Option<String> {
     (owner != own && owner != 0).then(|| {
         format!(
-            "belongs to the user with the id {owner}, who can change it, while the daemon runs as {own}: run it as that \
-             user, or `chown` it to {own}"
+            "belongs to the user with the id {owner}, who can change it, while the daemon runs as {own}: run \
+             it as that user, or `chown` it to {own}"
         )
     })
 }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_others_can_write_is_refused_and_says_what_would_be_right() {
+    fn a_folder_that_others_can_write_is_refused_with_what_would_be_right() {
         let dir = tempfile::tempdir().unwrap();
         for (mode, good) in
             [(0o700, true), (0o755, true), (0o750, true), (0o770, false), (0o702, false), (0o1777, false)]
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_owns_is_refused() {
+    fn a_folder_or_secret_of_another_user_is_refused() {
         assert_eq!((of_another(1000, 1000), of_another(0, 1000), of_another(0, 0)), (None, None, None));
         for (owner, own) in [(1000, 1001), (1000, 0)] {
             let why = of_another(owner, own).unwrap();

@@ -1,8 +1,8 @@
-//! How much there is: bytes and entries of all sessions against the store's bounds, and room on its disk.
+//! SyncCounts bytes and entries of all sessions against the store's limits, and free space of its disk.
 //!
-//! What sessions hold is counted once, in the background, after the start; from then on by the differences that
-//! commits make. What is being written counts from its first byte. A claim is given back by being dropped. It must
-//! never let two callers have the same byte.
+//! A background thread counts every session once after the start; from then on commits add their differences.
+//! Bytes that are being written count from the first one. A claim is returned when it is dropped. Two callers
+//! must never be given the same byte.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,20 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Bound, StoreError};
 
-/// Bytes on the disk that commits leave free: for directories, for the journal, for what only removes.
+/// Bytes of the disk that commits leave free: for directories, for the journal, and for commits that only
+/// remove.
 pub(crate) const RESERVE: u64 = 8 << 20;
 /// Inodes that they leave free.
 const RESERVE_INODES: u64 = 64;
-/// Content that waits in memory, over all batches.
+/// Content that may wait in memory, over all batches.
 const INLINE_ALL: usize = 64 << 20;
 
-/// Entries that every stored session counts for, beside its files: its directory, `files/` and `session.json`.
+/// Entries that every stored session counts for itself: its directory, `files/` and `session.json`.
 pub(super) const SESSION_ENTRIES: u64 = 3;
 
-/// What a session holds, or all of them.
+/// Bytes and entries of one session or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Bytes of files, in pages, and of logs.
+    /// Bytes of files, in whole pages, and of logs.
     pub bytes: u64,
     /// Files, directories and links, and three for each session.
     pub entries: u64,
@@ -61,17 +62,17 @@ pub(super) struct Usage {
     total: Amount,
     sums: Mutex<Sums>,
     inline: AtomicUsize,
-    /// Directories whose files are not in the sum yet.
+    /// Directories whose files are not in the sums yet.
     uncounted: Mutex<HashSet<String>>,
 }
 
 #[derive(Default)]
 struct Sums {
-    /// What is stored.
+    /// StoredSession.
     used: Amount,
-    /// What is being written.
+    /// Being written.
     claimed: Amount,
-    /// Bytes and inodes that commits under way will take of the disk.
+    /// Bytes and inodes of the disk that commits in progress will take.
     disk: (u64, u64),
 }
 
@@ -98,7 +99,7 @@ impl Usage {
         self.uncounted().iter().next().cloned()
     }
 
-    /// A directory holds so much: added, if it was not before.
+    /// Adds what a directory holds, if it was not counted before.
     pub(super) fn count(&self, hash: &str, held: Amount) {
         if self.uncounted().remove(hash) {
             let mut sums = self.sums();
@@ -112,13 +113,13 @@ impl Usage {
         (sums.used, sums.claimed)
     }
 
-    /// A session that held `before` holds `after`.
+    /// Replaces what a session held by what it holds now.
     pub(super) fn changed(&self, before: Amount, after: Amount) {
         let mut sums = self.sums();
         sums.used = sums.used.plus(after).minus(before);
     }
 
-    /// Checks that so much more could be claimed.
+    /// Checks that this much more could be claimed.
     pub(super) fn admit(&self, more: Amount) -> Result<(), StoreError> {
         self.check(&self.sums(), more)
     }
@@ -137,8 +138,8 @@ impl Usage {
         Ok(())
     }
 
-    /// Claims room on the disk that `on` is on, for a commit that writes `bytes` and makes `inodes`. One that
-    /// `frees` may use what others must leave.
+    /// Claims free space of the disk that `on` is on, for a commit that writes `bytes` and makes `inodes`. A
+    /// commit that `frees` may use the reserve.
     pub(super) fn disk(
         self: &Arc<Self>,
         on: &File,
@@ -146,7 +147,7 @@ impl Usage {
         inodes: u64,
         frees: bool,
     ) -> Result<DiskClaim, StoreError> {
-        let failed = || StoreError::io("cannot ask how much room the disk has");
+        let failed = || StoreError::io("cannot read the free space of the store's disk");
         let disk = rustix::fs::fstatvfs(on).map_err(|e| failed()(e.into()))?;
         let (reserve, spare) = if frees { (0, 0) } else { (RESERVE, RESERVE_INODES) };
         let mut sums = self.sums();
@@ -165,7 +166,7 @@ impl Usage {
     }
 }
 
-/// Room on the disk that a commit under way will use.
+/// Free space of the disk that a commit in progress will use.
 pub(super) struct DiskClaim {
     usage: Arc<Usage>,
     bytes: u64,
@@ -180,14 +181,14 @@ impl Drop for DiskClaim {
     }
 }
 
-/// What one batch takes while it is written: of the store's bounds, and of the daemon's memory.
-pub(super) struct Claim {
+/// What one batch takes while it is written: of the store's limits, and of the daemon's memory.
+pub(super) struct QuotaClaim {
     usage: Arc<Usage>,
     held: Amount,
     inline: usize,
 }
 
-impl Claim {
+impl QuotaClaim {
     pub(super) fn new(usage: Arc<Usage>) -> Self {
         Self { usage, held: Amount::default(), inline: 0 }
     }
@@ -197,7 +198,7 @@ impl Claim {
         self.held.bytes
     }
 
-    /// Claims more of the store's bounds.
+    /// Claims more of the store's limits.
     pub(super) fn grow(&mut self, more: Amount) -> Result<(), StoreError> {
         let mut sums = self.usage.sums();
         self.usage.check(&sums, more)?;
@@ -206,7 +207,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Gives some bytes of it back.
+    /// Returns some bytes.
     pub(super) fn shrink(&mut self, less: u64) {
         self.give_back(Amount::bytes(less.min(self.held.bytes)));
     }
@@ -217,7 +218,7 @@ impl Claim {
         sums.claimed = sums.claimed.minus(less);
     }
 
-    /// Takes memory, if there is any for this.
+    /// Takes memory for content, if that much is available.
     pub(super) fn take_inline(&mut self, bytes: usize) -> bool {
         let taken = self.usage.inline.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
             all.checked_add(bytes).filter(|all| *all <= INLINE_ALL)
@@ -226,20 +227,20 @@ impl Claim {
         taken.is_ok()
     }
 
-    /// Gives some of it back.
+    /// Returns some of it.
     pub(super) fn give_inline(&mut self, bytes: usize) {
         let bytes = bytes.min(self.inline);
         self.inline -= bytes;
         self.usage.inline.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Memory that this batch has.
+    /// Memory that this batch has taken.
     pub(super) fn inline(&self) -> usize {
         self.inline
     }
 }
 
-impl Drop for Claim {
+impl Drop for QuotaClaim {
     fn drop(&mut self) {
         self.give_back(self.held);
         self.give_inline(self.inline);

@@ -1,8 +1,8 @@
-//! Whether the store's file system takes what is to be saved: what failed is tried again in the background, so that it
-//! is known when it works again, also while nobody calls.
+//! Whether the store's file system accepts writes. After a failure a background thread retries, so that the
+//! daemon learns of the recovery even while nobody calls.
 //!
-//! A full disk is no such failure: it takes what only removes, and each commit asks for its own room. This must never
-//! touch anything but a file of its own in `tmp/`.
+//! A full disk is not such a failure: commits that only remove still work on it, and each commit checks the
+//! free space. This module must never touch anything but a file of its own in `tmp/`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,29 +13,29 @@ use std::time::Duration;
 
 use rustix::fs::StatVfsMountFlags;
 
-use super::shared::Shared;
+use super::shared::SharedState;
 
-/// Between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of it. It is taken for writable until something says otherwise.
+/// The last known state. The file system counts as writable until something fails.
 #[derive(Debug, Default)]
 pub(super) struct Writable {
     failing: AtomicBool,
 }
 
 impl Writable {
-    /// Whether what was last saved, or tried, worked.
-    pub(super) fn is_so(&self) -> bool {
+    /// Whether the last attempt to save something succeeded.
+    pub(super) fn is_writable(&self) -> bool {
         !self.failing.load(Ordering::Acquire)
     }
 
-    /// Something could not be saved.
+    /// Notes that something could not be saved.
     pub(super) fn failed(&self) {
         self.failing.store(true, Ordering::Release);
     }
 
-    /// Something was saved.
+    /// Notes that something was saved.
     pub(super) fn worked(&self) {
         if self.failing.swap(false, Ordering::AcqRel) {
             tracing::info!("the store can be written again");
@@ -43,10 +43,10 @@ impl Writable {
     }
 }
 
-/// Looks until the store is closed.
-pub(super) fn watch(shared: &Arc<Shared>) {
+/// Checks again and again until the store is closed.
+pub(super) fn watch(shared: &Arc<SharedState>) {
     loop {
-        shared.journal.rest(LOOK);
+        shared.journal.sleep(LOOK);
         if shared.journal.is_closed() {
             return;
         }
@@ -54,13 +54,13 @@ pub(super) fn watch(shared: &Arc<Shared>) {
     }
 }
 
-/// Asks whether the file system is read-only, and tries to write where the last write failed.
-pub(super) fn look(shared: &Arc<Shared>) {
-    if shared.writable.is_so() {
-        // By its path: someone may have mounted over it. An error says nothing of writing.
+/// Checks whether the file system is read-only, and retries a write if the last one failed.
+pub(super) fn look(shared: &Arc<SharedState>) {
+    if shared.writable.is_writable() {
+        // By the path: something may be mounted over it by now. An error says nothing about writing.
         let stat = rustix::fs::statvfs(&shared.root);
         if stat.is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY)) {
-            shared.writable.failed(); // before it is said: whoever reads the line finds it so
+            shared.writable.failed(); // before the log line: a reader of the line then finds it set
             let root = shared.root.display();
             tracing::error!(%root, "the file system of the store is read-only: nothing can be saved");
         }
@@ -70,15 +70,15 @@ pub(super) fn look(shared: &Arc<Shared>) {
         tracing::debug!(%error, "the store still cannot be written");
         return;
     }
-    // What is durable and was not put in place is part of the failure.
-    shared.settle_all();
-    if shared.unsettled().is_empty() {
+    // Durable changes that were not applied are part of the failure.
+    shared.apply_all();
+    if shared.unapplied().is_empty() {
         shared.writable.worked();
     }
 }
 
 /// Writes, syncs and removes a file.
-fn attempt(shared: &Shared) -> io::Result<()> {
+fn attempt(shared: &SharedState) -> io::Result<()> {
     let path = shared.tmp.join(crate::id::random_hex::<12>());
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -86,7 +86,7 @@ fn attempt(shared: &Shared) -> io::Result<()> {
         shared.journal.sync(&file)
     };
     let written = write();
-    // What is left goes at the next start.
+    // A remaining file is removed at the next start.
     let removed = fs::remove_file(&path);
     written.and(removed)
 }

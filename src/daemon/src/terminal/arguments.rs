@@ -1,4 +1,4 @@
-//! What `paddock run` is told: which program, in which language, with what.
+//! The command line of `paddock run`: which program, in which language, with which files and variables.
 //!
 //! It must never guess a language that it cannot know.
 
@@ -10,76 +10,76 @@ use clap::Args;
 
 /// The command line of `paddock run`.
 #[derive(Debug, Clone, Args)]
-pub struct Arguments {
-    /// The program; `-`, or none, for standard input
+pub struct RunArguments {
+    /// The file of the program; `-`, or no file, reads the program from standard input
     #[arg(value_name = "FILE", conflicts_with = "code")]
     pub program: Option<PathBuf>,
-    /// The program itself
+    /// The program as text
     #[arg(short, long, value_name = "CODE")]
     pub code: Option<String>,
-    /// What it is written in: python, typescript, sh, or any runner image found; py, ts, js, bash and the like are
-    /// taken too. Known by itself for .py, .ts, .js and .sh
+    /// The language of the program: python, typescript, sh, or that of any other runner image; short names
+    /// such as py, ts, js and bash work too. Not needed for files that end in .py, .ts, .js or .sh
     #[arg(short, long, value_name = "LANGUAGE")]
     pub language: Option<String>,
-    /// How long it may take, such as 30s or 2m
+    /// Stop the program after this time, such as 30s or 2m
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
-    /// A file or folder that it finds in /data, under its own name or under NAME; any number of them
+    /// A file or folder to copy into /data, under its own name or under NAME; can be repeated
     #[arg(short, long = "file", value_name = "PATH[:NAME]")]
     pub files: Vec<String>,
-    /// Where the files go that it made or changed; without it they are only named
+    /// Save the files that the program made or changed to this folder; without it they are only listed
     #[arg(short, long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
-    /// An environment variable; any number of them
+    /// Set an environment variable; can be repeated
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// What comes on standard input is the program's
+    /// Pass standard input to the program
     #[arg(short = 'i', long)]
     pub stdin: bool,
-    /// Run in this session: its files are there, and stay. Without it everything is gone afterwards
+    /// Run in this session, which keeps its files. Without it all files are deleted after the run
     #[arg(short, long, value_name = "ID")]
     pub session: Option<String>,
-    /// Say nothing but what the program says
+    /// Print only the output of the program
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print the whole answer as JSON at the end, instead of the output
+    /// Print the complete result as JSON at the end, instead of the output
     #[arg(long)]
     pub json: bool,
 }
 
-/// What cannot be run as it is given.
+/// Why the arguments cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The program cannot be read.
     #[error("cannot read {0}: {1}")]
     Unreadable(String, std::io::Error),
-    /// It is no text.
-    #[error("{0} is no UTF-8 text")]
+    /// The program is not text.
+    #[error("{0} is not UTF-8 text")]
     NoText(String),
-    /// Its language is not known.
-    #[error("the language of {0} is not known: say it with -l, such as -l python")]
+    /// The language is unknown.
+    #[error("the language of {0} is not known: name it with -l, such as -l python")]
     NoLanguage(String),
     /// Both the program and its input would be standard input.
     #[error("-i takes standard input for the program: give the program as a file or with -c")]
     TwoInputs,
-    /// The program would be typed in.
+    /// The program would be typed at the terminal.
     #[error(
-        "there is no program: name a file, give one with -c, or pipe one in (`-` reads what is typed here)"
+        "there is no program: name a file, give one with -c, or pipe one in (`-` reads it from this terminal)"
     )]
     Nothing,
 }
 
-/// A program with all that belongs to it.
+/// A program with its language and input.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct ProgramSource {
     pub(super) language: String,
     pub(super) code: String,
     pub(super) stdin: Option<String>,
 }
 
-impl Arguments {
-    /// Reads the program, and its input if that is asked for.
-    pub(super) fn program(&self) -> Result<Program, Problem> {
+impl RunArguments {
+    /// Reads the program, and its input if `-i` is given.
+    pub(super) fn program(&self) -> Result<ProgramSource, Problem> {
         let file = self.program.as_deref().filter(|file| *file != Path::new("-"));
         let from_stdin = file.is_none() && self.code.is_none();
         if from_stdin && self.stdin {
@@ -103,7 +103,7 @@ impl Arguments {
             (None, None) => input(&shown)?,
         };
         let stdin = if self.stdin { Some(input("standard input")?) } else { None };
-        Ok(Program { language, code, stdin })
+        Ok(ProgramSource { language, code, stdin })
     }
 }
 
@@ -118,7 +118,7 @@ fn text(shown: &str, bytes: Vec<u8>) -> Result<String, Problem> {
     String::from_utf8(bytes).map_err(|_| Problem::NoText(shown.to_owned()))
 }
 
-/// What a file's name says of its language.
+/// The language that a file's name implies.
 fn language(file: &Path) -> Option<String> {
     let known = match file.extension()?.to_str()? {
         "py" => "python",

@@ -1,6 +1,7 @@
-//! Files in and out: which are meant, and where those go that a program made.
+//! Files in and out: which files the arguments name, and where the files of a program are written.
 //!
-//! The names of what comes out are the program's. It must never write outside the folder that was named, whatever they are.
+//! A program chooses the names of its files. This module must never write outside the given folder, whatever
+//! the names are.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,36 +13,37 @@ use serde_json::Value;
 use super::Failed;
 use super::client::Client;
 
-/// Folders below a folder that is given.
+/// Levels of folders below a given one.
 const DEPTH: usize = 32;
 
 /// A file for the program, and its name in `/data`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct InputFile {
     pub(super) path: PathBuf,
     pub(super) name: String,
 }
 
-impl Given {
-    /// The files that are meant by these arguments, those of folders included; and what is in those folders and is no file.
+impl InputFile {
+    /// The files that these arguments name, with those in folders; and a list of entries of those folders
+    /// that are not files.
     pub(super) fn look(arguments: &[String]) -> Result<(Vec<Self>, Vec<String>), Failed> {
         let (mut all, mut left_out) = (Vec::new(), Vec::new());
         for argument in arguments {
             let (path, name) = split(argument);
             let unreadable =
-                |error: io::Error| Failed::Said(format!("cannot read {}: {error}", path.display()));
+                |error: io::Error| Failed::Message(format!("cannot read {}: {error}", path.display()));
             let found = std::fs::metadata(&path).map_err(unreadable)?;
             let name = match name.or_else(|| own_name(&path)) {
                 Some(name) => name,
                 None => {
-                    return Err(Failed::Said(format!(
-                        "{argument:?} has no name of its own; give one: PATH:NAME"
+                    return Err(Failed::Message(format!(
+                        "{argument:?} has no name of its own; give one as PATH:NAME"
                     )));
                 }
             };
             if RelPath::new(name.as_bytes()).is_err() {
-                return Err(Failed::Said(format!(
-                    "{name:?} is no name below /data; give another: PATH:NAME"
+                return Err(Failed::Message(format!(
+                    "{name:?} cannot be a name below /data; give another as PATH:NAME"
                 )));
             }
             if found.is_dir() {
@@ -54,7 +56,7 @@ impl Given {
     }
 }
 
-/// `PATH:NAME`, unless there is a file of that very name.
+/// Splits `PATH:NAME`, unless there is a file with exactly that name.
 fn split(argument: &str) -> (PathBuf, Option<String>) {
     match argument.rsplit_once(':') {
         Some((path, name)) if !path.is_empty() && !name.is_empty() && !Path::new(argument).exists() => {
@@ -69,12 +71,12 @@ fn own_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-/// The regular files below a folder. Links are passed over: they lead elsewhere.
+/// The regular files below a folder. Symbolic links are left out, since they lead elsewhere.
 fn below(
     folder: &Path,
     name: &str,
     depth: usize,
-    (all, left_out): (&mut Vec<Given>, &mut Vec<String>),
+    (all, left_out): (&mut Vec<InputFile>, &mut Vec<String>),
 ) -> io::Result<()> {
     if depth == 0 {
         return Err(io::Error::other(format!("its folders are more than {DEPTH} deep")));
@@ -91,7 +93,7 @@ fn below(
         if kind.is_dir() {
             below(&path, &name, depth - 1, (&mut *all, &mut *left_out))?;
         } else if kind.is_file() {
-            all.push(Given { path, name });
+            all.push(InputFile { path, name });
         } else {
             left_out.push(format!(
                 "{} is a {}",
@@ -103,8 +105,8 @@ fn below(
     Ok(())
 }
 
-/// The names of the files that a run made or changed, relative to `/data`. An answer has no more than the first hundred: of
-/// more, all of the session are meant.
+/// The names of the files that a run made or changed, relative to `/data`. An answer lists at most the first
+/// hundred; if there are more, this returns all files of the session.
 pub(super) async fn made(
     client: &Client,
     session: &str,
@@ -130,28 +132,29 @@ fn listed(artifacts: &Value) -> BTreeSet<String> {
     paths.map(|path| path.strip_prefix("/mnt/data/").unwrap_or(path).to_owned()).collect()
 }
 
-/// Makes the folder for what comes out: before anything runs, so that no result is lost for want of it.
+/// Makes the folder for the program's files: before anything runs, so that no result is lost because it is
+/// missing.
 pub(super) fn make(folder: &Path) -> Result<(), Failed> {
     std::fs::create_dir_all(folder)
-        .map_err(|error| Failed::Said(format!("cannot make the folder {}: {error}", folder.display())))
+        .map_err(|error| Failed::Message(format!("cannot make the folder {}: {error}", folder.display())))
 }
 
-/// Where a file of this name goes; its folders are made.
-pub(super) fn place(folder: &Path, name: &str) -> Result<PathBuf, Failed> {
+/// The path for a file of this name; makes its folders.
+pub(super) fn path_for(folder: &Path, name: &str) -> Result<PathBuf, Failed> {
     let relative = Path::new(name);
     let is_below = relative.components().all(|part| matches!(part, Component::Normal(_)));
     if !is_below || name.is_empty() {
-        return Err(Failed::Said(format!("{name:?} is no name of a file below a folder")));
+        return Err(Failed::Message(format!("{name:?} cannot be the name of a file below a folder")));
     }
-    let unmade = |error: io::Error| Failed::Said(format!("cannot make {}: {error}", folder.display()));
+    let unmade = |error: io::Error| Failed::Message(format!("cannot make {}: {error}", folder.display()));
     make(folder)?;
     let top = folder.canonicalize().map_err(unmade)?;
     let place = top.join(relative);
     let parent = place.parent().unwrap_or(&top);
     std::fs::create_dir_all(parent).map_err(unmade)?;
-    // A link in the folder may lead out of it, and the name be meant to go through it.
+    // A symbolic link in the folder may lead outside, and the name may go through it.
     if !parent.canonicalize().map_err(unmade)?.starts_with(&top) || place.is_symlink() {
-        return Err(Failed::Said(format!("{} leads out of {}", place.display(), folder.display())));
+        return Err(Failed::Message(format!("{} leads out of {}", place.display(), folder.display())));
     }
     Ok(place)
 }

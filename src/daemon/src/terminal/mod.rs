@@ -1,16 +1,16 @@
-//! `paddock run`: code from a terminal, as if its language were installed here.
+//! `paddock run`: runs code from a terminal as if its language were installed here.
 //!
 //! ```text
 //!  arguments ─► program (file, -c, standard input)
 //!      │          files in ── PUT ─┐
-//!  nearby daemon, or this process ─┤ client: HTTP over the socket in the store
+//!  local daemon, or this process ──┤ client: HTTP over the socket in the store
 //!      │          run_code ─ SSE ──┤ output as it comes ─► standard output and error
 //!      └─ exit code ◄─ answer ─────┘ files out ── GET ─► --output
 //! ```
 //!
-//! The program's exit code is this command's, its output is whole however slowly it is read, and a session that was not asked
-//! for by name leaves nothing. It must never write anything but the program's output to standard output, nor a file
-//! anywhere but below the folder that it is given.
+//! The program's exit code is this command's, its output is complete however slowly it is read, and a session
+//! that the user did not name leaves nothing behind. It must never write anything but the program's output to
+//! standard output, nor a file outside the folder that it was given.
 
 mod arguments;
 mod client;
@@ -25,86 +25,87 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-pub use self::arguments::{Arguments, Problem};
-use self::client::{Client, Told};
-use self::files::Given;
-use self::progress::Progress;
+pub use self::arguments::{Problem, RunArguments};
+use self::client::{CallEvent, Client};
+use self::files::InputFile;
+use self::progress::ProgressLine;
 use crate::config::Config;
+use crate::local_daemon::LocalDaemon;
 use crate::metrics::Metrics;
-use crate::nearby::Nearby;
 use crate::printable::printable;
 use crate::signals::ended_by_signal;
 
-/// The exit code where no program ran, or nobody knows how it ended; as Docker's `run` has it.
+/// Exit code if no program ran, or nobody knows how it ended; the same as of `docker run`.
 const NOT_RUN: u8 = 125;
-/// The exit code where its time was over; as `timeout` has it.
+/// Exit code after a timeout; the same as of `timeout`.
 const TIMED_OUT: u8 = 124;
-/// The exit code after Ctrl-C, as shells have it.
+/// Exit code after Ctrl-C, as shells report it.
 const INTERRUPTED: u8 = 130;
-/// The exit code where nobody reads the output any more, as shells have it for SIGPIPE.
+/// Exit code when nobody reads the output any more, as shells report SIGPIPE.
 const NOT_READ: u8 = 141;
 
-/// How long the end may take: a daemon that hangs must not hold the terminal.
+/// The longest time for cleaning up: a daemon that hangs must not hold the terminal.
 const CLEARING: Duration = Duration::from_secs(10);
 
-/// A session for one run.
-fn made_up() -> String {
+/// The id of a session for one run.
+fn new_session_id() -> String {
     format!("paddock-run-{}", crate::id::random_hex::<8>())
 }
 
-/// Why nothing ran, or nobody knows how it ended.
+/// Why no program ran, or nobody knows how it ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failed {
-    /// There is no daemon any more.
+    /// The daemon is gone.
     #[error("the daemon is gone: {0}")]
     Gone(#[source] std::io::Error),
-    /// Whoever read the output has gone, and wants no more of it.
+    /// The reader of the output is gone.
     #[error("nobody reads the output")]
     NotRead,
-    /// Anything else, in a sentence.
+    /// Anything else, as a sentence.
     #[error("{0}")]
-    Said(String),
+    Message(String),
 }
 
 impl Failed {
     fn new(what: impl std::fmt::Display) -> Self {
-        Self::Said(what.to_string())
+        Self::Message(what.to_string())
     }
 
-    /// Output that could not be written.
+    /// The error of output that could not be written.
     fn unwritten(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self::NotRead;
         }
-        Self::Said(format!("the output cannot be written: {error}"))
+        Self::Message(format!("the output cannot be written: {error}"))
     }
 }
 
-/// Runs what was asked for, and says how it ended.
-pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> ExitCode {
-    // A daemon for one run needs no containers that wait for others.
+/// Runs the program of the arguments; returns the exit code.
+pub async fn run(arguments: RunArguments, mut config: Config, metrics: Metrics) -> ExitCode {
+    // A daemon for one run needs no idle containers.
     config.pool = config.pool.without_idle();
-    let progress = Progress::new(arguments.quiet);
-    let mut nearby = Nearby::new(config, metrics);
-    let session = arguments.session.clone().unwrap_or_else(made_up);
+    let progress = ProgressLine::new(arguments.quiet);
+    let mut local = LocalDaemon::new(config, metrics);
+    let session = arguments.session.clone().unwrap_or_else(new_session_id);
     let reached = Cell::new(false);
     let done = tokio::select! {
-        done = whole(&arguments, &session, &mut nearby, (&progress, &reached)) => done,
+        done = whole(&arguments, &session, &mut local, (&progress, &reached)) => done,
         why = ended_by_signal() => {
             progress.clear();
-            // What ran ends with its connection; its session goes if it was made for this.
+            // The daemon ends the program when its connection closes; below, the session is removed unless
+            // the user named it.
             Ok(if why == "SIGINT" { INTERRUPTED } else { 128 + 15 })
         }
     };
     if arguments.session.is_none() && reached.get() {
-        progress.say("removing what is left");
-        let forgotten = tokio::time::timeout(CLEARING, forget(&nearby, &session)).await;
+        progress.say("removing the session");
+        let forgotten = tokio::time::timeout(CLEARING, forget(&local, &session)).await;
         let forgotten = forgotten.unwrap_or_else(|_| Err(Failed::new("the daemon does not answer")));
         if let Err(error) = forgotten {
-            progress.complain(&format!("the session {session} is left, with its files: {error}"));
+            progress.complain(&format!("the session {session} remains, with its files: {error}"));
         }
     }
-    let ended = nearby.end(&CancellationToken::new()).await;
+    let ended = local.end(&CancellationToken::new()).await;
     progress.clear();
     if let Err(error) = ended {
         progress.complain(&error);
@@ -119,20 +120,20 @@ pub async fn run(arguments: Arguments, mut config: Config, metrics: Metrics) -> 
     }
 }
 
-/// From the program to its exit code.
+/// Everything from the program to its exit code.
 async fn whole(
-    arguments: &Arguments,
+    arguments: &RunArguments,
     session: &str,
-    nearby: &mut Nearby,
-    (progress, reached): (&Progress, &Cell<bool>),
+    local: &mut LocalDaemon,
+    (progress, reached): (&ProgressLine, &Cell<bool>),
 ) -> Result<u8, Failed> {
-    // Reading can take for ever, as from a terminal or a pipe: a signal must be heard meanwhile.
+    // Reading a terminal or a pipe can take for ever, and a signal must be handled meanwhile.
     let arguments_to_read = arguments.clone();
     let read = tokio::task::spawn_blocking(move || -> Result<_, Failed> {
-        let (given, left_out) = Given::look(&arguments_to_read.files)?;
-        Ok((arguments_to_read.program().map_err(Failed::new)?, given, left_out))
+        let (inputs, left_out) = InputFile::look(&arguments_to_read.files)?;
+        Ok((arguments_to_read.program().map_err(Failed::new)?, inputs, left_out))
     });
-    let (program, given, left_out) = read.await.map_err(Failed::new)??;
+    let (program, inputs, left_out) = read.await.map_err(Failed::new)??;
     for what in left_out {
         progress.note(&format!("left out: {}", printable(&what)));
     }
@@ -140,9 +141,9 @@ async fn whole(
         files::make(folder)?;
     }
     progress.say("reaching the daemon");
-    let client = Client::reach(nearby).await?;
+    let client = Client::reach(local).await?;
     reached.set(true);
-    for file in &given {
+    for file in &inputs {
         progress.say(&format!("uploading {}", printable(&file.name)));
         client.put(session, &file.name, &file.path).await?;
     }
@@ -162,15 +163,15 @@ async fn whole(
         call.insert("environment".into(), Value::Object(environment));
     }
     progress.run(&program.language);
-    let mut shown = show::Shown::new(arguments.json);
+    let mut shown = show::OutputPrinter::new(arguments.json);
     let mut running = client.call("run_code", Value::Object(call)).await?;
     let answer = loop {
         match running.next().await? {
-            Told::Piece { stream, text } => {
+            CallEvent::Output { stream, text } => {
                 progress.clear();
                 shown.piece(stream, &text).map_err(Failed::unwritten)?;
             }
-            Told::Answer(answer) => break answer,
+            CallEvent::Answer(answer) => break answer,
         }
     };
     progress.clear();
@@ -181,7 +182,7 @@ async fn whole(
         let mut failed = 0;
         for name in files::made(&client, session, &document).await? {
             progress.say(&format!("downloading {}", printable(&name)));
-            let got = match files::place(folder, &name) {
+            let got = match files::path_for(folder, &name) {
                 Ok(place) => client.get(session, &name, &place).await,
                 Err(error) => Err(error),
             };
@@ -192,7 +193,10 @@ async fn whole(
         }
         progress.clear();
         if failed > 0 {
-            return Err(Failed::Said(format!("{failed} of its files are not in {}", folder.display())));
+            return Err(Failed::Message(format!(
+                "{failed} of the program's files could not be written to {}",
+                folder.display()
+            )));
         }
     } else {
         progress.made(&document);
@@ -201,15 +205,15 @@ async fn whole(
 }
 
 /// Deletes the session that was made for this run.
-async fn forget(nearby: &Nearby, session: &str) -> Result<(), Failed> {
-    let client = Client::of(nearby);
+async fn forget(local: &LocalDaemon, session: &str) -> Result<(), Failed> {
+    let client = Client::of(local);
     let arguments = json!({ "session_id": session, "delete_files": true });
     let mut closing = client.call("close_session", arguments).await?;
-    while let Told::Piece { .. } = closing.next().await? {}
+    while let CallEvent::Output { .. } = closing.next().await? {}
     Ok(())
 }
 
-/// The exit code of a program, by its answer.
+/// The exit code of a program, from its answer.
 fn code(document: &Value) -> u8 {
     if document["timed_out"] == true {
         return TIMED_OUT;

@@ -1,6 +1,6 @@
-//! What is being done, in one line of the terminal that goes when there is something else to see.
+//! Reports progress in one line of the terminal, which disappears when there is other output.
 //!
-//! It must never write where standard error is no terminal, nor beside the program's output.
+//! It must never write if standard error is not a terminal, nor beside the program's output.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,26 +11,26 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::printable::printable;
 
-/// How often the seconds are counted.
+/// How often the seconds are updated.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What is said of a run that takes a while.
+/// A run that takes longer than this shows its seconds.
 const AFTER: Duration = Duration::from_secs(1);
 
-/// The line.
-pub(super) struct Progress {
+/// The progress of `paddock run`.
+pub(super) struct ProgressLine {
     quiet: bool,
-    line: Arc<Line>,
+    line: Arc<StatusLine>,
     counting: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-struct Line {
+struct StatusLine {
     shows: bool,
-    /// Whether something stands there.
+    /// Whether there is text in the line.
     is_there: Mutex<bool>,
 }
 
-impl Line {
+impl StatusLine {
     fn write(&self, text: &str) {
         if !self.shows {
             return;
@@ -44,12 +44,12 @@ impl Line {
     }
 }
 
-impl Progress {
+impl ProgressLine {
     pub(super) fn new(quiet: bool) -> Self {
         let shows = !quiet && io::stderr().is_terminal();
         Self {
             quiet,
-            line: Arc::new(Line { shows, is_there: Mutex::new(false) }),
+            line: Arc::new(StatusLine { shows, is_there: Mutex::new(false) }),
             counting: Mutex::new(None),
         }
     }
@@ -58,13 +58,13 @@ impl Progress {
         *self.counting.lock().unwrap_or_else(PoisonError::into_inner) = counting;
     }
 
-    /// What is being done now.
+    /// Shows the current step.
     pub(super) fn say(&self, what: &str) {
         self.count(None);
         self.line.write(&format!("paddock: {what} …"));
     }
 
-    /// A program runs from now on; one that says nothing for a while has its seconds counted.
+    /// Shows that a program runs; if it prints nothing for a while, its seconds are counted.
     pub(super) fn run(&self, language: &str) {
         self.say(&format!("waiting for a container of {}", printable(language)));
         if !self.line.shows {
@@ -82,13 +82,13 @@ impl Progress {
         self.count(Some(AbortOnDropHandle::new(counting)));
     }
 
-    /// Nothing is being done that has to be said.
+    /// Removes the line.
     pub(super) fn clear(&self) {
         self.count(None);
         self.line.write("");
     }
 
-    /// Names the files that were made and went nowhere.
+    /// Names the files that the program made and that were not downloaded.
     pub(super) fn made(&self, document: &Value) {
         let artifacts = document["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
         if self.quiet || artifacts.is_empty() {
@@ -98,17 +98,21 @@ impl Progress {
         let names: Vec<_> =
             names.map(|path| printable(path.trim_start_matches("/mnt/data/"))).take(10).collect();
         let more = if artifacts.len() > names.len() { ", …" } else { "" };
-        let _ = writeln!(io::stderr(), "paddock: it made {}{more}; -o FOLDER keeps them", names.join(", "));
+        let _ = writeln!(
+            io::stderr(),
+            "paddock: the program made {}{more}; -o FOLDER downloads its files",
+            names.join(", ")
+        );
     }
 
-    /// What is worth knowing, and stays there.
+    /// Prints a note that stays.
     pub(super) fn note(&self, what: &str) {
         if !self.quiet {
             self.complain(&what);
         }
     }
 
-    /// What went wrong.
+    /// Prints an error.
     pub(super) fn complain(&self, error: &dyn std::fmt::Display) {
         self.clear();
         let _ = writeln!(io::stderr(), "paddock: {error}");

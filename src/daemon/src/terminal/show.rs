@@ -1,39 +1,40 @@
-//! What is printed: the program's streams where they belong, and what is to be said about its end.
+//! Prints the program's streams, each where it belongs, and why the program ended.
 //!
-//! It must never let a name steer the terminal, nor say the same output twice.
+//! It must never let a name control the terminal, nor print the same output twice.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::client::Stream;
+use super::client::ProgramStream;
 use crate::printable::printable;
 
-/// What was printed so far.
-pub(super) struct Shown {
+/// Prints the output of one run.
+pub(super) struct OutputPrinter {
     json: bool,
     any: bool,
 }
 
-impl Shown {
-    /// `json`: nothing but the answer is printed.
+impl OutputPrinter {
+    /// With `json` only the answer is printed.
     pub(super) fn new(json: bool) -> Self {
         Self { json, any: false }
     }
 
-    /// A piece of output as it comes.
-    pub(super) fn piece(&mut self, stream: Option<Stream>, text: &str) -> io::Result<()> {
+    /// Prints a piece of output as it comes.
+    pub(super) fn piece(&mut self, stream: Option<ProgramStream>, text: &str) -> io::Result<()> {
         if self.json {
             return Ok(());
         }
         self.any = true;
         match stream {
-            Some(Stream::Stdout) => write(&mut io::stdout().lock(), text),
-            Some(Stream::Stderr) | None => write(&mut io::stderr().lock(), text),
+            Some(ProgramStream::Stdout) => write(&mut io::stdout().lock(), text),
+            Some(ProgramStream::Stderr) | None => write(&mut io::stderr().lock(), text),
         }
     }
 
-    /// The answer: what was not told before, and why the program ended, where that was not its own doing.
+    /// Prints the answer: output that did not come as a piece, and why the program ended if it did not end by
+    /// itself.
     pub(super) fn answer(&mut self, document: &Value) -> io::Result<()> {
         if self.json {
             return write(&mut io::stdout().lock(), &format!("{document:#}\n"));
@@ -42,7 +43,7 @@ impl Shown {
         let message = text("message");
         if !self.any {
             write(&mut io::stdout().lock(), text("stdout"))?;
-            // The message stands at the end of it as well.
+            // The message is also at the end of standard error.
             write(&mut io::stderr().lock(), text("stderr").strip_suffix(message).unwrap_or(text("stderr")))?;
         }
         if !message.is_empty() {

@@ -1,4 +1,4 @@
-//! What is decided without a daemon: languages, names, places, exit codes.
+//! Decisions that need no daemon: languages, names, paths, exit codes.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use super::*;
 #[derive(Parser)]
 struct Command {
     #[command(flatten)]
-    arguments: Arguments,
+    arguments: RunArguments,
 }
 
-fn parse(words: &[&str]) -> Result<Arguments, clap::Error> {
+fn parse(words: &[&str]) -> Result<RunArguments, clap::Error> {
     Command::try_parse_from([&["run"], words].concat()).map(|command| command.arguments)
 }
 
 #[test]
-fn a_program_is_a_file_or_code_and_its_language_is_known_or_said() {
+fn a_program_is_a_file_or_code_and_its_language_is_implied_or_named() {
     let code = parse(&["-l", "python", "-c", "print(1)"]).unwrap().program().unwrap();
     assert_eq!((code.language.as_str(), code.code.as_str(), code.stdin), ("python", "print(1)", None));
     let folder = tempfile::tempdir().unwrap();
@@ -35,9 +35,9 @@ fn a_program_is_a_file_or_code_and_its_language_is_known_or_said() {
     std::fs::write(&odd, b"\xff").unwrap();
     let odd = odd.to_str().unwrap();
     for (words, problem) in [
-        (vec!["-c", "x"], "say it with -l"),
-        (vec![odd], "say it with -l"),
-        (vec!["-l", "python", odd], "no UTF-8"),
+        (vec!["-c", "x"], "name it with -l"),
+        (vec![odd], "name it with -l"),
+        (vec!["-l", "python", odd], "not UTF-8"),
         (vec!["-l", "python", "/nowhere/x"], "cannot read /nowhere/x"),
         (vec!["-l", "python", "-i", "-"], "-i takes standard input"),
     ] {
@@ -54,14 +54,14 @@ fn a_program_is_a_file_or_code_and_its_language_is_known_or_said() {
 }
 
 #[test]
-fn a_session_that_was_not_named_is_nobody_elses() {
-    assert_ne!(made_up(), made_up());
+fn a_session_that_the_user_did_not_name_is_unique() {
+    assert_ne!(new_session_id(), new_session_id());
     assert_eq!(parse(&["x"]).unwrap().session, None);
     assert_eq!(parse(&["-s", "mine", "x"]).unwrap().session.as_deref(), Some("mine"));
 }
 
 #[test]
-fn files_keep_their_names_or_get_others_and_folders_are_taken_whole() {
+fn files_keep_their_names_or_get_others_and_folders_come_with_all_their_files() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     std::fs::create_dir_all(at("data/deep")).unwrap();
@@ -70,36 +70,36 @@ fn files_keep_their_names_or_get_others_and_folders_are_taken_whole() {
     }
     std::os::unix::fs::symlink("/etc/passwd", at("data/link")).unwrap();
     let names = |argument: String| -> Vec<String> {
-        Given::look(&[argument]).unwrap().0.into_iter().map(|given| given.name).collect()
+        InputFile::look(&[argument]).unwrap().0.into_iter().map(|inputs| inputs.name).collect()
     };
     assert_eq!(names(at("a:b.csv")), ["a:b.csv"]);
     assert_eq!(names(at("a:b.csv:in/x.csv")), ["in/x.csv"]);
     assert_eq!(names(at("data")), ["data/1", "data/deep/2"]);
     assert_eq!(names(at("data/.")), ["data/1", "data/deep/2"]);
-    assert!(Given::look(&[at("data")]).unwrap().1[0].ends_with("data/link is a link"));
+    assert!(InputFile::look(&[at("data")]).unwrap().1[0].ends_with("data/link is a link"));
     for bad in ["../x", "/x", "a/../../x"] {
-        assert!(Given::look(&[at("a:b.csv") + ":" + bad]).is_err(), "{bad}");
+        assert!(InputFile::look(&[at("a:b.csv") + ":" + bad]).is_err(), "{bad}");
     }
-    assert!(Given::look(&[at("none")]).unwrap_err().to_string().contains("none"));
+    assert!(InputFile::look(&[at("none")]).unwrap_err().to_string().contains("none"));
 }
 
 #[test]
-fn what_a_program_named_goes_below_the_folder_or_nowhere() {
+fn the_files_of_a_program_are_written_below_the_folder_or_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let place = files::place(&out, "a/b c.txt").unwrap();
+    let place = files::path_for(&out, "a/b c.txt").unwrap();
     assert_eq!(place, out.canonicalize().unwrap().join("a/b c.txt"));
     assert!(place.parent().unwrap().is_dir());
     std::os::unix::fs::symlink(folder.path(), out.join("up")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", out.join("file")).unwrap();
     for name in ["../x", "a/../../x", "/etc/x", "", "up/x", "file", "."] {
-        assert!(files::place(&out, name).is_err(), "{name}");
+        assert!(files::path_for(&out, name).is_err(), "{name}");
     }
     assert!(!Path::new(folder.path()).join("x").exists());
 }
 
 #[test]
-fn exit_codes_are_the_programs_where_it_has_one() {
+fn the_exit_code_is_that_of_the_program_if_there_is_one() {
     for (document, expected) in [
         (json!({ "exit_code": 0 }), 0),
         (json!({ "exit_code": 3 }), 3),

@@ -1,12 +1,12 @@
-//! What can go wrong inside a tool: a closed list of codes, each with a sentence.
+//! How a call can fail inside a tool: a closed list of codes, each with a sentence.
 //!
 //! It must never carry a secret, a path of the host, or a code that is not in [`Code`].
 
 use serde_json::{Map, Value, json};
 
 use super::{ArgumentError, CallError, Outcome};
-use crate::execution::{StartError, TellError};
-use crate::pool::core::Refusal;
+use crate::execution::{ExecutionError, InputError};
+use crate::pool::core::LeaseRefusal;
 use crate::session::SessionError;
 use crate::store::StoreError;
 
@@ -33,42 +33,44 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A value that cannot be: the message says which and what would be right.
+    /// An argument has a value that is not possible: the message says which, and what would be right.
     InvalidArgument = "invalid_argument",
-    /// No runner for this language; the message lists those that there are.
+    /// There is no runner for this language; the message lists all.
     UnknownLanguage = "unknown_language",
-    /// Code, file, input or environment over its limit.
+    /// Code, a file, input or environment exceeds its limit.
     TooLarge = "too_large",
-    /// The file is there already and `overwrite` is not set.
+    /// The file exists already and `overwrite` is not set.
     FileExists = "file_exists",
     /// The session has no such file.
     NotFound = "not_found",
-    /// The file is over what is read within an answer; its link is in the answer.
+    /// The file is too large to be read within an answer; the answer has its link.
     ArtifactTooLarge = "artifact_too_large",
-    /// There is no session of this id, or it is closed already.
+    /// There is no session with this id, or it is already closed.
     SessionNotFound = "session_not_found",
-    /// Another call of this session is at work, and this one does not wait.
+    /// Another call of this session is in progress, and this one does not wait.
     SessionBusy = "session_busy",
-    /// As many sessions as allowed have a container, and none could be evicted in time.
+    /// As many sessions as allowed have a container, and none could be evicted in time: try again later.
     MaxSessions = "max_sessions",
-    /// Too many calls wait already, or no container became free in time: try again later.
+    /// Too many calls wait already, those of this session hold too much, or no container became free in time:
+    /// try again later.
     QueueFull = "queue_full",
-    /// There is no execution of this id, or it has ended too long ago.
+    /// There is no execution with this id, or it ended too long ago.
     ExecutionNotFound = "execution_not_found",
-    /// The execution is over.
+    /// The execution has ended.
     ExecutionFinished = "execution_finished",
-    /// The execution reads nothing.
+    /// The execution has no input: it was not started with `interactive`.
     NotInteractive = "not_interactive",
-    /// This part of a policy cannot be enforced here.
+    /// This daemon cannot enforce this part of a policy.
     UnsupportedPolicy = "unsupported_policy",
     /// Programs have no network.
     NetworkUnavailable = "network_unavailable",
-    /// The session's files, or those of all sessions, would take more than they may, or the store's disk is full, or it
-    /// cannot be written.
+    /// The session's files, or those of all sessions, would take more than they may, or the store's disk is
+    /// full, or it cannot be written.
     QuotaExceeded = "quota_exceeded",
     /// The container engine does not answer, or containers do not start.
     EngineUnavailable = "engine_unavailable",
-    /// The container was lost in mid-run: what the program did is unknown; it is never run again by itself.
+    /// The container was lost in mid-run: what the program did is unknown, and the daemon never runs it
+    /// again.
     Lost = "lost",
 }
 
@@ -78,7 +80,7 @@ impl Code {
         Self::ALL.iter().copied().find(|code| code.as_str() == text)
     }
 
-    /// Whether a bound of the daemon's says no, rather than the call being wrong.
+    /// Whether a limit of the daemon refuses the call, rather than the call being wrong.
     pub(super) fn is_a_limit(self) -> bool {
         const LIMITS: [Code; 6] = [
             Code::TooLarge,
@@ -95,11 +97,11 @@ impl Code {
 /// A code and its sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Which kind.
+    /// The kind of failure.
     pub code: Code,
     /// What was wrong, with which value, and what would be right.
     pub message: String,
-    /// What else the answer says.
+    /// More fields of the answer.
     pub details: Map<String, Value>,
 }
 
@@ -128,7 +130,7 @@ impl Fault {
     }
 }
 
-/// How a tool can end early: with an answer that says no, or with an error of the call.
+/// How a tool can end early: with a refusal as its answer, or with an error of the call.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Fault(Fault),
@@ -174,23 +176,23 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Self {
+impl From<ExecutionError> for Failure {
+    fn from(error: ExecutionError) -> Self {
         match error {
-            StartError::TooMany { .. } | StartError::TooManyOfSession { .. } | StartError::TooManyWait(_) => {
-                Fault::new(Code::QueueFull, error.to_string()).into()
-            }
-            StartError::Store(error) => error.into(),
+            ExecutionError::TooMany { .. }
+            | ExecutionError::TooManyOfSession { .. }
+            | ExecutionError::TooManyWait(_) => Fault::new(Code::QueueFull, error.to_string()).into(),
+            ExecutionError::Store(error) => error.into(),
         }
     }
 }
 
-impl From<TellError> for Fault {
-    fn from(error: TellError) -> Self {
+impl From<InputError> for Fault {
+    fn from(error: InputError) -> Self {
         let code = match error {
-            TellError::NotInteractive => Code::NotInteractive,
-            TellError::Finished => Code::ExecutionFinished,
-            TellError::Full => Code::QueueFull,
+            InputError::NotInteractive => Code::NotInteractive,
+            InputError::Finished => Code::ExecutionFinished,
+            InputError::Full => Code::QueueFull,
         };
         Self::new(code, error.to_string())
     }
@@ -206,11 +208,13 @@ impl From<SessionError> for Failure {
             SessionError::Busy => Code::SessionBusy,
             SessionError::MaxSessions { .. } | SessionError::NoEviction(_) => Code::MaxSessions,
             SessionError::NoContainer(refusal) => match refusal {
-                Refusal::QueueFull | Refusal::WaitedTooLong { .. } | Refusal::Full => Code::QueueFull,
-                Refusal::UnknownRunner => Code::UnknownLanguage,
-                Refusal::EngineUnavailable | Refusal::StartFailing { .. } | Refusal::ShuttingDown => {
-                    Code::EngineUnavailable
+                LeaseRefusal::QueueFull | LeaseRefusal::WaitedTooLong { .. } | LeaseRefusal::Full => {
+                    Code::QueueFull
                 }
+                LeaseRefusal::UnknownRunner => Code::UnknownLanguage,
+                LeaseRefusal::EngineUnavailable
+                | LeaseRefusal::StartFailing { .. }
+                | LeaseRefusal::ShuttingDown => Code::EngineUnavailable,
             },
             SessionError::BringIn(_) => Code::QuotaExceeded,
             SessionError::Closed => Code::SessionNotFound,

@@ -1,8 +1,14 @@
-//! Which runner a caller means by the name of a language: its own, or one that people use for it.
+//! Which runner a caller means by the name of a language: the runner's own name, or one that people use for
+//! it.
 //!
-//! A runner of exactly that name always wins. It must never guess: what is merely similar is a suggestion.
+//! A runner of exactly that name always wins. It must never guess: a similar name is only a suggestion.
 
-/// What people call languages, and the runners that can run them, the best first. All in lower case.
+use std::sync::Arc;
+
+use super::{Code, Fault};
+use crate::pool::{Pool, Runner};
+
+/// Names that people use for languages, and the runners that can run them, the best first. All in lower case.
 const ALIASES: &[(&str, &[&str])] = &[
     ("py", &["python"]),
     ("python3", &["python"]),
@@ -17,11 +23,29 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("sh", &["bash"]),
 ];
 
-/// How much of a name must be the same for it to be suggested, by Jaro and Winkler: a letter or two wrong.
+/// How similar a name must be to be suggested, by Jaro and Winkler: one or two letters are wrong.
 const SIMILAR: f64 = 0.8;
 
-/// The runner that is meant, of those that there are.
-pub(super) fn meant<'a>(asked: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+/// The runner of a language.
+///
+/// # Errors
+/// There is none; the message suggests a similar name and lists all.
+pub(super) fn runner(pool: &Pool, language: &str) -> Result<Arc<Runner>, Fault> {
+    let runners = pool.runners();
+    let names = runners.keys().map(String::as_str);
+    if let Some((_, runner)) = meant(language, names.clone()).and_then(|name| runners.get(name)) {
+        return Ok(runner.clone());
+    }
+    let hint = similar(language, names).map_or_else(String::new, |name| format!("; did you mean {name}?"));
+    let shown: String = language.chars().take(40).collect();
+    let known: Vec<_> = runners.keys().map(String::as_str).collect();
+    let known = if known.is_empty() { "none: no runner image was found".into() } else { known.join(", ") };
+    let message = format!("no runner for language {shown:?}{hint}; there are: {known}");
+    Err(Fault::new(Code::UnknownLanguage, message))
+}
+
+/// The runner that is meant, of the known ones.
+fn meant<'a>(asked: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let named = |name: &str| known.clone().find(|known| *known == name);
     let lower = || asked.trim().to_lowercase();
     named(asked).or_else(|| named(&lower())).or_else(|| {
@@ -31,8 +55,8 @@ pub(super) fn meant<'a>(asked: &str, known: impl Iterator<Item = &'a str> + Clon
     })
 }
 
-/// The one that was probably meant.
-pub(super) fn similar<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// The name that was probably meant.
+fn similar<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = asked.trim().to_lowercase();
     let scored = known.map(|known| (strsim::jaro_winkler(&lower, known), known));
     let best = scored.filter(|(score, _)| *score >= SIMILAR).max_by(|(a, _), (b, _)| a.total_cmp(b));

@@ -1,225 +1,150 @@
 //! The tools: what a caller may ask for, in plain values. Nothing in here knows JSON-RPC, MCP or HTTP.
 //!
 //! ```text
-//!  call(caller, name, arguments) ─► one file per tool: parse ─► check everything ─► session / store / pool
-//!                                                                    │
-//!                                   Outcome { document, images } ◄───┘   or Fault (a code and a sentence)
+//!  call(caller, name, arguments) ─► registry ─► code/, exec/: parse ─► check all ─► session / store / pool
+//!                                                                                     │
+//!                                  Outcome { document, images } ◄─ answer/ ◄──────────┘   or a Fault
 //! ```
 //!
-//! Arguments are checked completely before anything is touched: bad input never loses anything and never reaches
-//! a container.
+//! `registry` lists the tools; each has one file, in the folder of its tool set, which says all about it. A
+//! tool checks its arguments completely before it touches anything: a wrong call never loses anything and
+//! never reaches a container.
 
+mod answer;
 mod arguments;
-mod artifacts;
-mod catalog;
-mod close_session;
-mod earlier;
+mod backlog;
+mod code;
+mod content;
 mod exec;
 mod fault;
-mod hint;
 mod language;
-mod list_artifacts;
-mod list_runners;
-mod listing;
-mod news;
-mod read_artifact;
-mod run;
-mod run_code;
-mod run_python;
+mod outcome;
+mod registry;
+mod schema;
+mod session_name;
 mod sets;
-mod text;
-mod upload_file;
 mod values;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-pub use arguments::ArgumentError;
-pub(crate) use artifacts::mime_type;
+pub(crate) use self::answer::mime_type;
+pub use self::arguments::ArgumentError;
+pub use self::backlog::{ArrivedMessage, Backlog};
+pub use self::code::ReadPermits;
+pub(crate) use self::code::{check_free, now_ns};
+pub(crate) use self::fault::Failure;
+pub use self::fault::{Code, Fault};
+pub use self::outcome::{CallError, Image, Outcome, Timing};
 #[cfg(test)]
-pub(crate) use catalog::TOOLS;
-pub use catalog::ToolInfo;
-pub(crate) use fault::Failure;
-pub use fault::{Code, Fault};
-pub use read_artifact::Room;
-pub use sets::ToolSets;
-pub(crate) use upload_file::{now_ns, room_for};
-
+pub(crate) use self::registry::TOOLS;
+pub use self::registry::ToolInfo;
+use self::registry::{AnswerForm, Offer, RegisteredTool};
+pub use self::sets::ToolSets;
 use crate::config::ToolSet;
-use crate::execution::Executions;
-use crate::feed::Feed;
-use crate::metrics::Metrics;
-use crate::pool::Pool;
-use crate::recent::Recent;
-use crate::session::{Listener, SessionId, Sessions};
-use crate::sign::Signer;
+use crate::services::Services;
+use crate::session::{OutputBacklog, SessionId};
 
 /// What a caller may send, in bytes, and how long a run may take.
 #[derive(Debug, Clone)]
 pub struct ToolLimits {
     /// Source code.
     pub code: usize,
-    /// An uploaded file, decoded; also all files of one call.
+    /// An uploaded file, decoded; also all files of one call together.
     pub upload: usize,
-    /// A file read within an answer.
+    /// A file that is read within an answer.
     pub artifact_read: u64,
-    /// Output of one stream in an answer; also a text that is shown as one.
+    /// Output of one stream in an answer; also a file that an answer has as text.
     pub output: usize,
-    /// Output of both streams together that a model is shown.
+    /// Output of both streams together in what a model reads.
     pub shown: usize,
     /// All environment variables of one call, names and values.
     pub environment: usize,
     /// Standard input.
     pub stdin: usize,
-    /// Wall time of a run that asks for none.
+    /// Wall time of a `run_code` that names none.
     pub run_code: Duration,
     /// Wall time of a `run_python`.
     pub run_python: Duration,
-    /// Wall time of an `execute_code` that asks for none.
+    /// Wall time of an `execute_code` that names none.
     pub execute_code: Duration,
-    /// The longest wall time that may be asked for.
+    /// The longest wall time that a call may name.
     pub longest: Duration,
     /// Memory of a program, for texts.
     pub memory: u64,
-    /// One file that a program writes, for texts.
+    /// Size of one file that a program writes, for texts.
     pub file_size: u64,
 }
 
-/// Everything that tools work on.
+/// The tools of one daemon.
 pub struct Tools {
-    /// The sessions.
-    pub sessions: Arc<Sessions>,
-    /// The runners and their containers.
-    pub pool: Pool,
-    /// Makes links.
-    pub signer: Signer,
+    /// What they work on.
+    pub services: Arc<Services>,
     /// What callers may do.
     pub limits: ToolLimits,
-    /// The tools that there are for anyone.
+    /// The tool sets that are served.
     pub sets: ToolSets,
-    /// Room for answers that hold a file.
-    pub reading: Room,
-    /// What becomes of runs and executions, for whoever watches.
-    pub feed: Arc<Feed>,
-    /// Told of calls.
-    pub metrics: Metrics,
-    /// The last runs, for people who look on.
-    pub recent: Recent,
-    /// What goes on while nobody waits for it.
-    pub executions: Arc<Executions>,
     /// The language whose runner commands run in.
     pub exec_runner: String,
-    /// Cancelled once the daemon is told to end.
-    pub stopping: CancellationToken,
+    /// Bounds the answers that hold a file.
+    pub reading: ReadPermits,
+    /// Bounds what the calls of one session hold.
+    pub backlog: Arc<Backlog>,
 }
 
-/// Who calls.
+/// A caller of tools.
 pub struct Caller {
-    /// The name of the token.
+    /// The name of its token.
     pub owner: String,
-    /// The session for calls that name none: made up once, the same from then on.
+    /// The session of its calls that name none: made once, then the same for all.
     pub own_session: Arc<OnceLock<SessionId>>,
-    /// Hears what a program writes while the call waits for it, if somebody listens.
-    pub live: Option<Listener>,
+    /// Receives what a program writes while the call waits for it, if the caller asked for that.
+    pub output: Option<OutputBacklog>,
+    /// The message that the call came in, where the way in bounds the memory of messages.
+    pub message: Option<Arc<dyn ArrivedMessage>>,
 }
 
-/// What a tool answers.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// The answer, also for reading as text.
-    pub document: Map<String, Value>,
-    /// True if what was asked for did not come out.
-    pub failed: bool,
-    /// Pictures that go with it.
-    pub images: Vec<Image>,
-    /// Where the time of a run went.
-    pub timing: Option<Timing>,
-    /// To be kept until the answer is sent.
-    pub place: Option<OwnedSemaphorePermit>,
-    /// Which tool answers.
-    tool: &'static str,
-    /// Whether the session was made up for this call, so that nobody knows its name yet.
-    is_new_session: bool,
-    /// A command's output, for a model.
-    said: Option<text::Said>,
-}
-
-impl Outcome {
-    /// Why it did not come out, if there is a code for that.
-    pub(crate) fn code(&self) -> Option<Code> {
-        Code::of(self.document.get("error")?.as_str()?)
+impl Caller {
+    /// A caller that gets a session of its own when it names none.
+    pub fn new(owner: impl Into<String>, output: Option<OutputBacklog>) -> Self {
+        Self { owner: owner.into(), own_session: Arc::default(), output, message: None }
     }
 }
 
-/// Where the time of a run went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// Until the session's turn, and a container.
-    pub queued: Duration,
-    /// To bring in files and code.
-    pub files_in: Duration,
-    /// The program, from the sending of its code to the death of its last process.
-    pub program: Duration,
-    /// To find and save what it changed.
-    pub files_out: Duration,
-    /// From the checked call to its answer. What is in none of the others is the daemon's own.
-    pub total: Duration,
-}
-
-/// A picture for the model to look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
-    /// `image/png` and the like.
-    pub mime_type: String,
-    /// Base64.
-    pub data: String,
-}
-
-/// Why a call is no call of a tool.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// No tool has this name.
-    #[error("there is no tool `{0}`; there are: {1}")]
-    UnknownTool(String, String),
-    /// The arguments are not what the tool takes.
-    #[error(transparent)]
-    Arguments(#[from] ArgumentError),
-    /// The daemon failed. What went wrong is in its log, the sentence is for the caller.
-    #[error("{0}")]
-    Internal(String),
-}
-
-/// Prefix that one of the seeds gave its tools; taken when called, not listed, because a dot makes real clients
-/// refuse the whole list.
+/// A prefix of tool names that older clients use. Calls may have it, lists do not: many clients refuse a
+/// whole list for a dot in a name.
 const OLD_PREFIX: &str = "sandbox.";
 
 impl Tools {
-    /// The tools of these sets, as they are now: the languages follow the images found.
+    /// The tools of these sets as they are now: the languages follow the images on the engine.
     pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
-        let mut all = catalog::list(&self.pool.runners(), &self.exec_runner, &self.limits);
-        all.retain(|tool| self.offers(sets, tool.set));
-        all
+        let runners = self.services.pool.runners();
+        let offer = Offer { runners: &runners, exec_runner: &self.exec_runner, limits: &self.limits };
+        self.offered(sets).map(|tool| tool.info(&offer)).collect()
     }
 
     /// Tells the metrics which tools there are.
     pub fn introduce(&self) {
-        catalog::TOOLS.iter().for_each(|(tool, _)| self.metrics.know_tool(tool));
+        registry::TOOLS.iter().for_each(|tool| self.services.metrics.know_tool(tool.name));
     }
 
-    /// Whether whoever asked for `sets` has this one.
+    /// The tools of these sets that are served.
+    fn offered(&self, sets: ToolSets) -> impl Iterator<Item = &'static RegisteredTool> {
+        registry::TOOLS.iter().filter(move |tool| self.offers(sets, tool.set))
+    }
+
     fn offers(&self, sets: ToolSets, set: ToolSet) -> bool {
         sets.contains(set) && self.sets.contains(set)
     }
 
-    /// Does what a tool does. When the future is dropped, or `cancel` is cancelled, a program that runs is ended;
-    /// its files are still saved.
+    /// Calls a tool. When the future is dropped, or `cancel` is cancelled, a running program is ended; its
+    /// files are still saved.
     ///
     /// # Errors
-    /// See [`CallError`]. What goes wrong inside a tool is an [`Outcome`] that failed.
+    /// See [`CallError`]. A failure inside a tool is an [`Outcome`] that failed.
     pub async fn call(
         self: &Arc<Self>,
         caller: &Caller,
@@ -229,13 +154,22 @@ impl Tools {
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
         let begun = Instant::now();
-        let done = self.perform(caller, sets, name, arguments, cancel).await;
-        self.count(name, &done, begun.elapsed());
+        let tool = registry::find(name.strip_prefix(OLD_PREFIX).unwrap_or(name));
+        let done = match tool.filter(|tool| self.offers(sets, tool.set)) {
+            Some(tool) => self.perform(tool, caller, arguments, cancel).await,
+            None => {
+                let names: Vec<_> = self.offered(sets).map(|tool| tool.name).collect();
+                let shown: String = name.chars().take(80).collect();
+                Err(CallError::UnknownTool(shown, names.join(", ")))
+            }
+        };
+        self.count(tool, &done, begun.elapsed());
         done
     }
 
-    /// Counts a call by what came out of it.
-    fn count(&self, name: &str, done: &Result<Outcome, CallError>, took: Duration) {
+    /// Counts a call by its result.
+    fn count(&self, tool: Option<&RegisteredTool>, done: &Result<Outcome, CallError>, took: Duration) {
+        let metrics = &self.services.metrics;
         let code = done.as_ref().ok().and_then(Outcome::code);
         let outcome = match (done, code) {
             (Ok(_), Some(code)) => code.as_str(),
@@ -245,55 +179,32 @@ impl Tools {
             (Err(CallError::Arguments(_)), _) => "invalid",
             (Err(CallError::Internal(_)), _) => "internal",
         };
-        match catalog::find(name.strip_prefix(OLD_PREFIX).unwrap_or(name)) {
-            Some((known, _)) => self.metrics.tool_called(known, outcome, took),
-            None => self.metrics.no_tool_called(outcome),
+        match tool {
+            Some(tool) => metrics.tool_called(tool.name, outcome, took),
+            None => metrics.no_tool_called(outcome),
         }
         if let Some(code) = code.filter(|code| code.is_a_limit()) {
-            self.metrics.limit_hit(code.as_str());
+            metrics.limit_hit(code.as_str());
         }
     }
 
+    /// Calls a tool that is offered, and adds what all answers of its kind have.
     async fn perform(
         self: &Arc<Self>,
+        tool: &RegisteredTool,
         caller: &Caller,
-        sets: ToolSets,
-        name: &str,
         arguments: Map<String, Value>,
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
-        let known = name.strip_prefix(OLD_PREFIX).unwrap_or(name);
-        let has_session = caller.own_session.get().is_some();
-        let done = match known {
-            other if !catalog::find(other).is_some_and(|(_, set)| self.offers(sets, set)) => {
-                let names: Vec<_> = self.list(sets).into_iter().map(|tool| tool.name).collect();
-                let shown: String = name.chars().take(80).collect();
-                return Err(CallError::UnknownTool(shown, names.join(", ")));
-            }
-            "run_code" => run_code::call(self, caller, arguments, cancel).await,
-            "run_python" => run_python::call(self, caller, arguments, cancel).await,
-            "read_artifact" => read_artifact::call(self, caller, arguments).await,
-            "list_artifacts" => list_artifacts::call(self, caller, arguments).await,
-            "close_session" => close_session::call(self, caller, arguments).await,
-            "upload_file" => upload_file::call(self, caller, arguments).await,
-            "list_runners" => list_runners::call(self, arguments),
-            "execute_code" => exec::execute::wait(self, caller, arguments, cancel).await,
-            "execute_code_async" => exec::execute::begin(self, caller, arguments).await,
-            "get_execution_output" => exec::output::call(self, caller, arguments).await,
-            "get_execution_status" => exec::status::one(self, caller, arguments),
-            "list_executions" => exec::status::list(self, caller, arguments),
-            "send_stdin" => exec::control::send_stdin(self, caller, arguments).await,
-            "cancel_execution" => exec::control::cancel(self, caller, arguments).await,
-            // Listed, and not here: the list is wrong.
-            other => return Err(CallError::Internal(format!("the tool `{other}` is not built in"))),
-        };
-        let mut done = done.or_else(fault::Failure::into_outcome)?;
-        let (tool, set) = catalog::find(known).unwrap_or(("", ToolSet::Code));
-        done.tool = tool;
-        done.is_new_session = !has_session && caller.own_session.get().is_some();
-        if set == ToolSet::Exec {
+        let had_session = caller.own_session.get().is_some();
+        let done = tool.call(self, caller, arguments, cancel).await;
+        let mut done = done.or_else(Failure::into_outcome)?;
+        done.form = tool.form;
+        done.is_of_a_command = tool.set == ToolSet::Exec;
+        done.is_new_session = !had_session && caller.own_session.get().is_some();
+        if done.is_of_a_command {
             exec::keep_output_a_list(&mut done);
-        } else if ["run_code", "run_python"].contains(&tool) {
+        } else if tool.form == AnswerForm::Run {
             done.document.entry("files").or_insert_with(|| Value::Array(Vec::new()));
         }
         Ok(done)

@@ -1,13 +1,13 @@
-//! Sets of tools: a client that wants to see few asks for some.
+//! Tool sets: a client that wants to see fewer tools asks for some of them.
 //!
-//! It must never take a name for a set that there is not.
+//! It must never accept the name of a set that does not exist.
 
 use crate::config::ToolSet;
 
 /// Every set.
 const ALL: [ToolSet; 2] = [ToolSet::Code, ToolSet::Exec];
 
-/// As it is asked for.
+/// The name by which a client asks for it.
 fn name(set: ToolSet) -> &'static str {
     match set {
         ToolSet::Code => "code",
@@ -15,7 +15,7 @@ fn name(set: ToolSet) -> &'static str {
     }
 }
 
-/// Some sets; all by default.
+/// Some tool sets; all by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolSets([bool; ALL.len()]);
 
@@ -26,15 +26,15 @@ impl Default for ToolSets {
 }
 
 impl ToolSets {
-    /// The sets that a daemon was configured to serve; none named means all.
+    /// The sets that a daemon is configured to serve; an empty list means all.
     pub fn configured(named: &[ToolSet]) -> Self {
         if named.is_empty() { Self::default() } else { Self(ALL.map(|set| named.contains(&set))) }
     }
 
-    /// Reads `code,exec`, of those among these.
+    /// Reads a list such as `code,exec`, whose sets must be among these.
     ///
     /// # Errors
-    /// A sentence: a name that is none of these sets, or none at all.
+    /// A sentence: a name is not one of these sets, or the list is empty.
     pub fn choose(self, text: &str) -> Result<Self, String> {
         let known = || {
             let served = ALL.into_iter().filter(|set| self.contains(*set));
@@ -56,7 +56,7 @@ impl ToolSets {
         }
     }
 
-    /// Whether a set is among them.
+    /// Whether a set is one of these.
     pub fn contains(self, set: ToolSet) -> bool {
         ALL.iter().zip(self.0).any(|(one, has)| has && *one == set)
     }

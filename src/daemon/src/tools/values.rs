@@ -1,19 +1,19 @@
-//! Values that several tools take, and what is right for them.
+//! Values that several tools take, and the checks on them.
 //!
-//! It must never echo the value of an environment variable.
+//! It must never repeat the value of an environment variable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use paddock_proto::limits::MAX_ARGUMENT;
 
-use super::{Code, Fault, ToolLimits, run};
+use super::{Code, Fault, ToolLimits};
 
-/// Set by the agent for a program that has an input; not a caller's to set.
+/// The agent sets it for a program that has an input; a caller may not.
 const RESERVED: &str = "SANDBOX_STDIN_FD";
 
-/// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with one
-/// decimal.
+/// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with
+/// one decimal.
 pub(super) fn size(bytes: u64) -> String {
     const EXACT: [(u64, &str); 6] = [
         (1 << 30, "GiB"),
@@ -32,23 +32,29 @@ pub(super) fn size(bytes: u64) -> String {
         .into_iter()
         .find(|(unit, _)| bytes >= *unit)
     {
-        // Tenths in whole numbers: the last of them is cut, not rounded.
+        // Whole tenths, rounded down.
         Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
         None => format!("{bytes} bytes"),
     }
+}
+
+/// Checks that an argument is within its limit.
+pub(super) fn bounded(what: &str, bytes: usize, limit: usize) -> Result<(), Fault> {
+    let over = || Fault::new(Code::TooLarge, format!("`{what}` has {bytes} bytes, the limit is {limit}"));
+    if bytes > limit { Err(over()) } else { Ok(()) }
 }
 
 fn invalid(message: String) -> Fault {
     Fault::new(Code::InvalidArgument, message)
 }
 
-/// Variables that a program can have.
+/// Checks environment variables: a program must be able to have their names and values.
 pub(super) fn environment(
     given: BTreeMap<String, String>,
     limits: &ToolLimits,
 ) -> Result<Vec<(String, String)>, Fault> {
     let size: usize = given.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    run::bounded("environment", size, limits.environment.min(MAX_ARGUMENT))?;
+    bounded("environment", size, limits.environment.min(MAX_ARGUMENT))?;
     for (name, value) in &given {
         let shown: String = name.chars().take(40).collect();
         let wrong = match name.as_str() {
@@ -63,9 +69,9 @@ pub(super) fn environment(
     Ok(given.into_iter().collect())
 }
 
-/// A wall time, or what holds when none is given.
-pub(super) fn timeout(given: Option<f64>, unsaid: Duration, limits: &ToolLimits) -> Result<Duration, Fault> {
-    let Some(seconds) = given else { return Ok(unsaid) };
+/// A wall time: the given one if it is right, or the default if none is given.
+pub(super) fn timeout(given: Option<f64>, default: Duration, limits: &ToolLimits) -> Result<Duration, Fault> {
+    let Some(seconds) = given else { return Ok(default) };
     let timeout = Duration::try_from_secs_f64(seconds).ok();
     timeout.filter(|timeout| !timeout.is_zero() && *timeout <= limits.longest).ok_or_else(|| {
         let longest = limits.longest.as_secs();

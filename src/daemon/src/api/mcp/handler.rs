@@ -1,65 +1,57 @@
-//! The tools as the SDK wants them: one handler for every way to be asked.
+//! The tools as the SDK wants them: one handler for every way in.
 //!
-//! It must never decide anything about a tool, nor say something to a client that did not ask to hear it.
+//! It must never decide anything about a tool, nor report progress to a client that did not ask for it.
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::request;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
-    ContentBlock, ErrorData, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, RequestMetaObject,
-    Resource, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData,
+    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
+    ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, error_span, info};
 
-use super::Asked;
-use super::progress::Progress;
-use super::reader::Reader;
-use crate::session::{Listener, SessionId};
-use crate::tools::{CallError, Caller, Outcome, Timing, ToolSets, Tools};
+use super::audience::Audience;
+use super::call_context::CallContext;
+use super::progress::ProgressReports;
+use super::result::result;
+use crate::session::{OutputBacklog, Pace, SessionId};
+use crate::tools::{ArrivedMessage, CallError, Caller, Outcome, ToolSets, Tools};
 use crate::trace::{TRACEPARENT, Trace};
 
-/// Pieces of output that wait for a client that reads slowly.
-const LIVE: usize = 4;
-
-/// In a call's `_meta`: `whole`, if a program that is quicker than its reader is to wait.
+/// In a call's `_meta`: `whole`, if the program is to wait for a slow reader.
 const OUTPUT: &str = "paddock/output";
 const WHOLE: &str = "whole";
 
-/// How long the last pieces of output may take to be told before the answer.
+/// How long the last pieces of output may take to be sent before the answer.
 const LAST_PIECES: Duration = Duration::from_secs(5);
 
-/// In a result's `_meta`: where the time of a run went, see [`Timing`].
-const TIMING: &str = "paddock/timing";
-
-/// Files of one answer that are linked as resources too; all are in the document.
-const LINKS: usize = 20;
-
-/// What serves one client, or one call.
+/// Serves one client, or one call.
 pub(crate) struct Handler {
-    pub(super) tools: Arc<Tools>,
+    tools: Arc<Tools>,
     /// The name of the token.
-    pub(super) owner: String,
-    /// The session for calls that name none, where the way in has no name for it itself.
-    pub(super) own_session: Arc<OnceLock<SessionId>>,
-    /// The calls at work.
-    pub(super) calls: TaskTracker,
-    /// Ends every call: what it did is saved, and it is answered.
-    pub(super) stop: CancellationToken,
+    owner: String,
+    /// The session of calls that name none, unless the request brings one.
+    own_session: Arc<OnceLock<SessionId>>,
+    /// The calls in progress.
+    calls: TaskTracker,
+    /// Ends every call: its files are saved, and it is answered.
+    stop: CancellationToken,
 }
 
 impl Handler {
-    /// One for a single client, whose calls that name no session are of `own`, are told to `calls`, and end with `stop`.
+    /// A handler for a single client. Its calls that name no session are of the session `own`; `calls` tracks
+    /// them, and `stop` ends them.
     pub(crate) fn new(
         tools: Arc<Tools>,
         owner: String,
@@ -70,21 +62,90 @@ impl Handler {
         Self { tools, owner, own_session: Arc::new(OnceLock::from(own)), calls, stop }
     }
 
+    /// A handler for one request, or for one MCP session. `stop` ends its calls.
+    pub(super) fn of_request(tools: Arc<Tools>, owner: String, stop: CancellationToken) -> Self {
+        Self { tools, owner, own_session: Arc::default(), calls: TaskTracker::default(), stop }
+    }
+
     /// What the request brought beside its message.
-    fn asked(context: &RequestContext<RoleServer>) -> Option<&Asked> {
-        context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Asked>())
+    fn call_context(context: &RequestContext<RoleServer>) -> Option<&CallContext> {
+        context.extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<CallContext>())
     }
 
     fn sets(context: &RequestContext<RoleServer>) -> ToolSets {
-        Self::asked(context).map_or_else(ToolSets::default, |asked| asked.sets)
+        Self::call_context(context).map_or_else(ToolSets::default, |call_context| call_context.sets)
     }
 
-    fn caller(&self, asked: Option<&Asked>, live: Option<Listener>) -> Caller {
-        let own_session = match asked.and_then(|asked| asked.own_session.clone()) {
+    fn caller(&self, call_context: Option<&CallContext>, output: Option<OutputBacklog>) -> Caller {
+        let own_session = match call_context.and_then(|context| context.own_session.clone()) {
             Some(id) => Arc::new(OnceLock::from(id)),
             None => self.own_session.clone(),
         };
-        Caller { owner: self.owner.clone(), own_session, live }
+        let message = call_context.and_then(|context| context.message.clone());
+        let message = message.map(|message| message as Arc<dyn ArrivedMessage>);
+        Caller { owner: self.owner.clone(), own_session, output, message }
+    }
+}
+
+impl Handler {
+    /// Calls a tool and reports its progress, until it has ended: by itself, because its client took it back
+    /// or went away, or because the daemon ends.
+    async fn call(
+        &self,
+        name: &str,
+        mut arguments: Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+        span: &Span,
+    ) -> Result<Outcome, CallError> {
+        let call_context = Self::call_context(context);
+        if let Some(call_context) = call_context {
+            call_context.long_texts.put_back(&mut arguments);
+        }
+        let token = context.meta.get_progress_token();
+        let token = token.filter(|_| call_context.is_none_or(|call_context| !call_context.quiet));
+        let is_whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
+        let pace = if is_whole { Pace::Lossless } else { Pace::Lossy };
+        let output = token.as_ref().map(|_| OutputBacklog::default());
+        let follower = output.as_ref().map(|output| output.follow(pace));
+        let caller = self.caller(call_context, output);
+        let cancel = context.ct.clone();
+        let over = CancellationToken::new();
+        let mut reporting = pin!(ProgressReports::new(context, token, follower).send(over.clone()));
+        let done = {
+            let call = self.tools.call(&caller, Self::sets(context), name, arguments, cancel.clone());
+            let mut call = pin!(call.instrument(span.clone()));
+            tokio::select! {
+                done = &mut call => done,
+                // The reports go on until the call is over.
+                never = async {
+                    (&mut reporting).await;
+                    std::future::pending::<Infallible>().await
+                } => match never {},
+                () = self.ended(call_context) => {
+                    // What the program did until now is still saved.
+                    cancel.cancel();
+                    call.await
+                }
+            }
+        };
+        drop(caller); // it holds the backlog open
+        over.cancel();
+        let _ = tokio::time::timeout(LAST_PIECES, reporting).await;
+        done
+    }
+
+    /// Resolves when a call has to end: its client is gone for too long, or the daemon ends.
+    async fn ended(&self, call_context: Option<&CallContext>) {
+        let abandoned = async {
+            match call_context.and_then(|call_context| call_context.resumable.as_ref()) {
+                Some(call) => call.abandoned().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = abandoned => {}
+            () = self.stop.cancelled() => {}
+        }
     }
 }
 
@@ -100,12 +161,12 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         if page.is_some_and(|page| page.cursor.is_some()) {
-            let message = "`cursor` is none of ours: all tools are on one page";
+            let message = "`cursor` is not one that this daemon gave: all tools are on one page";
             return Err(ErrorData::invalid_params(message, None));
         }
         let tools = self.tools.list(Self::sets(&context)).into_iter().map(|tool| {
             let annotations = ToolAnnotations::new().read_only(tool.read_only).open_world(false);
-            // Says something only of tools that change something.
+            // This says something only about tools that change something.
             let annotations =
                 if tool.read_only { annotations } else { annotations.destructive(tool.destructive) };
             Tool::new(tool.name, tool.description, tool.input)
@@ -120,47 +181,12 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let _at_work = self.calls.token();
-        let mut arguments = request.arguments.unwrap_or_default();
-        let asked = Self::asked(&context);
-        if let Some(asked) = asked {
-            asked.aside.put_back(&mut arguments);
-        }
-        let token = context.meta.get_progress_token();
-        let token = token.filter(|_| asked.is_none_or(|asked| !asked.quiet));
-        let (live, pieces) = token.as_ref().map(|_| mpsc::channel(LIVE)).unzip();
-        let whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
-        let caller = self.caller(asked, live.map(|pieces| Listener { pieces, whole }));
-        let cancel = context.ct.clone();
-        let span = span(asked, &self.owner, &context.meta);
-        let gone = async {
-            match asked.and_then(|asked| asked.tie.as_ref()) {
-                Some(tie) => tie.gone().await,
-                None => std::future::pending().await,
-            }
-        };
-        let over = CancellationToken::new();
-        let mut telling = pin!(Progress::new(&context, token, pieces).tell(over.clone()));
-        let done = {
-            let sets = Self::sets(&context);
-            let call = self.tools.call(&caller, sets, &request.name, arguments, cancel.clone());
-            let mut call = pin!(call.instrument(span.clone()));
-            tokio::select! {
-                done = &mut call => done,
-                // It goes on until the call is over.
-                never = async { (&mut telling).await; std::future::pending::<Infallible>().await } => match never {},
-                () = async { tokio::select! { () = gone => {}, () = self.stop.cancelled() => {} } } => {
-                    // What it did until now is still saved.
-                    cancel.cancel();
-                    call.await
-                }
-            }
-        };
-        drop(caller); // it could write more
-        over.cancel();
-        let _ = tokio::time::timeout(LAST_PIECES, telling).await;
-        if let Some(asked) = asked {
-            asked.preference.note(&done);
+        let _in_progress = self.calls.token();
+        let call_context = Self::call_context(&context);
+        let span = span(call_context, &self.owner, &context.meta);
+        let done = self.call(&request.name, request.arguments.unwrap_or_default(), &context, &span).await;
+        if let Some(call_context) = call_context {
+            call_context.preference.note(&done);
         }
         let mut outcome = done.map_err(|error| match error {
             CallError::UnknownTool(..) | CallError::Arguments(_) => {
@@ -168,24 +194,25 @@ impl ServerHandler for Handler {
             }
             CallError::Internal(message) => ErrorData::internal_error(message, None),
         })?;
-        if let (Some(place), Some(asked)) = (outcome.place.take(), asked) {
-            asked.held.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        if let (Some(permit), Some(call_context)) = (outcome.permit.take(), call_context) {
+            call_context.keep(permit);
         }
-        span.in_scope(|| info!(tool = %known(&request.name), failed = outcome.failed, "tool called"));
-        // Before this revision a client can refuse a whole answer for a kind of content that it does not know.
+        span.in_scope(|| info!(tool = %shortened(&request.name), failed = outcome.failed, "tool called"));
+        // Before this revision a client can refuse a whole answer for a kind of content that it does not
+        // know.
         let is_new =
             context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2025_06_18);
         let client = context.client_info();
-        let reader = Reader::of(
-            asked.is_some_and(|asked| asked.quiet),
+        let audience = Audience::of(
+            call_context.is_some_and(|call_context| call_context.quiet),
             is_new,
             client.as_ref().map(|client| client.name.as_str()),
             outcome.is_of_a_command(),
         );
-        Ok(CallToolResponse::Complete(result(outcome, reader, is_new, self.tools.limits.shown)))
+        Ok(CallToolResponse::Complete(result(outcome, audience, is_new, self.tools.limits.shown)))
     }
 
-    // The SDK answers these with nothing, although nothing of the kind is advertised.
+    // The SDK answers these with empty lists, although the daemon advertises nothing of the kind.
 
     async fn complete(
         &self,
@@ -220,64 +247,17 @@ impl ServerHandler for Handler {
     }
 }
 
-/// Milliseconds, with their parts.
-fn timing(timing: &Timing) -> Value {
-    let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-    json!({
-        "queued_ms": ms(timing.queued),
-        "files_in_ms": ms(timing.files_in),
-        "program_ms": ms(timing.program),
-        "files_out_ms": ms(timing.files_out),
-        "total_ms": ms(timing.total),
-    })
-}
-
-/// One answer, as text and as data for whoever reads it, and what else goes with it. `shown` bytes of output for a
-/// model.
-fn result(outcome: Outcome, reader: Reader, linked: bool, shown: usize) -> CallToolResult {
-    let links = if linked { links(&outcome.document) } else { Vec::new() };
-    let text = match reader {
-        Reader::Program => serde_json::to_string(&*outcome.compact()).unwrap_or_default(),
-        Reader::Model | Reader::ModelOfDocuments => outcome.text(shown),
-    };
-    let document = match reader {
-        Reader::ModelOfDocuments => outcome.for_a_model(shown),
-        Reader::Model | Reader::Program => outcome.document,
-    };
-    let document = Value::Object(document);
-    let mut content = vec![ContentBlock::text(text)];
-    content.extend(outcome.images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
-    content.extend(links);
-    let mut result =
-        if outcome.failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    result.structured_content = Some(document);
-    result.meta = outcome.timing.map(|spent| Map::from_iter([(TIMING.to_owned(), timing(&spent))]).into());
-    result
-}
-
-/// What a run made, as links to resources.
-fn links(document: &Map<String, Value>) -> Vec<ContentBlock> {
-    let artifacts = document.get("artifacts").and_then(Value::as_array);
-    let link = |artifact: &Value| {
-        let text = |key: &str| artifact[key].as_str().map(str::to_owned);
-        let mut resource = Resource::new(text("download_url")?, text("filename")?);
-        resource.mime_type = text("mime_type");
-        resource.size = artifact["size_bytes"].as_u64();
-        Some(ContentBlock::resource_link(resource))
-    };
-    artifacts.into_iter().flatten().filter_map(link).take(LINKS).collect()
-}
-
-/// What the lines of a call are found by: the trace of its request, or of its own where the message names another.
-fn span(asked: Option<&Asked>, owner: &str, meta: &RequestMetaObject) -> Span {
-    let around = asked.and_then(|asked| asked.span.clone());
+/// The span whose ids every log line of a call has: that of its request, or its own where the message names
+/// another trace.
+fn span(call_context: Option<&CallContext>, owner: &str, meta: &RequestMetaObject) -> Span {
+    let around = call_context.and_then(|context| context.span.clone());
     let given = meta.get(TRACEPARENT).and_then(Value::as_str).and_then(Trace::of);
     match (given, around) {
         (None, Some(around)) => around,
         (given, around) => {
             let Trace { trace_id, span_id, parent_id, .. } = given.unwrap_or_default();
             let around = around.and_then(|around| around.id());
-            if asked.is_none() {
+            if call_context.is_none() {
                 let peer = "stdio";
                 return error_span!(parent: None, "call", token = owner, peer, trace_id, span_id, parent_id);
             }
@@ -286,7 +266,7 @@ fn span(asked: Option<&Asked>, owner: &str, meta: &RequestMetaObject) -> Span {
     }
 }
 
-/// A tool's name for the log: only names that exist reach it, at their known lengths.
-fn known(name: &str) -> &str {
+/// A tool's name for the log: only the names of tools reach it.
+fn shortened(name: &str) -> &str {
     name.get(..name.len().min(40)).unwrap_or("?")
 }

@@ -1,6 +1,6 @@
-//! What the head of a request says to the endpoint, and how the endpoint refuses.
+//! The headers of a request to the endpoint, and the refusals of the endpoint.
 //!
-//! It must never answer in another way than the rest of the daemon: a document that says what was wrong.
+//! It must never refuse in another way than the rest of the daemon: with a document that says what was wrong.
 
 use std::convert::Infallible;
 
@@ -12,15 +12,16 @@ use http_body_util::{BodyExt, Collected};
 use rmcp::model::{ErrorCode, ProtocolVersion};
 use serde_json::{Value, json};
 
-use super::super::body::{Answer, error, json as answer};
-use super::super::envelope::{JSON, Refusal};
+use crate::api::body::{Answer, error, json as answer};
+use crate::api::envelope::{JSON, RpcRefusal};
 use crate::tools::ToolSets;
 
 const EVENTS: &str = "text/event-stream";
 pub(super) const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 pub(super) const LAST_EVENT: &str = "last-event-id";
-/// The first revision without sessions; as texts they are in the order of time.
+/// The first revision without sessions. The names of revisions are dates: compared as texts, they are in
+/// order.
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 /// Characters of a caller's text that a refusal repeats.
 const SHOWN: usize = 40;
@@ -35,10 +36,11 @@ pub(super) fn the_session(headers: &HeaderMap) -> Result<Option<String>, &'stati
     }
 }
 
-/// To whoever comes back for what is not kept, or was another session's.
+/// The refusal of an event that is not kept, or belongs to another session.
 pub(super) fn unknown_event() -> Answer {
-    let message = "no stream of this session has the event of Last-Event-ID, or has it still: its answer cannot be had any more";
-    answer(StatusCode::BAD_REQUEST, &Refusal::invalid(message).to_json())
+    let message = "no stream of this session has the event of Last-Event-ID, or keeps it still: its answer \
+                   cannot be read any more";
+    answer(StatusCode::BAD_REQUEST, &RpcRefusal::invalid(message).to_json())
 }
 
 pub(super) fn no_session() -> Answer {
@@ -50,7 +52,7 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(JSON))
 }
 
-/// What the SDK refuses in plain words, as everything else is refused.
+/// A refusal of the SDK, which is plain text, in the form of every other refusal.
 pub(super) async fn in_json(response: Response<BoxBody<Bytes, Infallible>>) -> Answer {
     let (parts, body) = response.into_parts();
     let text = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
@@ -90,15 +92,15 @@ pub(super) fn is_without_sessions(headers: &HeaderMap) -> bool {
         .is_some_and(|version| version >= WITHOUT_SESSIONS)
 }
 
-/// The revision that a request names, if there is none of this name.
+/// The revision that a request names, if it is unknown.
 pub(super) fn unknown(headers: &HeaderMap) -> Option<String> {
     let named = headers.get(VERSION)?.to_str().ok()?;
     let is_known = ProtocolVersion::KNOWN_VERSIONS.iter().any(|known| known.as_str() == named);
     (!is_known).then(|| named.chars().take(SHOWN).collect())
 }
 
-/// The answer to the request `id`, which names such a one. The SDK says it in plain words where the message does not
-/// name it too.
+/// The refusal of the request `id`, whose revision is unknown. The SDK refuses it in plain text where only
+/// the header names the revision.
 pub(super) fn unknown_revision(named: &str, id: &Value) -> Answer {
     let error = json!({
         "code": ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,

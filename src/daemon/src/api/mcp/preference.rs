@@ -1,18 +1,19 @@
-//! `Prefer: http-status` on a bare call: a refusal is then to be seen by the status of HTTP.
+//! `Prefer: http-status` on a bare call: the HTTP status of the answer then shows a refusal.
 //!
-//! JSON-RPC over HTTP answers 200 whatever it answers, and so does this daemon where nobody asks for more. A workflow
-//! tool looks at the status alone: an item whose call was refused stays green, and its result is lost silently. With
-//! this header (RFC 7240) a call that was refused has the status that the raw routes give the same code, `Retry-After`
-//! where waiting helps, and `Preference-Applied`; the document is the same.
+//! JSON-RPC over HTTP answers 200 whatever the answer says, and so does this daemon unless the caller asks
+//! for more. A workflow tool looks at the status alone: an item whose call was refused stays green, and its
+//! result is lost silently. With this header (RFC 7240) a refused call has the status that the raw routes
+//! give the same code, `Retry-After` where waiting helps, and `Preference-Applied`; the document is the same.
 //!
 //! | status | what it means | worth another try |
 //! |---|---|---|
 //! | 200 | the call was served; `success` says how the program ended | no |
-//! | 503, 409 | no place, no engine, or the session is busy; nothing ran | yes |
+//! | 503, 409 | no free container, no engine, or the session is busy; nothing ran | yes |
 //! | 400, 403, 404, 413, 507 | the call is wrong, or over a limit; nothing ran | no |
 //! | 500 | the daemon failed: what the call did is not known | no |
 //!
-//! It must never give another status than 200 to a call whose program ran: who retries would run it again.
+//! It must never give another status than 200 to a call whose program ran: a client that retries would run it
+//! again.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,15 +27,15 @@ const PREFER: HeaderName = HeaderName::from_static("prefer");
 const APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 const HTTP_STATUS: &str = "http-status";
 
-/// Seconds after which a refused call may find a place.
+/// Seconds after which another try may succeed.
 const RETRY: HeaderValue = HeaderValue::from_static("5");
 
-/// What a caller prefers, and what became of its call. None is preferred by default.
+/// Whether the caller prefers a status, and the status of its call. By default it does not.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Preference(Option<Arc<OnceLock<StatusCode>>>);
 
 impl Preference {
-    /// What the headers of a call prefer.
+    /// The preference in the headers of a call.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
         let mut tokens = values.flat_map(|value| value.split(','));
@@ -51,7 +52,7 @@ impl Preference {
         }
     }
 
-    /// The answer to a call that could not be read as one.
+    /// The answer to a message that could not be read as a call.
     pub(super) fn wrong<B>(&self, answer: Response<B>) -> Response<B> {
         if let Some(slot) = &self.0
             && answer.status() == StatusCode::OK
@@ -61,7 +62,7 @@ impl Preference {
         self.applied(answer)
     }
 
-    /// The answer with the status that was noted. One that has begun to stream keeps its own.
+    /// The answer with the status that was noted. An answer that streams already keeps its own.
     pub(super) fn applied<B>(&self, mut answer: Response<B>) -> Response<B> {
         let Some(slot) = &self.0 else { return answer };
         if let Some(&status) = slot.get() {

@@ -1,5 +1,5 @@
-// The token: asked for, kept in memory, and on the device only while that box is ticked. It must never be shown, logged, or
-// put into an address.
+// Asks for the token. It stays in memory, and on the device only while that box is ticked. The token must never be shown,
+// logged, or put into an address.
 import { $, say } from './dom.js'
 import { onUnauthorized, setToken } from './http.js'
 
@@ -34,7 +34,7 @@ function problem(text) {
   else $('token').removeAttribute('aria-invalid')
 }
 
-// `connect` is called with every new token; it throws where that is not taken.
+// Calls `connect` with every new token; `connect` throws if the daemon refuses it.
 export function initAccess(connect) {
   const token = stored()
   setToken(token)
@@ -43,7 +43,7 @@ export function initAccess(connect) {
 
   onUnauthorized(given => {
     open(true)
-    problem(given ? 'This token is not one of the daemon’s. Check it and try again.' : 'This daemon wants a token.')
+    problem(given ? 'The daemon does not accept this token. Check it and try again.' : 'This daemon needs a token.')
     $('token').focus()
     $('token').select()
   })
@@ -64,7 +64,7 @@ export function initAccess(connect) {
     event.preventDefault()
     const token = $('token').value.trim()
     if (!/^[\x21-\x7e]*$/.test(token)) {
-      problem('A token has letters, digits and signs of ASCII only, and no space.')
+      problem('A token has only letters, digits and signs of ASCII, and no space.')
       $('token').focus()
       return
     }

@@ -1,5 +1,5 @@
-// Which conversation this is: its id is in the field, and, once something was sent for it, in the address's fragment, which no
-// server sees. It must never ask the daemon about one that was just made up.
+// The conversation of this page. Its id is in the field and, once something was sent for it, in the fragment of the address,
+// which no server sees. The page must never ask the daemon about an id that it has just generated.
 import { $ } from './dom.js'
 
 const ALPHABET = 'abcdefghjkmnpqrstuvwxyz23456789'
@@ -7,12 +7,12 @@ const LETTERS = 10
 const FRAGMENT = '#conversation='
 
 let id = ''
-// Whether the daemon may know it: nobody asks for the files of one that was just made up.
+// Whether the daemon may know the conversation: the page does not ask for the files of an id that it has just generated.
 let isKnown = false
 let listener = () => {}
 
 function madeUp() {
-  // 31 letters from a byte: some come a little more often, which is no matter here.
+  // 31 letters from a byte: some are a little more frequent, which does not matter here.
   const letters = crypto.getRandomValues(new Uint8Array(LETTERS))
   return `page-${Array.from(letters, byte => ALPHABET[byte % ALPHABET.length]).join('')}`
 }
@@ -26,7 +26,7 @@ function fromAddress() {
   }
 }
 
-// The rest of the address stays as it is.
+// The rest of the address does not change.
 const address = fragment =>
   history.replaceState(null, '', `${location.pathname}${location.search}${fragment && FRAGMENT + encodeURIComponent(fragment)}`)
 
@@ -37,12 +37,12 @@ export const conversation = {
   get isKnown() {
     return isKnown
   },
-  // A run or a file was sent for it.
+  // Called when a run or a file was sent for this conversation.
   used() {
     if (!isKnown) address(id)
     isKnown = true
   },
-  // Goes on in this one; a new one, if it is empty.
+  // Continues with this id, or with a new one if it is empty.
   open(wanted) {
     const next = wanted || madeUp()
     $('conversation').value = next
@@ -54,7 +54,7 @@ export const conversation = {
   },
 }
 
-// `onChange` hears of every change of the id.
+// Calls `onChange` after every change of the id.
 export function initConversation(onChange) {
   listener = onChange
   conversation.open(fromAddress())

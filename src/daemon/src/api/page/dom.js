@@ -1,9 +1,9 @@
-// Elements, made and kept up to date. It must never take HTML: whatever it is given is text.
+// Makes elements and keeps them up to date. It must never take HTML: everything that it receives is text.
 
 export const $ = id => document.getElementById(id)
 
-// An element with attributes, listeners (`onclick`) and children. Texts among the children become text nodes; what is null
-// is left out.
+// An element with attributes, listeners (`onclick`) and children. Strings among the children become text nodes; null is left
+// out.
 export function el(name, attributes = {}, ...children) {
   const element = document.createElement(name)
   for (const [key, value] of Object.entries(attributes)) {
@@ -15,8 +15,8 @@ export function el(name, attributes = {}, ...children) {
   return element
 }
 
-// Makes the children of `parent` those of `items`, in this order. An item's element is made once for its key and then
-// updated, so that the focus and the pointer stay where they are. `create` gives `{ element, update }`.
+// Makes the children of `parent` match `items`, in this order. The element of an item is made once for its key and then
+// updated, so that focus and pointer stay where they are. `create` returns `{ element, update }`.
 export function reconcile(parent, items, keyOf, create) {
   const known = parent.known ??= new Map()
   const wanted = new Set()
@@ -33,7 +33,7 @@ export function reconcile(parent, items, keyOf, create) {
   }
   for (const [key, { element }] of known) {
     if (wanted.has(key)) continue
-    // A focus that would be lost with its element stays in the list's neighbourhood.
+    // If the focused element is removed, the focus moves to a neighbour in the list.
     const next = element.contains(document.activeElement) && (element.nextElementSibling ?? element.previousElementSibling)
     known.delete(key)
     element.remove()
@@ -41,7 +41,7 @@ export function reconcile(parent, items, keyOf, create) {
   }
 }
 
-// Sets a text if it is another: what does not change is not announced again.
+// Sets a text only if it changes, so that a screen reader does not announce it again.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text
 }

@@ -1,4 +1,4 @@
-// A first program for each language that has one. Each must run on the runner images as they are, without a network.
+// A first program for some languages. Each must run in the runner images without a network.
 
 const python = `# Six random walks, told step by step and drawn at the end
 import time
@@ -51,5 +51,5 @@ ls -l /data
 
 const EXAMPLES = new Map([['python', python], ['typescript', typescript], ['sh', sh]])
 
-// The language's example; empty where there is none.
+// The example of a language, or an empty text.
 export const example = language => EXAMPLES.get(language) ?? ''

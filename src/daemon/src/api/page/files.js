@@ -1,26 +1,26 @@
-// The files of this conversation, as the daemon has them saved. It must never ask for a file that nobody wants to see, and
-// never delete one at a single press.
+// The saved files of this conversation. The page must never load a file that the user did not ask to see, and never delete
+// one at a single press.
 import { $, el, reconcile, say } from './dom.js'
 import { conversation } from './conversation.js'
 import { filesOf, json, ownLink, request } from './http.js'
 import { pathOf, row } from './made.js'
 import { named } from './text.js'
 
-// Files of a page of the listing.
+// Files in one page of the list.
 const PAGE = 100
 
 let files = []
 let total = 0
 let next = null
-// How often the listing was asked for: what came of an earlier question is of no interest.
+// The number of the last request for the list: answers to earlier requests are ignored.
 let asked = 0
-// How often what is there may have changed: a picture's address changes with it.
+// How often the files may have changed; the address of a picture contains this number, so that it is loaded again.
 let generation = 0
 
 const listing = cursor =>
   `${filesOf(conversation.id)}?limit=${PAGE}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`
 
-// Asks for the listing, as it is now.
+// Requests the current list.
 export async function refresh() {
   generation++
   await load(null)
@@ -57,13 +57,13 @@ function draw() {
   $('files-empty').hidden = files.length > 0
   $('files-more').hidden = next === null
   say($('files-count'), total ? String(total) : '')
-  // Names that are not UTF-8 can read alike; their links differ.
+  // Two names that are not UTF-8 can look the same; their links differ.
   reconcile($('file-list'), files, file => new URL(file.download_url).pathname, create)
 }
 
 const controls = element => [...element.querySelectorAll('a, button')]
 
-// A row that stays the same element while its file changes, with the focus where it was.
+// A row stays the same element while its file changes, so it keeps the focus.
 function create() {
   const element = el('li')
   let drawn = ''
@@ -106,7 +106,7 @@ async function remove(file, button) {
   await refresh()
 }
 
-// The path as its link has it: the text of a name that is not UTF-8 is not the name.
+// The path from the file's link, because the text of a name that is not UTF-8 is not the name itself.
 function encodedPath(file) {
   const link = new URL(ownLink(file.download_url)).pathname
   return link.slice(link.search(/(?<=\/files\/[^/]*\/)/))

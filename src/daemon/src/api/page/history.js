@@ -1,5 +1,5 @@
-// What ran: in this conversation, joined with what this page itself remembers, and last of all under this token. It must
-// never claim that it has the code or the output of a run that another client made.
+// The runs of this conversation, joined with those that this page remembers, and the last runs under this token. It must
+// never claim to have the code or the output of another client's run.
 import { $, el, reconcile, say } from './dom.js'
 import { conversation } from './conversation.js'
 import { json } from './http.js'
@@ -21,19 +21,20 @@ let told = []
 let seen = null
 let use = { show: () => {}, load: () => {}, changed: () => {} }
 
-// `show` shows a run of this page again, `load` puts its code into the editor, `changed` hears that something ran here.
+// `show` shows a run of this page again, `load` puts its code into the editor, and `changed` is called when something ran
+// here.
 export function initHistory(uses) {
   use = uses
 }
 
-// The conversation is another.
+// The conversation has changed.
 export function reset() {
   told = []
   seen = null
   draw()
 }
 
-// Ids that the daemon has told of.
+// Ids that the daemon has reported.
 export const ids = () => new Set(told.map(({ id }) => id))
 
 // The daemon's last answer.
@@ -58,7 +59,7 @@ export async function update(status) {
   draw()
 }
 
-// Runs of this page find their entry by its id; one that was cancelled never heard its id, and has the first new entry.
+// A run of this page finds its entry by its id. A cancelled run never received its id, so it takes the first new entry.
 function match() {
   const own = runs.of(conversation.id)
   const taken = new Set(own.map(run => run.document?.run_id ?? run.id).filter(Boolean))
@@ -87,7 +88,7 @@ export function draw() {
 
 const firstLine = code => code.split('\n').find(line => line.trim())?.trim().slice(0, 80) ?? ''
 
-// The exit code, of what ended by itself.
+// The exit code, if the program ended by itself.
 const exited = (status, code) => (['completed', 'failed'].includes(status) && Number.isInteger(code) ? `exit ${code}` : null)
 
 function parts() {
@@ -126,7 +127,7 @@ function mine(run) {
   }
 }
 
-// One that the daemon told of.
+// A run that the daemon reported.
 function another() {
   const { mark, how, meta, set } = parts()
   const title = el('span', { class: 'what' })

@@ -1,7 +1,7 @@
-// Requests to the daemon that this page came from. It must never go anywhere else, whatever an address in an answer says, and
-// never put the token anywhere but into a header.
+// Requests to the daemon that served this page. They must never go to another server, whatever an address in an answer says,
+// and the token must only ever be in a header.
 
-// The page may stand below any path of a reverse proxy.
+// A reverse proxy may serve the page below any path.
 const base = new URL('.', document.baseURI)
 
 let token = ''
@@ -11,12 +11,12 @@ export function setToken(value) {
   token = value
 }
 
-// `listener` hears when the daemon wants a token, or another.
+// `listener` is called when the daemon asks for a token, or for another one.
 export function onUnauthorized(listener) {
   listeners.add(listener)
 }
 
-// A request that was not served: what the daemon said, and its code.
+// A refused request: the daemon's message and its code.
 export class Refused extends Error {
   constructor(message, { status = 0, code = '' } = {}) {
     super(message)
@@ -24,7 +24,7 @@ export class Refused extends Error {
   }
 }
 
-// Where the files of a session are; with `name`, where that one is. A `/` is one between folders in a name, and none in an id.
+// The path of a session's files, or of the file `name`. A `/` separates folders in a name; in an id it is an ordinary letter.
 export const filesOf = (id, name) =>
   `sessions/${encodeURIComponent(id)}/files${name === undefined ? '' : `/${name.split('/').map(encodeURIComponent).join('/')}`}`
 
@@ -33,20 +33,20 @@ export const address = where => new URL(where, base).href
 
 export const authorization = () => (token ? { Authorization: `Bearer ${token}` } : {})
 
-// Why an answer is no success, from its status and its document.
+// Why a request failed, from the status and the document of the answer.
 export function refusal(status, text) {
   if (status === 401) listeners.forEach(listener => listener(token !== ''))
   let said = {}
   try {
     said = JSON.parse(text) ?? {}
   } catch {
-    // Not the daemon's own: a proxy in front of it.
+    // The answer is not the daemon's: a proxy sent it.
   }
   const message = said.error?.message ?? said.message ?? `the daemon answered ${status}`
   return new Refused(message, { status, code: typeof said.error === 'string' ? said.error : '' })
 }
 
-// A response that is a success.
+// A successful response.
 export async function request(where, { method = 'GET', headers = {}, body, signal } = {}) {
   let response
   try {
@@ -64,8 +64,8 @@ export async function request(where, { method = 'GET', headers = {}, body, signa
 
 export const json = async (where, options) => (await request(where, options)).json()
 
-// A link of an answer, as one of this daemon at the page's own address: the public URL may be another. `fresh` makes it
-// another address for each content, so that what was loaded once is not shown for what is there by now.
+// A link from an answer, rewritten to the address of this page, since the public URL may differ. `fresh` changes the address
+// with the content, so that the browser does not show an old version.
 export function ownLink(link, fresh) {
   const url = new URL(link, base)
   const at = url.pathname.startsWith(base.pathname) && /^(files|logs)\//.test(url.pathname.slice(base.pathname.length))

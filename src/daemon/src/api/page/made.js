@@ -1,11 +1,10 @@
-// Files as rows and pictures. It must never show a picture but in an <img>, where it can run nothing, and never put a name
-// anywhere but into text.
+// Files as rows and pictures. A picture must only be shown in an <img>, where it can run nothing, and a name only as text.
 import { el } from './dom.js'
 import { ownLink } from './http.js'
 import { named, size } from './text.js'
 
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml'])
-// Bytes of a picture that is shown by itself, and of one in a list.
+// The largest picture, in bytes, that is shown alone, and in a list.
 const PREVIEW = 8 << 20
 const THUMBNAIL = 1 << 20
 
@@ -34,7 +33,7 @@ function links(artifact) {
   }
 }
 
-// A picture with its name below it; null if the file is none, or too large.
+// A picture with its name below it; null if the file is no picture or too large.
 export function figure(artifact, fresh) {
   if (!isPicture(artifact, PREVIEW) || !ownLink(artifact.download_url)) return null
   const { open, save } = links(artifact)
@@ -42,7 +41,7 @@ export function figure(artifact, fresh) {
     el('figcaption', {}, open, el('span', { class: 'meta' }, size(artifact.size_bytes)), save))
 }
 
-// A row with name, size and links, and `actions` behind them.
+// A row with name, size and links, followed by `actions`.
 export function row(artifact, { fresh, thumbnail = false, actions = [] } = {}) {
   const { open, save } = links(artifact)
   const picture = thumbnail && isPicture(artifact, THUMBNAIL) && ownLink(artifact.download_url)

@@ -1,5 +1,5 @@
-// The page's wiring: what a press of a key or a button does, and which part hears of it. It must never start a run that nobody
-// asked for.
+// The wiring of the page: what keys and buttons do, and which part of the page they affect. It must never start a run that
+// the user did not ask for.
 import { initAccess } from './access.js'
 import { conversation, initConversation } from './conversation.js'
 import { $, el, say } from './dom.js'
@@ -23,25 +23,25 @@ const editor = createEditor($('editor'), {
   onChange: () => {},
   onRun: run,
 })
-// What is being written, for each language.
+// The text in the editor, for each language.
 const drafts = new Map()
 let language = ''
 let libraries = new Map()
-// What ends the run that is under way.
+// Ends the run in progress.
 let under = null
-// When the daemon is asked again that did not answer.
+// When to ask the daemon again after it did not answer.
 let again = 0
 
-// Something to see before the daemon has said what it has.
+// An example to show before the daemon has listed its languages.
 const BEFORE = example('python')
 editor.language = 'python'
 editor.text = BEFORE
 
 const tell = text => say($('status'), text)
-// What a run tells is of its own conversation: in another one it would be read as being of that.
+// Messages of a run are only shown in its own conversation; in another one they would be misleading.
 const tellOf = (one, text) => one.conversation === conversation.id && tell(text)
 
-// Finds out which languages there are; whether that went well.
+// Asks for the languages; returns whether the daemon answered.
 async function connect() {
   status.stop()
   clearTimeout(again)
@@ -50,8 +50,8 @@ async function connect() {
     answer = await call('list_runners', {})
   } catch (error) {
     if (error.status === 401) {
-      showEngine('warn', 'token wanted')
-      tell('This daemon wants a token first.')
+      showEngine('warn', 'token needed')
+      tell('This daemon needs a token first.')
     } else {
       showEngine('bad', 'no answer')
       tell(`No answer: ${error.message}.`)
@@ -137,7 +137,7 @@ async function run() {
   } catch (error) {
     if (signal.aborted) {
       one.state = 'cancelled'
-      tellOf(one, 'Cancelled. The program is ended; files that it made are kept.')
+      tellOf(one, 'Cancelled. The program has ended; the files that it made are kept.')
     } else {
       Object.assign(one, { state: 'failed', problem: error.message, problemStatus: error.status || error.code })
       tellOf(one, `${error.status || error.code ? 'Not run' : 'No answer'}: ${error.message}.`)
@@ -166,7 +166,7 @@ function cancel() {
   under?.abort()
 }
 
-// What was cancelled is saved a moment later; the list of runs says when.
+// The files of a cancelled run are saved a moment later; the list of runs shows when.
 const isSettling = () => under !== null || runs.of(conversation.id).some(one =>
   one.state === 'cancelled' && Date.now() - one.began < 600_000 && !one.settled)
 
@@ -189,7 +189,7 @@ $('skip').addEventListener('click', event => {
 })
 $('run').addEventListener('click', run)
 $('cancel').addEventListener('click', cancel)
-// A run ends with the page that waits for it: the browser asks first.
+// A run ends when its page is closed, so the browser asks first.
 addEventListener('beforeunload', event => under && event.preventDefault())
 document.addEventListener('keydown', event => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.defaultPrevented) {
@@ -218,7 +218,7 @@ history.initHistory({
 initConversation(() => {
   output.clear()
   history.reset()
-  tell(under ? 'A run of another conversation is under way.' : '')
+  tell(under ? 'A run of another conversation is in progress.' : '')
   if (!language) return // not connected yet
   files.refresh()
   status.soon()

@@ -1,5 +1,5 @@
-// MCP, as much of it as the page needs: tool calls of revision 2026-07-28, without a session, with output as it comes. It must
-// never trust that a stream ends well: an answer that does not come is an error.
+// The part of MCP that the page needs: tool calls of revision 2026-07-28, without a session, with live output. It must never
+// assume that a stream ends well: a missing answer is an error.
 import { Refused, request } from './http.js'
 
 const VERSION = '2026-07-28'
@@ -9,15 +9,15 @@ const INFO = {
   'io.modelcontextprotocol/clientCapabilities': {},
 }
 
-// Bytes of one event; an answer has its output twice.
+// The largest event, in bytes; an answer contains its output twice.
 const MAX_EVENT = 64 << 20
 
 const ENDED = 'the connection ended before the answer came; what became of the call is in the history'
 
 let calls = 0
 
-// Calls a tool; gives its document and its `_meta`. `onOutput(stream, text)` hears what the program writes while it runs.
-// Aborting `signal` ends the call, and what runs for it.
+// Calls a tool; returns its document and its `_meta`. `onOutput(stream, text)` receives output while the program runs.
+// Aborting `signal` ends the call and its program.
 export async function call(name, args, { signal, onOutput } = {}) {
   const id = ++calls
   const meta = onOutput ? { ...INFO, progressToken: id } : INFO
@@ -57,7 +57,7 @@ function result(message) {
   return { document: message.result.structuredContent ?? {}, meta: message.result._meta ?? {} }
 }
 
-// The data of each event of a stream of server-sent events.
+// The data of each event in a stream of server-sent events.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader()
   let rest = []

@@ -1,5 +1,5 @@
-// What a run writes, while it comes and when it is whole; how it ended, how long it took, what it made. It must never take
-// output for anything but text, and never put more of it into the page than a bound.
+// The output of a run, live and complete; how the run ended, how long it took, and the files that it made. Output must only
+// be shown as text, and never more of it than a bound.
 import { $, el, say } from './dom.js'
 import { ownLink } from './http.js'
 import { figure, row } from './made.js'
@@ -7,9 +7,9 @@ import { status } from './runs.js'
 import { count, named, shown, sized } from './text.js'
 import { showTiming } from './timing.js'
 
-// Characters of a stream in the page.
+// The most characters of one stream that the page shows.
 const SHOWN = 256 * 1024
-// Pictures of a run that are shown by themselves.
+// The most pictures of a run that are shown alone.
 const FIGURES = 6
 
 const STREAMS = ['stdout', 'stderr']
@@ -30,14 +30,14 @@ export function initOutput() {
   }
 }
 
-// Shows a run, from its beginning or as it is by now.
+// Shows a run in its current state.
 export function show(run) {
   current = run
   for (const stream of STREAMS) $(stream).textContent = ''
   draw()
 }
 
-// The run has changed. What comes quickly is drawn once for each frame.
+// The run has changed. Fast changes are drawn once per frame.
 export function changed(run) {
   if (run !== current || drawing) return
   drawing = true
@@ -47,7 +47,7 @@ export function changed(run) {
   })
 }
 
-// Brings the output into view, if too little of it is there.
+// Scrolls to the output if too little of it is visible.
 export function reveal() {
   const { top, bottom } = $('output').getBoundingClientRect()
   if (top < innerHeight - 220 && bottom > 120) return
@@ -72,7 +72,7 @@ function draw() {
   const { document: answer } = run
   const isLive = !answer
   $('output-empty').hidden = run.state !== 'running' || run.live.stdout !== '' || run.live.stderr !== ''
-  say($('output-empty'), run.state === 'running' ? 'Nothing written yet.' : 'What the program writes shows here while it runs.')
+  say($('output-empty'), run.state === 'running' ? 'No output yet.' : 'The output of the program appears here while it runs.')
   for (const stream of STREAMS) pane(stream, isLive ? run.live[stream] : written(answer, stream), isLive)
   badges(run)
   problem(run)
@@ -81,7 +81,7 @@ function draw() {
   made(run)
 }
 
-// What the program wrote; the daemon's own words, which it puts behind stderr, are shown elsewhere.
+// The output of the program. The daemon's message, which it appends to stderr, is shown elsewhere.
 function written(answer, stream) {
   const text = answer[stream] ?? ''
   const { message } = answer
@@ -119,7 +119,7 @@ function badges(run) {
   $('badges').replaceChildren(...all)
 }
 
-// What went wrong beside the program's own doing.
+// Problems that the program did not cause.
 function problem(run) {
   const { document: answer } = run
   const lines = []
@@ -138,14 +138,14 @@ function note(run) {
   const { document: answer } = run
   const parts = []
   if (!answer) {
-    if (STREAMS.some(stream => run.missed[stream])) parts.push('This is the end of the output; there was more before.')
-    if (run.state === 'cancelled') parts.push('This is what had come when the run was cancelled.')
+    if (STREAMS.some(stream => run.missed[stream])) parts.push('This is the end of the output; its beginning is not shown.')
+    if (run.state === 'cancelled') parts.push('This is the output up to the cancellation.')
   } else if (answer.stdout_truncated || answer.stderr_truncated || STREAMS.some(one => (answer[one] ?? '').length > SHOWN)) {
-    parts.push('The output is longer than what is shown. ')
+    parts.push('The output is longer than this. ')
     const href = answer.log_url && ownLink(answer.log_url)
     if (href) parts.push(el('a', { href, target: '_blank', rel: 'noopener noreferrer' }, 'Open the whole log'))
   }
-  if (answer?.stdout_lossy || answer?.stderr_lossy) parts.push(' What is not UTF-8 is shown as \ufffd.')
+  if (answer?.stdout_lossy || answer?.stderr_lossy) parts.push(' Bytes that are not UTF-8 are shown as \ufffd.')
   $('output-note').hidden = parts.length === 0
   $('output-note').replaceChildren(...parts)
 }

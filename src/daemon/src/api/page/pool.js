@@ -1,8 +1,8 @@
-// The daemon beside the work: its engine, and which containers stand warm. It must never say more than the daemon said.
+// The state of the daemon: its engine, and its containers. It must never show more than the daemon reported.
 import { $, el, reconcile, say } from './dom.js'
 import { count, named, took } from './text.js'
 
-// Containers of a language that are drawn one by one, and how many of them stand in the line of its name.
+// The most containers of a language that are drawn one by one, and how many fit beside its name.
 const DRAWN = 64
 const IN_LINE = 4
 
@@ -45,7 +45,7 @@ function create({ language, image }) {
       if (leased) parts.push(`${leased} in use`)
       if (starting) parts.push(`${starting} starting`)
       if (waiting) parts.push(`${waiting} waiting`)
-      say(words, parts.join(' · ') || (target ? 'none ready' : 'started when wanted'))
+      say(words, parts.join(' · ') || (target ? 'none ready' : 'started on demand'))
       const kinds = [['idle', idle], ['leased', leased], ['starting', starting]]
       const all = kinds.flatMap(([kind, number]) => Array(Math.min(DRAWN, Math.max(0, number) || 0)).fill(kind))
         .slice(0, DRAWN)

@@ -1,14 +1,13 @@
-// The runs of this page, in memory: what was run, what came of it. It must never hold more than a bound of runs, or of a
-// run's live output.
+// The runs of this page, in memory: their code and results. The number of runs, and the live output of each, are bounded.
 
-// Runs that are kept with their code and output.
+// The most runs that are kept with code and output.
 const KEPT = 50
-// Characters of each stream that are kept while it comes: the end of it. The answer brings the whole, or a link to it.
+// Characters of live output that are kept of each stream: its end. The answer brings the whole output, or a link to it.
 const LIVE = 64 * 1024
 
 const runs = []
 
-// A run that begins now.
+// A run that starts now.
 export function begin({ language, code, conversation }) {
   const run = {
     key: crypto.getRandomValues(new Uint32Array(2)).join('-'),
@@ -25,7 +24,7 @@ export function begin({ language, code, conversation }) {
   return run
 }
 
-// More output of a run that goes on.
+// More output of a run in progress.
 export function wrote(run, stream, text) {
   const all = run.live[stream] + text
   run.missed[stream] ||= all.length > LIVE
@@ -35,7 +34,7 @@ export function wrote(run, stream, text) {
 // The runs of a conversation, the newest first.
 export const of = conversation => runs.filter(run => run.conversation === conversation)
 
-// How a run ended, in the words of the daemon's list.
+// How a run ended, in the same words as the daemon's list.
 export function status(run) {
   const { document } = run
   if (run.state === 'running') return 'running'

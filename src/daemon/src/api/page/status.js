@@ -1,9 +1,9 @@
-// What the daemon says of itself, asked again and again while somebody looks. It must never ask while the page is hidden, and
-// ask more rarely where it is not answered.
+// Polls the state of the daemon while the page is visible. It must never ask while the page is hidden, and asks less often
+// when the daemon does not answer.
 import { json } from './http.js'
 
 const INTERVAL = 1500
-// While something of this page is under way.
+// The interval while something of this page is in progress.
 const QUICK = 500
 const RAREST = 30_000
 
@@ -14,7 +14,7 @@ let asking = false
 let isQuick = () => false
 let told = { status: () => {}, failed: () => {} }
 
-// `status` hears every answer, `failed` of each that did not come; `quick` says whether something is under way.
+// `status` receives every answer, `failed` is called for each failure; `quick` says whether something is in progress.
 export function initStatus({ status, failed, quick }) {
   told = { status, failed }
   isQuick = quick

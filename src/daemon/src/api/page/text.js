@@ -1,8 +1,8 @@
-// Words for what comes from elsewhere: names and output made harmless to read, sizes, times. Everything here is text in and
-// text out; it must never make markup, and never take longer than the text is long.
+// Text for display: names and output without harmful characters, sizes, times. Every function takes and returns text; it must
+// never make markup, and its time must be linear in the length of the text.
 
-// What a reader would not see, or what would change how the text around it reads: controls, marks of direction, separators
-// of lines, spaces without width. Tab and newline are left to the caller.
+// Characters that are invisible, or that change how the text around them reads: controls, marks of direction, line
+// separators, spaces without width. Callers handle tab and newline.
 const UNSEEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g
 
 const picture = char => {
@@ -17,7 +17,7 @@ export function named(name) {
   return String(name).replace(UNSEEN, picture).replaceAll('\n', '\u240a').replaceAll('\t', '\u2409')
 }
 
-// Output, as a terminal without colours would show it: a line that was written over is what was written last.
+// Output as a terminal without colours shows it: of an overwritten line, the last version.
 export function shown(output) {
   let text = String(output).replace(/\x1b\[[0-9;:]{0,64}m/g, '')
   if (text.includes('\r')) {
@@ -39,18 +39,18 @@ export function size(bytes) {
   return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`
 }
 
-// A sentence of the daemon's, its sizes as people read them: it counts in bytes, and a bound is exact.
+// A sentence of the daemon with readable sizes; the daemon writes exact bytes.
 export const sized = text => String(text).replace(/\b(\d{4,15}) bytes\b/g,
   (_, bytes) => `${Number(bytes).toLocaleString('en')} bytes (${size(Number(bytes))})`)
 
-// A duration in its own unit.
+// A duration in a suitable unit.
 export function took(ms) {
   if (ms < 999.5) return `${ms < 99.95 ? ms.toFixed(1) : ms.toFixed(0)} ms`
   if (ms < 59_950) return `${(ms / 1000).toFixed(ms < 9995 ? 2 : 1)} s`
   return `${Math.floor(ms / 60_000)} min ${Math.round(ms % 60_000 / 1000)} s`
 }
 
-// How long ago a time was; `now` is the time of the daemon's clock, as far as it is known.
+// How long ago a time was; `now` is the time of the daemon's clock, if it is known.
 export function ago(then, now = Date.now()) {
   const seconds = Math.max(0, (now - then) / 1000)
   if (!Number.isFinite(seconds)) return ''

@@ -1,5 +1,5 @@
-// The page's colours, as chosen: a script of its own in the head, so that the first paint is right already. It must never
-// keep anything but one of three words.
+// The chosen colours of the page. It is a script of its own in the head, so that the first paint is already right. It must
+// store nothing but one of three words.
 (() => {
   const CHOICES = ['auto', 'light', 'dark']
   const KEY = 'paddock.theme'
@@ -7,7 +7,7 @@
   try {
     choice = localStorage.getItem(KEY) ?? choice
   } catch {
-    // Storage may be forbidden; the choice lasts as long as the page then.
+    // Storage may be forbidden; then the choice lasts until the page is closed.
   }
 
   const apply = () => {

@@ -1,5 +1,5 @@
-// How long a run took, and where that went: the program, paddock around it, and the network to this page. It must never
-// show a part that was not measured.
+// How long a run took, divided into the program, paddock, and the network to this page. It must never show a part that was
+// not measured.
 import { $, el } from './dom.js'
 import { took } from './text.js'
 
@@ -12,8 +12,8 @@ const PARTS = [
   ['network', 'network'],
 ]
 
-// The parts of a run, in milliseconds. `timing` is the daemon's, `wall` what this page measured; null where the daemon said
-// nothing.
+// The parts of a run, in milliseconds. `timing` is the daemon's, `wall` was measured by this page; null if the daemon sent no
+// timing.
 export function parts(timing, wall) {
   const numbers = ['queued_ms', 'files_in_ms', 'program_ms', 'files_out_ms', 'total_ms'].map(key => timing?.[key])
   if (!numbers.every(Number.isFinite)) return null
@@ -27,7 +27,7 @@ export function parts(timing, wall) {
   }
 }
 
-// Shows the time of a run that ended, or nothing.
+// Shows the time of an ended run, or nothing.
 export function showTiming(timing, wall, duration) {
   $('timing').hidden = wall === undefined
   if (wall === undefined) return

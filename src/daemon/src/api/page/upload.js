@@ -1,11 +1,11 @@
-// Files into /data: dropped anywhere on the page, folders too, or chosen by the buttons. One after the other, with progress.
-// It must never replace a file of the conversation without being told to.
+// Uploads files to /data: files and folders dropped anywhere on the page, or chosen with the buttons. One after the other, with
+// progress. It must never replace a file of the conversation unless the user says so.
 import { $, el } from './dom.js'
 import { conversation } from './conversation.js'
 import { Refused, address, authorization, filesOf, refusal } from './http.js'
 import { count, named, size, sized } from './text.js'
 
-// Files of one drop. A folder of more is a case for a tar.
+// The most files of one drop. For more, send a tar.
 const MAX = 500
 
 const queue = []
@@ -17,7 +17,7 @@ export const settled = async () => {
   while (working) await working
 }
 
-// `changed` is called when files have arrived, `say` with words for whoever listens.
+// `changed` is called when files have arrived, `say` with a text for the status line.
 export function initUpload(listeners) {
   told = listeners
   for (const [button, input] of [['add-files', 'file-input'], ['add-folder', 'folder-input']]) {
@@ -33,7 +33,7 @@ export function initUpload(listeners) {
     $('drop').hidden = !is
     if (!is) depth = 0
   }
-  // In the capture phase: the editor would take the text of a file that is dropped on it.
+  // In the capture phase, because the editor would otherwise insert the text of a dropped file.
   const on = (name, listener) => document.addEventListener(name, event => {
     if (!brings(event)) return
     event.preventDefault()
@@ -49,7 +49,7 @@ export function initUpload(listeners) {
   })
 }
 
-// What was dropped, with folders walked. The entries must be taken before the first wait.
+// The dropped files, those in folders included. The entries must be read before the first await.
 async function dropped(transfer) {
   const entries = Array.from(transfer.items, item => item.webkitGetAsEntry?.()).filter(Boolean)
   if (!entries.length) return Array.from(transfer.files, file => ({ file, name: file.name }))
@@ -68,13 +68,13 @@ async function dropped(transfer) {
       }
     }
   }
-  for (const entry of entries) await walk(entry).catch(() => told.say('Some of what was dropped cannot be read.'))
+  for (const entry of entries) await walk(entry).catch(() => told.say('Some of the dropped files cannot be read.'))
   return found
 }
 
 function add(files) {
   if (files.length > MAX) {
-    told.say(`More than ${MAX} files at a time are not taken.`)
+    told.say(`At most ${MAX} files can be sent at a time.`)
     return
   }
   if (!files.length) return
@@ -114,7 +114,7 @@ async function work() {
 function failed(one, error) {
   one.bar.hidden = true
   const isThere = error.code === 'file_exists' && error.status === 412
-  one.words.textContent = isThere ? 'is there already' : sized(error.message)
+  one.words.textContent = isThere ? 'already exists' : sized(error.message)
   one.words.classList.add('bad')
   told.say(`${named(one.name)}: ${one.words.textContent}`)
   const dismiss = el('button', { type: 'button', class: 'small quiet', onclick: () => one.element.remove(),
@@ -129,7 +129,7 @@ function failed(one, error) {
   one.actions.replaceChildren(...(error.status === 412 ? [again] : []), dismiss)
 }
 
-// XMLHttpRequest, for it alone tells how much of a body has gone.
+// XMLHttpRequest, because only it reports the progress of an upload.
 function put(one) {
   return new Promise((done, fail) => {
     const sending = new XMLHttpRequest()

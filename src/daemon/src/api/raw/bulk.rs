@@ -1,8 +1,8 @@
 //! All files of a session as one tar, out and in.
 //!
-//! Both ways it is streamed: what is in memory at a time is one piece. Out, each file is as it was when its turn
-//! in the archive came. In, everything is staged and becomes visible at once, or nothing does. It must never
-//! unpack anything but through the [`TarReader`] and a [`Batch`].
+//! Both ways are streamed: one piece at a time is in memory. Going out, each file is as it was when the
+//! archive came to it. Coming in, all files are staged and become visible together, or none does. It must
+//! never unpack anything but through the [`TarReader`] and a [`Batch`].
 
 use std::io;
 
@@ -17,27 +17,33 @@ use paddock_proto::message::{Entry, EntryKind};
 use serde_json::{Map, Value, json};
 use tokio_util::io::StreamReader;
 
-use super::super::body::{Answer, BodyError, Given, Paced, full, json as answer};
-use super::{Raw, Refusal, Staged, TAR, content_type, has_type, invalid, to_its_end};
+use super::{RawFiles, RawRefusal, StagedUpload, TAR, content_type, has_type, invalid, to_its_end};
+use crate::api::body::{Answer, BodyError, Paced, RequestBody, full, json as answer};
 use crate::session::SessionId;
 use crate::store::Batch;
-use crate::store::tar::{self, Member, MemberKind, TarError, TarLimits, TarReader};
+use crate::store::tar::{self, MemberKind, TarError, TarLimits, TarMember, TarReader};
 use crate::tools::{Code, Fault};
 
-/// What may come behind an archive's end.
+/// Bytes that may follow the end of an archive.
 const TRAILING: usize = 1 << 20;
-/// Headers for each entry that a session may have: one of its own, and two that say more about it.
+/// Headers for each entry that a session may have: its own, and two that extend it.
 const HEADERS: u64 = 3;
 
-impl Raw {
-    pub(super) async fn pack(&self, owner: &str, id: &SessionId, method: &Method) -> Result<Answer, Refusal> {
+impl RawFiles {
+    pub(super) async fn pack(
+        &self,
+        owner: &str,
+        id: &SessionId,
+        method: &Method,
+    ) -> Result<Answer, RawRefusal> {
         let session = self.tools.existing(owner, id).await?;
         let body = if *method == Method::HEAD {
             full("")
         } else {
             let all = session.space.manifest().lacking(&Default::default()).put;
             let entries = all.into_iter().map(|held| held.entry).collect();
-            let pieces = tar::pack(session.space.clone(), entries, tar::For::Caller).map_ok(Frame::data);
+            let pieces =
+                tar::pack(session.space.clone(), entries, tar::ArchiveRecipient::Caller).map_ok(Frame::data);
             StreamBody::new(Box::pin(pieces)).boxed_unsync()
         };
         let mut answer = Response::new(body);
@@ -50,17 +56,17 @@ impl Raw {
         owner: &str,
         id: &SessionId,
         parts: &request::Parts,
-        body: Given,
-    ) -> Result<Answer, Refusal> {
+        body: RequestBody,
+    ) -> Result<Answer, RawRefusal> {
         self.is_plain(&parts.headers)?;
         if !has_type(&parts.headers, CONTENT_TYPE, TAR) {
             let given = content_type(&parts.headers);
             let message =
                 format!("Content-Type is {given:?}; an upload of many files takes {TAR}, not compressed");
-            return Err(Refusal::Status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", message));
+            return Err(RawRefusal::Status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", message));
         }
-        let place = self.staging.place(owner).await?;
-        let session = self.tools.sessions.get(owner, id).await?;
+        let permit = self.staging.permit(owner).await?;
+        let session = self.tools.services.sessions.get(owner, id).await?;
         let body = Paced::new(body, self.limits.patience);
         let pieces = futures_util::stream::try_unfold(body, async |mut body| {
             let piece = body.next().await.map_err(io::Error::other)?;
@@ -71,13 +77,13 @@ impl Raw {
             TarLimits { entries: self.limits.entries.saturating_mul(HEADERS), bytes: self.limits.data };
         let mut tar = TarReader::new(source, limits).strictly();
         let mut batch = Batch::new(session.space.clone());
-        let mut counts = Counts::default();
+        let mut counts = UnpackCounts::default();
         while let Some(member) = tar.next().await? {
             take(&mut batch, &mut tar, member, self.limits.file, &mut counts).await?;
         }
         counts.skipped = tar.skipped();
         pass(tar.into_inner()).await?;
-        let staged = Staged { batch, session, _place: place };
+        let staged = StagedUpload { batch, session, _permit: permit };
         let (tools, id) = (self.tools.clone(), id.clone());
         to_its_end(async move {
             staged.save(&tools, |_| Ok(())).await?;
@@ -87,9 +93,9 @@ impl Raw {
     }
 }
 
-/// What an archive brought.
+/// What an archive contained.
 #[derive(Default)]
-struct Counts {
+struct UnpackCounts {
     files: u64,
     directories: u64,
     links: u64,
@@ -97,7 +103,7 @@ struct Counts {
     bytes: u64,
 }
 
-impl Counts {
+impl UnpackCounts {
     fn document(&self, id: &SessionId) -> Map<String, Value> {
         let mut document = Map::new();
         document.insert("success".into(), json!(true));
@@ -118,14 +124,14 @@ type Source<S> = StreamReader<S, Bytes>;
 async fn take<S>(
     batch: &mut Batch,
     tar: &mut TarReader<Source<S>>,
-    member: Member,
+    member: TarMember,
     max_file: u64,
-    counts: &mut Counts,
-) -> Result<(), Refusal>
+    counts: &mut UnpackCounts,
+) -> Result<(), RawRefusal>
 where
     S: futures_util::Stream<Item = io::Result<Bytes>> + Unpin,
 {
-    let Member { path, kind, mode, mtime_ns } = member;
+    let TarMember { path, kind, mode, mtime_ns } = member;
     let entry = |kind| Entry { path: path.clone(), kind, mode, mtime_ns };
     match kind {
         MemberKind::Dir => {
@@ -164,8 +170,8 @@ where
     Ok(())
 }
 
-/// Reads what comes behind the archive, so that the connection can be used again; not endlessly.
-async fn pass<S>(mut source: Source<S>) -> Result<(), Refusal>
+/// Reads the bytes that follow the archive, up to a limit, so that the connection can be used again.
+async fn pass<S>(mut source: Source<S>) -> Result<(), RawRefusal>
 where
     S: futures_util::Stream<Item = io::Result<Bytes>> + Unpin,
 {
@@ -184,7 +190,7 @@ where
     }
 }
 
-impl From<TarError> for Refusal {
+impl From<TarError> for RawRefusal {
     fn from(error: TarError) -> Self {
         match error {
             TarError::Read(error) => match error.downcast::<BodyError>() {

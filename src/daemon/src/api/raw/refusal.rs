@@ -1,14 +1,15 @@
-//! Why a raw request is not served, and how HTTP says so: the closed codes of the tools, each with its status.
+//! Why a raw request is refused, and the HTTP status for it: the closed codes of the tools, each with its
+//! status.
 
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
-use super::super::body::{Answer, BodyError, error, json as answer};
+use crate::api::body::{Answer, BodyError, error, json as answer};
 use crate::tools::{CallError, Code, Failure};
 
-/// Why a request is not served.
-pub(in crate::api) enum Refusal {
+/// Why a request is refused.
+pub(in crate::api) enum RawRefusal {
     Body(BodyError),
     Failure(Failure),
     /// 412
@@ -16,19 +17,19 @@ pub(in crate::api) enum Refusal {
     Status(StatusCode, &'static str, String),
 }
 
-impl From<BodyError> for Refusal {
+impl From<BodyError> for RawRefusal {
     fn from(error: BodyError) -> Self {
         Self::Body(error)
     }
 }
 
-impl<T: Into<Failure>> From<T> for Refusal {
+impl<T: Into<Failure>> From<T> for RawRefusal {
     fn from(failure: T) -> Self {
         Self::Failure(failure.into())
     }
 }
 
-impl Refusal {
+impl RawRefusal {
     pub(super) fn answer(self) -> Answer {
         match self {
             Self::Body(body) => body.answer(),
@@ -58,7 +59,7 @@ impl Refusal {
     }
 }
 
-/// The status of a call that is refused with this code.
+/// The status of a refusal with this code.
 pub(in crate::api) fn status_of(code: Code) -> StatusCode {
     match code {
         Code::InvalidArgument | Code::UnknownLanguage => StatusCode::BAD_REQUEST,

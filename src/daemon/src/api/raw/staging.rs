@@ -1,4 +1,5 @@
-//! Places for uploads on their way to the disk, some for each tenant: one tenant's slow bodies take nobody else's.
+//! Permits for uploads on their way to the disk, some for each tenant: one tenant's slow bodies delay no
+//! other tenant.
 //!
 //! It must never keep more tenants than there are tokens.
 
@@ -8,34 +9,35 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::refusal::Refusal;
+use super::refusal::RawRefusal;
 use crate::api::body::BodyError;
 
-/// Uploads of one tenant staged at one time. Each holds up to a few MiB in memory and one open file; more wait.
-const PLACES: usize = 32;
+/// Uploads of one tenant that are staged at one time. Each holds a few MiB of memory and one open file; more
+/// wait.
+const PERMITS: usize = 32;
 
-/// How long an upload waits for a place among those.
+/// How long an upload waits for a permit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who stages how much.
+/// The permits, by tenant.
 #[derive(Default)]
 pub(super) struct Staging(Mutex<HashMap<String, Arc<Semaphore>>>);
 
 impl Staging {
-    /// A place among this tenant's uploads.
+    /// A permit of this tenant.
     ///
     /// # Errors
     /// [`BodyError::NoRoom`]: none became free in time.
-    pub(super) async fn place(&self, tenant: &str) -> Result<OwnedSemaphorePermit, Refusal> {
-        let places = {
+    pub(super) async fn permit(&self, tenant: &str) -> Result<OwnedSemaphorePermit, RawRefusal> {
+        let permits = {
             let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match tenants.get(tenant) {
-                Some(places) => places.clone(),
-                None => tenants.entry(tenant.to_owned()).or_insert(Arc::new(Semaphore::new(PLACES))).clone(),
+                Some(permits) => permits.clone(),
+                None => tenants.entry(tenant.to_owned()).or_insert(Arc::new(Semaphore::new(PERMITS))).clone(),
             }
         };
-        let place = tokio::time::timeout(PATIENCE, places.acquire_owned()).await;
-        place.ok().and_then(Result::ok).ok_or(Refusal::Body(BodyError::NoRoom))
+        let permit = tokio::time::timeout(PATIENCE, permits.acquire_owned()).await;
+        permit.ok().and_then(Result::ok).ok_or(RawRefusal::Body(BodyError::NoRoom))
     }
 }
 
@@ -49,12 +51,12 @@ mod tests {
     async fn a_tenant_that_stages_all_it_may_delays_only_itself() {
         let staging = Staging::default();
         let mut held = Vec::new();
-        for _ in 0..PLACES {
-            held.push(staging.place("slow").await.ok().unwrap());
+        for _ in 0..PERMITS {
+            held.push(staging.permit("slow").await.ok().unwrap());
         }
-        assert!(staging.place("slow").now_or_never().is_none(), "it waits");
-        assert!(staging.place("other").await.is_ok());
+        assert!(staging.permit("slow").now_or_never().is_none(), "it waits");
+        assert!(staging.permit("other").await.is_ok());
         held.pop();
-        assert!(staging.place("slow").await.is_ok());
+        assert!(staging.permit("slow").await.is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Who can reach the daemon and who may call it. The rule that matters most: without a token, nobody but this
+//! Who can reach the daemon, and who may call it. The most important rule: without a token, only this
 //! machine.
 
 use std::net::IpAddr;
@@ -8,24 +8,25 @@ use http::Uri;
 use http::uri::Authority;
 use sha2::{Digest, Sha256};
 
-use super::{Check, HOUR};
+use super::{Checker, HOUR};
 use crate::config::env::{TAKES_ADDR, parse_addr};
 use crate::config::error::ConfigError;
-use crate::config::raw::{RawAuth, RawHttp, RawMetrics, RawToken};
-use crate::config::types::{Auth, Http, Metrics, PublicUrl, Token};
+use crate::config::raw::{AuthTable, HttpTable, MetricsTable, TokenTable};
+use crate::config::types::{AuthSettings, HttpSettings, KnownToken, MetricsSettings, PublicUrl};
 use crate::config::value::Secret;
+use crate::id::from_hex;
 
 /// The name of `auth.token`, and of callers without one.
 const DEFAULT_NAME: &str = "default";
 
-impl Check<'_> {
-    pub(super) fn http(&mut self, raw: RawHttp) -> Result<Http, ConfigError> {
-        let RawHttp {
+impl Checker<'_> {
+    pub(super) fn http(&mut self, raw: HttpTable) -> Result<HttpSettings, ConfigError> {
+        let HttpTable {
             addr,
             public_url,
             allowed_hosts,
             allowed_origins,
-            // Weighed with the tokens, in `openness`.
+            // Checked with the tokens, in `openness`.
             allow_open: _,
             max_body,
             header_timeout,
@@ -40,7 +41,7 @@ impl Check<'_> {
             self.warn("http.public_url is not set: links to files will only work on this machine".into());
         }
         let instant = Duration::from_millis(100);
-        Ok(Http {
+        Ok(HttpSettings {
             addr,
             public_url,
             allowed_hosts: self.hosts(allowed_hosts)?,
@@ -52,8 +53,12 @@ impl Check<'_> {
         })
     }
 
-    pub(super) fn metrics(&mut self, raw: RawMetrics, auth: &Auth) -> Result<Metrics, ConfigError> {
-        let RawMetrics { addr, token } = raw;
+    pub(super) fn metrics(
+        &mut self,
+        raw: MetricsTable,
+        auth: &AuthSettings,
+    ) -> Result<MetricsSettings, ConfigError> {
+        let MetricsTable { addr, token } = raw;
         let addr = match addr.as_str() {
             "" => None,
             text => Some(parse_addr(text).ok_or_else(|| {
@@ -71,10 +76,10 @@ impl Check<'_> {
             }
             Some(sha256)
         };
-        Ok(Metrics { addr, token })
+        Ok(MetricsSettings { addr, token })
     }
 
-    /// Refuses what no header can carry, and warns of what can be guessed.
+    /// Refuses a token that a header cannot carry, and warns of one that can be guessed.
     fn visible(&mut self, key: &str, token: &Secret) -> Result<(), ConfigError> {
         if !token.expose().bytes().all(|b| b.is_ascii_graphic()) {
             let problem = "takes visible ASCII characters without spaces: a header carries no others";
@@ -130,33 +135,43 @@ impl Check<'_> {
         checked.collect()
     }
 
-    pub(super) fn auth(&mut self, RawAuth { token, tokens }: RawAuth) -> Result<Auth, ConfigError> {
+    pub(super) fn auth(
+        &mut self,
+        AuthTable { token, tokens }: AuthTable,
+    ) -> Result<AuthSettings, ConfigError> {
         let mut known = Vec::new();
         if !token.expose().is_empty() {
             self.visible("auth.token", &token)?;
             let sha256 = Sha256::digest(token.expose()).into();
-            known.push(Token { name: DEFAULT_NAME.to_owned(), sha256 });
+            known.push(KnownToken { name: DEFAULT_NAME.to_owned(), sha256 });
         }
-        for (i, RawToken { name, sha256 }) in tokens.into_iter().enumerate() {
+        for (i, TokenTable { name, sha256 }) in tokens.into_iter().enumerate() {
             let named = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
             if name.is_empty() || name.len() > 64 || !name.bytes().all(named) {
                 let problem = format!("is {name:?}, takes up to 64 of A-Z, a-z, 0-9, _, - and .");
                 return Err(self.fail(&format!("auth.tokens[{i}].name"), problem));
             }
             let key = format!("auth.tokens[{i}].sha256");
-            let sha256 = digest(&sha256).ok_or_else(|| {
+            let sha256 = from_hex(sha256.expose().trim()).ok_or_else(|| {
                 self.fail(&key, "takes the 64 hexadecimal digits that sha256sum prints, not the token itself")
             })?;
             if known.iter().any(|token| token.sha256 == sha256) {
-                return Err(self.fail(&key, "is there already: one token cannot have two names"));
+                return Err(
+                    self.fail(&key, "is the digest of another token here: one token cannot have two names")
+                );
             }
-            known.push(Token { name, sha256 });
+            known.push(KnownToken { name, sha256 });
         }
-        Ok(Auth { tokens: known })
+        Ok(AuthSettings { tokens: known })
     }
 
-    /// Without a token only this machine may reach the daemon, unless the operator says that everyone may.
-    pub(super) fn openness(&mut self, http: &Http, auth: &Auth, allow_open: bool) -> Result<(), ConfigError> {
+    /// Without a token only this machine may reach the daemon, unless the operator allows everyone.
+    pub(super) fn openness(
+        &mut self,
+        http: &HttpSettings,
+        auth: &AuthSettings,
+        allow_open: bool,
+    ) -> Result<(), ConfigError> {
         if !auth.tokens.is_empty() {
             return Ok(());
         }
@@ -169,8 +184,9 @@ impl Check<'_> {
         match reached {
             Some((key, value)) if !allow_open => {
                 let problem = format!(
-                    "is {value}, which others can reach, and there is no token: set auth.token (MCP_API_TOKEN) or \
-                     auth.tokens, or http.allow_open (--allow-open) to let everyone run code here"
+                    "is {value}, which others can reach, and there is no token: set auth.token \
+                     (MCP_API_TOKEN) or auth.tokens, or http.allow_open (--allow-open) to let everyone run \
+                     code here"
                 );
                 Err(self.fail(key, problem))
             }
@@ -186,29 +202,17 @@ impl Check<'_> {
     }
 }
 
-/// Whether it is a host and perhaps a port, and nothing that means more than one host.
+/// Whether it is one host, with or without a port, and not a pattern for several.
 fn is_plain(authority: &Authority) -> bool {
     let host = authority.host();
     let port = authority.as_str().strip_prefix(host).unwrap_or("@");
     !host.is_empty() && !host.contains('*') && (port.is_empty() || authority.port_u16().is_some())
 }
 
-/// Whether a host, with or without a port, is this machine by its very name.
+/// Whether a host, with or without a port, is a name of this machine itself.
 pub(in crate::config) fn is_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<Authority>() else { return false };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let ip = host.parse::<IpAddr>();
     ip.map_or(host == "localhost" || host.ends_with(".localhost"), |ip| ip.to_canonical().is_loopback())
-}
-
-fn digest(hex: &Secret) -> Option<[u8; 32]> {
-    let hex = hex.expose().trim();
-    if hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut digest = [0; 32];
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }

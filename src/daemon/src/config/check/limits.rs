@@ -1,17 +1,22 @@
-//! What a container and a call may use. Each lower bound is what the engine or the agent cannot do without.
+//! The resources of a container and of a call. Each lower bound is the least that the engine or the agent
+//! needs.
 
-use super::{Check, GIB, KIB, MIB, TIB, bytes};
+use super::{Checker, GIB, KIB, MIB, TIB, bytes};
 use crate::config::error::ConfigError;
-use crate::config::raw::RawLimits;
-use crate::config::types::{Http, Limits};
+use crate::config::raw::LimitsTable;
+use crate::config::types::{HttpSettings, LimitsSettings};
 use crate::config::value::Size;
 
-/// What a JSON request needs around the one large thing it carries.
+/// Room in a JSON request beside the one large value that it carries.
 const ENVELOPE: u64 = 64 * KIB;
 
-impl Check<'_> {
-    pub(super) fn limits(&self, raw: RawLimits, http: &Http) -> Result<Limits, ConfigError> {
-        let RawLimits {
+impl Checker<'_> {
+    pub(super) fn limits(
+        &self,
+        raw: LimitsTable,
+        http: &HttpSettings,
+    ) -> Result<LimitsSettings, ConfigError> {
+        let LimitsTable {
             memory,
             cpus,
             pids,
@@ -29,23 +34,23 @@ impl Check<'_> {
             environment,
             stdin,
         } = raw;
-        let limits = Limits {
-            // Docker refuses less than 6 MiB; no interpreter starts in less than this.
+        let limits = LimitsSettings {
+            // Docker refuses less than 6 MiB; no interpreter starts with less than this.
             memory: self.size("limits.memory", memory, 16 * MIB..=16 * TIB)?,
             cpus: self.within("limits.cpus", cpus, 0.01..=1024.0)?,
             pids: self.within("limits.pids", pids, 8..=4_194_304)?,
-            // Held in memory for each run.
+            // Kept in memory for each run.
             output: self.size("limits.output", output, 1..=64 * MIB)?,
-            // Less, and the mark of what is left out is longer than what is shown.
+            // With less, the note about the omitted part would be longer than the output shown.
             shown: self.size("limits.shown", shown, 100..=64 * MIB)?,
             code: self.size("limits.code", code, 1..=64 * MIB)?,
             upload: self.size("limits.upload", upload, 1..=16 * GIB)?,
-            // Held in memory several times over, in base64 too.
+            // Kept in memory several times, in base64 too.
             artifact_read: self.size("limits.artifact_read", artifact_read, 1..=64 * MIB)?,
             data: self.size("limits.data", data, MIB..=16 * TIB)?,
             data_inodes: self.within("limits.data_inodes", data_inodes, 64..=u32::MAX)?,
             tmp: self.size("limits.tmp", tmp, MIB..=16 * TIB)?,
-            // To Docker 0 means its default, 64 MB.
+            // For Docker 0 means its default, 64 MB.
             shm: self.size("limits.shm", shm, 64 * KIB..=16 * TIB)?,
             open_files: self.within("limits.open_files", open_files, 64..=1_048_576)?,
             file_size: self.size("limits.file_size", file_size, MIB..=16 * TIB)?,
@@ -64,19 +69,24 @@ impl Check<'_> {
         Ok(limits)
     }
 
-    fn fits_a_request(&self, key: &str, limit: u64, written: u64, http: &Http) -> Result<(), ConfigError> {
+    fn fits_a_request(
+        &self,
+        key: &str,
+        limit: u64,
+        written: u64,
+        http: &HttpSettings,
+    ) -> Result<(), ConfigError> {
         let needed = written + ENVELOPE;
         if needed <= http.max_body {
             return Ok(());
         }
         let (limit, needed, max) = (bytes(limit), bytes(needed), bytes(http.max_body));
-        Err(self.fail(
-            key,
-            format!("is {limit}, which a request of {needed} carries: http.max_body is only {max}"),
-        ))
+        Err(self
+            .fail(key, format!("is {limit}, which needs a request of {needed}: http.max_body is only {max}")))
     }
 
-    /// The largest body: from what the smallest useful call needs to what one machine may hold.
+    /// The largest body: at least as much as the smallest useful call needs, at most as much as one machine
+    /// may hold.
     pub(super) fn max_body(&self, size: Size) -> Result<u64, ConfigError> {
         self.size("http.max_body", size, 128 * KIB..=32 * GIB)
     }

@@ -1,18 +1,18 @@
-//! Which images run what, and how many of their containers stand warm. The pool's own rules are the pool's:
-//! here they only get the names that the operator knows.
+//! The images of the runners, and the settings of the pool. The pool checks its own rules; this module only
+//! translates the names of their fields into keys.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Check, MONTH, SECOND};
+use super::{Checker, MONTH, SECOND};
 use crate::config::error::ConfigError;
-use crate::config::raw::{RawExec, RawPool};
-use crate::config::types::Exec;
+use crate::config::raw::{ExecTable, PoolTable};
+use crate::config::types::ExecSettings;
 use crate::config::{Backoff, PoolSettings, RawPoolSettings};
 
-/// The pause between attempts: short enough for an engine that hiccups, long enough not to beat on a broken
-/// image.
+/// The pause between attempts: short enough for a brief failure of the engine, long enough not to hammer a
+/// broken image.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(30) };
 
 const TAKES_LANGUAGE: &str = "takes up to 32 of a-z, 0-9, _, - and +";
@@ -22,9 +22,9 @@ fn is_language(text: &str) -> bool {
     !text.is_empty() && text.len() <= 32 && text.bytes().all(named)
 }
 
-impl Check<'_> {
-    pub(super) fn pool(&self, raw: RawPool) -> Result<PoolSettings, ConfigError> {
-        let RawPool { idle, idle_ttl, queue, wait, uids, starting, max_containers } = raw;
+impl Checker<'_> {
+    pub(super) fn pool(&self, raw: PoolTable) -> Result<PoolSettings, ConfigError> {
+        let PoolTable { idle, idle_ttl, queue, wait, uids, starting, max_containers } = raw;
         let range = uids.split_once('-').and_then(|(low, high)| {
             Some(RangeInclusive::new(low.trim().parse().ok()?, high.trim().parse().ok()?))
         });
@@ -53,12 +53,12 @@ impl Check<'_> {
         })
     }
 
-    pub(super) fn exec(&self, raw: RawExec) -> Result<Exec, ConfigError> {
-        let RawExec { runner, max, per_session, keep, kept } = raw;
+    pub(super) fn exec(&self, raw: ExecTable) -> Result<ExecSettings, ConfigError> {
+        let ExecTable { runner, max, per_session, keep, kept } = raw;
         if !is_language(&runner) {
             return Err(self.fail("exec.runner", format!("is {runner:?}, {TAKES_LANGUAGE}")));
         }
-        Ok(Exec {
+        Ok(ExecSettings {
             runner,
             max: self.within("exec.max", max, 1..=10_000)?,
             per_session: self.within("exec.per_session", per_session, 1..=10_000)?,
@@ -74,7 +74,7 @@ impl Check<'_> {
         for (language, image) in &runners {
             let key = format!("runners.{language}");
             if !is_language(language) {
-                return Err(self.fail(&key, format!("is no name of a language: {TAKES_LANGUAGE}")));
+                return Err(self.fail(&key, format!("is not the name of a language: {TAKES_LANGUAGE}")));
             }
             if image.is_empty() || image.starts_with('-') || !image.bytes().all(|b| b.is_ascii_graphic()) {
                 return Err(

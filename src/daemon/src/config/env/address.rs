@@ -19,7 +19,7 @@ const HOST: &str = "SANDBOX_HOST";
 const PORT: &str = "SANDBOX_PORT";
 const HTTP_PORT: &str = "SANDBOX_HTTP_PORT";
 
-/// Reads an address. Names are not looked up: what they mean may change, and with it who can reach the
+/// Parses an address. Names are not looked up: their meaning may change, and with it who can reach the
 /// daemon.
 pub(in super::super) fn parse_addr(text: &str) -> Option<SocketAddr> {
     let text = text.trim();
@@ -28,7 +28,7 @@ pub(in super::super) fn parse_addr(text: &str) -> Option<SocketAddr> {
     }
     let (host, port) = text.rsplit_once(':')?;
     let ip = if host.is_empty() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { parse_host(host)? };
-    // Without brackets the end of an IPv6 address would pass for a port.
+    // Without brackets the end of an IPv6 address would be taken for a port.
     (!host.contains(':')).then_some(SocketAddr::new(ip, parse_port(port)?))
 }
 
@@ -46,7 +46,7 @@ fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Takes the whole if it is there, else the parts, each missing one from the layers below.
+/// Uses the whole address if it is set, else the parts; the layers below give a missing one.
 pub(super) fn apply(
     layers: &mut Layers,
     env: &BTreeMap<String, String>,

@@ -1,5 +1,5 @@
 //! The example file is the documentation: it must name every key and every variable, and every key in it must
-//! do something.
+//! have an effect.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::super::{EXAMPLE, UrlStyle, variables};
 use super::{config, load};
 
-/// One other good value for every key. Each must change what the daemon gets to see.
+/// Another valid value for every key. Each must change the resulting configuration.
 const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.addr", "\"127.0.0.2:81\""),
     ("http.public_url", "\"http://localhost:9\""),
@@ -80,7 +80,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("shutdown.drain", "\"11s\""),
 ];
 
-/// Keys that change no value: this one turns an error into a warning, which other tests see to.
+/// Keys that change no value: this one turns an error into a warning, which other tests cover.
 const PERMISSIONS: [&str; 1] = ["http.allow_open"];
 
 fn keys(table: &Table, prefix: &str) -> BTreeSet<String> {
@@ -94,7 +94,7 @@ fn keys(table: &Table, prefix: &str) -> BTreeSet<String> {
     all
 }
 
-/// What stands above a key: the comment lines directly before it, or before its table's header.
+/// The comment lines directly above a key, or above the header of its table.
 fn comments() -> Vec<(String, String)> {
     let (mut table, mut comment, mut all) = (String::new(), String::new(), Vec::new());
     for line in EXAMPLE.lines() {
@@ -162,7 +162,7 @@ fn the_commented_token_is_a_good_one() {
 }
 
 #[test]
-fn the_defaults_are_those_that_are_promised() {
+fn the_defaults_are_the_promised_ones() {
     let defaults = config("", &[]);
     assert_eq!(defaults.http.addr.to_string(), "127.0.0.1:8080");
     assert_eq!(defaults.limits.memory, 512 << 20);

@@ -42,7 +42,7 @@ fn every_flag_sets_its_key() {
 }
 
 #[test]
-fn the_listening_address_comes_whole_or_in_parts() {
+fn the_listening_address_may_be_given_whole_or_in_parts() {
     let file = "http.addr = \"127.0.0.9:90\"";
     let cases: &[(Env, &str)] = &[
         (&[], "127.0.0.9:90"),
@@ -64,39 +64,39 @@ fn the_listening_address_comes_whole_or_in_parts() {
 }
 
 #[test]
-fn the_first_of_several_names_is_taken_and_a_disagreement_is_told() {
+fn the_first_of_several_names_is_used_and_a_disagreement_is_reported() {
     let cases: &[(Env, &[&str])] = &[
         (
             &[("SANDBOX_LOG_LEVEL", "debug"), ("LOG_LEVEL", "info")],
-            &["SANDBOX_LOG_LEVEL and LOG_LEVEL are both set and disagree: SANDBOX_LOG_LEVEL is taken"],
+            &["SANDBOX_LOG_LEVEL and LOG_LEVEL are both set and disagree: SANDBOX_LOG_LEVEL is used"],
         ),
         (&[("SANDBOX_LOG_LEVEL", "debug"), ("LOG_LEVEL", "debug")], &[]),
         (&[("SANDBOX_LOG_LEVEL", ""), ("LOG_LEVEL", "debug")], &[]),
         (
             &[("SANDBOX_AUTH_TOKEN", "fedcba9876543210")],
-            &["MCP_API_TOKEN and SANDBOX_AUTH_TOKEN are both set and disagree: MCP_API_TOKEN is taken"],
+            &["MCP_API_TOKEN and SANDBOX_AUTH_TOKEN are both set and disagree: MCP_API_TOKEN is used"],
         ),
         (
             &[("SANDBOX_ROOT", "/a"), ("WORKSPACE_BASE_DIR", "/b")],
-            &["SANDBOX_ROOT and WORKSPACE_BASE_DIR are both set and disagree: SANDBOX_ROOT is taken"],
+            &["SANDBOX_ROOT and WORKSPACE_BASE_DIR are both set and disagree: SANDBOX_ROOT is used"],
         ),
         (
             &[("SANDBOX_PORT", "1"), ("SANDBOX_HTTP_PORT", "2")],
-            &["SANDBOX_PORT and SANDBOX_HTTP_PORT are both set and disagree: SANDBOX_PORT is taken"],
+            &["SANDBOX_PORT and SANDBOX_HTTP_PORT are both set and disagree: SANDBOX_PORT is used"],
         ),
         (
             &[("MCP_HTTP_ADDR", "127.0.0.1:3"), ("SANDBOX_HOST", "::1"), ("SANDBOX_HTTP_PORT", "4")],
             &[
-                "MCP_HTTP_ADDR and SANDBOX_HOST are both set and disagree: MCP_HTTP_ADDR is taken",
-                "MCP_HTTP_ADDR and SANDBOX_HTTP_PORT are both set and disagree: MCP_HTTP_ADDR is taken",
+                "MCP_HTTP_ADDR and SANDBOX_HOST are both set and disagree: MCP_HTTP_ADDR is used",
+                "MCP_HTTP_ADDR and SANDBOX_HTTP_PORT are both set and disagree: MCP_HTTP_ADDR is used",
             ],
         ),
-        (&[("SANDBOX_MEMORY_LIMITS", "1g")], &["SANDBOX_MEMORY_LIMITS is set and nothing here takes it"]),
+        (&[("SANDBOX_MEMORY_LIMITS", "1g")], &["SANDBOX_MEMORY_LIMITS is set, but paddock does not use it"]),
         (
             &[("DOCKER_IMAGE_CLAUDE", "x"), ("RESOURCE_CPU_CORES", "2"), ("YOLO_DEFAULT_LEVEL", "")],
             &[
-                "DOCKER_IMAGE_CLAUDE is set and nothing here takes it",
-                "RESOURCE_CPU_CORES is set and nothing here takes it",
+                "DOCKER_IMAGE_CLAUDE is set, but paddock does not use it",
+                "RESOURCE_CPU_CORES is set, but paddock does not use it",
             ],
         ),
     ];
@@ -107,7 +107,7 @@ fn the_first_of_several_names_is_taken_and_a_disagreement_is_told() {
 }
 
 #[test]
-fn an_empty_variable_is_unset_but_for_the_log_file() {
+fn an_empty_variable_counts_as_unset_except_for_the_log_file() {
     let file = "log.file = \"/var/log/p.log\"\nauth.token = \"0123456789abcdef\"\nlimits.pids = 9";
     let empty =
         [("SANDBOX_LOG_FILE", ""), ("MCP_API_TOKEN", ""), ("SANDBOX_MAX_SESSIONS", ""), ("SANDBOX_TYPE", "")];

@@ -1,4 +1,5 @@
-//! What stops the start, word for word: one line, the key or variable, where it came from, and what it takes.
+//! The errors that stop the start, word for word: one line with the key or variable, the origin of its value,
+//! and what it takes.
 
 use super::super::Overrides;
 use super::{error, load_with};
@@ -8,20 +9,24 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
     let cases = [
         (
             "pool.idel = 3",
-            "pool.idel (/etc/paddock.toml): is unknown; known here: idle, idle_ttl, queue, wait, uids, starting, max_containers",
+            "pool.idel (/etc/paddock.toml): is unknown; known here: idle, idle_ttl, queue, wait, uids, \
+             starting, max_containers",
         ),
         (
             "pol.idle = 3",
-            "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, timeouts, exec, sessions, pool, runners, agent, metrics, log, shutdown",
+            "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
+             timeouts, exec, sessions, pool, runners, agent, metrics, log, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
-            "auth.tokens[0].name (/etc/paddock.toml): is \"a b\", takes up to 64 of A-Z, a-z, 0-9, _, - and .",
+            "auth.tokens[0].name (/etc/paddock.toml): is \"a b\", takes up to 64 of A-Z, a-z, 0-9, _, - and \
+             .",
         ),
         ("pool = 3", "pool (/etc/paddock.toml): invalid type: integer `3`, expected a table"),
         (
             "pool.idle = -1",
-            "pool.idle (/etc/paddock.toml): invalid value: integer `-1`, expected a whole number from 0 to 4294967295",
+            "pool.idle (/etc/paddock.toml): invalid value: integer `-1`, expected a whole number from 0 to \
+             4294967295",
         ),
         (
             "pool.idle = { a = 1 }",
@@ -29,11 +34,13 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "limits.memory = \"lots\"",
-            "limits.memory (/etc/paddock.toml): is \"lots\", takes a size such as \"512MiB\" or \"100KB\", or a number of bytes",
+            "limits.memory (/etc/paddock.toml): is \"lots\", takes a size such as \"512MiB\" or \"100KB\", \
+             or a number of bytes",
         ),
         (
             "limits.memory = -5",
-            "limits.memory (/etc/paddock.toml): is -5, takes a size such as \"512MiB\" or \"100KB\", or a number of bytes",
+            "limits.memory (/etc/paddock.toml): is -5, takes a size such as \"512MiB\" or \"100KB\", or a \
+             number of bytes",
         ),
         ("limits.memory = 5", "limits.memory (/etc/paddock.toml): is 5 bytes, must be 16 MiB to 16 TiB"),
         (
@@ -48,12 +55,14 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "limits.upload = \"80MB\"",
-            "limits.upload (/etc/paddock.toml): is 80 MB, which a request of 106732204 bytes carries: http.max_body is only 96 MiB",
+            "limits.upload (/etc/paddock.toml): is 80 MB, which needs a request of 106732204 bytes: \
+             http.max_body is only 96 MiB",
         ),
         ("limits.data = \"40MiB\"", "limits.upload (default): is 50 MB, must be at most limits.data, 40 MiB"),
         (
             "limits.stdin = \"96MiB\"",
-            "limits.stdin (/etc/paddock.toml): is 96 MiB, which a request of 98368 KiB carries: http.max_body is only 96 MiB",
+            "limits.stdin (/etc/paddock.toml): is 96 MiB, which needs a request of 98368 KiB: http.max_body \
+             is only 96 MiB",
         ),
         (
             "files.max_log = \"2KiB\"",
@@ -61,7 +70,8 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "http.header_timeout = 10",
-            "http.header_timeout (/etc/paddock.toml): invalid type: integer `10`, expected a duration such as \"30s\" or \"5m\"",
+            "http.header_timeout (/etc/paddock.toml): invalid type: integer `10`, expected a duration such \
+             as \"30s\" or \"5m\"",
         ),
         (
             "http.header_timeout = \"10\"",
@@ -82,15 +92,18 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "store.max_bytes = \"200MiB\"",
-            "store.max_bytes (/etc/paddock.toml): is 200 MiB, must hold one session at least: limits.data is 256 MiB",
+            "store.max_bytes (/etc/paddock.toml): is 200 MiB, must hold at least one session: limits.data is \
+             256 MiB",
         ),
         (
             "store.max_files = 16383",
-            "store.max_files (/etc/paddock.toml): is 16383, must hold one session at least: limits.data_inodes is 16384",
+            "store.max_files (/etc/paddock.toml): is 16383, must hold at least one session: \
+             limits.data_inodes is 16384",
         ),
         (
             "files.url_ttl = \"1h\"\nfiles.url_style = \"hashed\"",
-            "files.url_ttl (/etc/paddock.toml): is set, but hashed links do not expire: it takes files.url_style = \"signed\"",
+            "files.url_ttl (/etc/paddock.toml): is set, but hashed links do not expire: it takes \
+             files.url_style = \"signed\"",
         ),
         (
             "files.url_style = \"plain\"",
@@ -98,7 +111,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "files.previous_secrets = [\"a\", \"\"]",
-            "files.previous_secrets[1] (/etc/paddock.toml): is empty, takes a value that files.secret had",
+            "files.previous_secrets[1] (/etc/paddock.toml): is empty, takes a previous value of files.secret",
         ),
         (
             "limits.artifact_read = \"65MiB\"",
@@ -114,7 +127,8 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "pool.uids = \"0-999\"",
-            "pool.uids (/etc/paddock.toml): is 0-999, must be a range within 1000-2147483647, lower end first",
+            "pool.uids (/etc/paddock.toml): is 0-999, must be a range within 1000-2147483647, lower end \
+             first",
         ),
         (
             "pool.uids = \"20000-20009\"",
@@ -128,23 +142,28 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "runners.Python = \"x\"",
-            "runners.Python (/etc/paddock.toml): is no name of a language: takes up to 32 of a-z, 0-9, _, - and +",
+            "runners.Python (/etc/paddock.toml): is not the name of a language: takes up to 32 of a-z, 0-9, \
+             _, - and +",
         ),
         (
             "runners.python = \"--privileged\"",
-            "runners.python (/etc/paddock.toml): is \"--privileged\", takes an image such as \"python:3.13-slim\"",
+            "runners.python (/etc/paddock.toml): is \"--privileged\", takes an image such as \
+             \"python:3.13-slim\"",
         ),
         (
             "metrics.addr = \"9464\"",
-            "metrics.addr (/etc/paddock.toml): is \"9464\", takes an IP address or localhost with a port, such as 127.0.0.1:8080, or :8080 for every interface; empty for none",
+            "metrics.addr (/etc/paddock.toml): is \"9464\", takes an IP address or localhost with a port, \
+             such as 127.0.0.1:8080, or :8080 for every interface; empty for none",
         ),
         (
             "metrics.token = \"a b\"",
-            "metrics.token (/etc/paddock.toml): takes visible ASCII characters without spaces: a header carries no others",
+            "metrics.token (/etc/paddock.toml): takes visible ASCII characters without spaces: a header \
+             carries no others",
         ),
         (
             "auth.token = \"0123456789abcdef\"\nmetrics.token = \"0123456789abcdef\"",
-            "metrics.token (/etc/paddock.toml): is a token that can run code as well; it takes one of its own",
+            "metrics.token (/etc/paddock.toml): is a token that can run code as well; it takes one of its \
+             own",
         ),
         (
             "log.level = \"loud\"",
@@ -152,19 +171,23 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "http.addr = \"example.org:80\"",
-            "http.addr (/etc/paddock.toml): is \"example.org:80\", takes an IP address or localhost with a port, such as 127.0.0.1:8080, or :8080 for every interface",
+            "http.addr (/etc/paddock.toml): is \"example.org:80\", takes an IP address or localhost with a \
+             port, such as 127.0.0.1:8080, or :8080 for every interface",
         ),
         (
             "http.public_url = \"example.org\"",
-            "http.public_url (/etc/paddock.toml): is \"example.org\", takes an http or https URL such as \"https://sandbox.example.org\"",
+            "http.public_url (/etc/paddock.toml): is \"example.org\", takes an http or https URL such as \
+             \"https://sandbox.example.org\"",
         ),
         (
             "http.allowed_hosts = [\"a\", \"*\"]",
-            "http.allowed_hosts[1] (/etc/paddock.toml): is \"*\", takes a name such as \"paddock.lan\" or \"paddock.lan:8080\"",
+            "http.allowed_hosts[1] (/etc/paddock.toml): is \"*\", takes a name such as \"paddock.lan\" or \
+             \"paddock.lan:8080\"",
         ),
         (
             "http.allowed_origins = [\"null\"]",
-            "http.allowed_origins[0] (/etc/paddock.toml): is \"null\", takes an origin such as \"https://n8n.example.org\"",
+            "http.allowed_origins[0] (/etc/paddock.toml): is \"null\", takes an origin such as \
+             \"https://n8n.example.org\"",
         ),
         (
             "agent.orphan_after = \"1s\"",
@@ -183,22 +206,88 @@ fn a_bad_variable_is_named_with_its_value_and_what_it_takes() {
     let cases = [
         ("SANDBOX_MEMORY_LIMIT", "much", format!("SANDBOX_MEMORY_LIMIT is \"much\": {size}")),
         ("SANDBOX_MAX_CODE_BYTES", "-1", format!("SANDBOX_MAX_CODE_BYTES is \"-1\": {size}")),
-        ("SANDBOX_MEMORY_LIMIT", "1", "limits.memory (environment SANDBOX_MEMORY_LIMIT): is 1 bytes, must be 16 MiB to 16 TiB".into()),
+        (
+            "SANDBOX_MEMORY_LIMIT",
+            "1",
+            "limits.memory (environment SANDBOX_MEMORY_LIMIT): is 1 bytes, must be \
+                                       16 MiB to 16 TiB"
+                .into(),
+        ),
         ("SANDBOX_CPU_LIMIT", "half", "SANDBOX_CPU_LIMIT is \"half\": takes a number such as 1.5".into()),
-        ("SANDBOX_CPU_LIMIT", "inf", "limits.cpus (environment SANDBOX_CPU_LIMIT): is inf, must be 0.01 to 1024".into()),
-        ("SANDBOX_MAX_SESSIONS", "1.5", "SANDBOX_MAX_SESSIONS is \"1.5\": takes a whole number such as 10".into()),
-        ("SANDBOX_MAX_SESSIONS", "0", "sessions.max (environment SANDBOX_MAX_SESSIONS): is 0, must be 1 to 100000".into()),
-        ("SANDBOX_SESSION_TTL_M", "30m", "SANDBOX_SESSION_TTL_M is \"30m\": takes a number of minutes such as 30".into()),
-        ("SANDBOX_SESSION_TTL_M", "-3", "SANDBOX_SESSION_TTL_M is \"-3\": takes a number of minutes such as 30".into()),
-        ("SANDBOX_SESSION_TTL_M", "0", "sessions.ttl (environment SANDBOX_SESSION_TTL_M): is 0s, must be 1s to 30days".into()),
-        ("SANDBOX_EXEC_TIMEOUT_S", "1m", "SANDBOX_EXEC_TIMEOUT_S is \"1m\": takes a number of seconds such as 60".into()),
-        ("WORKSPACE_CLEANUP_AFTER_HOURS", "-1", "WORKSPACE_CLEANUP_AFTER_HOURS is \"-1\": takes a number of hours such as 24".into()),
+        (
+            "SANDBOX_CPU_LIMIT",
+            "inf",
+            "limits.cpus (environment SANDBOX_CPU_LIMIT): is inf, must be 0.01 to \
+                                      1024"
+                .into(),
+        ),
+        (
+            "SANDBOX_MAX_SESSIONS",
+            "1.5",
+            "SANDBOX_MAX_SESSIONS is \"1.5\": takes a whole number such as \
+                                         10"
+            .into(),
+        ),
+        (
+            "SANDBOX_MAX_SESSIONS",
+            "0",
+            "sessions.max (environment SANDBOX_MAX_SESSIONS): is 0, must be 1 to \
+                                       100000"
+                .into(),
+        ),
+        (
+            "SANDBOX_SESSION_TTL_M",
+            "30m",
+            "SANDBOX_SESSION_TTL_M is \"30m\": takes a number of minutes such \
+                                          as 30"
+                .into(),
+        ),
+        (
+            "SANDBOX_SESSION_TTL_M",
+            "-3",
+            "SANDBOX_SESSION_TTL_M is \"-3\": takes a number of minutes such as \
+                                         30"
+            .into(),
+        ),
+        (
+            "SANDBOX_SESSION_TTL_M",
+            "0",
+            "sessions.ttl (environment SANDBOX_SESSION_TTL_M): is 0s, must be 1s \
+                                        to 30days"
+                .into(),
+        ),
+        (
+            "SANDBOX_EXEC_TIMEOUT_S",
+            "1m",
+            "SANDBOX_EXEC_TIMEOUT_S is \"1m\": takes a number of seconds such \
+                                          as 60"
+                .into(),
+        ),
+        (
+            "WORKSPACE_CLEANUP_AFTER_HOURS",
+            "-1",
+            "WORKSPACE_CLEANUP_AFTER_HOURS is \"-1\": takes a number of \
+                                                 hours such as 24"
+                .into(),
+        ),
         ("SANDBOX_LOG_FORMAT", "xml", "SANDBOX_LOG_FORMAT is \"xml\": takes console or json".into()),
         ("LOG_LEVEL", "loud", "LOG_LEVEL is \"loud\": takes error, warn, info, debug or trace".into()),
         ("SANDBOX_PORT", "70000", "SANDBOX_PORT is \"70000\": takes a port from 0 to 65535".into()),
-        ("SANDBOX_HOST", "example.org", "SANDBOX_HOST is \"example.org\": takes an IP address or localhost".into()),
+        (
+            "SANDBOX_HOST",
+            "example.org",
+            "SANDBOX_HOST is \"example.org\": takes an IP address or \
+                                         localhost"
+                .into(),
+        ),
         ("SANDBOX_TYPE", "firejail", "SANDBOX_TYPE is \"firejail\": takes only docker".into()),
-        ("SANDBOX_IMAGE", "two words", "runners.python (environment SANDBOX_IMAGE): is \"two words\", takes an image such as \"python:3.13-slim\"".into()),
+        (
+            "SANDBOX_IMAGE",
+            "two words",
+            "runners.python (environment SANDBOX_IMAGE): is \"two words\", takes \
+                                        an image such as \"python:3.13-slim\""
+                .into(),
+        ),
     ];
     for (name, value, expected) in cases {
         assert_eq!(error("", &[(name, value)]), expected);
@@ -227,8 +316,8 @@ fn an_unreadable_file_is_an_error() {
 
 #[test]
 fn without_a_token_only_this_machine_may_reach_it() {
-    let end = "which others can reach, and there is no token: set auth.token (MCP_API_TOKEN) or auth.tokens, or \
-               http.allow_open (--allow-open) to let everyone run code here";
+    let end = "which others can reach, and there is no token: set auth.token (MCP_API_TOKEN) or auth.tokens, \
+               or http.allow_open (--allow-open) to let everyone run code here";
     assert_eq!(
         error("", &[("MCP_HTTP_ADDR", ":8080")]),
         format!("http.addr (environment MCP_HTTP_ADDR): is 0.0.0.0:8080, {end}")

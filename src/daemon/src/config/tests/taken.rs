@@ -1,14 +1,15 @@
-//! What good values come out as, and what is allowed and yet told.
+//! The results of valid values, and the warnings about allowed but odd ones.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::super::env::fixtures_of_build;
 use super::super::{Config, Overrides, UrlStyle, WhenFull};
 use super::{TOKEN, config, error, warnings};
 
 #[test]
-fn sizes_are_read_as_they_are_written() {
+fn every_notation_of_a_size_is_read() {
     let cases = [
         ("512MiB", 512 << 20),
         ("512MB", 512_000_000),
@@ -72,7 +73,7 @@ fn every_variable_reaches_its_key() {
 }
 
 #[test]
-fn openness_may_be_asked_for_by_a_variable() {
+fn a_variable_can_allow_open_access() {
     let open = |given: &str| config("", &[("MCP_HTTP_ADDR", ":8080"), ("SANDBOX_ALLOW_OPEN", given)]);
     for given in ["true", "1", "Yes"] {
         assert!(open(given).auth.tokens.is_empty(), "{given}");
@@ -86,12 +87,12 @@ fn openness_may_be_asked_for_by_a_variable() {
 }
 
 #[test]
-fn a_time_that_a_variable_sets_may_be_longer_than_the_maximum_and_then_is_it() {
+fn a_longer_time_set_by_a_variable_raises_the_maximum() {
     let times = |file: &str, env: &[(&str, &str)]| {
         let timeouts = config(file, env).timeouts;
         [timeouts.run_code, timeouts.run_python, timeouts.execute_code, timeouts.max].map(|t| t.as_secs())
     };
-    assert_eq!(times("", &[]), [30, 60, 300, 1800], "as long as any seed's client asks for");
+    assert_eq!(times("", &[]), [30, 60, 300, 1800], "the defaults");
     assert_eq!(times("", &[("SANDBOX_TIMEOUT", "3600")]), [30, 60, 3600, 3600]);
     let both = [("SANDBOX_TIMEOUT", "700"), ("SANDBOX_EXEC_TIMEOUT_S", "900")];
     assert_eq!(times("timeouts.max = \"10m\"", &both), [30, 900, 700, 900]);
@@ -102,7 +103,7 @@ fn a_time_that_a_variable_sets_may_be_longer_than_the_maximum_and_then_is_it() {
 }
 
 #[test]
-fn tls_to_the_engine_is_asked_for_as_dockers_own_client_does() {
+fn tls_to_the_engine_is_configured_as_for_dockers_own_client() {
     let folder = |file: &str, env: &[(&str, &str)]| config(file, env).engine.certificates;
     let tcp = ("DOCKER_HOST", "tcp://10.0.0.1:2376");
     assert_eq!(folder("", &[tcp, ("DOCKER_CERT_PATH", "/c")]).as_deref(), Some(Path::new("/c")));
@@ -111,16 +112,16 @@ fn tls_to_the_engine_is_asked_for_as_dockers_own_client_does() {
     let both = [tcp, ("DOCKER_TLS_VERIFY", "1"), ("DOCKER_CERT_PATH", "/c"), TOKEN];
     assert_eq!((folder("", &both).as_deref(), warnings("", &both)), (Some(Path::new("/c")), vec![]));
     assert_eq!(folder("", &[tcp]), None);
-    // By a socket there is nothing to protect, and nothing is ignored without a word.
+    // With a socket there is nothing to protect, but a setting is never ignored silently.
     let verify = [("DOCKER_TLS_VERIFY", "1"), TOKEN];
-    let told = "DOCKER_TLS_VERIFY is set and does nothing: engine.host is a Unix socket, which has no TLS";
+    let told = "DOCKER_TLS_VERIFY is set but has no effect: engine.host is a Unix socket, which has no TLS";
     assert_eq!((folder("", &verify), warnings("", &verify)), (None, vec![told.to_owned()]));
-    let told = "engine.certificates is set and does nothing: engine.host is a Unix socket, which has no TLS";
+    let told = "engine.certificates is set but has no effect: engine.host is a Unix socket, which has no TLS";
     assert_eq!(warnings("", &[("DOCKER_CERT_PATH", "/c"), TOKEN]), [told]);
 }
 
 #[test]
-fn a_token_is_kept_as_its_digest_and_a_name_may_have_two() {
+fn only_the_digest_of_a_token_is_kept_and_a_name_may_have_two() {
     let file = r#"
         [[auth.tokens]]
         name = "default"
@@ -132,13 +133,13 @@ fn a_token_is_kept_as_its_digest_and_a_name_may_have_two() {
     assert_eq!(auth.tokens[1].sha256[..4], [0x9f, 0x86, 0xd0, 0x81]);
 
     let twice = super::error(file, &[("MCP_API_TOKEN", "test")]);
-    let expected =
-        "auth.tokens[0].sha256 (/etc/paddock.toml): is there already: one token cannot have two names";
+    let expected = "auth.tokens[0].sha256 (/etc/paddock.toml): is the digest of another token here: one \
+                    token cannot have two names";
     assert_eq!(twice, expected);
 }
 
 #[test]
-fn the_store_lies_where_its_user_keeps_state() {
+fn the_store_is_in_the_state_directory_of_its_user() {
     let root = |env: &[(&str, &str)], is_root| {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let loaded = Config::from_layers(None, &env, &Overrides::default(), is_root);
@@ -155,7 +156,7 @@ fn the_store_lies_where_its_user_keeps_state() {
 }
 
 #[test]
-fn what_is_allowed_but_odd_is_told() {
+fn an_allowed_but_odd_setting_causes_a_warning() {
     let open = "http.addr = \":8080\"\nhttp.public_url = \"http://localhost:8080\"\nhttp.allow_open = true";
     assert_eq!(
         warnings(open, &[]),
@@ -170,7 +171,8 @@ fn what_is_allowed_but_odd_is_told() {
         ),
         (
             "engine.host = \"tcp://10.0.0.1:2375\"",
-            "engine.host is reached without TLS: whoever stands on the way there is root at its end",
+            "engine.host is reached without TLS: anyone on the network in between can become root on its \
+             machine",
         ),
         (
             "sessions.max = 100",
@@ -187,7 +189,7 @@ fn what_is_allowed_but_odd_is_told() {
 }
 
 #[test]
-fn fixtures_are_served_only_if_asked_for_and_that_is_told() {
+fn fixtures_are_served_only_on_request_and_with_a_warning() {
     let asked = |text| config("", &[TOKEN, ("PADDOCK_CONFORMANCE_FIXTURES", text)]).conformance_fixtures;
     assert_eq!((asked("1"), asked("0"), asked("")), (true, false, false));
     assert!(!config("", &[TOKEN]).conformance_fixtures);
@@ -200,7 +202,18 @@ fn fixtures_are_served_only_if_asked_for_and_that_is_told() {
 }
 
 #[test]
-fn a_file_with_a_secret_that_others_can_read_is_told() {
+fn a_build_without_fixtures_says_so_where_they_are_asked_for() {
+    let asked = |text: &str| {
+        let env = BTreeMap::from([("PADDOCK_CONFORMANCE_FIXTURES".to_owned(), text.to_owned())]);
+        fixtures_of_build(&env, &mut Vec::new(), false).map_err(|error| error.to_string())
+    };
+    assert_eq!((asked("0"), asked("")), (Ok(false), Ok(false)));
+    let refused = asked("1").unwrap_err();
+    assert!(refused.contains("this build has no fixtures") && refused.contains("is \"1\""), "{refused}");
+}
+
+#[test]
+fn a_file_with_a_secret_that_others_can_read_causes_a_warning() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("paddock.toml");
     let env = BTreeMap::from([("HOME".to_owned(), "/home/ann".to_owned())]);

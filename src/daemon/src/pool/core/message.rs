@@ -1,20 +1,20 @@
-//! What the core and its driver say to each other. No behaviour lives here.
+//! The events, actions and ids that the core and its driver exchange. No behaviour lives here.
 
 use std::fmt;
 use std::time::Duration;
 
 /// One kind of container: an image with everything that is fixed about it.
 ///
-/// Given by the caller, who uses a new one when the image or its settings change.
+/// Numbered by the driver, with a new number whenever the image or its settings change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunnerId(pub u32);
 
-/// One attempt at a container. Given by the core (for adopted ones by the driver), never twice in the life of the
-/// process.
+/// One attempt at a container. Numbered by the core (adopted ones by the driver), never twice in the life of
+/// the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
-/// One request for a container. Given by the caller, who never uses one twice.
+/// One request for a container. Numbered by the caller, never twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(pub u64);
 
@@ -24,45 +24,45 @@ pub struct Uid(pub u32);
 
 /// What the driver reports.
 ///
-/// The driver owes one answer to every [`Action::Start`] (`Started` or `StartFailed`) and to every
-/// [`Action::Destroy`] (`Destroyed` or `DestroyFailed`), and every [`Action::Grant`] is followed by one
-/// `Released`. A container that an earlier daemon left is told as `Adopted`.
+/// The driver owes one answer to every [`PoolAction::Start`] (`Started` or `StartFailed`) and to every
+/// [`PoolAction::Destroy`] (`Destroyed` or `DestroyFailed`), and every [`PoolAction::Grant`] is followed by
+/// one `Released`. The driver reports a container that an earlier daemon left as `Adopted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// A runner exists from now on and is kept warm. Said again: nothing changes.
+pub enum PoolEvent {
+    /// A runner exists from now on and is kept warm. Reported twice, it changes nothing.
     RunnerAdded {
         /// The runner.
         runner: RunnerId,
     },
-    /// A runner is no more: its idle members go, its waiters are refused, leased members go on.
+    /// A runner no longer exists: its idle members are destroyed, its waiters refused; leased members go on.
     RunnerRemoved {
         /// The runner.
         runner: RunnerId,
     },
-    /// A container of an earlier daemon is there, armed: it becomes a member. Told before [`Event::RunnerAdded`] of
-    /// its runner, or others would be started in its place. One that there is no slot for, or whose UID another
-    /// has, is destroyed.
+    /// An armed container of an earlier daemon becomes a member. The driver reports it before
+    /// [`PoolEvent::RunnerAdded`] of its runner, or the core would start others in its place. It is destroyed
+    /// if there is no slot for it, or if another member has its UID.
     Adopted {
-        /// Its number, given by the driver: above every one before.
+        /// Its number, given by the driver: higher than all before.
         member: MemberId,
-        /// Its kind.
+        /// Its runner.
         runner: RunnerId,
         /// Its UID and GID.
         uid: Uid,
-        /// Whether it belongs to someone: it is then followed by one `Released`, like a grant.
+        /// Whether it belongs to a session: one `Released` then follows, as after a grant.
         leased: bool,
     },
-    /// Someone wants a container. Answered by exactly one `Grant` or `Refuse`, unless abandoned before.
+    /// A caller wants a container. Answered by exactly one `Grant` or `Refuse`, unless abandoned before.
     Request {
-        /// Who wants it.
+        /// The request.
         waiter: WaiterId,
-        /// Of which kind.
+        /// The runner that it asks for.
         runner: RunnerId,
     },
-    /// The waiter went away. One that has been granted meanwhile is unknown here; its lease must then be
-    /// `Released`.
+    /// The caller went away. A request that has been granted meanwhile is unknown here; its lease must then
+    /// be `Released`.
     Abandon {
-        /// Who went.
+        /// The request.
         waiter: WaiterId,
     },
     /// A start succeeded: the container runs and its agent is armed.
@@ -70,14 +70,14 @@ pub enum Event {
         /// The member.
         member: MemberId,
     },
-    /// A start failed. The member is destroyed, so the driver need not clean up.
+    /// A start failed. The core destroys the member, so the driver need not clean up.
     StartFailed {
         /// The member.
         member: MemberId,
-        /// At which step.
+        /// The step that failed.
         failure: StartFailure,
     },
-    /// The container vanished or its link broke. A leased member stays its holder's until `Released`.
+    /// The container vanished or its link broke. A leased member stays leased until `Released`.
     Died {
         /// The member.
         member: MemberId,
@@ -87,71 +87,72 @@ pub enum Event {
         /// The member.
         member: MemberId,
     },
-    /// The container is gone, also when there was none to be found.
+    /// The container is gone, or there never was one.
     Destroyed {
         /// The member.
         member: MemberId,
     },
-    /// The container may still be there: it is tried again, and keeps its UID and slot.
+    /// The container may still be there: the removal is tried again, and the member keeps its UID and slot.
     DestroyFailed {
         /// The member.
         member: MemberId,
     },
     /// The engine does not answer.
     EngineDown,
-    /// The engine answers again. The driver paces this: each one ends every pause after failures.
+    /// The engine answers again, which ends every pause after failures; so the driver must not report it
+    /// often.
     EngineUp,
-    /// Time has passed; due at [`Core::next_deadline`](super::Core::next_deadline).
+    /// Time has passed; due at [`PoolCore::next_deadline`](super::PoolCore::next_deadline).
     Tick,
-    /// Nothing is handed out or started any more, and what is idle goes. Final.
+    /// Nothing is handed out or started any more, and idle members are destroyed. Final.
     Shutdown,
 }
 
-/// What the core wants done.
+/// What the driver must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum PoolAction {
     /// Create, start and arm a container.
     Start {
         /// The new member.
         member: MemberId,
-        /// Its kind.
+        /// Its runner.
         runner: RunnerId,
         /// Its UID and GID.
         uid: Uid,
     },
-    /// Remove a container and all that belongs to it. That there is none is success.
+    /// Remove a container and all that belongs to it. If there is none, that is a success.
     Destroy {
         /// The member.
         member: MemberId,
     },
     /// Hand an armed container to a waiter.
     Grant {
-        /// Who gets it.
+        /// The request that is served.
         waiter: WaiterId,
-        /// What they get.
+        /// The container that it gets.
         member: MemberId,
-        /// How long they waited.
+        /// How long it waited.
         waited: Duration,
     },
-    /// Tell a waiter no.
+    /// Refuse a request.
     Refuse {
-        /// Who is told.
+        /// The request.
         waiter: WaiterId,
-        /// Why.
-        refusal: Refusal,
+        /// The reason.
+        refusal: LeaseRefusal,
     },
 }
 
-/// Why a waiter got no container.
+/// Why a request got no container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// As many callers wait as may wait.
+pub enum LeaseRefusal {
+    /// `queue` requests are waiting already.
     #[error("too many callers are waiting for a container already")]
     QueueFull,
-    /// The wait bound passed while starts were under way, or not even begun for want of a turn.
+    /// The wait bound passed while starts were under way or had not begun.
     #[error("no container became ready within {:.1} s", waited.as_secs_f64())]
     WaitedTooLong {
-        /// How long they waited.
+        /// How long the request waited.
         waited: Duration,
     },
     /// The wait bound passed with every container slot taken.
@@ -160,13 +161,13 @@ pub enum Refusal {
     /// The engine does not answer.
     #[error("the container engine does not answer")]
     EngineUnavailable,
-    /// No such runner, or no longer.
+    /// There is no such runner, or no longer.
     #[error("there is no such runner")]
     UnknownRunner,
     /// Containers of this runner do not start at present.
     #[error("containers of this runner do not start: {last}")]
     StartFailing {
-        /// What the last attempt died of.
+        /// The step that failed in the last attempt.
         last: StartFailure,
     },
     /// The pool is closing.
@@ -174,7 +175,7 @@ pub enum Refusal {
     ShuttingDown,
 }
 
-impl Refusal {
+impl LeaseRefusal {
     /// A stable word for metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -1,26 +1,26 @@
-//! What follows from the state: who is served, who is refused, who makes room, what is started. It must come
-//! out the same when nothing has changed: deciding twice does nothing the second time.
+//! What follows from the state: which waiters are served or refused, which idle members make room, what is
+//! started. It must be idempotent: deciding again without an event in between does nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::member::{Member, Outlook, Removal, State};
-use super::runner::Runner;
-use super::{Action, Core, MemberId, Refusal, RunnerId, Uid};
+use super::member::{MemberState, Outlook, PoolMember, Removal};
+use super::runner_state::RunnerState;
+use super::{LeaseRefusal, MemberId, PoolAction, PoolCore, RunnerId, Uid};
 
-/// What there is and what is coming, counted once for a decision.
+/// How many members there are and how many are starting, counted once for a decision.
 #[derive(Debug, Default)]
 struct Stock {
     runners: BTreeMap<RunnerId, RunnerStock>,
-    /// Starts under way, the unwanted ones too: they load the engine all the same.
+    /// Starts under way, including unwanted ones: they load the engine all the same.
     starting: usize,
-    /// Slots that will be free without anything more being done.
+    /// Slots whose member the driver is removing now.
     leaving: usize,
 }
 
-/// One runner's share of it.
+/// One runner's share of the stock.
 #[derive(Debug, Default, Clone, Copy)]
 struct RunnerStock {
     idle: usize,
@@ -34,9 +34,9 @@ impl Stock {
     }
 }
 
-impl Core {
-    /// Applies the rules until none has anything to say.
-    pub(super) fn decide(&mut self, now: Instant, actions: &mut Vec<Action>) {
+impl PoolCore {
+    /// Applies the rules, in their order.
+    pub(super) fn decide(&mut self, now: Instant, actions: &mut Vec<PoolAction>) {
         if !self.may_start() {
             return;
         }
@@ -47,7 +47,7 @@ impl Core {
         self.start(&mut stock, actions);
     }
 
-    /// When the first paused runner that wants a start may have it.
+    /// When the first paused runner that needs a start may have one.
     pub(super) fn earliest_retry(&self) -> Option<Instant> {
         if !self.may_start() {
             return None;
@@ -69,10 +69,10 @@ impl Core {
         self.engine_up && !self.shutting_down
     }
 
-    fn idle(&self) -> impl Iterator<Item = (MemberId, &Member, Instant)> {
+    fn idle(&self) -> impl Iterator<Item = (MemberId, &PoolMember, Instant)> {
         self.members.iter().filter_map(|(&id, member)| match member.state {
-            State::Idle { armed } => Some((id, member, armed)),
-            State::Starting { .. } | State::Leased | State::Destroying { .. } => None,
+            MemberState::Idle { armed } => Some((id, member, armed)),
+            MemberState::Starting { .. } | MemberState::Leased | MemberState::Destroying { .. } => None,
         })
     }
 
@@ -81,23 +81,24 @@ impl Core {
         for member in self.members.values() {
             let of_runner = stock.runners.entry(member.runner).or_default();
             match member.state {
-                State::Starting { outlook } => {
+                MemberState::Starting { outlook } => {
                     stock.starting += 1;
                     of_runner.coming += usize::from(outlook == Outlook::Wanted);
                 }
-                State::Idle { .. } => of_runner.idle += 1,
-                State::Destroying { step: Removal::Asked, .. } => stock.leaving += 1,
-                State::Destroying { step: Removal::RetryAt(_) | Removal::Held, .. } | State::Leased => {}
+                MemberState::Idle { .. } => of_runner.idle += 1,
+                MemberState::Destroying { step: Removal::Asked, .. } => stock.leaving += 1,
+                MemberState::Destroying { step: Removal::RetryAt(_) | Removal::Held, .. }
+                | MemberState::Leased => {}
             }
         }
         stock
     }
 
-    fn wants_more(&self, runner: &Runner, stock: RunnerStock) -> bool {
+    fn wants_more(&self, runner: &RunnerState, stock: RunnerStock) -> bool {
         stock.idle + stock.coming < self.settings.idle_per_runner as usize + runner.waiters.len()
     }
 
-    fn grant(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    fn grant(&mut self, now: Instant, actions: &mut Vec<PoolAction>) {
         let waited_for: Vec<RunnerId> =
             self.runners.iter().filter(|(_, r)| !r.waiters.is_empty()).map(|(&id, _)| id).collect();
         for runner in waited_for {
@@ -105,37 +106,39 @@ impl Core {
                 && let Some(waiter) = self.runners.get_mut(&runner).and_then(|r| r.waiters.pop_front())
                 && let Some(member) = self.members.get_mut(&oldest)
             {
-                member.state = State::Leased;
+                member.state = MemberState::Leased;
                 let waited = now.saturating_duration_since(waiter.asked);
-                actions.push(Action::Grant { waiter: waiter.id, member: oldest, waited });
+                actions.push(PoolAction::Grant { waiter: waiter.id, member: oldest, waited });
             }
         }
     }
 
-    /// Refuses those who could only wait for the end of a pause. While an attempt is under way there is still
-    /// hope.
-    fn fail_fast(&mut self, stock: &Stock, actions: &mut Vec<Action>) {
+    /// Refuses waiters that could only wait for the end of a pause. While a start is under way they keep
+    /// waiting.
+    fn fail_fast(&mut self, stock: &Stock, actions: &mut Vec<PoolAction>) {
         for (&id, runner) in &mut self.runners {
             if let Some(last) = runner.last_failure()
                 && runner.is_hopeless()
                 && stock.of(id).coming == 0
             {
-                let refusal = Refusal::StartFailing { last };
-                actions.extend(runner.waiters.drain(..).map(|w| Action::Refuse { waiter: w.id, refusal }));
+                let refusal = LeaseRefusal::StartFailing { last };
+                actions
+                    .extend(runner.waiters.drain(..).map(|w| PoolAction::Refuse { waiter: w.id, refusal }));
             }
         }
     }
 
-    /// Destroys idle members of other runners when every slot is taken and waiters need one that could start
-    /// now.
-    fn make_room(&mut self, stock: &Stock, actions: &mut Vec<Action>) {
+    /// Destroys idle members of other runners when every slot is taken and waiters need a start that could
+    /// begin now.
+    fn make_room(&mut self, stock: &Stock, actions: &mut Vec<PoolAction>) {
         let unserved = self.runners.iter().filter(|(_, r)| r.paused_until().is_none());
         let unserved: usize =
             unserved.map(|(&id, r)| r.waiters.len().saturating_sub(stock.of(id).coming)).sum();
         let needed = unserved.min((self.settings.max_starting as usize).saturating_sub(stock.starting));
         let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
         for _ in 0..needed.saturating_sub(free + stock.leaving) {
-            // Whoever has an idle member has no waiter, so all are another's. The richest runner gives first.
+            // A runner with an idle member has no waiter, so every idle member is another runner's. The
+            // runner with the most idle members gives first.
             let stock = self.count_stock();
             let spare = self
                 .idle()
@@ -145,7 +148,7 @@ impl Core {
         }
     }
 
-    fn start(&mut self, stock: &mut Stock, actions: &mut Vec<Action>) {
+    fn start(&mut self, stock: &mut Stock, actions: &mut Vec<PoolAction>) {
         while stock.starting < self.settings.max_starting as usize
             && self.members.len() < self.settings.max_members as usize
         {
@@ -154,15 +157,17 @@ impl Core {
             let member = MemberId(self.last_member.0 + 1);
             self.last_member = member;
             self.last_uid = Some(uid);
-            self.members
-                .insert(member, Member { runner, uid, state: State::Starting { outlook: Outlook::Wanted } });
+            self.members.insert(
+                member,
+                PoolMember { runner, uid, state: MemberState::Starting { outlook: Outlook::Wanted } },
+            );
             stock.starting += 1;
             stock.runners.entry(runner).or_default().coming += 1;
-            actions.push(Action::Start { member, runner, uid });
+            actions.push(PoolAction::Start { member, runner, uid });
         }
     }
 
-    /// The runner whose longest waiter for whom nothing is coming yet has waited longest of all.
+    /// The runner whose oldest waiter without a start of its own has waited longest of all.
     fn most_urgent(&self, stock: &Stock) -> Option<RunnerId> {
         self.runners
             .iter()
@@ -172,7 +177,7 @@ impl Core {
             .map(|(_, id)| id)
     }
 
-    /// The next runner in turn that stands below its target.
+    /// The next runner in turn that has fewer members than it needs.
     fn next_refill(&mut self, stock: &Stock) -> Option<RunnerId> {
         let after = self.last_refilled.map_or(Bound::Unbounded, Bound::Excluded);
         let turn = self.runners.range((after, Bound::Unbounded)).chain(&self.runners);
@@ -184,9 +189,9 @@ impl Core {
         Some(next)
     }
 
-    /// The next UID in turn that no member holds, so that one just given back rests for as long as possible:
-    /// what a container may have left under it (keys, queues, counts in the kernel) is then not the next
-    /// one's.
+    /// The next UID in turn that no member has, so that a UID rests for as long as possible before it is used
+    /// again: the next container must not get what an earlier one may have left under it (keys, queues,
+    /// counts in the kernel).
     fn free_uid(&self) -> Option<Uid> {
         let held: BTreeSet<Uid> = self.members.values().map(|member| member.uid).collect();
         let range = self.settings.uid_range.clone();

@@ -1,23 +1,23 @@
-//! What the pool looks like from outside, for metrics, health and tests. Reading it changes nothing.
+//! The state of the pool in numbers, for metrics, health and tests. Reading it changes nothing.
 
 use std::collections::BTreeMap;
 
-use super::member::State;
-use super::{Core, RunnerId};
+use super::member::MemberState;
+use super::{PoolCore, RunnerId};
 
 /// The whole pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Every runner that exists, and every removed one of which members are left.
+    /// Every runner that exists, and every removed one that still has members.
     pub runners: BTreeMap<RunnerId, RunnerSnapshot>,
-    /// Whether the engine is taken to be up.
+    /// Whether the engine counts as up.
     pub engine_up: bool,
     /// Whether the pool is closing.
     pub shutting_down: bool,
 }
 
 impl Snapshot {
-    /// All members of all runners. After a shutdown, 0 says that the pool has closed.
+    /// All members of all runners. After a shutdown, 0 means that the pool has closed.
     #[must_use]
     pub fn members(&self) -> usize {
         self.runners.values().map(RunnerSnapshot::members).sum()
@@ -29,13 +29,13 @@ impl Snapshot {
 pub struct RunnerSnapshot {
     /// Members whose start is under way.
     pub starting: usize,
-    /// Armed members that nobody has had.
+    /// Armed members that were never leased.
     pub idle: usize,
-    /// Members in someone's hands.
+    /// Leased members.
     pub leased: usize,
-    /// Members on their way out, those included that wait for the engine.
+    /// Members that are being removed, or whose removal waits for the engine.
     pub destroying: usize,
-    /// Callers that wait.
+    /// Requests that wait.
     pub waiters: usize,
     /// Failed starts since the last success.
     pub consecutive_failures: u32,
@@ -49,8 +49,8 @@ impl RunnerSnapshot {
     }
 }
 
-impl Core {
-    /// The pool as it is.
+impl PoolCore {
+    /// The pool at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut runners: BTreeMap<RunnerId, RunnerSnapshot> = BTreeMap::new();
@@ -62,10 +62,10 @@ impl Core {
         for member in self.members.values() {
             let entry = runners.entry(member.runner).or_default();
             match member.state {
-                State::Starting { .. } => entry.starting += 1,
-                State::Idle { .. } => entry.idle += 1,
-                State::Leased => entry.leased += 1,
-                State::Destroying { .. } => entry.destroying += 1,
+                MemberState::Starting { .. } => entry.starting += 1,
+                MemberState::Idle { .. } => entry.idle += 1,
+                MemberState::Leased => entry.leased += 1,
+                MemberState::Destroying { .. } => entry.destroying += 1,
             }
         }
         Snapshot { runners, engine_up: self.engine_up, shutting_down: self.shutting_down }

@@ -1,5 +1,4 @@
-//! The pool's rules, held against examples that read like sentences and against an oracle that keeps its own
-//! books.
+//! Tests of the pool's rules: by examples that read like sentences, and by properties that an oracle checks.
 
 mod examples;
 mod oracle;

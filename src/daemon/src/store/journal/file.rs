@@ -1,7 +1,7 @@
 //! The files of the journal, and what depends on each.
 //!
-//! A file is needed as long as a [`Ticket`] of it lives, and until what its records say was synced in place. It
-//! must never be removed before the files that are older.
+//! A file is needed as long as a [`JournalPin`] of it exists, and until its records were applied and synced.
+//! It must never be removed before the older files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::store::record::Record;
-use crate::store::staged::Staged;
+use crate::store::record::JournalRecord;
+use crate::store::staged::StagedFile;
 
-/// The file that is written to.
+/// The file that records are appended to.
 pub(super) struct Current {
     pub(super) file: File,
     pub(super) seq: u64,
-    /// Up to here it is synced.
+    /// The synced length.
     pub(super) len: u64,
-    /// When its first record came.
+    /// The time of its first record.
     pub(super) begun: Option<Instant>,
     pub(super) kept: Arc<Sealed>,
 }
 
 impl Current {
-    /// A new file, empty; its name is durable.
+    /// A new, empty file, whose name is durable.
     pub(super) fn make(dir: &Path, seq: u64) -> io::Result<Self> {
         let path = dir.join(name(seq));
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
@@ -35,12 +35,12 @@ impl Current {
     }
 }
 
-/// The name of the file of a number: names sort as numbers do.
+/// The name of the file with this number: names sort as their numbers do.
 pub(in crate::store) fn name(seq: u64) -> String {
     format!("{seq:016x}")
 }
 
-/// The number of a name.
+/// The number in a name.
 pub(in crate::store) fn number(name: &str) -> Option<u64> {
     let seq = u64::from_str_radix(name, 16).ok()?;
     (self::name(seq) == name).then_some(seq)
@@ -49,41 +49,41 @@ pub(in crate::store) fn number(name: &str) -> Option<u64> {
 /// A journal file and what depends on it.
 pub(in crate::store) struct Sealed {
     path: PathBuf,
-    /// Records that are durable here only.
+    /// Records that are durable only here.
     unapplied: AtomicUsize,
     bytes: AtomicU64,
-    /// What its records name in `tmp/`, and what they replaced; with sizes.
+    /// Files in `tmp/` that its records name or replaced; with sizes.
     sources: Mutex<Vec<(PathBuf, u64)>>,
 }
 
-/// A durable record that is not in place yet: while this lives, the journal keeps it.
-pub(in crate::store) struct Ticket {
+/// A durable record that is not applied yet: the journal keeps its file while the pin exists.
+pub(in crate::store) struct JournalPin {
     file: Arc<Sealed>,
 }
 
-impl Ticket {
-    /// These files in `tmp/`, with sizes, go with the journal's file.
+impl JournalPin {
+    /// Adds files in `tmp/`, with sizes, that are removed with the journal's file.
     pub(in crate::store) fn take_over(&self, files: Vec<(PathBuf, u64)>) {
         self.file.sources().extend(files);
     }
 }
 
-impl Drop for Ticket {
+impl Drop for JournalPin {
     fn drop(&mut self) {
         self.file.unapplied.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Sealed {
-    /// A file of `bytes`, with what its records need of `tmp/`.
+    /// A file of `bytes`, and the files in `tmp/` that its records need.
     pub(in crate::store) fn new(path: PathBuf, bytes: u64, sources: Vec<(PathBuf, u64)>) -> Arc<Self> {
         Arc::new(Self { path, unapplied: AtomicUsize::new(0), bytes: bytes.into(), sources: sources.into() })
     }
 
-    /// One of its records is not in place.
-    pub(in crate::store) fn ticket(self: &Arc<Self>) -> Ticket {
+    /// A pin for one of its records.
+    pub(in crate::store) fn pin(self: &Arc<Self>) -> JournalPin {
         self.unapplied.fetch_add(1, Ordering::AcqRel);
-        Ticket { file: self.clone() }
+        JournalPin { file: self.clone() }
     }
 
     pub(super) fn is_applied(&self) -> bool {
@@ -102,13 +102,13 @@ impl Sealed {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that it keeps in `tmp/`.
+    /// Bytes of files in `tmp/` that it keeps.
     pub(super) fn staged(&self) -> u64 {
         self.sources().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// These are needed as long as the file is, and then removed.
-    pub(super) fn take_over(&self, staged: &[Arc<Staged>]) {
+    /// Takes over these contents: they are kept as long as the file, and then removed.
+    pub(super) fn take_over(&self, staged: &[Arc<StagedFile>]) {
         let mut sources = self.sources();
         for one in staged {
             one.hand_over();
@@ -116,17 +116,17 @@ impl Sealed {
         }
     }
 
-    /// A record of the file needs these.
-    pub(in crate::store) fn add_sources(&self, tmp: &Path, record: &Record) {
+    /// Adds the files in `tmp/` that a record of this file needs.
+    pub(in crate::store) fn add_sources(&self, tmp: &Path, record: &JournalRecord) {
         self.sources().extend(record.sources().map(|(name, bytes)| (tmp.join(name), bytes)));
     }
 
-    /// What it needs of `tmp/`.
+    /// The files in `tmp/` that it needs.
     pub(in crate::store) fn source_paths(&self) -> Vec<PathBuf> {
         self.sources().iter().map(|(path, _)| path.clone()).collect()
     }
 
-    /// Takes the file's name away; what it names in `tmp/` may only go once that is durable.
+    /// Removes the file's name; the files in `tmp/` may be removed only once that is durable.
     pub(in crate::store) fn unlink(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -134,7 +134,7 @@ impl Sealed {
         }
     }
 
-    /// Removes what it named in `tmp/`, as it can; the next start does the rest.
+    /// Removes the files in `tmp/`, as far as possible; the next start removes the rest.
     pub(in crate::store) fn remove_sources(&self) {
         self.sources().drain(..).for_each(|(path, _)| drop(fs::remove_file(path)));
     }

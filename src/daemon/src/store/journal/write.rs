@@ -1,6 +1,7 @@
-//! One write and one sync for all who wait.
+//! One write and one sync for all waiting commits.
 //!
-//! It must never tell anyone of success before the sync of the bytes returned, nor write on behind a failure.
+//! The leader must never report success before the sync of the bytes returned, nor write to a file in which a
+//! write or sync failed.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,32 +11,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::Journal;
-use super::file::{Current, Sealed, Ticket};
-use crate::store::record::{Framed, Record, frame, framed_len};
-use crate::store::staged::Staged;
+use super::file::{Current, JournalPin, Sealed};
+use crate::store::record::{JournalFrame, JournalRecord, frame, framed_len};
+use crate::store::staged::StagedFile;
 
-/// One write and sync covers no more than this, so that the first of it do not wait for ever more.
+/// The largest group that one write and sync covers, so that the first commits of it do not wait too long.
 const GROUP_MAX: u64 = 32 << 20;
-/// Records up to this size are gathered for one write.
+/// Records up to this size are copied together for one write.
 const COPIED: usize = 64 * 1024;
 
-/// What a leader has while it leads.
-pub(super) struct Seat {
+/// The part of the journal that a leader owns while it leads.
+pub(super) struct LeaderState {
     pub(super) current: Option<Current>,
     pub(super) before: Vec<(u64, u64)>,
     pub(super) failed: Option<Arc<Sealed>>,
 }
 
-impl Waiting {
-    fn tell(&self, done: Result<Ticket, io::Error>) {
+impl QueuedRecord {
+    fn tell(&self, done: Result<JournalPin, io::Error>) {
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
     }
 }
 
-/// The first of those who wait, as many as one sync may cover.
-pub(super) fn take_group(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+/// Takes the first records of the queue, as many as one sync may cover.
+pub(super) fn take_group(waiting: &mut VecDeque<QueuedRecord>) -> Vec<QueuedRecord> {
     let mut bytes = 0;
-    let fits = |one: &&Waiting| {
+    let fits = |one: &&QueuedRecord| {
         bytes += framed_len(&one.head, &one.record.blob);
         bytes <= GROUP_MAX
     };
@@ -43,17 +44,17 @@ pub(super) fn take_group(waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     waiting.drain(..count.min(waiting.len())).collect()
 }
 
-/// Someone who waits for a sync.
-pub(super) struct Waiting {
+/// A record whose commit waits for a sync.
+pub(super) struct QueuedRecord {
     pub(super) head: Vec<u8>,
-    pub(super) record: Arc<Record>,
-    pub(super) sources: Vec<Arc<Staged>>,
-    pub(super) slot: Arc<Mutex<Option<Result<Ticket, io::Error>>>>,
+    pub(super) record: Arc<JournalRecord>,
+    pub(super) sources: Vec<Arc<StagedFile>>,
+    pub(super) slot: Arc<Mutex<Option<Result<JournalPin, io::Error>>>>,
 }
 
 impl Journal {
-    /// Writes a group and tells those who wait for it.
-    pub(super) fn write_group(&self, mut seat: Seat, group: Vec<Waiting>) -> Seat {
+    /// Writes a group of records and reports the result to each commit.
+    pub(super) fn write_group(&self, mut seat: LeaderState, group: Vec<QueuedRecord>) -> LeaderState {
         let begun = Instant::now();
         let written = self.try_write(&mut seat, &group);
         if let Some(metrics) = self.metrics.get() {
@@ -64,18 +65,18 @@ impl Journal {
                 self.counts.records.fetch_add(group.len() as u64, Ordering::Relaxed);
                 for waiting in group {
                     file.take_over(&waiting.sources);
-                    waiting.tell(Ok(file.ticket()));
+                    waiting.tell(Ok(file.pin()));
                 }
             }
             Err(error) => {
                 let file = seat.current.take().map(|current| {
-                    let _ = current.file.set_len(current.len); // what it frees may be what lacked
+                    let _ = current.file.set_len(current.len); // this may free the space that was missing
                     seat.before.push((current.seq, current.len));
                     current.kept
                 });
                 for waiting in group {
                     if let Some(file) = &file {
-                        file.take_over(&waiting.sources); // the record may be on the disk all the same
+                        file.take_over(&waiting.sources); // the record may still be on the disk
                     }
                     waiting.tell(Err(copy(&error)));
                 }
@@ -85,11 +86,11 @@ impl Journal {
         seat
     }
 
-    fn try_write(&self, seat: &mut Seat, group: &[Waiting]) -> io::Result<Arc<Sealed>> {
+    fn try_write(&self, seat: &mut LeaderState, group: &[QueuedRecord]) -> io::Result<Arc<Sealed>> {
         if group.iter().any(|waiting| !waiting.sources.is_empty())
             && let Some(tmp) = group.iter().find_map(|waiting| waiting.sources.first()?.path().parent())
         {
-            File::open(tmp)?.sync_all()?; // or their names could be lost
+            File::open(tmp)?.sync_all()?; // otherwise a crash could lose the names
         }
         let current = match &mut seat.current {
             Some(current) => current,
@@ -98,12 +99,12 @@ impl Journal {
         let mut out = Vec::new();
         let mut at = current.len;
         if !seat.before.is_empty() {
-            let head = Framed::seal(&seat.before)?;
+            let head = JournalFrame::seal(&seat.before)?;
             out.extend_from_slice(&frame(current.seq, at, &head, &[]));
             out.extend_from_slice(&head);
             at += framed_len(&head, &[]);
         }
-        for Waiting { head, record, .. } in group {
+        for QueuedRecord { head, record, .. } in group {
             out.extend_from_slice(&frame(current.seq, at, head, &record.blob));
             out.extend_from_slice(head);
             at += framed_len(head, &record.blob);
@@ -138,7 +139,7 @@ impl Journal {
     }
 }
 
-/// The same error for one more who waited.
+/// The same error for one more commit.
 fn copy(error: &io::Error) -> io::Error {
     error
         .raw_os_error()

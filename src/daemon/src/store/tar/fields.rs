@@ -1,16 +1,16 @@
-//! What stands in the fields of a tar header, and in PAX records. Nothing here reads: it is pure.
+//! The fields of a tar header, and PAX records. This module is pure: it never reads.
 
 const MALFORMED: &str = "its PAX records are malformed";
-const SPARSE: &str = "it is sparse in a way that is not taken";
+const SPARSE: &str = "it is a sparse file, which is not supported; pack it without holes";
 
-/// What PAX and GNU headers said about the entry to come.
+/// What PAX and GNU headers say about the next entry.
 #[derive(Default)]
 pub(super) struct Extra {
     pub(super) path: Option<Vec<u8>>,
     pub(super) target: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     pub(super) mtime_ns: Option<i64>,
-    /// By GNU's own headers, which are stronger.
+    /// From GNU's own headers, which override PAX.
     pub(super) long_path: Option<Vec<u8>>,
     pub(super) long_target: Option<Vec<u8>>,
     /// Whether there was any such header.
@@ -18,20 +18,21 @@ pub(super) struct Extra {
 }
 
 impl Extra {
-    /// The name or the target that both a PAX header and a GNU header give: readers differ about which of them counts.
+    /// The name or the target that both a PAX header and a GNU header give: readers differ about which one
+    /// counts.
     pub(super) fn named_twice(&self) -> Option<&[u8]> {
         let pairs = [(&self.path, &self.long_path), (&self.target, &self.long_target)];
         pairs.into_iter().find_map(|(pax, gnu)| pax.as_deref().and(gnu.as_deref()))
     }
 
-    /// The records of a PAX header: `length key=value\n`, each.
+    /// Reads the records of a PAX header, each `length key=value\n`.
     pub(super) fn parse(mut text: &[u8]) -> Result<Self, &'static str> {
         let mut extra = Self { any: true, ..Self::default() };
         while !text.is_empty() {
             let space = text.iter().take(20).position(|b| *b == b' ').ok_or(MALFORMED)?;
             let length = decimal(&text[..space]).ok_or(MALFORMED)?;
             let length = usize::try_from(length).map_err(|_| MALFORMED)?;
-            // `n k=\n` is the shortest.
+            // `n k=\n` is the shortest record.
             if length < space + 4 || length > text.len() {
                 return Err(MALFORMED);
             }
@@ -43,7 +44,7 @@ impl Extra {
             if key.is_empty() || key.contains(&0) {
                 return Err(MALFORMED);
             }
-            // An empty value takes back what stood before.
+            // An empty value cancels an earlier one.
             let value = (!value.is_empty()).then_some(value);
             let is_text = value.is_none_or(|value| !value.contains(&0));
             match key {
@@ -60,18 +61,19 @@ impl Extra {
     }
 }
 
-/// Up to the first NUL.
+/// The bytes up to the first NUL.
 pub(super) fn until_nul(field: &[u8]) -> &[u8] {
     field.split(|b| *b == 0).next().unwrap_or(field)
 }
 
-/// A header's number: octal digits between blanks and NULs, nothing at all for 0, or, when the first bit is set, a
-/// big-endian two's complement in the bits behind it. `None` for anything else, and for what 64 bits do not hold.
+/// A number of a header: octal digits between blanks and NULs, nothing at all for 0, or, when the first bit
+/// is set, a big-endian two's complement number in the other bits. `None` for anything else, and for a number
+/// of more than 64 bits.
 pub(super) fn number(field: &[u8]) -> Option<i64> {
     let first = *field.first()?;
     if first & 0x80 != 0 {
         let negative = first & 0x40 != 0;
-        // The sign is spread over the marker's bit.
+        // The sign is extended over the bit that marks this form.
         let start = if negative { first } else { first & 0x7f };
         let mut value = i128::from(if negative { i64::from(start.cast_signed()) } else { i64::from(start) });
         for byte in &field[1..] {

@@ -1,53 +1,53 @@
-//! What an archive gives, and why it gives nothing. No behaviour lives here.
+//! The entries and the errors of an archive. This module has no behaviour.
 
 use std::io;
 
 use paddock_proto::{PathError, RelPath};
 
-/// What an archive may have.
+/// The limits of an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct TarLimits {
-    /// Entries, those that are skipped and those that only describe others included.
+    /// Entries, with those that are skipped and those that only describe others.
     pub entries: u64,
-    /// Bytes of content, every entry counted, also one that a later one replaces.
+    /// Bytes of content, of every entry, also of one that a later one replaces.
     pub bytes: u64,
 }
 
-/// Why an archive is not taken.
+/// Why an archive is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
     /// It could not be read.
     #[error("the archive could not be read")]
     Read(#[source] io::Error),
-    /// It ends in mid-entry.
+    /// It ends in the middle of an entry.
     #[error("the archive ends in the middle of entry {0}")]
     Cut(u64),
-    /// It is no tar archive, or a damaged one.
+    /// It is not a tar archive, or it is damaged.
     #[error("entry {entry} of the archive is damaged: {what}")]
     Damaged {
-        /// Counted from 1.
+        /// Number of the entry, from 1.
         entry: u64,
-        /// What does not hold.
+        /// What is wrong.
         what: &'static str,
     },
-    /// A name that cannot be.
+    /// A name that is not allowed.
     #[error("entry {entry} of the archive is named {name:?}: {problem}")]
     Name {
-        /// Counted from 1.
+        /// Number of the entry, from 1.
         entry: u64,
-        /// The name, cut where it is long.
+        /// The name, cut if it is long.
         name: String,
         /// What is wrong with it.
         problem: PathError,
     },
-    /// An entry that is not taken, though it is a good one.
+    /// A well-formed entry that is refused.
     #[error("entry {entry} of the archive, {name:?}, {what}")]
     Refused {
-        /// Counted from 1.
+        /// Number of the entry, from 1.
         entry: u64,
-        /// The name, cut where it is long.
+        /// The name, cut if it is long.
         name: String,
-        /// Why not.
+        /// The reason.
         what: &'static str,
     },
     /// Too many entries.
@@ -60,26 +60,26 @@ pub enum TarError {
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// Where it is to be.
+pub struct TarMember {
+    /// Its path.
     pub path: RelPath,
-    /// What it is.
+    /// Its type.
     pub kind: MemberKind,
-    /// Permission bits, nothing above 0777.
+    /// Permission bits, none above 0777.
     pub mode: u32,
-    /// When it was changed, in nanoseconds since 1970.
+    /// Time of the last change, in nanoseconds since 1970.
     pub mtime_ns: i64,
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberKind {
     /// A directory.
     Dir,
-    /// A regular file of so many bytes, which [`TarReader::piece`](super::TarReader::piece) gives.
+    /// A regular file of this many bytes, which [`TarReader::piece`](super::TarReader::piece) returns.
     File(u64),
-    /// A symbolic link: its target, not empty and without NUL, pointing wherever it likes.
+    /// A symbolic link with its target, which is not empty, has no NUL, and may point anywhere.
     Link(Vec<u8>),
-    /// Another name of a file that should have come before; whether it did is for the caller to see.
+    /// Another name of a file that should have come before; the caller checks whether it did.
     Hard(RelPath),
 }

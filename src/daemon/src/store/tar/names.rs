@@ -1,8 +1,9 @@
-//! What an archive has named so far, so that no entry silently takes away what an earlier one brought.
+//! The names of an archive so far, so that no entry silently removes what an earlier one brought.
 //!
-//! An archive may name a file twice: the later one wins, as everywhere. It may not name one path as a directory and as
-//! something else, for whatever came first would be dropped, and an archive is unpacked whole or not at all. A
-//! directory is also what some name goes through. This must never hold more than one kind for each name.
+//! An archive may name a file twice: the later entry wins, as with every tool. It may not name one path both
+//! as a directory and as something else, since one of the two would be lost, and an archive is unpacked
+//! completely or not at all. Every path above a name counts as a directory. This must never keep more than
+//! one kind for each name.
 
 use std::collections::HashMap;
 
@@ -23,7 +24,7 @@ impl Names {
     /// Notes an entry.
     ///
     /// # Errors
-    /// What the entry is that it cannot be, as the end of a sentence about it.
+    /// Why the entry cannot be taken, as the end of a sentence about it.
     pub(super) fn note(&mut self, path: &RelPath, is_dir: bool) -> Result<(), &'static str> {
         let named = if is_dir { Named::Directory } else { Named::Leaf };
         match self.0.insert(path.clone(), named) {
@@ -39,7 +40,7 @@ impl Names {
         for above in std::iter::successors(path.parent(), RelPath::parent) {
             match self.0.insert(above, Named::Directory) {
                 Some(Named::Leaf) => return Err("lies below an entry of this archive that is no directory"),
-                Some(Named::Directory) => break, // and so is all that is above it
+                Some(Named::Directory) => break, // and so is everything above it
                 None => {}
             }
         }
@@ -51,7 +52,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// Notes these in their order, directories with a `/` behind; the refusal of the last.
+    /// Notes these names in their order, directories with a `/` at the end; returns the refusal of the last.
     #[track_caller]
     fn last(names: &[&str]) -> Option<&'static str> {
         let mut seen = Names::default();
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_a_directory_or_something_else_and_stays_it() {
+    fn a_name_that_was_a_directory_stays_one_and_any_other_never_becomes_one() {
         for good in
             [&["a", "a"][..], &["a/", "a/"], &["a/b", "a/"], &["a/", "a/b", "a/c/d", "a/c/"], &["a", "ab/c"]]
         {

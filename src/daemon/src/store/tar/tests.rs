@@ -1,4 +1,4 @@
-//! Archives put together byte by byte, as no honest tool would.
+//! Archives built byte by byte, as no honest tool would build them.
 
 use std::io;
 
@@ -6,59 +6,13 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod build;
+
+use build::{entry, header, link, padded, pax, record, seal, trailer};
+
 const LIMITS: TarLimits = TarLimits { entries: 100, bytes: 10_000 };
 
-/// A header with its checksum, changed by `change` before that is made.
-fn header(name: &[u8], kind: u8, size: u64, change: impl FnOnce(&mut [u8; 512])) -> Vec<u8> {
-    let mut block = [0; 512];
-    block[..name.len()].copy_from_slice(name);
-    block[100..108].copy_from_slice(b"0000644\0");
-    block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
-    block[136..148].copy_from_slice(b"00000000012\0");
-    block[156] = kind;
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    change(&mut block);
-    seal(&mut block);
-    block.to_vec()
-}
-
-fn seal(block: &mut [u8]) {
-    block[148..156].copy_from_slice(b"        ");
-    let sum: u32 = block[..512].iter().map(|b| u32::from(*b)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-}
-
-fn padded(content: &[u8]) -> Vec<u8> {
-    let mut all = content.to_vec();
-    all.resize(content.len().next_multiple_of(512), 0);
-    all
-}
-
-fn entry(name: &[u8], kind: u8, content: &[u8]) -> Vec<u8> {
-    [header(name, kind, content.len() as u64, |_| {}), padded(content)].concat()
-}
-
-fn link(name: &[u8], kind: u8, target: &[u8]) -> Vec<u8> {
-    header(name, kind, 0, |block| block[157..157 + target.len()].copy_from_slice(target))
-}
-
-fn record(key: &str, value: &str) -> String {
-    let mut length = key.len() + value.len() + 3;
-    while format!("{length} {key}={value}\n").len() != length {
-        length += 1;
-    }
-    format!("{length} {key}={value}\n")
-}
-
-fn pax(key: &str, value: &str) -> Vec<u8> {
-    entry(b"PaxHeaders/x", b'x', record(key, value).as_bytes())
-}
-
-fn trailer() -> Vec<u8> {
-    vec![0; 1024]
-}
-
-/// What is in an archive, a line for each entry; or the error's first word and text.
+/// The entries of an archive, one line each; or the error's text.
 async fn read_with(bytes: &[u8], limits: TarLimits, below: &'static str) -> Result<Vec<String>, String> {
     read_by(TarReader::new(bytes, limits).below(below)).await
 }
@@ -105,7 +59,7 @@ fn refused(read: Result<Vec<String>, String>, why: &str) {
 }
 
 #[tokio::test]
-async fn an_honest_archive_is_read_whole() {
+async fn an_honest_archive_is_read_completely() {
     let long = format!("{}/name", ["d"; 60].join("/").replace('d', "directory"));
     let archive = [
         entry(b"./", b'5', b""),
@@ -142,7 +96,7 @@ async fn an_honest_archive_is_read_whole() {
 }
 
 #[tokio::test]
-async fn what_is_not_read_is_passed_over_and_modes_and_times_are_kept() {
+async fn unread_content_is_skipped_and_modes_and_times_are_kept() {
     let archive = [
         entry(b"a", b'0', &[7; 2000]),
         pax("mtime", "-1.25"),
@@ -164,8 +118,8 @@ async fn what_is_not_read_is_passed_over_and_modes_and_times_are_kept() {
 
 /// TAR-02.
 #[tokio::test]
-async fn a_pax_size_is_stronger_than_the_headers() {
-    // Whoever goes by the header does not see `smuggled`; whoever goes by PAX, as Go does, sees it.
+async fn a_pax_size_overrides_the_headers() {
+    // A reader that uses the header does not see `smuggled`; one that uses PAX, as Go does, sees it.
     let inner = entry(b"smuggled", b'0', b"evil");
     let archive = [pax("size", "0"), entry(b"outer", b'0', &inner), entry(b"after", b'0', b"x"), trailer()];
     assert_eq!(read(&archive).await.unwrap(), ["outer: ", "smuggled: evil", "after: x"]);
@@ -208,12 +162,12 @@ async fn a_malformed_pax_record_is_an_error() {
     let comment = entry(b"P", b'g', record("comment", "a commit").as_bytes());
     assert_eq!(read(&[comment, entry(b"a", b'0', b"1")]).await.unwrap(), ["a: 1"]);
     refused(read(&[pax("path", "x"), trailer()]).await, "does not come");
-    refused(read(&[header(b"P", b'x', 1 << 30, |_| {})]).await, "more about another");
+    refused(read(&[header(b"P", b'x', 1 << 30, |_| {})]).await, "more about another entry than 64 KiB");
 }
 
 /// TAR-06.
 #[tokio::test]
-async fn a_name_that_leaves_is_an_error() {
+async fn a_name_that_leads_outside_is_an_error() {
     for (name, why) in [
         ("../x", "`..`"),
         ("/x", "absolute"),
@@ -241,7 +195,7 @@ async fn a_name_that_leaves_is_an_error() {
 }
 
 #[tokio::test]
-async fn only_what_is_below_the_wanted_directory_is_taken() {
+async fn only_entries_below_the_wanted_directory_are_taken() {
     let below = async |parts: &[Vec<u8>]| read_with(&parts.concat(), LIMITS, "data").await;
     let archive =
         [entry(b"data/", b'5', b""), entry(b"data/a", b'0', b"1"), link(b"data/b", b'1', b"data/a")];
@@ -258,7 +212,7 @@ async fn nothing_goes_through_a_link() {
     refused(read(&[to_root(), entry(b"s", b'5', b"")]).await, "was a symbolic link");
     refused(read(&[to_root(), entry(b"s/etc/x", b'0', b"1")]).await, "below a symbolic link");
     refused(read(&[link(b"a/s", b'2', b".."), link(b"a/s/b", b'2', b"x")]).await, "below a symbolic link");
-    // In place of a link, or of nothing that it leads to, anything may come.
+    // In place of a link anything but a directory may come.
     let archive = [to_root(), entry(b"s", b'0', b"file"), link(b"t", b'2', b"s"), link(b"t", b'2', b"u")];
     assert_eq!(read(&archive).await.unwrap(), ["s -> /", "s: file", "t -> s", "t -> u"]);
     refused(read(&[link(b"l", b'2', b"")]).await, "target is empty");
@@ -268,7 +222,7 @@ async fn nothing_goes_through_a_link() {
 
 /// TAR-10.
 #[tokio::test]
-async fn what_is_no_file_is_counted_and_nothing_else() {
+async fn devices_and_unknown_types_are_counted_and_skipped() {
     let mut archive: Vec<_> = b"346".iter().map(|kind| entry(b"n", *kind, b"")).collect();
     archive.extend(b"7ZsVDMX\x01".iter().map(|kind| entry(b"n", *kind, b"content")));
     archive.push(entry(b"ok", b'0', b"x"));
@@ -280,11 +234,11 @@ async fn what_is_no_file_is_counted_and_nothing_else() {
 
 /// TAR-12.
 #[tokio::test]
-async fn a_header_must_be_what_its_checksum_says() {
+async fn a_header_with_a_wrong_checksum_is_an_error() {
     for bit in 0..512 * 8 {
         let mut archive = entry(b"a", b'0', b"x");
         archive[bit / 8] ^= 1 << (bit % 8);
-        // A zero behind a checksum's digits is a blank too.
+        // A zero behind a checksum's digits counts as a blank too.
         let harmless = (148..156).contains(&(bit / 8));
         assert!(harmless || read(&[archive]).await.is_err(), "bit {bit}");
     }
@@ -305,7 +259,7 @@ async fn an_archive_ends_with_zeros_or_just_ends() {
         assert_eq!(read(&[one(), end]).await.unwrap(), ["a: x"]);
     }
     assert_eq!(read(&[]).await.unwrap(), [""; 0]);
-    // The last padding may be missing; nothing else may.
+    // Only the last padding may be missing.
     assert_eq!(read(&[one()[..513].to_vec()]).await.unwrap(), ["a: x"]);
     refused(read(&[vec![0; 512], one()]).await, "zeros stands");
     refused(read(&[one(), one()[..511].to_vec()]).await, "ends in the middle of entry 2");
@@ -334,15 +288,15 @@ async fn entries_and_bytes_are_bounded() {
     }
 }
 
-/// TAR-18: both are given, in their order: the last one wins, and both count.
+/// TAR-18: both are returned, in their order: the last one wins, and both count.
 #[tokio::test]
-async fn two_entries_of_one_name_are_both_given() {
+async fn two_entries_of_one_name_are_both_returned() {
     let archive = [entry(b"a", b'0', b"one"), entry(b"a", b'0', b"two"), trailer()];
     assert_eq!(read(&archive).await.unwrap(), ["a: one", "a: two"]);
 }
 
 #[tokio::test]
-async fn no_entry_takes_away_what_another_one_brought() {
+async fn no_entry_removes_what_another_one_brought() {
     let file = |name: &str| entry(name.as_bytes(), b'0', b"1");
     let dir = |name: &str| entry(name.as_bytes(), b'5', b"");
     for (archive, why) in [
@@ -355,14 +309,14 @@ async fn no_entry_takes_away_what_another_one_brought() {
         ([file("a"), link(b"a/h", b'1', b"t")], "lies below an entry"),
     ] {
         refused(read_strictly(&archive).await, why);
-        // What is rescued is read on: a refusal would lose all that is behind.
+        // A rescue reads on: a refusal would lose everything behind this entry.
         assert_eq!(read(&archive).await.map(|all| all.len()), Ok(2));
     }
-    // A directory may be named when and as often as it likes, and of one name the last one wins.
+    // A directory may be named at any time and repeatedly, and of two files with one name the last wins.
     let archive =
         [file("d/a"), dir("d/"), dir("d/"), file("d/a"), link(b"l", b'2', b"t"), file("l"), file("da")];
     assert_eq!(read_strictly(&archive).await.map(|all| all.len()), Ok(7));
-    // What is not unpacked takes nothing away.
+    // An entry that is not unpacked removes nothing.
     let skipped = [file("a"), header(b"a/fifo", b'6', 0, |_| {})];
     assert_eq!(read_strictly(&skipped).await, Ok(vec!["a: 1".to_owned(), "1 skipped".to_owned()]));
 }
@@ -382,7 +336,7 @@ async fn an_entry_has_one_name() {
             assert_eq!(read(&archive).await.map(|all| all.len()), Ok(1));
         }
     }
-    // One may name the entry and the other its target, or its time.
+    // One header may name the entry and the other its target, or its time.
     let archive = [
         pax("mtime", "1"),
         gnu(b'L', b"g\0"),
@@ -426,7 +380,7 @@ async fn a_source_that_breaks_is_an_error() {
 }
 
 proptest! {
-    /// Whatever comes: no panic, no more than the limits, and only names that are names.
+    /// Whatever the bytes are: no panic, nothing beyond the limits, and only valid names.
     #[test]
     fn damage_is_never_worse_than_an_error(
         damage in proptest::collection::vec((0..6 * 512usize, any::<u8>()), 0..12),

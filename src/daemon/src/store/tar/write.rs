@@ -1,7 +1,7 @@
-//! Archives of what the store has: for containers, and for callers who want everything at once.
+//! Packs archives of saved files: for containers, and for callers who want everything at once.
 //!
-//! Made where it may block, some pieces ahead of whoever reads. It must never follow a link, never hold more than
-//! those pieces, and never say another size than the content it sends has.
+//! A blocking thread builds the archive, a few pieces ahead of the reader. It must never follow a link, never
+//! hold more than those pieces, and never write a size that differs from the content behind it.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use tokio_tar::{EntryType, Header};
 use super::BLOCK;
 use crate::store::Space;
 
-/// One piece of the archive.
+/// Bytes of one piece of the archive.
 const PIECE: usize = 256 * 1024;
-/// Pieces ahead of the reader.
+/// Pieces that may wait for the reader.
 const AHEAD: usize = 4;
-/// Bytes of a name, or of a link's target, that a header holds itself.
+/// Bytes of a name, or of a link's target, that fit the header itself.
 const SHORT: usize = 100;
-/// What stands in the name of a header that only says more of the next one.
+/// The name of a header that only describes the next entry.
 const PAX_NAME: &[u8] = b"././@PaxHeader";
 const SECOND: i64 = 1_000_000_000;
 
-/// Whom an archive is for.
+/// The recipient of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum For {
-    /// A container: its user and group own the files. It begins with a `.` entry of mode 0700: an engine that guesses at
-    /// compression from the first bytes cannot take it for any.
+pub enum ArchiveRecipient {
+    /// A container: the files belong to its user and group. The archive begins with a `.` entry of mode 0700:
+    /// an engine that guesses a compression from the first bytes finds none.
     Container(u32),
-    /// Whoever asked: no owner, and nothing about the directory that it is unpacked in.
+    /// A caller: no owner, and nothing about the directory that it is unpacked in.
     Caller,
 }
 
-/// An archive of these entries. What is no more there is left out, and of a file that was replaced meanwhile it has
-/// one content, whole.
+/// Packs these entries. An entry that no longer exists is left out; of a file that is replaced meanwhile, the
+/// archive has either content completely.
 pub fn pack(
     space: Arc<Space>,
     entries: Vec<Entry>,
-    whose: For,
+    whose: ArchiveRecipient,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
@@ -57,12 +57,12 @@ pub fn pack(
 struct Packer {
     sender: mpsc::Sender<io::Result<Bytes>>,
     out: BytesMut,
-    whose: For,
+    whose: ArchiveRecipient,
 }
 
 impl Packer {
     fn all(&mut self, space: &Space, entries: &[Entry]) -> io::Result<()> {
-        if let For::Container(_) = self.whose {
+        if let ArchiveRecipient::Container(_) = self.whose {
             self.header(EntryType::Directory, b".", b"", 0o700, 0, 0)?;
         }
         for entry in entries {
@@ -129,11 +129,11 @@ impl Packer {
     }
 
     fn plain(&mut self, kind: EntryType, name: &[u8], target: &[u8], mode: u32, size: u64, mtime_ns: i64) {
-        let mut header = Header::new_ustar(); // some readers refuse pax records in an archive that calls itself GNU's
+        let mut header = Header::new_ustar(); // some readers refuse PAX records in a GNU archive
         header.set_entry_type(kind);
         header.set_mode(mode & 0o777);
         header.set_size(size);
-        let user = if let For::Container(user) = self.whose { user.into() } else { 0 };
+        let user = if let ArchiveRecipient::Container(user) = self.whose { user.into() } else { 0 };
         header.set_uid(user);
         header.set_gid(user);
         header.set_mtime(u64::try_from(mtime_ns.div_euclid(SECOND)).unwrap_or(0));
@@ -159,7 +159,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Up to a whole block. Pieces are whole blocks but within a file, so this counts from the piece's begin.
+    /// Fills up the last block. Every piece consists of whole blocks, but within a file; so this counts from
+    /// the begin of the piece.
     fn pad(&mut self) {
         let over = self.out.len() % BLOCK;
         if over > 0 {
@@ -171,9 +172,9 @@ impl Packer {
         if self.out.len() < PIECE { Ok(()) } else { self.give() }
     }
 
-    /// An error when nobody reads any more.
+    /// Fails when nobody reads any more.
     fn give(&mut self) -> io::Result<()> {
-        // What is left of a block stays, so that padding can be counted from the begin of a piece.
+        // Bytes of an incomplete block stay, so that padding can be counted from the begin of a piece.
         let whole = self.out.len() / BLOCK * BLOCK;
         let piece = self.out.split_to(whole).freeze();
         self.out.reserve(PIECE);
@@ -181,7 +182,8 @@ impl Packer {
     }
 }
 
-/// A pax record, `length key=value\n`, where the length counts its own digits (POSIX.1-2017, pax, Extended Header).
+/// A PAX record, `length key=value\n`, whose length counts its own digits (POSIX.1-2017, pax, Extended
+/// Header).
 fn record(records: &mut Vec<u8>, key: &str, value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let digits = |number: usize| number.to_string().len();
@@ -218,7 +220,7 @@ mod tests {
         all
     }
 
-    /// The members that another reader finds, which refuses whatever a standard does not have.
+    /// The number of entries that another reader finds, which refuses everything outside the standard.
     async fn strict(archive: Vec<u8>) -> usize {
         let mut entries = tokio_tar::Archive::new(&archive[..]).entries().unwrap();
         let mut count = 0;
@@ -232,7 +234,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn what_is_packed_is_what_was_stored(
+        fn a_packed_archive_holds_what_was_stored(
             sizes in proptest::collection::vec(0..700_000_usize, 0..6),
             long in 1..180_usize,
             time in -1_900_000_000_000_000_000..1_900_000_000_000_000_000_i64,
@@ -248,7 +250,8 @@ mod tests {
                 let entry = |path: RelPath, kind, mtime_ns| Entry { path, kind, mode: 0o640, mtime_ns };
                 for (at, size) in sizes.into_iter().enumerate() {
                     let path = RelPath::new(format!("{}/{at}\u{fc}", "d".repeat(long))).unwrap();
-                    let content: Vec<u8> = (0..size).map(|n| ((n * 31 + at) % 251).to_le_bytes()[0]).collect();
+                    let byte = |n: usize| ((n * 31 + at) % 251).to_le_bytes()[0];
+                    let content: Vec<u8> = (0..size).map(byte).collect();
                     batch.file(entry(path.clone(), EntryKind::File(size as u64), time));
                     batch.write(&content).await.unwrap();
                     batch.keep();
@@ -261,7 +264,8 @@ mod tests {
                 batch.commit().await.unwrap();
                 let all = space.manifest().lacking(&Default::default()).put;
                 let entries = all.into_iter().map(|held| held.entry).collect();
-                let pieces: Vec<Bytes> = pack(space.clone(), entries, For::Container(20_000)).try_collect().await.unwrap();
+                let packed = pack(space.clone(), entries, ArchiveRecipient::Container(20_000));
+                let pieces: Vec<Bytes> = packed.try_collect().await.unwrap();
                 let got = read_back(pieces.concat()).await;
                 assert_eq!(strict(pieces.concat()).await, got.len() + 1, "the `.` in front");
                 let got: Vec<_> = got.into_iter().filter(|(_, kind, ..)| *kind != MemberKind::Dir).collect();

@@ -1,4 +1,4 @@
-//! Links, and what may not grow for ever.
+//! Tests of symbolic links, and of every limit of the store.
 
 use paddock_proto::LinkTarget;
 
@@ -9,7 +9,7 @@ fn link(at: &str, target: &str) -> Entry {
     Entry { path: path(at), kind, mode: 0o777, mtime_ns: 0 }
 }
 
-/// No symbolic link is anywhere in a store.
+/// Asserts that a store has no symbolic link anywhere.
 fn no_links(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
@@ -55,30 +55,30 @@ async fn links_are_kept_as_data_and_nothing_goes_through_them() {
     batch.remove(path("gone"));
     batch.commit().await.unwrap();
     assert!(
-        !store.place("default", "c").join("links").exists(),
+        !store.session_dir("default", "c").join("links").exists(),
         "a session without links has no list of them"
     );
     assert_eq!((kind("deep/er/l"), kind("out")), (None, Some(EntryKind::Dir)));
 }
 
 #[tokio::test]
-async fn a_damaged_list_of_links_is_said() {
+async fn a_damaged_list_of_links_is_reported() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let mut batch = Batch::new(store.space("default", "c").await.unwrap());
     batch.link(link("l", "t"));
     batch.commit().await.unwrap();
-    let list = store.place("default", "c").join("links");
+    let list = store.session_dir("default", "c").join("links");
     let mut bytes = fs::read(&list).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&list, bytes).unwrap();
     let error = store.space("default", "c").await.err().expect("the damage is seen").to_string();
-    assert!(error.contains("links is damaged"), "{error}");
+    assert!(error.contains("links` is damaged"), "{error}");
 }
 
 const SMALL: Options = Options { total: Amount { bytes: 1 << 20, ..TOTAL }, ..OPTIONS };
 
-/// Bytes of all sessions, while nothing is being written.
+/// Bytes of all sessions, when nothing is being written.
 fn bytes_used(store: &Store) -> u64 {
     let (used, claimed) = store.shared.usage.used();
     assert_eq!(claimed, Amount::default());
@@ -86,7 +86,7 @@ fn bytes_used(store: &Store) -> u64 {
 }
 
 #[tokio::test]
-async fn all_sessions_together_have_a_bound_that_counts_what_is_being_written() {
+async fn all_sessions_together_have_a_limit_that_counts_bytes_being_written() {
     let root = TempDir::new().unwrap();
     {
         let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
@@ -96,27 +96,27 @@ async fn all_sessions_together_have_a_bound_that_counts_what_is_being_written() 
         let mut slow = Batch::new(two.clone());
         slow.file(file("slow"));
         slow.write(&vec![1; 400_000]).await.unwrap();
-        // Neither is there room beside what is stored, nor beside what is under way.
+        // There is no room beside the stored bytes, nor beside those being written.
         let mut batch = Batch::new(one.clone());
         batch.file(file("b"));
         let error = batch.write(&vec![1; 200_000]).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the files of all sessions together would take 1105920 bytes, of 1048576 allowed; delete files or \
-             sessions first, or raise store.max_bytes"
+            "the files of all sessions together would take 1105920 bytes, of 1048576 allowed; delete files \
+             or sessions first, or raise store.max_bytes"
         );
         assert!(batch.admit(&Entry { kind: EntryKind::File(200_000), ..file("b") }).is_err());
         drop(batch);
         slow.keep();
         slow.commit().await.unwrap();
         assert_eq!(bytes_used(&store), (123 + 98) * 4096);
-        // In place of what was: the difference counts.
+        // A replacement counts by its difference.
         save(&one, &[("a", &vec![1; 100_000])]).await;
         assert_eq!(bytes_used(&store), (25 + 98) * 4096);
     }
     let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
     for (owner, id) in [("default", "1"), ("other", "2")] {
-        store.space(owner, id).await.unwrap(); // counted now, if it was not
+        store.space(owner, id).await.unwrap(); // counts it, if the background thread has not
     }
     assert_eq!(bytes_used(&store), (25 + 98) * 4096);
     assert!(store.forget("other", "2").await.unwrap());
@@ -131,7 +131,7 @@ fn entries_used(store: &Store) -> u64 {
 }
 
 #[tokio::test]
-async fn all_sessions_together_have_a_bound_of_entries() {
+async fn all_sessions_together_have_a_limit_of_entries() {
     const FEW: Options = Options { total: Amount { entries: 16, ..TOTAL }, ..OPTIONS };
     let root = TempDir::new().unwrap();
     let is_bound = |error: &StoreError| matches!(error, StoreError::Quota { bound: Bound::TotalEntries, .. });
@@ -145,11 +145,11 @@ async fn all_sessions_together_have_a_bound_of_entries() {
         batch.link(link("l", "nowhere"));
         batch.commit().await.unwrap();
         assert_eq!(entries_used(&store), 3 + 4);
-        // What takes the place of something takes nothing.
+        // A replacement takes no entry.
         save(&one, &[("d/a", b"again")]).await;
         save(&one, &[("l", b"a file now")]).await;
         assert_eq!(entries_used(&store), 3 + 4);
-        // Two that were admitted side by side do not both fit.
+        // Two batches that were admitted side by side do not both fit.
         let (mut first, mut second) = (Batch::new(one.clone()), Batch::new(two.clone()));
         for n in 0..5 {
             for batch in [&mut first, &mut second] {
@@ -164,18 +164,18 @@ async fn all_sessions_together_have_a_bound_of_entries() {
         let error = first.commit().await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the files of all sessions together would take 20 files and directories, of 16 allowed; delete files or \
-             sessions first, or raise store.max_files"
+            "the files of all sessions together would take 20 files and directories, of 16 allowed; delete \
+             files or sessions first, or raise store.max_files"
         );
         assert_eq!(entries_used(&store), 15, "nothing of what was refused counts");
         assert!(is_bound(&Batch::new(one.clone()).admit(&file("y/z")).unwrap_err()));
         assert!(Batch::new(one.clone()).admit(&file("d/a")).is_ok());
-        // Nor is there room for the log of a session that is new.
+        // There is no room either for the log of a new session.
         let new = store.space("default", "3").await.unwrap();
         assert!(is_bound(&new.log("run_1").err().expect("no room")));
         save(&one, &[("y", b"the last")]).await;
         assert_eq!(entries_used(&store), 16);
-        // What only removes is taken, and makes room.
+        // A commit that only removes is accepted, and makes room.
         let mut batch = Batch::new(one.clone());
         batch.remove(path("d"));
         batch.commit().await.unwrap();
@@ -184,7 +184,7 @@ async fn all_sessions_together_have_a_bound_of_entries() {
         assert_eq!(entries_used(&store), 16);
     }
     let mut store = Store::open(root.path(), FEW).unwrap();
-    store.threads.pop().unwrap().join().unwrap(); // it ends when all is counted
+    store.threads.pop().unwrap().join().unwrap(); // it ends when everything is counted
     let store = Arc::new(store);
     assert_eq!(entries_used(&store), 16);
     for (owner, id, left) in [("default", "3", 13), ("other", "2", 5), ("default", "1", 0)] {
@@ -196,7 +196,7 @@ async fn all_sessions_together_have_a_bound_of_entries() {
 }
 
 #[tokio::test]
-async fn sessions_nobody_asks_for_are_counted_in_the_background() {
+async fn sessions_that_nobody_loads_are_counted_in_the_background() {
     let root = TempDir::new().unwrap();
     {
         let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
@@ -204,12 +204,12 @@ async fn sessions_nobody_asks_for_are_counted_in_the_background() {
         store.space("default", "1").await.unwrap().log("run_1").unwrap().append(&[b'x'; 1000]).unwrap();
     }
     let mut store = Store::open(root.path(), SMALL).unwrap();
-    store.threads.pop().unwrap().join().unwrap(); // it ends when all is counted
+    store.threads.pop().unwrap().join().unwrap(); // it ends when everything is counted
     assert_eq!(bytes_used(&store), 123 * 4096 + 1000);
 }
 
 #[tokio::test]
-async fn logs_count_and_stop_at_the_bound() {
+async fn logs_count_and_stop_growing_at_the_limit() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), SMALL).unwrap());
     let space = store.space("default", "1").await.unwrap();
@@ -219,12 +219,12 @@ async fn logs_count_and_stop_at_the_bound() {
     let mut batch = Batch::new(space.clone());
     batch.file(file("a"));
     assert!(matches!(batch.write(b"1").await, Err(StoreError::Quota { bound: Bound::Total, .. })));
-    // The oldest log goes for a new one, and makes room.
+    // A new log removes the oldest, which makes room.
     for n in 2..34 {
         space.log(&format!("run_{n:02}")).unwrap();
     }
     save(&space, &[("a", b"1")]).await;
-    // One that is heard again goes on.
+    // The log of a run is continued after a restart.
     for _ in 0..2 {
         space.log("run_33").unwrap().append(&[b'x'; 1000]).unwrap();
     }
@@ -235,7 +235,7 @@ async fn logs_count_and_stop_at_the_bound() {
 }
 
 #[tokio::test]
-async fn one_file_and_one_session_have_bounds_while_they_are_written() {
+async fn one_file_and_one_session_are_limited_while_they_are_written() {
     let root = TempDir::new().unwrap();
     let quota = Quota { bytes: 40_960, entries: 10, file: 20_000 };
     let store = Arc::new(Store::open(root.path(), Options { quota, ..OPTIONS }).unwrap());
@@ -252,7 +252,7 @@ async fn one_file_and_one_session_have_bounds_while_they_are_written() {
     let error = batch.write(b"1").await.unwrap_err();
     let expected = "the files of this session would take 45056 bytes, of 40960 allowed; delete some first";
     assert_eq!(error.to_string(), expected);
-    // Nor do two that were admitted side by side fit together.
+    // Two batches that were admitted side by side do not fit together.
     let (mut one, mut two) = (Batch::new(space.clone()), Batch::new(space.clone()));
     for batch in [&mut one, &mut two] {
         batch.remove(path("b"));
@@ -268,7 +268,7 @@ async fn one_file_and_one_session_have_bounds_while_they_are_written() {
 }
 
 #[tokio::test]
-async fn the_disk_is_freed_of_what_was_replaced() {
+async fn a_checkpoint_frees_replaced_contents() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
@@ -276,7 +276,7 @@ async fn the_disk_is_freed_of_what_was_replaced() {
     save(&space, &[("a", &big)]).await;
     save(&space, &[("a", b"1")]).await;
     let count = |dir: &str| fs::read_dir(root.path().join(dir)).unwrap().count();
-    assert_eq!(count("tmp"), 2, "what a replay needs, and what was replaced");
+    assert_eq!(count("tmp"), 2, "the source for a replay, and the replaced file");
     assert!(store.shared.checkpoint());
     assert_eq!(count("tmp"), 0);
     assert_eq!(count("journal"), 1, "the next file is ready, and empty");

@@ -1,25 +1,25 @@
-//! Crashes that the disk could show: the journal ends anywhere, and of what it says any part is in place.
+//! Crashes of the machine: the journal ends anywhere, and any part of its records is applied.
 
 use super::journal::{name, number};
 use super::model::{Change, Numbers, Tree, change, commit, copy, tree};
-use super::record::{self, Framed};
+use super::record::{self, JournalFrame};
 use super::*;
 
 const SESSIONS: [&str; 3] = ["s0", "s1", "s2"];
 type World = BTreeMap<&'static str, Tree>;
 
-/// A store that lived through some changes, and how it was after each.
+/// A store after some changes, and its state after each of them.
 struct Life {
     root: TempDir,
-    /// After each acknowledged change: the journal's file and length then, and the world.
+    /// After each acknowledged change: the journal's file and length at that time, and the expected sessions.
     moments: Vec<(u64, u64, World)>,
 }
 
-/// Lives `seed`: changes of three sessions, the journal sealed now and then and never freed.
+/// Makes the changes of `seed` in three sessions; the journal is sealed now and then and never freed.
 async fn live(seed: u64, changes: u64) -> Life {
     let root = TempDir::new_in(MEMORY).unwrap();
     let store = Arc::new(Store::open(&root.path().join("live"), OPTIONS).unwrap());
-    *store.shared.stuck.lock().unwrap() = true; // no checkpoint takes the journal away
+    *store.shared.stuck.lock().unwrap() = true; // no checkpoint frees the journal
     let mut numbers = Numbers(seed);
     let mut world: World = SESSIONS.map(|session| (session, Tree::new())).into();
     let mut moments = vec![(0, 0, world.clone())];
@@ -40,7 +40,7 @@ async fn live(seed: u64, changes: u64) -> Life {
     Life { root, moments }
 }
 
-/// The last file with anything in it, and its length.
+/// The last file that is not empty, and its length.
 fn journal_end(root: &Path) -> (u64, u64) {
     let mut files: Vec<_> = fs::read_dir(root.join("journal")).unwrap().map(|file| file.unwrap()).collect();
     files.retain(|file| file.metadata().unwrap().len() > 0);
@@ -50,8 +50,8 @@ fn journal_end(root: &Path) -> (u64, u64) {
     })
 }
 
-/// All frames of a journal file, with where they end.
-fn frames(bytes: &[u8], seq: u64) -> Vec<(u64, Framed)> {
+/// All frames of a journal file, with their ends.
+fn frames(bytes: &[u8], seq: u64) -> Vec<(u64, JournalFrame)> {
     let (mut from, mut at, mut all) = (bytes, 0, Vec::new());
     while let Some((len, framed)) = record::read(&mut from, seq, at).unwrap() {
         at += len;
@@ -61,13 +61,13 @@ fn frames(bytes: &[u8], seq: u64) -> Vec<(u64, Framed)> {
 }
 
 impl Life {
-    /// A store whose files are as after `applied` changes and `more` steps of the next, and whose journal ends at
+    /// A store with `applied` changes and `more` operations of the next applied, and whose journal ends at
     /// byte `len` of `file`.
     fn crashed(&self, applied: usize, more: usize, file: u64, len: u64) -> PathBuf {
         let crashed = self.root.path().join("crashed");
         let _ = fs::remove_dir_all(&crashed);
         copy(&self.root.path().join(applied.to_string()), &crashed);
-        // The journal and what it names in tmp/ are durable before anything is put in place.
+        // The journal and the files in tmp/ that it names are durable before anything is applied.
         let last = self.root.path().join("live");
         for dir in ["journal", "tmp"] {
             fs::remove_dir_all(crashed.join(dir)).unwrap();
@@ -87,7 +87,7 @@ impl Life {
         if let Some((f, l, _)) = next {
             let bytes = fs::read(journal.join(name(*f))).unwrap();
             let record = frames(&bytes, *f).into_iter().find(|(end, _)| end == l);
-            let Some((_, Framed::Change(mut record))) = record else { panic!("no record ends at {l}") };
+            let Some((_, JournalFrame::Change(mut record))) = record else { panic!("no record ends at {l}") };
             record.ops.truncate(more);
             apply::apply(&crashed, &crashed.join("tmp"), &record).unwrap();
         }
@@ -105,12 +105,12 @@ async fn check(root: &Path, world: &World, what: &str) {
 }
 
 #[tokio::test]
-async fn whatever_a_crash_leaves_is_what_was_acknowledged() {
+async fn after_any_crash_exactly_the_acknowledged_changes_are_there() {
     for seed in 0..6 {
         let life = live(seed, 24).await;
         let mut numbers = Numbers(seed + 100);
         for _ in 0..30 {
-            // Up to `last` everything was acknowledged, and the journal goes on into what comes next.
+            // Everything up to `last` was acknowledged, and the journal may continue into the next record.
             let last = numbers.index(life.moments.len());
             let (file, len, world) = &life.moments[last];
             let (file, len, world, torn) = match life.moments.get(last + 1) {
@@ -131,7 +131,7 @@ async fn whatever_a_crash_leaves_is_what_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_journal_cut_anywhere_gives_the_whole_records_before_the_cut() {
+async fn a_journal_cut_anywhere_has_the_complete_records_before_the_cut() {
     let life = live(7, 30).await;
     let mut records = 0;
     for entry in fs::read_dir(life.root.path().join("live/journal")).unwrap() {
@@ -140,7 +140,7 @@ async fn a_journal_cut_anywhere_gives_the_whole_records_before_the_cut() {
         let bytes = fs::read(&path).unwrap();
         let all = frames(&bytes, seq);
         assert_eq!(all.last().map_or(0, |(end, _)| *end), bytes.len() as u64);
-        records += all.iter().filter(|(_, framed)| matches!(framed, Framed::Change(_))).count();
+        records += all.iter().filter(|(_, framed)| matches!(framed, JournalFrame::Change(_))).count();
         for cut in 0..bytes.len() {
             let whole = all.iter().take_while(|(end, _)| *end <= cut as u64).count();
             assert_eq!(frames(&bytes[..cut], seq).len(), whole, "cut at {cut}");
@@ -159,7 +159,7 @@ async fn a_journal_cut_anywhere_gives_the_whole_records_before_the_cut() {
 }
 
 #[tokio::test]
-async fn a_damaged_journal_that_was_acknowledged_stops_the_start() {
+async fn damage_in_an_acknowledged_part_of_the_journal_stops_the_start() {
     let life = live(3, 12).await;
     let root = life.root.path().join("live");
     let (last, ..) = life.moments[life.moments.len() - 1];

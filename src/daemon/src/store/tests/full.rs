@@ -1,12 +1,13 @@
-//! A disk that is full, or fails: what was saved stays, what was not is said, and it works again by itself.
+//! A disk that is full, or fails: saved files stay, refusals are reported, and the store recovers by itself.
 
+use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use super::model::copy;
 use super::*;
 
-/// A small disk of its own; root is needed for it.
+/// A small disk of its own; mounting it needs root.
 struct Disk(TempDir);
 
 impl Disk {
@@ -37,7 +38,7 @@ async fn put(store: &Arc<Store>, at: &str, content: &[u8]) -> Result<(), StoreEr
     batch.commit().await.map(drop)
 }
 
-/// As many as there is room for, none of them lost.
+/// Saves as many files as there is room for, and loses none of them.
 async fn fill(store: &Arc<Store>, size: usize) -> usize {
     for n in 0.. {
         match put(store, &format!("f{n}"), &pattern(n, size)).await {
@@ -75,13 +76,13 @@ async fn a_full_disk_refuses_and_loses_nothing_and_works_again() {
         assert!(count > 4, "only {count} files of {size} bytes");
         all_there(&store, count, size).await;
         let tmp = || fs::read_dir(disk.path().join("store/tmp")).unwrap().count();
-        // Nothing is left of what was refused.
+        // Nothing of the refused commit is left.
         store.shared.checkpoint();
         assert_eq!(tmp(), 0);
         drop(store);
         let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
         all_there(&store, count, size).await;
-        // What only removes is taken, and makes room.
+        // A commit that only removes is accepted, and makes room.
         let space = store.space("default", "c").await.unwrap();
         let mut batch = Batch::new(space.clone());
         (0..count / 2).for_each(|n| batch.remove(path(&format!("f{n}"))));
@@ -101,7 +102,7 @@ async fn a_disk_without_inodes_refuses_up_front() {
 }
 
 #[tokio::test]
-async fn space_that_others_took_comes_back() {
+async fn free_space_that_other_programs_took_and_gave_back_is_used_again() {
     let disk = Disk::new("size=40m");
     let store = Arc::new(Store::open(&disk.path().join("store"), OPTIONS).unwrap());
     put(&store, "f0", &[0; 1000]).await.unwrap();
@@ -116,13 +117,13 @@ async fn space_that_others_took_comes_back() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_put_in_place_is_kept_and_comes_by_itself() {
+async fn a_change_that_could_not_be_applied_is_kept_and_applied_later() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
     let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"1"), ("b", b"1")]).await;
-    // Without tmp/ nothing can be put in place, while the journal still takes it.
+    // Without tmp/ nothing can be applied, while the journal still accepts records.
     let away = |on: bool| {
         let (tmp, away) = (live.join("tmp"), live.join("away"));
         if on { fs::rename(tmp, away) } else { fs::rename(away, tmp) }.unwrap();
@@ -142,14 +143,14 @@ async fn what_could_not_be_put_in_place_is_kept_and_comes_by_itself() {
     assert!(!store.shared.checkpoint(), "the journal is kept as long");
     copy(&live, &crashed);
     away(false);
-    // The next look finds it.
+    // The next read applies it.
     assert!(space.manifest().get(&path("a")).is_none());
     assert_eq!((content(&space, "c"), content(&space, "b")), ("2".into(), "1".into()));
     store.shared.checkpoint();
     assert_eq!(store.shared.journal.sealed(), 0);
     save(&space, &[("d", b"3")]).await;
 
-    // And so does the next start.
+    // So does the next start.
     fs::create_dir(crashed.join("tmp")).unwrap();
     let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
     let space = store.find("default", "c").await.unwrap().unwrap();
@@ -158,7 +159,7 @@ async fn what_could_not_be_put_in_place_is_kept_and_comes_by_itself() {
 }
 
 #[tokio::test]
-async fn a_start_that_cannot_put_a_session_in_place_serves_the_others() {
+async fn a_start_that_cannot_apply_one_session_serves_the_others() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
     let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
@@ -177,7 +178,7 @@ async fn a_start_that_cannot_put_a_session_in_place_serves_the_others() {
     save(&two, &[("a", b"2")]).await;
     store.shared.checkpoint();
     drop((two, store));
-    // The journal still has it all, also what was done since.
+    // The journal still has everything, also the changes made since.
     let store = Arc::new(Store::open(&crashed, OPTIONS).unwrap());
     assert_eq!(content(&store.space("default", "two").await.unwrap(), "a"), "2");
     fs::remove_file(&dir).unwrap();
@@ -189,13 +190,13 @@ async fn a_start_that_cannot_put_a_session_in_place_serves_the_others() {
 }
 
 #[tokio::test]
-async fn a_sync_that_fails_fails_its_commit_and_nothing_else() {
+async fn a_failed_sync_fails_its_commit_and_no_other() {
     let root = TempDir::new().unwrap();
     let (live, crashed) = (root.path().join("live"), root.path().join("crashed"));
     let store = Arc::new(Store::open(&live, OPTIONS).unwrap());
     let space = store.space("default", "c").await.unwrap();
     save(&space, &[("a", b"1")]).await;
-    *store.shared.stuck.lock().unwrap() = true; // the journal stays to be looked at
+    *store.shared.stuck.lock().unwrap() = true; // keeps the journal for this test to read
     let journal = || fs::read_dir(live.join("journal")).unwrap().count();
     assert_eq!(journal(), 1);
     for round in 0..2 {
@@ -205,7 +206,7 @@ async fn a_sync_that_fails_fails_its_commit_and_nothing_else() {
         assert!(matches!(batch.commit().await, Err(StoreError::Unwritable(_))));
         assert_eq!(content(&space, "a"), "1");
         assert_eq!(journal(), 1 + round, "the file is not written to again");
-        // Even if the sync failed and the bytes got there.
+        // Even if the sync failed after the bytes were written.
         let failed =
             fs::read_dir(live.join("journal")).unwrap().map(|file| file.unwrap().path()).max().unwrap();
         forge(&failed);
@@ -219,7 +220,7 @@ async fn a_sync_that_fails_fails_its_commit_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_says_so_until_it_can() {
+async fn a_store_that_cannot_be_written_reports_it_until_it_can() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     put(&store, "a", b"1").await.unwrap();
@@ -230,10 +231,11 @@ async fn a_store_that_cannot_be_written_says_so_until_it_can() {
     assert!(matches!(error, StoreError::Unwritable(_)), "{said}");
     assert_eq!(
         said,
-        "the store cannot be written at present (Input/output error (os error 5)); nothing of this call was saved"
+        "the store cannot be written at present (Input/output error (os error 5)); nothing of this call was \
+         saved"
     );
     assert!(!store.is_writable());
-    // That files can be made does not mean that they can be synced.
+    // That a file can be made does not mean that it can be synced.
     writable::look(&store.shared);
     assert!(!store.is_writable());
     assert_eq!(content(&store.space("default", "c").await.unwrap(), "a"), "1", "reading goes on");
@@ -242,13 +244,14 @@ async fn a_store_that_cannot_be_written_says_so_until_it_can() {
     writable::look(&store.shared);
     assert!(store.is_writable());
     put(&store, "b", b"2").await.unwrap();
-    drop(store); // with its own attempts
+    drop(store); // this also ends its own attempts
     assert_eq!(fs::read_dir(root.path().join("tmp")).unwrap().count(), 0, "the attempts leave nothing");
 }
 
-/// A file system that is read-only is seen before anybody wants to save anything, also where it is mounted over.
+/// The daemon notices a read-only file system before anybody saves anything, also one that is mounted over
+/// the store.
 #[tokio::test]
-async fn a_read_only_file_system_is_seen_and_so_is_its_end() {
+async fn a_read_only_file_system_is_noticed_and_so_is_its_end() {
     let disk = Disk::new("size=40m");
     let root = disk.path().join("store");
     let store = Arc::new(Store::open(&root, OPTIONS).unwrap());
@@ -258,7 +261,7 @@ async fn a_read_only_file_system_is_seen_and_so_is_its_end() {
     let over = ReadOnly::over(&root);
     writable::look(&store.shared);
     assert!(!store.is_writable());
-    // What is small still gets into the journal, which is open; what is large does not.
+    // Small contents still reach the journal, whose file is open; large ones do not.
     assert!(matches!(put(&store, "small", b"2").await, Err(StoreError::Pending(_))));
     assert!(matches!(put(&store, "large", &vec![3; 2 << 20]).await, Err(StoreError::Pending(_))));
     assert!(!store.is_writable());
@@ -269,7 +272,7 @@ async fn a_read_only_file_system_is_seen_and_so_is_its_end() {
     put(&store, "large", &vec![3; 2 << 20]).await.unwrap();
 }
 
-/// A directory that is mounted over itself, read-only, until this goes.
+/// A directory that is mounted over itself, read-only, until this is dropped.
 struct ReadOnly(std::path::PathBuf);
 
 impl ReadOnly {
@@ -289,12 +292,12 @@ impl Drop for ReadOnly {
     }
 }
 
-/// Puts a whole record behind what a journal file is good for: it removes `a`.
+/// Writes a complete record that removes `a` behind the valid length of a journal file.
 fn forge(file: &Path) {
-    let record = record::Record {
+    let record = record::JournalRecord {
         owner: "default".into(),
         session: "c".into(),
-        ops: vec![record::Op::Remove(path("a"))],
+        ops: vec![record::JournalOp::Remove(path("a"))],
         blob: Vec::new(),
     };
     let (head, at) = (record.head().unwrap(), fs::metadata(file).unwrap().len());
@@ -304,7 +307,7 @@ fn forge(file: &Path) {
 }
 
 #[tokio::test]
-async fn commits_that_wait_share_a_sync() {
+async fn waiting_commits_share_a_sync() {
     let root = TempDir::new().unwrap();
     let store = Arc::new(Store::open(root.path(), OPTIONS).unwrap());
     let journal = &store.shared.journal;
@@ -330,7 +333,7 @@ async fn commits_that_wait_share_a_sync() {
     tasks.join_all().await;
     holder.join().unwrap();
     let (syncs, records) = (&journal.counts.syncs, &journal.counts.records);
-    // The first to come syncs for itself, and whoever came with it; the next for all others.
+    // The first commit syncs for itself and those that came with it; the next for all others.
     assert_eq!((syncs.load(Ordering::Relaxed), records.load(Ordering::Relaxed)), (2, 40));
     for n in 0..40 {
         assert_eq!(content(&store.space("default", &format!("s{n}")).await.unwrap(), "a"), n.to_string());

@@ -1,4 +1,5 @@
-//! A process that commits, killed at any moment, again and again: what it said is saved is there, whole.
+//! A process that commits is killed at any moment, again and again: every change that it acknowledged is
+//! there, complete.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -8,9 +9,9 @@ use std::time::Duration;
 use super::model::{Numbers, Tree, change, commit, tree};
 use super::*;
 
-/// Names the store that the child is to use, and where each worker is to go on.
+/// The store that the child is to use, and the change at which each worker is to continue.
 const STORE: &str = "PADDOCK_TEST_STORE";
-/// How often to kill; some dozens if it is not set.
+/// The number of kills, if it is set.
 const KILLS: &str = "PADDOCK_KILLS";
 const WORKERS: usize = 3;
 
@@ -30,7 +31,7 @@ async fn child() {
                 let one = Numbers::change(worker, n);
                 commit(&store, &session, &world, &one).await.unwrap();
                 change(&mut world, &one);
-                // One write: a line is there whole or not.
+                // One write, so a line is there completely or not at all.
                 std::io::stdout().write_all(format!("\nACK {worker} {n}\n").as_bytes()).unwrap();
             }
         });
@@ -52,7 +53,7 @@ impl Drop for Killed {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_said_is_saved_is_there() {
+async fn every_change_that_a_killed_process_acknowledged_is_there() {
     let kills: u64 = std::env::var(KILLS).map_or(30, |kills| kills.parse().expect("a number"));
     let root = TempDir::new_in(MEMORY).unwrap();
     let mut next = [0u64; WORKERS];
@@ -79,7 +80,8 @@ async fn what_a_killed_process_said_is_saved_is_there() {
             }
             false
         };
-        // From the first word on, or already before it: the recovery must stand a kill too.
+        // The kill comes after the first acknowledgement, or even before: the recovery must survive a kill
+        // too.
         if kill % 5 != 0 {
             while !take(lines.next().expect("the child speaks before it ends").unwrap()) {}
         }
@@ -100,7 +102,7 @@ async fn what_a_killed_process_said_is_saved_is_there() {
             }
             let found = tree(&store, &format!("w{worker}")).await;
             if found != worlds[worker] {
-                // One more may have been durable and not said.
+                // One more change may have been durable and not acknowledged.
                 change(&mut worlds[worker], &Numbers::change(worker as u64, next[worker]));
                 assert_eq!(found, worlds[worker], "worker {worker} at {} after kill {kill}", next[worker]);
                 next[worker] += 1;

@@ -1,4 +1,5 @@
-//! What the store should hold, kept by other means than the store's: plain maps, and changes made from numbers.
+//! The expected content of the store, kept by other means than the store's: plain maps, and changes made from
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +25,11 @@ pub(super) enum Step {
     Dir(&'static str, u32),
     Link(&'static str, Vec<u8>),
     Remove(&'static str),
-    /// As `mv` does: the first goes, and what it held is at the second.
+    /// As `mv` does: the first path is removed, and its content is at the second.
     Move(&'static str, &'static str),
 }
 
-/// What one batch does.
+/// The changes of one batch.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     Batch(Vec<Step>),
@@ -72,7 +73,7 @@ impl Numbers {
         let path = self.path();
         match self.below(12) {
             0..6 => {
-                // Every content is another, and some are too large for the journal.
+                // Every content differs from every other, and some are too large for the journal.
                 let size = if self.below(8) == 0 { 70_000 } else { self.index(300) };
                 let mut bytes = format!("{stamp}:").into_bytes();
                 bytes.resize(bytes.len() + size, b'x');
@@ -86,7 +87,7 @@ impl Numbers {
     }
 }
 
-/// Does to a tree what a change says.
+/// Makes a change in a tree.
 pub(super) fn change(tree: &mut Tree, change: &Change) {
     let Change::Batch(steps) = change else {
         tree.clear();
@@ -108,7 +109,7 @@ pub(super) fn change(tree: &mut Tree, change: &Change) {
     }
 }
 
-/// What a move would bring, if it is one that a program could make.
+/// What a move would bring, if a program could make it.
 fn moved(tree: &Tree, from: &str, to: &str) -> Option<Node> {
     let apart = !format!("{from}/").starts_with(&format!("{to}/")) && !to.starts_with(&format!("{from}/"));
     tree.get(from).filter(|node| apart && matches!(node, Node::File(..))).cloned()
@@ -130,7 +131,7 @@ fn put(tree: &mut Tree, path: &str, node: Node) {
     tree.insert(path.to_owned(), node);
 }
 
-/// The same done to a session of a store; `before` is what it holds.
+/// Makes the same change in a session of a store; `before` is the content of that session.
 pub(super) async fn commit(
     store: &Arc<Store>,
     session: &str,
@@ -170,7 +171,7 @@ pub(super) async fn commit(
     batch.commit().await.map(drop)
 }
 
-/// What a session of a store holds, as its manifest says and its files are.
+/// The content of a session of a store, from its manifest and its files.
 pub(super) async fn tree(store: &Arc<Store>, session: &str) -> Tree {
     let Some(space) = store.find("default", session).await.unwrap() else { return Tree::new() };
     let manifest = space.manifest().clone();
@@ -200,7 +201,7 @@ pub(super) async fn tree(store: &Arc<Store>, session: &str) -> Tree {
     tree
 }
 
-/// Copies a store that is not at rest; what is renamed away meanwhile is not in it.
+/// Copies a store that is in use; files that are renamed away meanwhile are not in the copy.
 pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

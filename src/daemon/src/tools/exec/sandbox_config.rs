@@ -1,67 +1,84 @@
-//! `sandbox_config`: what a command may use, beside what its container may.
+//! `sandbox_config`: limits for a command, in addition to those of its container.
 //!
-//! Keys are taken in snake_case and in camelCase. It must never pass over one: what is not known, or cannot be enforced, is
-//! refused.
+//! Keys are taken in snake_case and in camelCase. It must never ignore a key: one that is unknown, or cannot
+//! be enforced, is refused.
 
 use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::tools::{Code, Fault};
 
 const MIB: u64 = 1 << 20;
 
-/// As callers write it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SandboxConfig {
-    network: Option<Network>,
+    /// There is no network: a call with allowed domains is refused.
+    network: Option<NetworkPolicy>,
+    /// Paths: absolute, below ~, or relative to the working directory, with the patterns * ? [] and **. A
+    /// name without a / in a deny list matches at any depth below the working directory.
     filesystem: Option<Filesystem>,
     #[serde(alias = "resourceLimits")]
     resource_limits: Option<ResourceLimits>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Network {
+struct NetworkPolicy {
+    /// Must be empty.
     #[serde(alias = "allowedDomains")]
     allowed_domains: Option<Vec<String>>,
-    #[expect(dead_code, reason = "nothing can be reached: whatever is denied is")]
+    /// Has no effect: there is no network.
+    #[expect(dead_code, reason = "no domain can be reached anyway")]
     #[serde(alias = "deniedDomains")]
     denied_domains: Option<Vec<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Filesystem {
+    /// The command may write only here. Without it: wherever its user may.
     #[serde(alias = "allowWrite")]
     allow_write: Option<Vec<String>>,
-    #[serde(alias = "denyRead")]
-    deny_read: Option<Vec<String>>,
+    /// The command may not write these, for example .env or *.key.
     #[serde(alias = "denyWrite")]
     deny_write: Option<Vec<String>>,
+    /// The command may not read these.
+    #[serde(alias = "denyRead")]
+    deny_read: Option<Vec<String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ResourceLimits {
+    /// Memory of all its processes together, in MiB.
+    #[schemars(range(min = 1))]
     #[serde(alias = "maxMemoryMb", alias = "maxMemoryMB")]
     max_memory_mb: Option<u64>,
+    /// CPU time of each of its processes, in seconds.
+    #[schemars(range(min = 1))]
     #[serde(alias = "maxCpuSeconds")]
     max_cpu_seconds: Option<u32>,
+    /// Size of each file that it writes, in MiB.
+    #[schemars(range(min = 1))]
     #[serde(alias = "maxFileSizeMb", alias = "maxFileSizeMB")]
     max_file_size_mb: Option<u64>,
+    /// Processes at one time. One more ends the command and every process that it started; fork itself does
+    /// not fail.
+    #[schemars(range(min = 1))]
     #[serde(alias = "maxProcesses")]
     max_processes: Option<u32>,
 }
 
 impl SandboxConfig {
-    /// What it means.
+    /// The limits and the file policy that it means.
     pub(super) fn check(self) -> Result<(RunLimits, Option<FilePolicy>), Fault> {
         let network = self.network.unwrap_or_default();
         if network.allowed_domains.is_some_and(|domains| !domains.is_empty()) {
-            let message = "`sandbox_config.network.allowed_domains` names domains, and programs have no network here; leave it \
-                           out or empty";
+            let message = "`sandbox_config.network.allowed_domains` names domains, and programs have no \
+                           network here; leave it out or empty";
             return Err(Fault::new(Code::NetworkUnavailable, message));
         }
         let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
@@ -120,10 +137,12 @@ mod tests {
             memory: Some(512 << 20),
             processes: Some(10),
         };
-        let snake = json!({ "network": { "allowed_domains": [], "denied_domains": ["evil.com"] }, "resource_limits": {
-            "max_memory_mb": 512, "max_cpu_seconds": 30, "max_file_size_mb": 100, "max_processes": 10 } });
-        let camel = json!({ "network": { "allowedDomains": [], "deniedDomains": ["evil.com"] }, "resourceLimits": {
-            "maxMemoryMb": 512, "maxCpuSeconds": 30, "maxFileSizeMb": 100, "maxProcesses": 10 } });
+        let snake = json!({ "network": { "allowed_domains": [], "denied_domains": ["evil.com"] },
+            "resource_limits": { "max_memory_mb": 512, "max_cpu_seconds": 30, "max_file_size_mb": 100,
+                "max_processes": 10 } });
+        let camel = json!({ "network": { "allowedDomains": [], "deniedDomains": ["evil.com"] },
+            "resourceLimits": { "maxMemoryMb": 512, "maxCpuSeconds": 30, "maxFileSizeMb": 100,
+                "maxProcesses": 10 } });
         assert_eq!(read(snake), Ok((limits, None)));
         assert_eq!(read(camel), Ok((limits, None)));
         for nothing in

@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::super::{
-    Action, Backoff, Event, PoolSettings, RawPoolSettings, Refusal, SettingsError, StartFailure, Uid,
+    Backoff, LeaseRefusal, PoolAction, PoolEvent, PoolSettings, RawPoolSettings, SettingsError, StartFailure,
+    Uid,
 };
 use super::stand::{Stand, destroys, grants, started_runners, starts};
 use super::usual;
@@ -59,11 +60,11 @@ fn a_released_member_is_destroyed_and_its_uid_is_not_given_away_before_it_is_gon
     pool.started(member);
     let (_, waits) = pool.request(0);
     assert_eq!(waits, []);
-    assert_eq!(pool.released(member), [Action::Destroy { member }]);
-    assert_eq!(pool.send(Event::DestroyFailed { member }), []);
-    assert_eq!(pool.wait(SECOND / 2), [Action::Destroy { member }]);
+    assert_eq!(pool.released(member), [PoolAction::Destroy { member }]);
+    assert_eq!(pool.send(PoolEvent::DestroyFailed { member }), []);
+    assert_eq!(pool.wait(SECOND / 2), [PoolAction::Destroy { member }]);
     let next = pool.destroyed(member);
-    assert!(matches!(next[..], [Action::Start { uid: Uid(5000), .. }]), "{next:?}");
+    assert!(matches!(next[..], [PoolAction::Start { uid: Uid(5000), .. }]), "{next:?}");
 }
 
 #[test]
@@ -82,10 +83,10 @@ fn a_caller_who_goes_away_leaves_an_idle_member_that_lives_out_its_time() {
     let mut pool = cold();
     let (waiter, actions) = pool.request(0);
     let member = starts(&actions)[0];
-    assert_eq!(pool.send(Event::Abandon { waiter }), []);
+    assert_eq!(pool.send(PoolEvent::Abandon { waiter }), []);
     assert_eq!(pool.started(member), []);
     assert_eq!(pool.runner(0).idle, 1);
-    assert_eq!(pool.wait(usual().idle_ttl), [Action::Destroy { member }]);
+    assert_eq!(pool.wait(usual().idle_ttl), [PoolAction::Destroy { member }]);
     assert_eq!(pool.destroyed(member), []);
     assert_eq!(pool.members(), 0);
 }
@@ -95,7 +96,7 @@ fn a_caller_who_goes_away_as_it_is_served_gives_the_lease_back() {
     let mut pool = warm();
     let (waiter, actions) = pool.request(0);
     let (_, member) = grants(&actions)[0];
-    assert_eq!(pool.send(Event::Abandon { waiter }), []);
+    assert_eq!(pool.send(PoolEvent::Abandon { waiter }), []);
     assert_eq!(destroys(&pool.released(member)), [member]);
     pool.finish_all();
     assert_eq!(pool.runner(0).idle, 2);
@@ -141,7 +142,7 @@ fn an_idle_member_makes_room_for_another_runners_waiter() {
     pool.finish_all();
     pool.add(1);
     let (waiter, actions) = pool.request(1);
-    let [Action::Destroy { member }] = actions[..] else { panic!("{actions:?}") };
+    let [PoolAction::Destroy { member }] = actions[..] else { panic!("{actions:?}") };
     let member = starts(&pool.destroyed(member))[0];
     assert_eq!(grants(&pool.started(member)), [(waiter, member)]);
     assert_eq!(pool.runner(0).idle, 1);
@@ -152,7 +153,7 @@ fn starts_that_fail_are_tried_again_after_growing_pauses() {
     let mut pool = Stand::new(RawPoolSettings { idle_per_runner: 1, ..usual() });
     let mut member = starts(&pool.add(0))[0];
     for pause in [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000] {
-        assert_eq!(pool.start_failed(member), [Action::Destroy { member }]);
+        assert_eq!(pool.start_failed(member), [PoolAction::Destroy { member }]);
         pool.destroyed(member);
         assert_eq!(pool.wait(Duration::from_millis(pause - 1)), []);
         member = starts(&pool.wait(Duration::from_millis(1)))[0];
@@ -165,14 +166,16 @@ fn starts_that_fail_are_tried_again_after_growing_pauses() {
 fn the_third_failure_in_a_row_refuses_waiters_and_a_request_after_the_pause_tries_again() {
     let mut pool = cold();
     let (waiter, actions) = pool.request(0);
-    let refused =
-        |waiter| Action::Refuse { waiter, refusal: Refusal::StartFailing { last: StartFailure::Start } };
+    let refused = |waiter| PoolAction::Refuse {
+        waiter,
+        refusal: LeaseRefusal::StartFailing { last: StartFailure::Start },
+    };
     let mut member = starts(&actions)[0];
     for _ in 0..2 {
-        assert_eq!(pool.start_failed(member), [Action::Destroy { member }]);
+        assert_eq!(pool.start_failed(member), [PoolAction::Destroy { member }]);
         member = starts(&pool.wait(SECOND))[0];
     }
-    assert_eq!(pool.start_failed(member), [Action::Destroy { member }, refused(waiter)]);
+    assert_eq!(pool.start_failed(member), [PoolAction::Destroy { member }, refused(waiter)]);
 
     let (waiter, actions) = pool.request(0);
     assert_eq!(actions, [refused(waiter)]);
@@ -187,7 +190,10 @@ fn a_container_that_starts_well_and_then_dies_is_not_restarted_without_pause() {
     let mut pool = Stand::new(usual());
     let members = starts(&pool.add(0));
     pool.started(members[0]);
-    assert_eq!(pool.send(Event::Died { member: members[0] }), [Action::Destroy { member: members[0] }]);
+    assert_eq!(
+        pool.send(PoolEvent::Died { member: members[0] }),
+        [PoolAction::Destroy { member: members[0] }]
+    );
     assert_eq!(pool.started(members[1]), [], "the other's success does not end the pause");
     assert_eq!(starts(&pool.wait(SECOND / 2)).len(), 1);
 }
@@ -198,8 +204,8 @@ fn waiting_has_an_end_and_a_queue_has_a_length() {
     pool.add(0);
     let (waiter, _) = pool.request(0);
     let (second, actions) = pool.request(0);
-    assert_eq!(actions, [Action::Refuse { waiter: second, refusal: Refusal::QueueFull }]);
-    let late = Action::Refuse { waiter, refusal: Refusal::WaitedTooLong { waited: 30 * SECOND } };
+    assert_eq!(actions, [PoolAction::Refuse { waiter: second, refusal: LeaseRefusal::QueueFull }]);
+    let late = PoolAction::Refuse { waiter, refusal: LeaseRefusal::WaitedTooLong { waited: 30 * SECOND } };
     assert_eq!(pool.wait(30 * SECOND), [late]);
 
     pool.finish_all();
@@ -208,7 +214,7 @@ fn waiting_has_an_end_and_a_queue_has_a_length() {
     pool.started(starts(&actions)[0]);
     let (third, actions) = pool.request(0);
     assert_eq!(actions, [], "every slot is leased");
-    assert_eq!(pool.wait(30 * SECOND), [Action::Refuse { waiter: third, refusal: Refusal::Full }]);
+    assert_eq!(pool.wait(30 * SECOND), [PoolAction::Refuse { waiter: third, refusal: LeaseRefusal::Full }]);
 }
 
 #[test]
@@ -217,12 +223,12 @@ fn an_engine_that_was_down_is_not_trusted_with_what_stood_idle() {
     let (_, actions) = pool.request(0);
     let (_, leased) = grants(&actions)[0];
     let starting = starts(&actions)[0];
-    assert_eq!(pool.send(Event::EngineDown), []);
+    assert_eq!(pool.send(PoolEvent::EngineDown), []);
     assert_eq!(pool.started(starting), []);
     let (waiter, actions) = pool.request(0);
-    assert_eq!(actions, [Action::Refuse { waiter, refusal: Refusal::EngineUnavailable }]);
+    assert_eq!(actions, [PoolAction::Refuse { waiter, refusal: LeaseRefusal::EngineUnavailable }]);
 
-    let up = pool.send(Event::EngineUp);
+    let up = pool.send(PoolEvent::EngineUp);
     assert_eq!(destroys(&up).len(), 2);
     assert_eq!(starts(&up).len(), 2);
     assert_eq!(destroys(&pool.released(leased)), [leased], "a lease outlives the outage");
@@ -233,7 +239,7 @@ fn a_leased_member_that_died_is_its_holders_until_released() {
     let mut pool = warm();
     let (_, actions) = pool.request(0);
     let (_, member) = grants(&actions)[0];
-    assert_eq!(pool.send(Event::Died { member }), []);
+    assert_eq!(pool.send(PoolEvent::Died { member }), []);
     assert_eq!(destroys(&pool.released(member)), [member]);
 }
 
@@ -242,11 +248,11 @@ fn a_removed_runner_takes_its_idle_and_coming_members_with_it() {
     let mut pool = Stand::new(usual());
     let members = starts(&pool.add(0));
     pool.started(members[0]);
-    let gone = pool.send(Event::RunnerRemoved { runner: super::super::RunnerId(0) });
-    assert_eq!(gone, [Action::Destroy { member: members[0] }]);
-    assert_eq!(pool.started(members[1]), [Action::Destroy { member: members[1] }]);
+    let gone = pool.send(PoolEvent::RunnerRemoved { runner: super::super::RunnerId(0) });
+    assert_eq!(gone, [PoolAction::Destroy { member: members[0] }]);
+    assert_eq!(pool.started(members[1]), [PoolAction::Destroy { member: members[1] }]);
     let (waiter, actions) = pool.request(0);
-    assert_eq!(actions, [Action::Refuse { waiter, refusal: Refusal::UnknownRunner }]);
+    assert_eq!(actions, [PoolAction::Refuse { waiter, refusal: LeaseRefusal::UnknownRunner }]);
 }
 
 #[test]
@@ -254,7 +260,7 @@ fn a_shutdown_leaves_nothing_once_the_leases_are_back() {
     let mut pool = warm();
     let (_, actions) = pool.request(0);
     let (_, leased) = grants(&actions)[0];
-    let actions = pool.send(Event::Shutdown);
+    let actions = pool.send(PoolEvent::Shutdown);
     assert_eq!((destroys(&actions).len(), starts(&actions).len()), (1, 0));
     pool.finish_all();
     assert_eq!(pool.members(), 1);
@@ -287,7 +293,8 @@ fn settings_that_cannot_hold_say_what_would() {
         ),
         (
             RawPoolSettings { queue: 0, idle_per_runner: 0, ..usual() },
-            "queue is 0 while nothing is kept idle, so nothing could ever run; must be at least 1, or keep some idle",
+            "queue is 0 while no container is kept idle, so nothing could ever run; must be at least 1, or \
+             keep some idle",
         ),
     ];
     for (raw, expected) in cases {
@@ -302,7 +309,7 @@ fn what_an_earlier_daemon_left_is_handed_out_before_anything_is_started() {
     let uid = *usual().uid_range.start();
     let (idle, _) = pool.adopt(0, uid, false);
     let (leased, _) = pool.adopt(0, uid + 1, true);
-    // One idle is there, so one start does; and neither UID is given again.
+    // One member is idle, so one start is enough; and neither UID is given again.
     let begun = pool.add(0);
     assert_eq!(starts(&begun).len(), 1);
     let (waiter, actions) = pool.request(0);

@@ -1,6 +1,6 @@
-//! An oracle: keeps its own books of what lives and who waits, from events and actions alone, and objects to
-//! whatever breaks a rule. It must never ask the core anything but what it judges, nor share a function with
-//! it.
+//! An oracle: it keeps its own record of members and waiters, from events and actions alone, and fails on
+//! every action that breaks a rule. It must never ask the core for anything but what it judges, nor share a
+//! function with it.
 
 mod books;
 mod sums;
@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    Action, Event, MemberId, RawPoolSettings, Refusal, RunnerId, Snapshot, StartFailure, WaiterId,
+    LeaseRefusal, MemberId, PoolAction, PoolEvent, RawPoolSettings, RunnerId, Snapshot, StartFailure,
+    WaiterId,
 };
 
-/// Refills that others may get while a runner stands ready for one: the tests use no more than four runners.
+/// How many refills other runners may get while one is ready for a refill: the tests use at most four
+/// runners.
 const PATIENCE: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +27,7 @@ enum Phase {
         armed: Instant,
     },
     Leased,
-    /// To be destroyed: the driver is at it, or it is due at once or at `retry`.
+    /// To be destroyed: the driver is removing it, or the removal is due at once or at `retry`.
     Ending {
         asked: bool,
         failures: u32,
@@ -66,15 +68,15 @@ pub(super) struct Oracle {
     seen: BTreeSet<MemberId>,
     granted: BTreeSet<MemberId>,
     answered: BTreeSet<WaiterId>,
-    /// In the order of their asking.
+    /// In the order of their requests.
     waiters: Vec<Waiting>,
     up: bool,
     closing: bool,
-    // What held when the event came, after time had passed:
-    /// Removals that time alone made due.
+    // The state at an event, after time has passed:
+    /// Removals that the clock alone has made due.
     due: BTreeSet<MemberId>,
-    /// Waiters who had waited long enough, and what each is to be told.
-    late: BTreeMap<WaiterId, Refusal>,
+    /// Waiters that have waited for the whole bound, and the refusal that each must get.
+    late: BTreeMap<WaiterId, LeaseRefusal>,
 }
 
 impl Oracle {
@@ -96,8 +98,8 @@ impl Oracle {
 
     pub(super) fn judge(
         &mut self,
-        event: Event,
-        actions: &[Action],
+        event: PoolEvent,
+        actions: &[PoolAction],
         now: Instant,
         deadline: Option<Instant>,
         snapshot: &Snapshot,
@@ -106,10 +108,10 @@ impl Oracle {
         self.note(event, now);
         for &action in actions {
             match action {
-                Action::Start { member, runner, uid } => self.judge_start(member, runner, uid.0, now),
-                Action::Destroy { member } => self.judge_destroy(member),
-                Action::Grant { waiter, member, waited } => self.judge_grant(waiter, member, waited, now),
-                Action::Refuse { waiter, refusal } => self.judge_refusal(waiter, refusal, now),
+                PoolAction::Start { member, runner, uid } => self.judge_start(member, runner, uid.0, now),
+                PoolAction::Destroy { member } => self.judge_destroy(member),
+                PoolAction::Grant { waiter, member, waited } => self.judge_grant(waiter, member, waited, now),
+                PoolAction::Refuse { waiter, refusal } => self.judge_refusal(waiter, refusal, now),
             }
         }
         self.judge_outcome(now);
@@ -118,7 +120,7 @@ impl Oracle {
         self.judge_snapshot(snapshot);
     }
 
-    /// Slots. Adopted ones beyond the last are there until they are gone.
+    /// Free slots. Adopted members can exceed the slots until they are gone.
     fn free(&self) -> usize {
         (self.settings.max_members as usize).saturating_sub(self.members.len())
     }
@@ -202,7 +204,7 @@ impl Oracle {
         self.members.get_mut(&member).expect("it lives").phase = Phase::Leased;
     }
 
-    fn judge_refusal(&mut self, waiter: WaiterId, refusal: Refusal, now: Instant) {
+    fn judge_refusal(&mut self, waiter: WaiterId, refusal: LeaseRefusal, now: Instant) {
         if let Some(due) = self.late.remove(&waiter) {
             assert_eq!(refusal, due, "{waiter:?} waited to the bound and is told why");
             self.answer(waiter);
@@ -211,21 +213,23 @@ impl Oracle {
         let Waiting { runner, .. } =
             *self.waiters.iter().find(|w| w.id == waiter).expect("who is refused was waiting");
         match refusal {
-            Refusal::QueueFull => {
+            LeaseRefusal::QueueFull => {
                 assert!(self.waiters.len() > self.settings.queue as usize, "there was room to wait");
                 assert_eq!(self.idle_of(runner), 0, "there was one to be had");
             }
-            Refusal::EngineUnavailable => assert!(!self.up, "the engine is up"),
-            Refusal::UnknownRunner => assert!(!self.runners.contains_key(&runner), "{runner:?} is known"),
-            Refusal::ShuttingDown => assert!(self.closing, "the pool is open"),
-            Refusal::StartFailing { last } => {
+            LeaseRefusal::EngineUnavailable => assert!(!self.up, "the engine is up"),
+            LeaseRefusal::UnknownRunner => {
+                assert!(!self.runners.contains_key(&runner), "{runner:?} is known")
+            }
+            LeaseRefusal::ShuttingDown => assert!(self.closing, "the pool is open"),
+            LeaseRefusal::StartFailing { last } => {
                 let record = &self.runners[&runner];
                 assert_eq!(record.last, Some(last), "it is told of the last failure");
                 assert!(record.failures >= 3, "two failures are not yet a reason");
                 assert!(record.failed_until.is_some_and(|at| at > now), "the next attempt could begin");
                 assert_eq!(self.coming(runner), 0, "an attempt is under way");
             }
-            Refusal::WaitedTooLong { .. } | Refusal::Full => panic!("{waiter:?} has time left"),
+            LeaseRefusal::WaitedTooLong { .. } | LeaseRefusal::Full => panic!("{waiter:?} has time left"),
         }
         self.answer(waiter);
     }

@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order, the oracle finds nothing to object to, and in the end all is quiet.
+//! Whatever happens, in whatever order, no rule is broken, and in the end the pool comes to rest.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::super::{Backoff, Event, MemberId, RawPoolSettings, RunnerId, StartFailure, WaiterId};
+use super::super::{Backoff, MemberId, PoolEvent, RawPoolSettings, RunnerId, StartFailure, WaiterId};
 use super::stand::Stand;
 
 const RUNNERS: u32 = 4;
 
-/// One thing that happens. An [`Index`] picks among whatever fits at that moment; nothing happens when
-/// nothing fits.
+/// One thing that happens. An [`Index`] picks among the members or waiters that fit at that moment; nothing
+/// happens if none fits.
 #[derive(Debug, Clone)]
 enum Step {
     Add(u32),
-    /// With a UID so far from the first of the range.
+    /// With a UID at this distance from the first of the range.
     Adopt(u32, u32, bool),
     Remove(u32),
     Request(u32),
@@ -25,11 +25,11 @@ enum Step {
     Release(Index),
     Destroy(Index, bool),
     Die(Index),
-    /// An event that may fit nothing at all.
-    Stray(fn(MemberId) -> Event, Index),
-    /// Of a waiter who waits, was answered or never was.
+    /// An event that may fit no member at all.
+    Stray(fn(MemberId) -> PoolEvent, Index),
+    /// By a waiter that waits, was answered or never existed.
     StrayAbandon(u64),
-    /// A waiter who waits asks again.
+    /// A waiter that still waits asks again.
     AskTwice(Index, u32),
     EngineDown,
     EngineUp,
@@ -42,14 +42,14 @@ fn time() -> impl Strategy<Value = Duration> {
     prop_oneof![(0..2_000_u64), (0..70_000_u64)].prop_map(Duration::from_millis)
 }
 
-fn stray() -> impl Strategy<Value = fn(MemberId) -> Event> {
-    let kinds: Vec<fn(MemberId) -> Event> = vec![
-        |member| Event::Started { member },
-        |member| Event::StartFailed { member, failure: StartFailure::Deadline },
-        |member| Event::Died { member },
-        |member| Event::Released { member },
-        |member| Event::Destroyed { member },
-        |member| Event::DestroyFailed { member },
+fn stray() -> impl Strategy<Value = fn(MemberId) -> PoolEvent> {
+    let kinds: Vec<fn(MemberId) -> PoolEvent> = vec![
+        |member| PoolEvent::Started { member },
+        |member| PoolEvent::StartFailed { member, failure: StartFailure::Deadline },
+        |member| PoolEvent::Died { member },
+        |member| PoolEvent::Released { member },
+        |member| PoolEvent::Destroyed { member },
+        |member| PoolEvent::DestroyFailed { member },
     ];
     select(kinds)
 }
@@ -70,7 +70,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..40_u64).prop_map(Step::StrayAbandon),
         1 => (index(), runner.clone()).prop_map(|(i, r)| Step::AskTwice(i, r)),
         2 => runner.clone().prop_map(Step::Add),
-        2 => (runner.clone(), 0..14_u32, any::<bool>()).prop_map(|(r, uid, leased)| Step::Adopt(r, uid, leased)),
+        2 => (runner.clone(), 0..14_u32, any::<bool>())
+            .prop_map(|(r, uid, leased)| Step::Adopt(r, uid, leased)),
         1 => runner.prop_map(Step::Remove),
         1 => Just(Step::EngineDown),
         2 => Just(Step::EngineUp),
@@ -116,43 +117,43 @@ fn settings() -> impl Strategy<Value = RawPoolSettings> {
 fn perform(stand: &mut Stand, step: Step) {
     let pick = |from: Vec<MemberId>, i: Index| (!from.is_empty()).then(|| *i.get(&from));
     let event = match step {
-        Step::Add(runner) => Some(Event::RunnerAdded { runner: RunnerId(runner) }),
+        Step::Add(runner) => Some(PoolEvent::RunnerAdded { runner: RunnerId(runner) }),
         Step::Adopt(runner, uid, leased) => {
             stand.adopt(runner, 20_000 + uid, leased);
             None
         }
-        Step::Remove(runner) => Some(Event::RunnerRemoved { runner: RunnerId(runner) }),
+        Step::Remove(runner) => Some(PoolEvent::RunnerRemoved { runner: RunnerId(runner) }),
         Step::Request(runner) => {
             stand.request(runner);
             None
         }
         Step::Abandon(i) => {
             let waiting = stand.oracle.waiting();
-            (!waiting.is_empty()).then(|| Event::Abandon { waiter: *i.get(&waiting) })
+            (!waiting.is_empty()).then(|| PoolEvent::Abandon { waiter: *i.get(&waiting) })
         }
-        Step::Start(i, true) => pick(stand.oracle.starting(), i).map(|member| Event::Started { member }),
+        Step::Start(i, true) => pick(stand.oracle.starting(), i).map(|member| PoolEvent::Started { member }),
         Step::Start(i, false) => pick(stand.oracle.starting(), i)
-            .map(|member| Event::StartFailed { member, failure: StartFailure::Arm }),
-        Step::Release(i) => pick(stand.oracle.leased(), i).map(|member| Event::Released { member }),
+            .map(|member| PoolEvent::StartFailed { member, failure: StartFailure::Arm }),
+        Step::Release(i) => pick(stand.oracle.leased(), i).map(|member| PoolEvent::Released { member }),
         Step::Destroy(i, true) => {
-            pick(stand.oracle.being_destroyed(), i).map(|member| Event::Destroyed { member })
+            pick(stand.oracle.being_destroyed(), i).map(|member| PoolEvent::Destroyed { member })
         }
         Step::Destroy(i, false) => {
-            pick(stand.oracle.being_destroyed(), i).map(|member| Event::DestroyFailed { member })
+            pick(stand.oracle.being_destroyed(), i).map(|member| PoolEvent::DestroyFailed { member })
         }
-        Step::Die(i) => pick(stand.oracle.living(), i).map(|member| Event::Died { member }),
-        // Members that live, that are gone and that never were.
+        Step::Die(i) => pick(stand.oracle.living(), i).map(|member| PoolEvent::Died { member }),
+        // Members that live, that are gone and that never existed.
         Step::Stray(kind, i) => Some(kind(MemberId(i.index(60) as u64))),
-        Step::StrayAbandon(waiter) => Some(Event::Abandon { waiter: WaiterId(waiter) }),
+        Step::StrayAbandon(waiter) => Some(PoolEvent::Abandon { waiter: WaiterId(waiter) }),
         Step::AskTwice(i, runner) => {
-            stand.send(Event::Tick);
+            stand.send(PoolEvent::Tick);
             let waiting = stand.oracle.waiting();
             (!waiting.is_empty())
-                .then(|| Event::Request { waiter: *i.get(&waiting), runner: RunnerId(runner) })
+                .then(|| PoolEvent::Request { waiter: *i.get(&waiting), runner: RunnerId(runner) })
         }
-        Step::EngineDown => Some(Event::EngineDown),
-        Step::EngineUp => Some(Event::EngineUp),
-        Step::Shutdown => Some(Event::Shutdown),
+        Step::EngineDown => Some(PoolEvent::EngineDown),
+        Step::EngineUp => Some(PoolEvent::EngineUp),
+        Step::Shutdown => Some(PoolEvent::Shutdown),
         Step::Wait(time) => {
             stand.wait(time);
             None
@@ -183,8 +184,8 @@ proptest! {
             perform(&mut stand, step);
         }
 
-        // From here on all goes well, and nobody asks for anything.
-        stand.send(Event::EngineUp);
+        // From here on everything succeeds, and there are no requests.
+        stand.send(PoolEvent::EngineUp);
         for _ in 0..3 {
             stand.wait_and_finish(longest);
             for member in stand.oracle.leased() {
@@ -203,7 +204,7 @@ proptest! {
             prop_assert!(idle.iter().all(|n| *n <= idle_per_runner), "idle: {:?}", idle);
         }
 
-        stand.send(Event::Shutdown);
+        stand.send(PoolEvent::Shutdown);
         stand.finish_all();
         prop_assert_eq!(stand.members(), 0);
         prop_assert!(!stand.has_deadline(), "a closed pool wants nothing more");

@@ -1,19 +1,19 @@
-//! A core on a test stand: a clock that is turned by hand, a driver that does what it is told when it is
-//! told, and the oracle looking on at every event.
+//! A test stand for the core: a clock that the test sets, a driver that acts when the test says so, and the
+//! oracle, which judges every event.
 
 use std::time::{Duration, Instant};
 
 use super::super::{
-    Action, Core, Event, MemberId, PoolSettings, RawPoolSettings, RunnerId, RunnerSnapshot, StartFailure,
-    Uid, WaiterId,
+    MemberId, PoolAction, PoolCore, PoolEvent, PoolSettings, RawPoolSettings, RunnerId, RunnerSnapshot,
+    StartFailure, Uid, WaiterId,
 };
 use super::oracle::Oracle;
 
-/// More ticks than any stretch of a test needs: beyond it the core is spinning.
+/// More ticks than any wait of a test needs: beyond it the core is spinning.
 const MANY_TICKS: usize = 20_000;
 
 pub(super) struct Stand {
-    core: Core,
+    core: PoolCore,
     pub(super) oracle: Oracle,
     now: Instant,
     last_waiter: u64,
@@ -22,51 +22,51 @@ pub(super) struct Stand {
 impl Stand {
     pub(super) fn new(settings: RawPoolSettings) -> Self {
         let oracle = Oracle::new(settings.clone());
-        let core = Core::new(PoolSettings::try_from(settings).expect("the settings of a test hold"));
+        let core = PoolCore::new(PoolSettings::try_from(settings).expect("the settings of a test hold"));
         Self { core, oracle, now: Instant::now(), last_waiter: 0 }
     }
 
-    pub(super) fn send(&mut self, event: Event) -> Vec<Action> {
+    pub(super) fn send(&mut self, event: PoolEvent) -> Vec<PoolAction> {
         let actions = self.core.on(event, self.now);
         self.oracle.judge(event, &actions, self.now, self.core.next_deadline(), &self.core.snapshot());
         actions
     }
 
-    pub(super) fn add(&mut self, runner: u32) -> Vec<Action> {
-        self.send(Event::RunnerAdded { runner: RunnerId(runner) })
+    pub(super) fn add(&mut self, runner: u32) -> Vec<PoolAction> {
+        self.send(PoolEvent::RunnerAdded { runner: RunnerId(runner) })
     }
 
     /// A container of an earlier daemon.
-    pub(super) fn adopt(&mut self, runner: u32, uid: u32, leased: bool) -> (MemberId, Vec<Action>) {
+    pub(super) fn adopt(&mut self, runner: u32, uid: u32, leased: bool) -> (MemberId, Vec<PoolAction>) {
         let (member, runner, uid) = (self.oracle.next_member(), RunnerId(runner), Uid(uid));
-        (member, self.send(Event::Adopted { member, runner, uid, leased }))
+        (member, self.send(PoolEvent::Adopted { member, runner, uid, leased }))
     }
 
-    /// A request by a new waiter, who is given back.
-    pub(super) fn request(&mut self, runner: u32) -> (WaiterId, Vec<Action>) {
+    /// A request by a new waiter, which is returned.
+    pub(super) fn request(&mut self, runner: u32) -> (WaiterId, Vec<PoolAction>) {
         self.last_waiter += 1;
         let waiter = WaiterId(self.last_waiter);
-        (waiter, self.send(Event::Request { waiter, runner: RunnerId(runner) }))
+        (waiter, self.send(PoolEvent::Request { waiter, runner: RunnerId(runner) }))
     }
 
-    pub(super) fn started(&mut self, member: MemberId) -> Vec<Action> {
-        self.send(Event::Started { member })
+    pub(super) fn started(&mut self, member: MemberId) -> Vec<PoolAction> {
+        self.send(PoolEvent::Started { member })
     }
 
-    pub(super) fn start_failed(&mut self, member: MemberId) -> Vec<Action> {
-        self.send(Event::StartFailed { member, failure: StartFailure::Start })
+    pub(super) fn start_failed(&mut self, member: MemberId) -> Vec<PoolAction> {
+        self.send(PoolEvent::StartFailed { member, failure: StartFailure::Start })
     }
 
-    pub(super) fn released(&mut self, member: MemberId) -> Vec<Action> {
-        self.send(Event::Released { member })
+    pub(super) fn released(&mut self, member: MemberId) -> Vec<PoolAction> {
+        self.send(PoolEvent::Released { member })
     }
 
-    pub(super) fn destroyed(&mut self, member: MemberId) -> Vec<Action> {
-        self.send(Event::Destroyed { member })
+    pub(super) fn destroyed(&mut self, member: MemberId) -> Vec<PoolAction> {
+        self.send(PoolEvent::Destroyed { member })
     }
 
-    /// Lets every start and removal under way succeed, and what follows from them, until none is.
-    pub(super) fn finish_all(&mut self) -> Vec<Action> {
+    /// Lets every start and removal succeed, including those that follow, until none is under way.
+    pub(super) fn finish_all(&mut self) -> Vec<PoolAction> {
         let mut all = Vec::new();
         for _ in 0..MANY_TICKS {
             if let Some(&member) = self.oracle.starting().first() {
@@ -81,17 +81,20 @@ impl Stand {
     }
 
     /// Lets time pass, with a tick at each deadline.
-    pub(super) fn wait(&mut self, time: Duration) -> Vec<Action> {
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<PoolAction> {
         self.wait_while(time, |_| Vec::new())
     }
 
-    /// Lets time pass, with a tick at each deadline and a driver that is done at once with whatever it is
-    /// told.
-    pub(super) fn wait_and_finish(&mut self, time: Duration) -> Vec<Action> {
+    /// Lets time pass, with a tick at each deadline and a driver that finishes every action at once.
+    pub(super) fn wait_and_finish(&mut self, time: Duration) -> Vec<PoolAction> {
         self.wait_while(time, Self::finish_all)
     }
 
-    fn wait_while(&mut self, time: Duration, between: impl Fn(&mut Self) -> Vec<Action>) -> Vec<Action> {
+    fn wait_while(
+        &mut self,
+        time: Duration,
+        between: impl Fn(&mut Self) -> Vec<PoolAction>,
+    ) -> Vec<PoolAction> {
         let end = self.now + time;
         let mut all = between(self);
         for _ in 0..MANY_TICKS {
@@ -100,7 +103,7 @@ impl Stand {
                 return all;
             };
             self.now = due;
-            all.extend(self.send(Event::Tick));
+            all.extend(self.send(PoolEvent::Tick));
             all.extend(between(self));
         }
         panic!("the core asks for ticks without end");
@@ -125,30 +128,32 @@ impl Stand {
 }
 
 /// The members that these actions start.
-pub(super) fn starts(actions: &[Action]) -> Vec<MemberId> {
-    let start =
-        |action: &Action| if let Action::Start { member, .. } = action { Some(*member) } else { None };
+pub(super) fn starts(actions: &[PoolAction]) -> Vec<MemberId> {
+    let start = |action: &PoolAction| {
+        if let PoolAction::Start { member, .. } = action { Some(*member) } else { None }
+    };
     actions.iter().filter_map(start).collect()
 }
 
 /// The runners that these actions start something for, in order.
-pub(super) fn started_runners(actions: &[Action]) -> Vec<u32> {
-    let start =
-        |action: &Action| if let Action::Start { runner, .. } = action { Some(runner.0) } else { None };
+pub(super) fn started_runners(actions: &[PoolAction]) -> Vec<u32> {
+    let start = |action: &PoolAction| {
+        if let PoolAction::Start { runner, .. } = action { Some(runner.0) } else { None }
+    };
     actions.iter().filter_map(start).collect()
 }
 
 /// The members that these actions destroy.
-pub(super) fn destroys(actions: &[Action]) -> Vec<MemberId> {
+pub(super) fn destroys(actions: &[PoolAction]) -> Vec<MemberId> {
     let destroy =
-        |action: &Action| if let Action::Destroy { member } = action { Some(*member) } else { None };
+        |action: &PoolAction| if let PoolAction::Destroy { member } = action { Some(*member) } else { None };
     actions.iter().filter_map(destroy).collect()
 }
 
-/// Who is granted what by these actions.
-pub(super) fn grants(actions: &[Action]) -> Vec<(WaiterId, MemberId)> {
-    let grant = |action: &Action| {
-        if let Action::Grant { waiter, member, .. } = action { Some((*waiter, *member)) } else { None }
+/// The waiters that these actions serve, and the members that they get.
+pub(super) fn grants(actions: &[PoolAction]) -> Vec<(WaiterId, MemberId)> {
+    let grant = |action: &PoolAction| {
+        if let PoolAction::Grant { waiter, member, .. } = action { Some((*waiter, *member)) } else { None }
     };
     actions.iter().filter_map(grant).collect()
 }

@@ -1,8 +1,8 @@
-//! The oracle's book-keeping: what time and each event change, told in its own words. It must never judge.
+//! The oracle's record: what time and each event change, in code of its own. It must never judge.
 
 use std::time::{Duration, Instant};
 
-use super::super::super::{Event, RawPoolSettings, Refusal, StartFailure};
+use super::super::super::{LeaseRefusal, PoolEvent, RawPoolSettings, StartFailure};
 use super::{CONDEMNED, Held, Oracle, Phase, Record, Waiting};
 
 impl Oracle {
@@ -12,9 +12,9 @@ impl Oracle {
         for w in &self.waiters {
             if now >= w.asked + self.settings.wait {
                 let refusal = match (self.runners[&w.runner].last, full) {
-                    (Some(last), _) => Refusal::StartFailing { last },
-                    (None, true) => Refusal::Full,
-                    (None, false) => Refusal::WaitedTooLong { waited: now - w.asked },
+                    (Some(last), _) => LeaseRefusal::StartFailing { last },
+                    (None, true) => LeaseRefusal::Full,
+                    (None, false) => LeaseRefusal::WaitedTooLong { waited: now - w.asked },
                 };
                 self.late.insert(w.id, refusal);
             }
@@ -28,7 +28,7 @@ impl Oracle {
                     continue;
                 }
             };
-            // Before the event, whatever that is.
+            // Before the event, whatever the event is.
             member.phase = Phase::Ending { asked: true, failures, retry: None };
             self.due.insert(id);
         }
@@ -38,17 +38,17 @@ impl Oracle {
         }
     }
 
-    pub(super) fn note(&mut self, event: Event, now: Instant) {
+    pub(super) fn note(&mut self, event: PoolEvent, now: Instant) {
         match event {
-            Event::RunnerAdded { runner } => {
+            PoolEvent::RunnerAdded { runner } => {
                 self.runners.entry(runner).or_default();
             }
-            Event::RunnerRemoved { runner } => {
+            PoolEvent::RunnerRemoved { runner } => {
                 if self.runners.remove(&runner).is_some() {
                     self.write_off(|m| m.runner == runner);
                 }
             }
-            Event::Adopted { member, runner, uid, leased } => {
+            PoolEvent::Adopted { member, runner, uid, leased } => {
                 if self.seen.last().is_some_and(|last| *last >= member) {
                     return;
                 }
@@ -62,15 +62,15 @@ impl Oracle {
                 self.seen.insert(member);
                 self.members.insert(member, Held { runner, uid: uid.0, phase });
             }
-            Event::Request { waiter, runner } => {
+            PoolEvent::Request { waiter, runner } => {
                 if !self.waiters.iter().any(|w| w.id == waiter) {
                     self.waiters.push(Waiting { id: waiter, runner, asked: now });
                 }
             }
-            Event::Abandon { waiter } => {
+            PoolEvent::Abandon { waiter } => {
                 self.waiters.retain(|w| w.id != waiter || self.late.contains_key(&waiter));
             }
-            Event::Started { member } => {
+            PoolEvent::Started { member } => {
                 let Some(held) = self.members.get_mut(&member) else { return };
                 let Phase::Starting { wanted, died } = held.phase else { return };
                 if wanted && !died {
@@ -78,12 +78,12 @@ impl Oracle {
                     let record = self.runners.get_mut(&held.runner).expect("a wanted start has its runner");
                     (record.failures, record.last, record.failed_until) = (0, None, None);
                 } else if wanted {
-                    self.note(Event::StartFailed { member, failure: StartFailure::Died }, now);
+                    self.note(PoolEvent::StartFailed { member, failure: StartFailure::Died }, now);
                 } else {
                     held.phase = CONDEMNED;
                 }
             }
-            Event::StartFailed { member, failure } => {
+            PoolEvent::StartFailed { member, failure } => {
                 let Some(held) = self.members.get_mut(&member) else { return };
                 let Phase::Starting { wanted, .. } = held.phase else { return };
                 held.phase = CONDEMNED;
@@ -94,13 +94,13 @@ impl Oracle {
                     record.failed_until = Some(now + doubled(&self.settings, record.failures));
                 }
             }
-            Event::Died { member } => {
+            PoolEvent::Died { member } => {
                 let Some(held) = self.members.get_mut(&member) else { return };
                 match &mut held.phase {
                     Phase::Starting { died, .. } => *died = true,
                     Phase::Idle { armed } => {
                         if now < *armed + self.settings.backoff.max {
-                            // An adopted one can be there before its runner.
+                            // An adopted member can exist before its runner.
                             if let Some(record) = self.runners.get_mut(&held.runner) {
                                 record.crashed_until = Some(now + self.settings.backoff.first);
                             }
@@ -110,19 +110,19 @@ impl Oracle {
                     Phase::Leased | Phase::Ending { .. } => {}
                 }
             }
-            Event::Released { member } => {
+            PoolEvent::Released { member } => {
                 if let Some(held) = self.members.get_mut(&member)
                     && held.phase == Phase::Leased
                 {
                     held.phase = CONDEMNED;
                 }
             }
-            Event::Destroyed { member } => {
+            PoolEvent::Destroyed { member } => {
                 if self.members.get(&member).is_some_and(|m| matches!(m.phase, Phase::Ending { .. })) {
                     self.members.remove(&member);
                 }
             }
-            Event::DestroyFailed { member } => {
+            PoolEvent::DestroyFailed { member } => {
                 if let Some(Held { phase: Phase::Ending { asked, failures, retry }, .. }) =
                     self.members.get_mut(&member)
                     && *asked
@@ -132,7 +132,7 @@ impl Oracle {
                     *retry = self.up.then(|| now + doubled(&self.settings, *failures));
                 }
             }
-            Event::EngineDown => {
+            PoolEvent::EngineDown => {
                 self.up = false;
                 self.write_off(|_| true);
                 for held in self.members.values_mut() {
@@ -141,7 +141,7 @@ impl Oracle {
                     }
                 }
             }
-            Event::EngineUp => {
+            PoolEvent::EngineUp => {
                 if !self.up {
                     self.up = true;
                     for record in self.runners.values_mut() {
@@ -149,8 +149,8 @@ impl Oracle {
                     }
                 }
             }
-            Event::Tick => {}
-            Event::Shutdown => {
+            PoolEvent::Tick => {}
+            PoolEvent::Shutdown => {
                 self.closing = true;
                 self.write_off(|_| true);
             }

@@ -1,4 +1,4 @@
-//! What the oracle's books add up to, for its own judgements and for the tests that steer by them.
+//! Sums of the oracle's record, for its own judgements and for the tests that choose their next step by them.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ impl Oracle {
         self.members_where(|_| true)
     }
 
-    /// A number above every one before.
+    /// A number higher than all before.
     pub(in super::super) fn next_member(&self) -> MemberId {
         MemberId(self.seen.last().map_or(1, |last| last.0 + 1))
     }
@@ -72,7 +72,7 @@ impl Oracle {
         self.idle_of(runner) + self.coming(runner) < target
     }
 
-    /// For each runner that could start now, its longest waiter for whom nothing is coming.
+    /// For each runner that could start now, its oldest waiter without a start.
     pub(super) fn unserved(&self, now: Instant) -> Vec<Waiting> {
         let runners = self.runners.keys().filter(|r| !self.is_paused(**r, now));
         runners.filter_map(|r| self.waiters_of(*r).nth(self.coming(*r)).copied()).collect()

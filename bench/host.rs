@@ -1,0 +1,52 @@
+//! The daemon and the agents as the host's `/proc` shows them.
+
+use paddock::engine::Engine;
+
+use crate::Result;
+
+/// The kernel's unit of processor time in `/proc`, a hundredth of a second on every Linux.
+pub(crate) const TICKS: f64 = 100.0;
+
+/// The memory of PID 1 of a container, in KiB.
+pub(crate) struct AgentMemory {
+    pub(crate) pid: u32,
+    /// Its proportional set.
+    pub(crate) pss: f64,
+    /// Its resident set.
+    pub(crate) rss: f64,
+}
+
+/// PID 1 of each of the daemon's containers, as the host sees it.
+pub(crate) async fn agents(engine: &Engine, label: &str) -> Result<Vec<AgentMemory>> {
+    let mut all = Vec::new();
+    for container in engine.container_list(&[label.to_owned()]).await? {
+        let pid = u32::try_from(engine.container_inspect(&container.id).await?.state.pid)?;
+        let field = |name| field(&format!("/proc/{pid}/smaps_rollup"), name);
+        all.push(AgentMemory { pid, pss: field("Pss")?, rss: field("Rss")? });
+    }
+    Ok(all)
+}
+
+/// A field of `/proc/PID/status`, in KiB.
+pub(crate) fn status(pid: u32, name: &str) -> Result<f64> {
+    field(&format!("/proc/{pid}/status"), name)
+}
+
+/// A line `Name:   number kB`.
+fn field(file: &str, name: &str) -> Result<f64> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| format!("{file} has no {name}").into())
+}
+
+/// Processor time of a process, its threads included, in the kernel's ticks.
+pub(crate) fn ticks(pid: u32) -> Result<f64> {
+    let file = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+    // Behind the name, which may contain anything: utime and stime are the 14th and 15th of the whole line.
+    let fields: Vec<_> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let field = |n: usize| fields.get(n).and_then(|field| field.parse::<f64>().ok());
+    let both = field(11).zip(field(12)).map(|(user, system)| user + system);
+    both.ok_or_else(|| format!("{file} is not what proc(5) says").into())
+}

@@ -1,0 +1,149 @@
+//! What a daemon says on a run's stream, and hears there: the program's input, its end, its files.
+//!
+//! A run goes on when its daemon goes, and is told to the next; only a daemon that is there and resets the
+//! run's stream ends it. It must never report [`Event::Ended`] while a process of the run lives.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use paddock_proto::message::{self, Outcome, Request, RunSpec};
+use paddock_proto::{Channel, Event, Inbound};
+use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::container::Container;
+use crate::link::Stream;
+use crate::outlet::Outlet;
+use crate::program::CodeInput;
+use crate::start::{ProgramInput, start};
+use crate::stdin_pipe::StdinPipe;
+use crate::supervise::{is_its_own, not_started, supervise};
+use crate::{collect, policy};
+
+/// The longest time that a run may be given to end after SIGTERM.
+const LONGEST_GRACE_MS: u64 = 60_000;
+
+/// Answers a [`Request::Run`] on `stream`.
+pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
+    if container.runs.get(&spec.id).is_some() {
+        let what = format!("there is a run {} already", spec.id);
+        stream.event(&Event::Failed { what }).await;
+        stream.close().await;
+        return;
+    }
+    if let Some(what) = spec.files.as_ref().and_then(policy::missing) {
+        stream.event(&Event::Unsupported { what }).await;
+        stream.close().await;
+        return;
+    }
+    // Known from here on: a daemon can end it before it has its code.
+    let outlet = Outlet::new(stream);
+    container.runs.insert(spec.id.clone(), outlet.clone());
+    let Some((input, stdin)) = receive(&outlet.stream(), spec.input).await else {
+        container.runs.remove(&spec.id);
+        return;
+    };
+    if !matches!(spec.input, message::Input::Code { .. }) {
+        outlet.event(&Event::Begun).await;
+    }
+    let before = container.counters.read();
+    let begun_before = container.runs.begin();
+    let alone = container.runs.len() == 1;
+    let begun = Instant::now();
+    let mut end = match start(&container, &spec, input).await {
+        Ok(process) => supervise(&container, &outlet, &spec, process, stdin.map(StdinPipe::start)).await,
+        Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
+    };
+    end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    // A program that was refused something and ends well has coped. One that leaves processes behind, as a
+    // fork bomb does, has not: the limit ended it.
+    if end.limit.is_none() && (end.outcome != Outcome::Exited(0) || end.leftovers > 0) {
+        let alone = alone && container.runs.begun() == begun_before + 1;
+        end.limit =
+            container.counters.read().limit_since(before).filter(|limit| alone || is_its_own(*limit, &end));
+    }
+    loop {
+        outlet.event(&Event::Ended(end.clone())).await;
+        let stream = outlet.stream();
+        let over = settle(&container, &stream).await;
+        stream.close().await;
+        if over || !stream.is_orphaned() {
+            break;
+        }
+        // The daemon went before it had everything: the next one is told again.
+        outlet.attached(&stream).await;
+    }
+    container.runs.remove(&spec.id);
+}
+
+/// Serves the daemon's wishes after a run's end; whether it has no more of them.
+async fn settle(container: &Container, stream: &Stream) -> bool {
+    loop {
+        match stream.request().await {
+            Ok(Request::Collect) => return collect::serve(container, stream).await,
+            Ok(Request::Commit) => return true,
+            // An input that came too late.
+            Err(Inbound::Data(..) | Inbound::Eof(_)) => {}
+            Ok(_) | Err(_) => return false,
+        }
+    }
+}
+
+/// Answers a [`Request::Attach`] on `stream`.
+pub(crate) async fn attach(container: &Container, stream: Stream, id: &str) {
+    let outlet = container.runs.get(id);
+    let (stream, what) = match outlet {
+        None => (stream, format!("there is no run {id}")),
+        Some(outlet) => match outlet.attach(stream) {
+            Ok(()) => return,
+            Err(stream) => (stream, format!("the run {id} is followed already")),
+        },
+    };
+    stream.event(&Event::Failed { what }).await;
+    stream.close().await;
+}
+
+/// Answers a [`Request::End`] on `stream`.
+pub(crate) async fn end(container: &Container, stream: Stream, id: &str, grace_ms: u64) {
+    let outlet = container.runs.get(id);
+    let event = match outlet {
+        None => Event::Failed { what: format!("there is no run {id}") },
+        Some(outlet) => {
+            outlet.end_by(Instant::now() + Duration::from_millis(grace_ms.min(LONGEST_GRACE_MS)));
+            Event::Ending
+        }
+    };
+    stream.event(&event).await;
+    stream.close().await;
+}
+
+/// What the program reads, and the writing end of its pipe where its input comes while it runs. `None` if the
+/// daemon broke off before all was there that must be there before the start.
+async fn receive(stream: &Stream, input: message::Input) -> Option<(ProgramInput, Option<OwnedFd>)> {
+    let with_stdin = match input {
+        message::Input::Nothing => return Some((ProgramInput::Nothing, None)),
+        message::Input::Open => {
+            let (reading, writing) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+            return Some((ProgramInput::Pipe(reading), Some(writing)));
+        }
+        message::Input::Code { stdin } => stdin,
+    };
+    let mut code = Vec::new();
+    let file = || memfd_create("stdin", MemfdFlags::CLOEXEC).ok().map(std::fs::File::from);
+    let mut stdin = if with_stdin { Some(file()?) } else { None };
+    let mut open = 1 + usize::from(with_stdin);
+    while open > 0 {
+        match stream.recv().await {
+            Inbound::Data(Channel::Code, bytes) => code.extend_from_slice(&bytes),
+            Inbound::Data(Channel::Stdin, bytes) => stdin.as_mut()?.write_all(&bytes).ok()?,
+            Inbound::Eof(_) => open -= 1,
+            Inbound::Data(..) | Inbound::Message(_) | Inbound::Close | Inbound::Reset => return None,
+        }
+    }
+    if let Some(stdin) = &stdin {
+        seek(stdin, SeekFrom::Start(0)).ok()?;
+    }
+    Some((ProgramInput::Code(CodeInput { code, stdin: stdin.map(OwnedFd::from) }), None))
+}

@@ -1,0 +1,73 @@
+//! Starts the program of a run: in the warm part that stands, or else in a job of its own.
+//!
+//! ```text
+//!  spec ─► warm part standing? ─► it has the code on its line      (see warm)
+//!                └─ no ─────────► job ─► the image's entrypoint, code on standard input
+//! ```
+//!
+//! It must never give the code to both.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use paddock_proto::message::RunSpec;
+
+use crate::container::Container;
+use crate::process::Process;
+use crate::program::{CodeInput, in_memory, prepare};
+use crate::report::Reports;
+use crate::sys::EXTRA_FD;
+use crate::{job, policy};
+
+/// What a program reads.
+pub(crate) enum ProgramInput {
+    /// Its code, and its own standard input if it has one.
+    Code(CodeInput),
+    /// Nothing.
+    Nothing,
+    /// What comes through this pipe.
+    Pipe(OwnedFd),
+}
+
+/// Starts the program of `spec`.
+///
+/// # Errors
+/// The system's, before anything of it has run.
+pub(crate) async fn start(container: &Container, spec: &RunSpec, input: ProgramInput) -> io::Result<Process> {
+    container.warm.make_way().await;
+    let mut env = spec.env.clone();
+    let (stdin, extra) = match input {
+        ProgramInput::Code(input) => {
+            let input = if spec.warm && spec.files.is_none() {
+                match container.warm.run(spec, input).await {
+                    Ok(process) => return Ok(process),
+                    Err(input) => input,
+                }
+            } else {
+                input
+            };
+            if input.stdin.is_some() {
+                env.push(format!("SANDBOX_STDIN_FD={EXTRA_FD}"));
+            }
+            (in_memory("code", &[&input.code])?, input.stdin)
+        }
+        ProgramInput::Nothing => (OwnedFd::from(std::fs::File::open("/dev/null")?), None),
+        ProgramInput::Pipe(pipe) => (pipe, None),
+    };
+    let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
+    program.limits = spec.limits;
+    let (confinement, policy) = policy::prepare(spec)?.unzip();
+    program.confinement = confinement;
+    let (job, reports) = job::start(&program)?;
+    if let Some(policy) = policy {
+        policy.serve();
+    }
+    Ok(Process {
+        job,
+        reports: Reports::of_job(reports),
+        dead: Some(container.reaper.watch(job)),
+        warm: false,
+        forker: None,
+        outputs: Some(outputs),
+    })
+}

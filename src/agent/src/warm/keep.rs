@@ -1,0 +1,196 @@
+//! Keeps a warm part standing: starts it, hears it, and starts the next one when it is gone.
+//!
+//! It must never start one sooner than the last one's end allows: a part that never stands must not cost the
+//! processor that the runs need.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use paddock_proto::message::WarmSpec;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::task::spawn_local;
+
+use super::forker::Forker;
+use super::line::{PATIENCE, PartMessage, PartMessages};
+use super::single::Single;
+use super::state::{StandingPart, Warm};
+use crate::complain::complain;
+use crate::foreign::Brief;
+use crate::program::{in_memory, prepare};
+use crate::report::{Report, Reports};
+use crate::sweep::sweep;
+use crate::{job, tree};
+
+/// How long a part may take until it stands.
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often a part that loads is looked at, in case the code of a run has stopped it.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// After a part that stood and died.
+const PAUSE: Duration = Duration::from_millis(100);
+/// After each part that never stood twice as long as before, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Keeps a part standing, for as long as the container lives.
+pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
+    let (mut pause, mut usual) = (Duration::ZERO, None);
+    loop {
+        tokio::time::sleep(pause).await;
+        if warm.is_wary() {
+            warm.runs.none().await;
+        }
+        let begun = Instant::now();
+        warm.set_due(usual.map(|usual| begun + usual));
+        let mut stood = None;
+        let end = stand(&warm, &spec, || stood = Some(begun.elapsed())).await;
+        warm.set_standing(None);
+        warm.set_due(None);
+        if end.is_err() && warm.runs.begun() > 0 {
+            warm.become_wary();
+        }
+        usual = stood.or(usual);
+        match (&end, stood) {
+            (Ok(()), _) => {}
+            (Err(why), Some(_)) => complain(&format!("the warm part is gone: {why}")),
+            (Err(why), None) => complain(&format!("the warm part does not come to stand: {why}")),
+        }
+        pause = next_pause(pause, end.is_ok(), stood.is_some());
+    }
+}
+
+/// How long to wait before the next part, after one that had its run, stood and died, or never stood.
+fn next_pause(last: Duration, had_its_run: bool, stood: bool) -> Duration {
+    match (had_its_run, stood) {
+        (true, _) => Duration::ZERO,
+        (false, true) => PAUSE,
+        (false, false) => (last * 2).clamp(PAUSE, LONGEST_PAUSE),
+    }
+}
+
+/// One part, from its start to its end; `Ok` if it had its one run. `stood` is called when it stands.
+async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result<(), String> {
+    let system = |error: io::Error| error.to_string();
+    let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|error| system(error.into()))?;
+    let stdin = in_memory("stdin", &[]).map_err(system)?;
+    let theirs_in = stdin.try_clone().map_err(system)?;
+    let (program, outputs) = prepare(&spec.argv, &spec.env, "/", theirs_in, Some(theirs)).map_err(system)?;
+    let (job, reports) = job::start(&program).map_err(system)?;
+    let death = warm.reaper.watch(job);
+    warm.set_loading(Some(job));
+    drop(program);
+    let line = std::os::unix::net::UnixStream::from(line);
+    line.set_nonblocking(true).map_err(system)?;
+    let line = Rc::new(Brief::new(UnixStream::from_std(line).map_err(system)?));
+    let mut reports = Reports::of_job(reports);
+    let mut messages = PartMessages::new(line.clone());
+    let first = tokio::select! {
+        first = first_message(&mut messages, &mut reports) => first,
+        () = tokio::time::sleep(READY_WITHIN) => Err(format!("not within {READY_WITHIN:?}")),
+        never = keep_awake(job) => match never {},
+    };
+    warm.set_loading(None);
+    let ended = match first {
+        Ok((PartMessage::Ready, part)) => {
+            stood();
+            warm.set_due(None);
+            let single = Single { job, part, death: death.clone(), reports, line, stdin, outputs };
+            warm.set_standing(Some(StandingPart::Single(single)));
+            death.wait().await;
+            let waits = warm.take_back();
+            return if waits.is_none() { Ok(()) } else { Err("it died while it waited".to_owned()) };
+        }
+        Ok((message, part)) => {
+            stood();
+            outputs.into_iter().for_each(|output| drop(spawn_local(discard(output))));
+            let forker = Forker::new(job, part, line);
+            let why = fork(warm, &forker, message, &mut messages, &mut reports).await;
+            forker.let_go();
+            Err(why)
+        }
+        Err(why) => Err(why),
+    };
+    warm.set_standing(None);
+    tree::kill(&tree::descendants(job));
+    if tokio::time::timeout(PATIENCE, death.wait()).await.is_err() {
+        tree::kill(&[job]); // stopped by the code
+        death.wait().await;
+        sweep(&warm.reaper, None, None).await;
+    }
+    ended
+}
+
+/// Waits until the part says that it stands; what it said, and the part's PID.
+async fn first_message(
+    messages: &mut PartMessages,
+    reports: &mut Reports,
+) -> Result<(PartMessage, i32), String> {
+    let mut part = None;
+    loop {
+        tokio::select! {
+            biased;
+            report = reports.next() => match report {
+                Some(Report::Started(pid)) => part = Some(pid),
+                other => return Err(format!("it ended: {other:?}")),
+            },
+            message = messages.next(), if part.is_some() => match (message?, part) {
+                (message @ (PartMessage::Ready | PartMessage::Stands { .. }), Some(part)) => {
+                    return Ok((message, part));
+                }
+                (message, _) => return Err(format!("out of turn it said {message:?}")),
+            },
+        }
+    }
+}
+
+/// Resumes whatever code has stopped of a part that loads: it would stand only after [`READY_WITHIN`] was
+/// over and the next one was loaded, and until then every run would be a cold one.
+async fn keep_awake(job: i32) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let mut stopped = tree::descendants(job);
+        stopped.retain(|pid| tree::is_stopped(*pid));
+        tree::resume(&stopped);
+    }
+}
+
+/// Serves runs by a part that forks; why it no longer does.
+async fn fork(
+    warm: &Warm,
+    forker: &Rc<Forker>,
+    first: PartMessage,
+    messages: &mut PartMessages,
+    reports: &mut Reports,
+) -> String {
+    let mut message = first;
+    loop {
+        if let Err(why) = forker.hear(message) {
+            return why;
+        }
+        warm.heard(forker);
+        message = tokio::select! {
+            biased;
+            message = messages.next() => match message {
+                Ok(message) => message,
+                Err(why) => return why,
+            },
+            report = reports.next() => return format!("it ended: {report:?}"),
+        };
+    }
+}
+
+/// Reads what a part that forks, or a child that waits, writes where no run listens.
+async fn discard(output: OwnedFd) {
+    let Ok(mut pipe) = pipe::Receiver::from_owned_fd(output) else { return };
+    let mut bytes = [0; 4096];
+    while pipe.read(&mut bytes).await.is_ok_and(|n| n > 0) {}
+}
+
+#[cfg(test)]
+mod tests;

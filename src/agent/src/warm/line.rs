@@ -1,0 +1,139 @@
+//! The line between PID 1 and a warm part, and what the part says on it: one message a line of text.
+//!
+//! It must never buffer more than the longest message that the protocol has.
+
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+
+use crate::foreign::{Brief, briefly};
+
+/// PID 1's end of the line. The part, and code that has its memory, can send sockets over it.
+pub(super) type PartLine = Rc<Brief<UnixStream>>;
+
+/// How long a part may take to read what it waits for, or to end when it is told to.
+pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Bytes of the longest message.
+const LONGEST: usize = 128;
+
+/// One message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartMessage {
+    /// `ready`: it waits for one run itself.
+    Ready,
+    /// `ready PID [HOLDER]`: this child of it waits for a run, and the holder is a second process on the
+    /// child's memory.
+    Stands { pid: i32, holder: Option<i32> },
+    /// `took PID`: this child has a run.
+    Took(i32),
+    /// `ended PID CODE CPU RSS`.
+    Ended { pid: i32, code: i32, cpu_us: u64, max_rss_kib: u64 },
+}
+
+impl PartMessage {
+    fn parse(line: &str) -> Option<Self> {
+        let mut parts = line.split_ascii_whitespace();
+        let kind = parts.next()?;
+        let process = |pid: &str| pid.parse().ok().filter(|pid| *pid > 1);
+        let pid = match parts.next() {
+            None => return (kind == "ready").then_some(Self::Ready),
+            Some(pid) => process(pid)?,
+        };
+        let message = match kind {
+            "ready" => match parts.next() {
+                None => Self::Stands { pid, holder: None },
+                Some(holder) => Self::Stands { pid, holder: Some(process(holder)?) },
+            },
+            "took" => Self::Took(pid),
+            "ended" => Self::Ended {
+                pid,
+                code: parts.next()?.parse().ok().filter(|code| (-64..=255).contains(code))?,
+                cpu_us: parts.next()?.parse().ok()?,
+                max_rss_kib: parts.next()?.parse().ok()?,
+            },
+            _ => return None,
+        };
+        parts.next().is_none().then_some(message)
+    }
+}
+
+/// The messages of one warm part, in their order.
+pub(super) struct PartMessages {
+    line: PartLine,
+    heard: Vec<u8>,
+}
+
+impl PartMessages {
+    pub(super) fn new(line: PartLine) -> Self {
+        Self { line, heard: Vec::new() }
+    }
+
+    /// The next one. Cancel-safe.
+    ///
+    /// # Errors
+    /// What is wrong with the part, as text: it said something that is no message, or closed the line.
+    pub(super) async fn next(&mut self) -> Result<PartMessage, String> {
+        loop {
+            if let Some(end) = self.heard.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=end).collect();
+                let line = String::from_utf8_lossy(&line);
+                return PartMessage::parse(&line).ok_or_else(|| format!("it said {:?}", line.trim_end()));
+            }
+            if self.heard.len() > LONGEST {
+                return Err(format!("it said {:?}…", String::from_utf8_lossy(&self.heard[..LONGEST])));
+            }
+            let gone = || "it closed its line".to_owned();
+            self.line.readable().await.map_err(|_| gone())?;
+            let mut bytes = [0; LONGEST];
+            match briefly(|| self.line.try_read(&mut bytes)) {
+                Ok(0) => return Err(gone()),
+                Ok(n) => self.heard.extend_from_slice(&bytes[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Err(gone()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_what_the_protocol_says_and_nothing_else() {
+        for (line, message) in [
+            ("ready\n", PartMessage::Ready),
+            ("ready 12\n", PartMessage::Stands { pid: 12, holder: None }),
+            ("ready 12 13\n", PartMessage::Stands { pid: 12, holder: Some(13) }),
+            ("took 12\n", PartMessage::Took(12)),
+            (
+                "ended 12 -9 1500 9000\n",
+                PartMessage::Ended { pid: 12, code: -9, cpu_us: 1500, max_rss_kib: 9000 },
+            ),
+        ] {
+            assert_eq!(PartMessage::parse(line), Some(message), "{line}");
+        }
+        for line in [
+            "",
+            "\n",
+            "Ready",
+            "ready 1",
+            "ready -4",
+            "ready 12 1",
+            "ready 12 13 14",
+            "took",
+            "took x",
+            "ended 12 0 1",
+            "ended 12 256 0 0",
+            "ended 12 -65 0 0",
+            "ended 12 0 1 2 3",
+            "hello 12",
+            "ready 99999999999",
+        ] {
+            assert_eq!(PartMessage::parse(line), None, "{line:?}");
+        }
+    }
+}

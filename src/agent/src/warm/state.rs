@@ -1,0 +1,201 @@
+//! What there is of a warm part now, and giving it a run.
+//!
+//! It must never give a run to a part that has one, nor hand a run back that a part may have begun.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use paddock_proto::limits::DATA_DIR;
+use paddock_proto::message::{RunSpec, WarmSpec};
+use tokio::sync::Notify;
+
+use super::forker::Forker;
+use super::single::Single;
+use crate::process::Process;
+use crate::program::CodeInput;
+use crate::reap::Reaper;
+use crate::runs::Runs;
+use crate::tree;
+
+/// A run waits for a part that is expected to stand within this time, and for twice as long at most.
+const SOON: Duration = Duration::from_millis(150);
+
+/// How long a part that must not meet code may hold it up while it loads; ours take half of that.
+const HOLDS_UP: Duration = Duration::from_secs(3);
+
+/// What there is of a container's warm part.
+pub(crate) struct Warm {
+    pub(super) reaper: Rc<Reaper>,
+    pub(super) runs: Rc<Runs>,
+    spec: RefCell<Option<Rc<WarmSpec>>>,
+    standing: RefCell<Option<StandingPart>>,
+    /// When the next one is expected to stand, where that is soon.
+    due: Cell<Option<Instant>>,
+    /// Whether code may have ended a part: from then on none loads while code runs, which could write to its
+    /// memory.
+    is_wary: Cell<bool>,
+    /// The job of the part that loads.
+    loading: Cell<Option<i32>>,
+    news: Notify,
+}
+
+/// A part that waits for a run.
+pub(super) enum StandingPart {
+    Single(Single),
+    Forks(Rc<Forker>),
+}
+
+impl Warm {
+    /// No part is asked for yet.
+    pub(crate) fn new(reaper: Rc<Reaper>, runs: Rc<Runs>) -> Rc<Self> {
+        Rc::new(Self {
+            reaper,
+            runs,
+            spec: RefCell::default(),
+            standing: RefCell::default(),
+            due: Cell::new(None),
+            is_wary: Cell::new(false),
+            loading: Cell::new(None),
+            news: Notify::new(),
+        })
+    }
+
+    /// Gives a run to the part that stands, or will stand soon. An input that comes back was not run.
+    pub(crate) async fn run(&self, spec: &RunSpec, input: CodeInput) -> Result<Process, CodeInput> {
+        let warm = self.spec.borrow().clone();
+        let Some(warm) = warm.filter(|_| spec.cwd == DATA_DIR && !self.is_busy()) else { return Err(input) };
+        let Some(standing) = self.take().await else { return Err(input) };
+        let env = environment(spec, &warm);
+        match standing {
+            StandingPart::Single(single) => {
+                let (job, death) = (single.job, single.death.clone());
+                let (reports, outputs) = single.give(&env, input).await?;
+                let (dead, outputs) = (Some(death), Some(outputs));
+                Ok(Process { job, reports, dead, warm: true, forker: None, outputs })
+            }
+            StandingPart::Forks(forker) => {
+                let (reports, outputs) = forker.give(&env, input).await?;
+                let (job, outputs) = (forker.job(), Some(outputs));
+                Ok(Process { job, reports, dead: None, warm: true, forker: Some(forker), outputs })
+            }
+        }
+    }
+
+    /// The part that stands now, or as soon as it is due.
+    async fn take(&self) -> Option<StandingPart> {
+        let begun = Instant::now();
+        loop {
+            if let Some(standing) = self.take_now() {
+                return Some(standing);
+            }
+            let due = self.due.get().filter(|due| due.saturating_duration_since(begun) < SOON)?;
+            let late = due.max(begun) + SOON;
+            tokio::time::timeout_at(late.into(), self.news.notified()).await.ok()?;
+        }
+    }
+
+    fn take_now(&self) -> Option<StandingPart> {
+        let mut standing = self.standing.borrow_mut();
+        match &*standing {
+            Some(StandingPart::Forks(forker)) => {
+                forker.is_ready().then(|| StandingPart::Forks(forker.clone()))
+            }
+            Some(StandingPart::Single(_)) => standing.take(),
+            None => None,
+        }
+    }
+
+    /// Whether a part that forks has a run.
+    fn is_busy(&self) -> bool {
+        matches!(&*self.standing.borrow(), Some(StandingPart::Forks(forker)) if forker.is_busy())
+    }
+
+    /// Waits until no part is loading that code could write to, and ends a part that takes too long. Call
+    /// this before code is started.
+    pub(crate) async fn make_way(&self) {
+        let late = Instant::now() + HOLDS_UP;
+        while let Some(job) = self.loading.get().filter(|_| self.is_wary.get()) {
+            if tokio::time::timeout_at(late.into(), self.news.notified()).await.is_err() {
+                let mut all = tree::descendants(job);
+                all.push(job);
+                tree::kill(&all);
+                return;
+            }
+        }
+    }
+
+    /// Keeps the specification that is asked for first; that one, if it is this.
+    pub(super) fn set_spec(&self, spec: WarmSpec) -> Option<Rc<WarmSpec>> {
+        let mut known = self.spec.borrow_mut();
+        if known.is_some() {
+            return None;
+        }
+        Some(known.insert(Rc::new(spec)).clone())
+    }
+
+    /// Resolves when a part stands.
+    pub(super) async fn stands(&self) {
+        while self.standing.borrow().is_none() {
+            self.news.notified().await;
+        }
+    }
+
+    /// A part stands now, or none does.
+    pub(super) fn set_standing(&self, standing: Option<StandingPart>) {
+        self.standing.replace(standing);
+        self.news.notify_waiters();
+    }
+
+    /// A part that forks said something: it stands, if it did not before, and its next child comes at once.
+    pub(super) fn heard(&self, forker: &Rc<Forker>) {
+        self.due.set(Some(Instant::now()));
+        let mut standing = self.standing.borrow_mut();
+        if standing.is_none() {
+            *standing = Some(StandingPart::Forks(forker.clone()));
+        }
+        drop(standing);
+        self.news.notify_waiters();
+    }
+
+    /// Takes back a part that waited for one run; `None` if it has its run.
+    pub(super) fn take_back(&self) -> Option<StandingPart> {
+        self.standing.borrow_mut().take()
+    }
+
+    /// When the next part is expected to stand, if that is known.
+    pub(super) fn set_due(&self, due: Option<Instant>) {
+        self.due.set(due);
+    }
+
+    /// The job of the part that loads now. Who waits for it looks again at the next news.
+    pub(super) fn set_loading(&self, job: Option<i32>) {
+        self.loading.set(job);
+    }
+
+    #[cfg(test)]
+    pub(super) fn loading(&self) -> Option<i32> {
+        self.loading.get()
+    }
+
+    /// Code may have ended a part.
+    pub(super) fn become_wary(&self) {
+        self.is_wary.set(true);
+    }
+
+    pub(super) fn is_wary(&self) -> bool {
+        self.is_wary.get()
+    }
+}
+
+/// The variables of a run that the part does not have already, each ended by a NUL, and a NUL behind them
+/// all.
+fn environment(spec: &RunSpec, warm: &WarmSpec) -> Vec<u8> {
+    let mut env = Vec::new();
+    for variable in spec.env.iter().filter(|variable| !warm.env.contains(variable)) {
+        env.extend_from_slice(variable.as_bytes());
+        env.push(0);
+    }
+    env.push(0);
+    env
+}

@@ -1,0 +1,418 @@
+//! Permits for connections: which new connection gets one, and which old connection is cut when all are in
+//! use.
+//!
+//! ```text
+//!            open ─► silent ─► busy ─► idle ─► busy …      silent: it sent no request; idle: it was answered
+//!                       │                │
+//!                       └─── cut, when all permits are in use and another connection comes
+//! ```
+//!
+//! A listener has a number of regular permits, and a few spare ones. When all regular permits are in use, a
+//! new connection takes the permit of the least valuable one ([`CutRank`]): one that has sent no request,
+//! then one that is idle, then one that does not read its answer. Among equals the daemon cuts the oldest
+//! connection of the peer that has most of them. So neither silent connections nor slow readers can keep
+//! other callers out.
+//!
+//! If every regular permit belongs to a busy connection, the new one gets a spare permit. On a spare permit
+//! the daemon answers only probes (`/health`, `/ready`, the metrics, the status) at once; other requests wait
+//! for a regular permit, only a few at a time and not for long. So the daemon answers probes whatever its
+//! callers do.
+//!
+//! There is no limit for each peer, since behind a reverse proxy all connections come from one peer. The
+//! daemon must never cut a connection whose caller has shown a valid token or link and reads its answer.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::stall::Stall;
+use crate::metrics::Metrics;
+
+/// A connection may be cut after its other end has read nothing for so long. A reader may pause for longer
+/// while no other connection needs a permit.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// A connection without a valid token or link gets only short answers, so it may be cut if one takes this
+/// long.
+const STRANGER: Duration = Duration::from_secs(10);
+
+/// How long a request on a spare permit waits for a regular one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// If there is no permit, the next look for one comes at most so much later, since no event reports a stalled
+/// reader.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How valuable a connection is, the least valuable first. Connections lose their permits in this order when
+/// all are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum CutRank {
+    /// It has sent no request yet.
+    Silent,
+    /// It was answered, and has shown no valid token or link.
+    IdleStranger,
+    /// It is being answered, has shown no valid token or link, and either does not read or has taken
+    /// [`STRANGER`].
+    SlowStranger,
+    /// It was answered. A client that keeps connections connects again.
+    Idle,
+    /// It does not read its answer.
+    Slow,
+}
+
+impl CutRank {
+    /// The reason for the metrics.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::IdleStranger | Self::Idle => "idle",
+            Self::SlowStranger | Self::Slow => "slow",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    /// It has sent no request yet.
+    Silent,
+    /// A request is being answered.
+    Busy,
+    /// Its last answer was sent.
+    Idle,
+}
+
+#[derive(Debug)]
+struct Connection {
+    peer: Option<IpAddr>,
+    activity: Activity,
+    since: Instant,
+    /// It has shown a valid token or link.
+    is_known: bool,
+    is_spare: bool,
+    stall: Stall,
+    cut: CancellationToken,
+}
+
+impl Connection {
+    /// Its rank, if it may be cut.
+    fn rank(&self, now: Instant) -> Option<CutRank> {
+        let is_stalled = || self.stall.lasts().is_some_and(|lasts| lasts >= STALLED);
+        match (self.activity, self.is_known) {
+            (Activity::Silent, _) => Some(CutRank::Silent),
+            (Activity::Idle, false) => Some(CutRank::IdleStranger),
+            (Activity::Idle, true) => Some(CutRank::Idle),
+            (Activity::Busy, false) if is_stalled() || now.duration_since(self.since) >= STRANGER => {
+                Some(CutRank::SlowStranger)
+            }
+            (Activity::Busy, true) if is_stalled() => Some(CutRank::Slow),
+            (Activity::Busy, _) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    connections: HashMap<u64, Connection>,
+    regular: usize,
+    next: u64,
+}
+
+impl OpenConnections {
+    /// The connection to cut, of those that `may` picks, and its rank.
+    fn victim(&self, now: Instant, may: impl Fn(&Connection) -> bool) -> Option<(u64, CutRank)> {
+        let candidates = || self.connections.iter().filter(|(_, one)| may(one));
+        let ranked = || candidates().filter_map(|(id, one)| Some((one.rank(now)?, id, one)));
+        let lowest = ranked().map(|(rank, ..)| rank).min()?;
+        let mut of_peer: HashMap<Option<IpAddr>, usize> = HashMap::new();
+        for (_, _, one) in ranked().filter(|(rank, ..)| *rank == lowest) {
+            *of_peer.entry(one.peer).or_default() += 1;
+        }
+        let equals = ranked().filter(|(rank, ..)| *rank == lowest);
+        let worst =
+            equals.max_by_key(|(_, _, one)| (of_peer.get(&one.peer), std::cmp::Reverse(one.since)))?;
+        Some((*worst.1, lowest))
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Connection> {
+        let gone = self.connections.remove(&id)?;
+        self.regular -= usize::from(!gone.is_spare);
+        Some(gone)
+    }
+}
+
+/// The permits of one listener.
+pub(super) struct ConnectionPermits {
+    regular: usize,
+    spare: usize,
+    open: Mutex<OpenConnections>,
+    /// A permit was returned, or a connection has become one that may be cut.
+    changed: Notify,
+    /// One permit for each request that may wait on a spare one.
+    waiting: Semaphore,
+    metrics: Metrics,
+}
+
+/// The permit of one connection. Dropping it returns it.
+pub(super) struct ConnectionPermit {
+    permits: Arc<ConnectionPermits>,
+    id: u64,
+    /// Cancelled when the permit goes to another connection.
+    pub(super) cut: CancellationToken,
+    /// Set by the connection's stream while the other end does not read.
+    pub(super) stall: Stall,
+}
+
+/// Marks the connection as busy, until it is dropped.
+pub(super) struct RequestInProgress(Arc<ConnectionPermit>);
+
+impl ConnectionPermits {
+    pub(super) fn new(regular: usize, spare: usize, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Self {
+            regular,
+            spare,
+            open: Mutex::default(),
+            changed: Notify::new(),
+            waiting: Semaphore::new(spare / 2),
+            metrics,
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a permit for a new connection: a free one, that of a connection that is cut for it, or a
+    /// spare one.
+    pub(super) async fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> ConnectionPermit {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(permit) = self.try_take(peer, Instant::now()) {
+                return permit;
+            }
+            let _ = tokio::time::timeout(LOOK, changed).await;
+        }
+    }
+
+    fn try_take(self: &Arc<Self>, peer: Option<IpAddr>, now: Instant) -> Option<ConnectionPermit> {
+        let mut open = self.open();
+        let is_spare = if open.regular < self.regular {
+            false
+        } else if let Some(was_spare) = self.cut_one(&mut open, now, |_| true) {
+            was_spare
+        } else if open.connections.len() < self.regular + self.spare {
+            true
+        } else {
+            return None;
+        };
+        let (id, cut, stall) = (open.next, CancellationToken::new(), Stall::default());
+        open.next += 1;
+        open.regular += usize::from(!is_spare);
+        let (activity, since) = (Activity::Silent, now);
+        let one = Connection {
+            peer,
+            activity,
+            since,
+            is_known: false,
+            is_spare,
+            stall: stall.clone(),
+            cut: cut.clone(),
+        };
+        open.connections.insert(id, one);
+        Some(ConnectionPermit { permits: self.clone(), id, cut, stall })
+    }
+
+    /// Cuts the least valuable connection of those that `may` picks, if there is one. Whether its permit was
+    /// spare.
+    fn cut_one(
+        &self,
+        open: &mut OpenConnections,
+        now: Instant,
+        may: impl Fn(&Connection) -> bool,
+    ) -> Option<bool> {
+        let (id, rank) = open.victim(now, may)?;
+        let gone = open.remove(id)?;
+        gone.cut.cancel();
+        self.metrics.connection_cut(rank.reason());
+        Some(gone.is_spare)
+    }
+}
+
+impl ConnectionPermit {
+    fn change(&self, what: impl FnOnce(&mut Connection)) -> bool {
+        let mut open = self.permits.open();
+        let Some(one) = open.connections.get_mut(&self.id) else { return false };
+        what(one);
+        true
+    }
+
+    /// Begins a request; `None` if the permit has just gone to another connection.
+    pub(super) fn begin(self: &Arc<Self>) -> Option<RequestInProgress> {
+        let begun = self.change(|one| (one.activity, one.since) = (Activity::Busy, Instant::now()));
+        begun.then(|| RequestInProgress(self.clone()))
+    }
+
+    /// Notes that the caller has shown a valid token or link.
+    pub(super) fn set_known(&self) {
+        self.change(|one| one.is_known = true);
+    }
+
+    /// Whether its requests must wait for a regular permit.
+    pub(super) fn is_spare(&self) -> bool {
+        let open = self.permits.open();
+        open.connections.get(&self.id).is_some_and(|one| one.is_spare)
+    }
+
+    /// Waits for a regular permit; false if there was none in time, or if too many requests wait already.
+    pub(super) async fn promoted(&self) -> bool {
+        let Ok(_waiting) = self.permits.waiting.try_acquire() else { return false };
+        let promoted = async {
+            loop {
+                let changed = self.permits.changed.notified();
+                if self.promote() {
+                    return;
+                }
+                let _ = tokio::time::timeout(LOOK, changed).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, promoted).await.is_ok()
+    }
+
+    fn promote(&self) -> bool {
+        let permits = &self.permits;
+        let mut open = permits.open();
+        let is_regular = |one: &Connection| !one.is_spare;
+        if open.regular >= permits.regular && permits.cut_one(&mut open, Instant::now(), is_regular).is_none()
+        {
+            return false;
+        }
+        let Some(one) = open.connections.get_mut(&self.id) else { return false };
+        one.is_spare = false;
+        open.regular += 1;
+        true
+    }
+}
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        self.0.change(|one| (one.activity, one.since) = (Activity::Idle, Instant::now()));
+        self.0.permits.changed.notify_waiters();
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.permits.open().remove(self.id);
+        self.permits.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn peer(n: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, n]))
+    }
+
+    fn permits(regular: usize, spare: usize) -> Arc<ConnectionPermits> {
+        ConnectionPermits::new(regular, spare, Metrics::default())
+    }
+
+    fn take(permits: &Arc<ConnectionPermits>, n: u8) -> Arc<ConnectionPermit> {
+        Arc::new(permits.try_take(peer(n), Instant::now()).unwrap())
+    }
+
+    /// A connection that is being answered, and whose caller showed a token.
+    fn busy(permits: &Arc<ConnectionPermits>, n: u8) -> (Arc<ConnectionPermit>, RequestInProgress) {
+        let permit = take(permits, n);
+        let in_progress = permit.begin().unwrap();
+        permit.set_known();
+        (permit, in_progress)
+    }
+
+    #[test]
+    fn a_silent_connection_is_cut_first_and_a_busy_one_never() {
+        let permits = permits(4, 0);
+        let (working, _in_progress) = busy(&permits, 1);
+        let (rests, in_progress) = busy(&permits, 1);
+        drop(in_progress);
+        let stranger = take(&permits, 2);
+        drop(stranger.begin());
+        let silent = take(&permits, 3);
+        let order = [&silent, &stranger, &rests];
+        let mut newcomers = Vec::new();
+        for (at, gone) in order.iter().enumerate() {
+            newcomers.push(busy(&permits, 4));
+            assert!(gone.cut.is_cancelled(), "{at}");
+            assert!(order[at + 1..].iter().all(|later| !later.cut.is_cancelled()), "{at}");
+            assert!(gone.begin().is_none(), "a request that comes now is not begun");
+        }
+        assert!(permits.try_take(peer(5), Instant::now()).is_none() && !working.cut.is_cancelled());
+        newcomers.clear();
+        assert_eq!(permits.open().regular, 1, "a connection that was cut is not counted twice");
+    }
+
+    #[test]
+    fn the_oldest_connection_of_the_peer_with_most_of_them_is_cut() {
+        let permits = permits(5, 0);
+        let now = Instant::now();
+        let later = |n: u32| now + Duration::from_secs(n.into());
+        let held: Vec<_> = [1, 2, 2, 2, 3]
+            .into_iter()
+            .zip(0..)
+            .map(|(n, at)| permits.try_take(peer(n), later(at)).unwrap())
+            .collect();
+        let _newcomer = permits.try_take(peer(4), later(9)).unwrap();
+        let cut: Vec<_> = held.iter().map(|permit| permit.cut.is_cancelled()).collect();
+        assert_eq!(cut, [false, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_stranger_may_be_cut_after_a_short_time_and_a_known_caller_not() {
+        let permits = permits(2, 0);
+        let (known, _in_progress) = busy(&permits, 1);
+        let stranger = take(&permits, 2);
+        let _begun = stranger.begin().unwrap();
+        let now = Instant::now();
+        assert!(permits.try_take(peer(3), now).is_none());
+        let newcomer = permits.try_take(peer(3), now + STRANGER);
+        assert!(newcomer.is_some() && stranger.cut.is_cancelled() && !known.cut.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_request_on_a_spare_permit_waits_for_a_regular_one() {
+        let permits = permits(1, 4);
+        let (permit, in_progress) = busy(&permits, 1);
+        assert!(!permit.is_spare());
+        let spare: Vec<_> = (0..4).map(|_| busy(&permits, 2)).collect();
+        assert!(spare.iter().all(|(permit, _)| permit.is_spare()));
+        assert!(permits.try_take(peer(3), Instant::now()).is_none());
+        // Two may wait; the third is refused at once.
+        let mut waiting: Vec<_> = spare[..2].iter().map(|(permit, _)| Box::pin(permit.promoted())).collect();
+        for one in &mut waiting {
+            assert!(one.now_or_never().is_none());
+        }
+        assert!(!spare[2].0.promoted().await);
+        drop((in_progress, permit));
+        assert!(waiting.remove(0).await);
+        assert!(!spare[0].0.is_spare() && spare[1].0.is_spare());
+        assert!((&mut waiting[0]).now_or_never().is_none(), "there was one permit");
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_waits_until_there_is_a_permit() {
+        let permits = permits(1, 0);
+        let (permit, in_progress) = busy(&permits, 1);
+        let mut coming = Box::pin(permits.take(peer(2)));
+        assert!((&mut coming).now_or_never().is_none());
+        drop(in_progress); // idle now: it may be cut
+        let newcomer = coming.await;
+        assert!(permit.cut.is_cancelled() && !newcomer.cut.is_cancelled());
+    }
+}

@@ -1,0 +1,140 @@
+//! The configuration, in the form that each part of the daemon takes.
+//!
+//! It must never decide anything: each value is the configured one.
+
+use std::path::PathBuf;
+
+use crate::api::ApiConfig;
+use crate::config::{Config, UrlStyle};
+use crate::engine::{EngineHost, HostError};
+use crate::execution::ExecutionBounds;
+use crate::metrics::Metrics;
+use crate::pool::{AgentTerms, Bounds, PoolConfig};
+use crate::session::SessionBounds;
+use crate::sign::LinkTerms;
+use crate::store::{Amount, Options, Quota};
+use crate::tools::ToolLimits;
+
+/// The address of the engine, and how to connect to it.
+///
+/// # Errors
+/// `engine.host` cannot be used.
+pub fn engine_host(config: &Config) -> Result<EngineHost, HostError> {
+    EngineHost::new(&config.engine.host, config.engine.certificates.as_deref())
+}
+
+/// The pool of an owner. The secrets of its containers are derived from this key.
+pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
+    PoolConfig {
+        settings: config.pool.clone(),
+        bounds: container_bounds(config),
+        owner,
+        terms: AgentTerms { key, orphan_after: config.agent.orphan_after },
+        images: config.runners.clone(),
+        warm_parts: config.agent.warm_parts,
+        metrics: Metrics::default(),
+    }
+}
+
+/// The limits of a container.
+fn container_bounds(config: &Config) -> Bounds {
+    let limits = &config.limits;
+    Bounds {
+        memory: limits.memory,
+        cpus: limits.cpus,
+        pids: limits.pids.into(),
+        data: limits.data,
+        data_inodes: limits.data_inodes.into(),
+        tmp: limits.tmp,
+        shm: limits.shm,
+        open_files: limits.open_files.into(),
+        file_size: limits.file_size,
+        runtime: config.engine.runtime.clone().unwrap_or_default(),
+    }
+}
+
+/// The quotas of the store.
+pub(super) fn store_options(config: &Config) -> Options {
+    let limits = &config.limits;
+    Options {
+        quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
+        total: Amount { bytes: config.store.max_bytes, entries: config.store.max_files },
+    }
+}
+
+pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
+    SessionBounds {
+        ttl: config.sessions.ttl,
+        max: size(config.sessions.max.into()),
+        sweep: config.sessions.sweep,
+        when_full: config.sessions.when_full,
+        queue: size(config.sessions.queue.into()),
+        waiting: size(config.pool.queue.into()),
+        wait: config.pool.wait,
+        retention: config.sessions.retention,
+        output: size(config.limits.output),
+        shown: size(config.limits.shown),
+        max_log: config.files.max_log,
+        data: config.limits.data,
+        data_inodes: config.limits.data_inodes.into(),
+        longest: config.timeouts.max,
+    }
+}
+
+pub(super) fn execution_bounds(config: &Config) -> ExecutionBounds {
+    ExecutionBounds {
+        max: size(config.exec.max.into()),
+        per_session: size(config.exec.per_session.into()),
+        keep: config.exec.keep,
+        kept: size(config.exec.kept.into()),
+    }
+}
+
+pub(super) fn link_terms(config: &Config) -> LinkTerms {
+    LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed }
+}
+
+pub(super) fn tool_limits(config: &Config) -> ToolLimits {
+    ToolLimits {
+        code: size(config.limits.code),
+        upload: size(config.limits.upload),
+        artifact_read: config.limits.artifact_read,
+        output: size(config.limits.output),
+        shown: size(config.limits.shown),
+        environment: size(config.limits.environment),
+        stdin: size(config.limits.stdin),
+        run_code: config.timeouts.run_code,
+        run_python: config.timeouts.run_python,
+        execute_code: config.timeouts.execute_code,
+        longest: config.timeouts.max,
+        memory: config.limits.memory,
+        file_size: config.limits.file_size,
+    }
+}
+
+/// The HTTP side of a daemon whose public URL is `base`. MCP sessions are kept in `mcp_folder`, and `mcp_key`
+/// derives the ids of sessions that their clients did not name.
+pub(super) fn api(config: &Config, base: &str, mcp_folder: PathBuf, mcp_key: [u8; 32]) -> ApiConfig {
+    ApiConfig {
+        public_url: base.to_owned(),
+        hosts: config.http.allowed_hosts.clone(),
+        origins: config.http.allowed_origins.clone(),
+        tokens: config.auth.tokens.clone(),
+        metrics_token: config.metrics.token,
+        max_body: config.http.max_body,
+        header_timeout: config.http.header_timeout,
+        body_timeout: config.http.body_timeout,
+        write_timeout: config.http.write_timeout,
+        resume_window: config.mcp.resume_window,
+        mcp_folder,
+        mcp_key,
+        max_file: config.limits.file_size,
+        max_archive: (config.limits.data, config.limits.data_inodes.into()),
+        #[cfg(feature = "conformance-fixtures")]
+        conformance_fixtures: config.conformance_fixtures,
+    }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

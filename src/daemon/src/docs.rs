@@ -1,0 +1,12 @@
+//! Documents that are read on their own too: the API for clients, the threat model, how to contribute.
+//!
+//! There is no code here. The texts are the Markdown files of `src/daemon/docs`.
+
+#[doc = include_str!("../docs/api.md")]
+pub mod api {}
+
+#[doc = include_str!("../docs/threat-model.md")]
+pub mod threat_model {}
+
+#[doc = include_str!("../docs/contributing.md")]
+pub mod contributing {}

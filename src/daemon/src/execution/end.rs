@@ -1,0 +1,211 @@
+//! How an execution ended: its state, its exit code, and its last events.
+//!
+//! The last event is one of `exit`, `timeout`, `cancelled` and `error`, and nothing comes after it.
+
+use std::time::Duration;
+
+use paddock_proto::message::{Limit, Outcome};
+use serde::{Deserialize, Serialize};
+
+use super::log::event::Lifecycle;
+use super::stored::now_ms;
+use crate::session::RunEnd;
+
+/// How an execution stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecutionState {
+    /// It is under way, or waits for its container.
+    Running,
+    /// The program ended by itself, whatever its exit code.
+    Completed,
+    /// It could not begin, or a limit ended it.
+    Failed,
+    /// Its wall time ended it.
+    Timeout,
+    /// Somebody ended it.
+    Cancelled,
+    /// Its container was lost: nobody knows what it did.
+    Lost,
+}
+
+impl ExecutionState {
+    /// As answers say it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// What is known of an execution from its end on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecutionEnd {
+    /// How it ended.
+    pub state: ExecutionState,
+    /// Its exit code, or minus the number of the signal that ended it; `None` if the program did not decide
+    /// its end.
+    pub exit_code: Option<i32>,
+    /// A sentence, where there is more to say.
+    pub message: Option<String>,
+    /// When, in milliseconds since the epoch.
+    pub completed_ms: u64,
+    /// From its start to the death of its last process.
+    pub duration_ms: u64,
+}
+
+/// The last events of an execution, and its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Conclusion {
+    #[serde(rename = "marks")]
+    pub(super) steps: Vec<Lifecycle>,
+    pub(super) end: ExecutionEnd,
+}
+
+impl Conclusion {
+    /// The conclusion of a program that began.
+    pub(super) fn of(end: &RunEnd, took: Duration, timeout: Duration) -> Self {
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let (outcome, limit) = match end {
+            RunEnd::Ended { outcome, limit } => (*outcome, *limit),
+            RunEnd::Lost(why) => {
+                let message = format!("the container was lost, and what the program did is unknown: {why}");
+                return Self::error(ExecutionState::Lost, message, duration_ms);
+            }
+        };
+        if let Outcome::NotStarted(errno) = outcome
+            && limit.is_none()
+        {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let message = format!(
+                "the command could not be started: {error}; does its working directory exist, and has the \
+                 image a /bin/sh?"
+            );
+            return Self::error(ExecutionState::Failed, message, duration_ms);
+        }
+        let code = code(outcome, limit);
+        let exit = |code: Option<i32>| Lifecycle::Exit { code: code.unwrap_or(-1), duration_ms };
+        let (state, steps) = match (limit, limit.and_then(reason)) {
+            (Some(Limit::Wall), _) => {
+                (ExecutionState::Timeout, vec![Lifecycle::Timeout { timeout_seconds: timeout.as_secs_f64() }])
+            }
+            (Some(_), Some(reason)) => (
+                ExecutionState::Failed,
+                vec![Lifecycle::ResourceLimit { reason: reason.to_owned() }, exit(code)],
+            ),
+            (Some(_), None) => (ExecutionState::Cancelled, vec![Lifecycle::Cancelled]),
+            (None, _) => (ExecutionState::Completed, vec![exit(code)]),
+        };
+        let message = limit.and_then(reason).map(str::to_owned);
+        Self {
+            steps,
+            end: ExecutionEnd { state, exit_code: code, message, completed_ms: now_ms(), duration_ms },
+        }
+    }
+
+    /// The conclusion of an execution that somebody ended before it began.
+    pub(super) fn cancelled() -> Self {
+        let end = ExecutionEnd {
+            state: ExecutionState::Cancelled,
+            exit_code: None,
+            message: None,
+            completed_ms: now_ms(),
+            duration_ms: 0,
+        };
+        Self { steps: vec![Lifecycle::Cancelled], end }
+    }
+
+    /// The conclusion of an execution that could not begin, or not go on.
+    pub(super) fn error(state: ExecutionState, message: String, duration_ms: u64) -> Self {
+        let steps = vec![Lifecycle::Error { message: message.clone() }];
+        let end = ExecutionEnd {
+            state,
+            exit_code: None,
+            message: Some(message),
+            completed_ms: now_ms(),
+            duration_ms,
+        };
+        Self { steps, end }
+    }
+}
+
+/// What a `resource_limit` event calls a limit.
+fn reason(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::Cpu => Some("CPU time limit exceeded"),
+        Limit::Memory => Some("Memory limit exceeded"),
+        Limit::FileSize => Some("File size limit exceeded"),
+        Limit::Pids => Some("Process limit exceeded"),
+        Limit::Output => Some("Output limit exceeded"),
+        Limit::Wall | Limit::Cancelled => None,
+    }
+}
+
+/// The program's exit code, or minus the signal that ended it. A shell tells of a signal by 128 and its
+/// number: where a limit ended what the shell ran, that signal is meant.
+fn code(outcome: Outcome, limit: Option<Limit>) -> Option<i32> {
+    match outcome {
+        Outcome::Exited(code) if limit.is_some() && code > 128 => Some(128 - code),
+        Outcome::Exited(code) => Some(code),
+        Outcome::Signaled(signal) => Some(-signal),
+        Outcome::NotStarted(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_its_state_its_code_and_its_last_events() {
+        let ended = |outcome, limit| RunEnd::Ended { outcome, limit };
+        let exit = |code| Lifecycle::Exit { code, duration_ms: 1500 };
+        let limited = |reason: &str| Lifecycle::ResourceLimit { reason: reason.to_owned() };
+        for (end, state, code, steps) in [
+            (ended(Outcome::Exited(0), None), ExecutionState::Completed, Some(0), vec![exit(0)]),
+            (ended(Outcome::Exited(143), None), ExecutionState::Completed, Some(143), vec![exit(143)]),
+            (ended(Outcome::Signaled(11), None), ExecutionState::Completed, Some(-11), vec![exit(-11)]),
+            (
+                ended(Outcome::Exited(152), Some(Limit::Cpu)),
+                ExecutionState::Failed,
+                Some(-24),
+                vec![limited("CPU time limit exceeded"), exit(-24)],
+            ),
+            (
+                ended(Outcome::Signaled(9), Some(Limit::Memory)),
+                ExecutionState::Failed,
+                Some(-9),
+                vec![limited("Memory limit exceeded"), exit(-9)],
+            ),
+            (
+                ended(Outcome::Signaled(9), Some(Limit::Wall)),
+                ExecutionState::Timeout,
+                Some(-9),
+                vec![Lifecycle::Timeout { timeout_seconds: 2.5 }],
+            ),
+            (
+                ended(Outcome::Signaled(15), Some(Limit::Cancelled)),
+                ExecutionState::Cancelled,
+                Some(-15),
+                vec![Lifecycle::Cancelled],
+            ),
+        ] {
+            let conclusion = Conclusion::of(&end, Duration::from_millis(1500), Duration::from_millis(2500));
+            assert_eq!(
+                (conclusion.end.state, conclusion.end.exit_code, conclusion.steps),
+                (state, code, steps),
+                "{end:?}"
+            );
+        }
+        let lost = Conclusion::of(&RunEnd::Lost("gone".into()), Duration::ZERO, Duration::ZERO);
+        assert_eq!((lost.end.state, lost.end.exit_code), (ExecutionState::Lost, None));
+        assert!(matches!(&lost.steps[..], [Lifecycle::Error { message }] if message.contains("gone")));
+        let not = Conclusion::of(&ended(Outcome::NotStarted(2), None), Duration::ZERO, Duration::ZERO);
+        assert!(not.end.message.is_some_and(|message| message.contains("working directory")));
+    }
+}

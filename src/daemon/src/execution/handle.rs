@@ -1,0 +1,293 @@
+//! One execution: what it is, its log, how it stands, and the ways to tell it something.
+//!
+//! It must never be over before its last event can be read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::end::{Conclusion, ExecutionEnd, ExecutionState};
+use super::log::entry::LogEntry;
+use super::log::page::Page;
+use super::log::writer::{LogItem, LogWriter};
+use super::log::{ExecutionLog, LogPosition};
+use super::publish::EventPublisher;
+use super::stored::{ExecutionSpec, StoredExecution, now_ms};
+use crate::session::{Control, OutputBacklog, SessionError, SessionId};
+use crate::store::{LogFile, StoreError, WriteQueue};
+
+/// Pieces of input that wait for a program that does not read.
+const INPUT: usize = 2;
+
+/// How long a caller that sends input waits until the program has read what was sent before.
+const INPUT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why an execution takes no input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InputError {
+    /// It reads nothing.
+    #[error("the execution is not interactive: it has no input; start it with `interactive` true")]
+    NotInteractive,
+    /// It is over.
+    #[error("the execution is over")]
+    Finished,
+    /// What was sent before was not read.
+    #[error("the program has not read what was sent before; send again when it has")]
+    Full,
+}
+
+/// See the module documentation.
+pub struct Execution {
+    /// Its name: a UUID.
+    pub id: String,
+    /// Whose session it is in: the name of a token.
+    pub owner: String,
+    /// The session.
+    pub session: SessionId,
+    /// What it was asked for.
+    pub spec: ExecutionSpec,
+    pub(super) log: Arc<ExecutionLog>,
+    /// `None` if it was over before this daemon started.
+    writer: Option<WriteQueue<LogWriter>>,
+    result: Mutex<ExecutionResult>,
+    pub(super) cancel: CancellationToken,
+    ask: watch::Sender<Option<Duration>>,
+    input: Mutex<Option<mpsc::Sender<Option<Bytes>>>>,
+}
+
+/// How it came out.
+#[derive(Default)]
+struct ExecutionResult {
+    end: Option<ExecutionEnd>,
+    /// Why it could not begin.
+    refusal: Option<SessionError>,
+}
+
+impl Execution {
+    /// One that is under way: its log, and the file to append to. Output also goes to `backlog`.
+    pub(super) fn running(
+        id: String,
+        (owner, session): (String, SessionId),
+        spec: ExecutionSpec,
+        (log, file): (ExecutionLog, LogFile),
+        publisher: EventPublisher,
+        backlog: Option<OutputBacklog>,
+    ) -> Self {
+        let (log, cancel) = (Arc::new(log), CancellationToken::new());
+        let writer = LogWriter::new(id.clone(), (log.clone(), file), publisher, backlog, cancel.clone());
+        Self {
+            writer: Some(WriteQueue::new(writer)),
+            cancel,
+            ..Self::of((id, owner, session), spec, log, None)
+        }
+    }
+
+    /// One that was over before this daemon started.
+    pub(super) fn over_before(
+        id: String,
+        (owner, session): (String, SessionId),
+        spec: ExecutionSpec,
+        log: ExecutionLog,
+        end: ExecutionEnd,
+    ) -> Self {
+        Self::of((id, owner, session), spec, Arc::new(log), Some(end))
+    }
+
+    fn of(
+        (id, owner, session): (String, String, SessionId),
+        spec: ExecutionSpec,
+        log: Arc<ExecutionLog>,
+        end: Option<ExecutionEnd>,
+    ) -> Self {
+        Self {
+            id,
+            owner,
+            session,
+            spec,
+            log,
+            writer: None,
+            result: Mutex::new(ExecutionResult { end, refusal: None }),
+            cancel: CancellationToken::new(),
+            ask: watch::Sender::new(None),
+            input: Mutex::new(None),
+        }
+    }
+
+    fn result(&self) -> MutexGuard<'_, ExecutionResult> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells its program something from now on.
+    pub(super) fn control(&self) -> Control {
+        let stdin = self.spec.interactive.then(|| {
+            let (sender, receiver) = mpsc::channel(INPUT);
+            *self.input.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+            receiver
+        });
+        Control { cancel: self.cancel.clone(), ask: self.ask.subscribe(), stdin }
+    }
+
+    /// How it ended, once it has.
+    pub fn end(&self) -> Option<ExecutionEnd> {
+        self.result().end.clone()
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> ExecutionState {
+        self.result().end.as_ref().map_or(ExecutionState::Running, |end| end.state)
+    }
+
+    /// Whether its session, and with it all that was kept of it, was removed.
+    pub(super) fn is_gone(&self) -> bool {
+        self.log.files().are_gone()
+    }
+
+    fn position(&self) -> watch::Receiver<LogPosition> {
+        self.log.position()
+    }
+
+    /// The number of its last event; 0 before the first.
+    pub fn last_event(&self) -> u64 {
+        self.position().borrow().last
+    }
+
+    /// Resolves when there is an event after `since`, or it is over.
+    pub async fn news(&self, since: u64) {
+        let _ = self.position().wait_for(|now| now.over || now.last > since).await;
+    }
+
+    /// Resolves when it is over.
+    pub async fn over(&self) {
+        let _ = self.position().wait_for(|now| now.over).await;
+    }
+
+    /// The events after `since`, at most `room` bytes of them, about, but one at least. With `join`, lines
+    /// that were written at one time are one event, whose `seq` is that of the last of them.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn page(&self, since: u64, room: usize, join: bool) -> Result<Page, StoreError> {
+        self.log.page(since, room, join).await
+    }
+
+    /// The last of the events after `since`, joined, at most `room` bytes of them, about, but one at least.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn tail(&self, since: u64, room: usize) -> Result<Page, StoreError> {
+        self.log.tail(since, room).await
+    }
+
+    /// Asks it to end (SIGTERM), and has it killed after `grace`; zero: at once. False if it is over.
+    pub fn end_within(&self, grace: Duration) -> bool {
+        if self.end().is_some() {
+            return false;
+        }
+        if grace.is_zero() {
+            self.cancel.cancel();
+        } else {
+            // Asked once is asked: each word to the agent takes a stream until the end.
+            self.ask.send_if_modified(|asked| asked.is_none() && asked.replace(grace).is_none());
+        }
+        true
+    }
+
+    /// It cannot begin. The call that waits for it learns why.
+    pub(super) fn refuse(&self, why: SessionError) {
+        self.result().refusal = Some(why);
+    }
+
+    /// Why it could not begin, if it could not; once.
+    pub fn take_refusal(&self) -> Option<SessionError> {
+        self.result().refusal.take()
+    }
+
+    /// Resolves when somebody wants its end.
+    pub(super) async fn told_to_end(&self) {
+        let mut ask = self.ask.subscribe();
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            _ = ask.wait_for(Option::is_some) => {}
+        }
+    }
+
+    /// Sends a piece of input, or, with `None`, the end of it.
+    ///
+    /// # Errors
+    /// See [`InputError`].
+    pub async fn send(&self, piece: Option<Bytes>) -> Result<(), InputError> {
+        if !self.spec.interactive {
+            return Err(InputError::NotInteractive);
+        }
+        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let input = input.filter(|_| self.end().is_none()).ok_or(InputError::Finished)?;
+        match tokio::time::timeout(INPUT_WITHIN, input.send(piece)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(InputError::Finished),
+            Err(_) => Err(InputError::Full),
+        }
+    }
+
+    fn push(&self, items: impl IntoIterator<Item = LogItem>) {
+        if let Some(writer) = &self.writer {
+            writer.push(items);
+        }
+    }
+
+    /// Has entries appended to its log, as of now.
+    pub(super) fn append(&self, entries: impl IntoIterator<Item = LogEntry>) {
+        let now = now_ms();
+        self.push(entries.into_iter().map(|entry| LogItem::Entry(entry, now)));
+    }
+
+    /// Has it noted on disk what the execution is, for a daemon that comes after this one.
+    pub(super) fn note(&self, end: Option<ExecutionEnd>, conclusion: Option<Conclusion>) {
+        let stored = StoredExecution { spec: self.spec.clone(), end, conclusion };
+        self.push([LogItem::Note(Box::new(stored))]);
+    }
+
+    /// Ready once everything that was appended is on disk, or has failed.
+    pub(super) fn poll_written(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.writer.as_ref().map_or(Poll::Ready(()), |writer| writer.poll_written(context))
+    }
+
+    /// Whether everything that was appended is on disk, or has failed.
+    pub(super) fn is_written(&self) -> bool {
+        self.writer.as_ref().is_none_or(WriteQueue::is_written)
+    }
+
+    /// Why its output could not be kept, if so, once everything that was appended is on disk or has failed.
+    pub(super) async fn log_error(&self) -> Option<StoreError> {
+        let writer = self.writer.as_ref()?;
+        writer.written().await;
+        writer.writer().take_error()
+    }
+
+    /// Bytes of output that are in its log.
+    pub(crate) fn output(&self) -> u64 {
+        self.log.output()
+    }
+
+    /// It is over. Its last events are written and its end is noted; then its state changes; and only then
+    /// readers and subscribers are woken, so that none of them finds it still running.
+    pub(super) async fn finish(&self, Conclusion { steps, end }: Conclusion) {
+        self.append(steps.into_iter().map(LogEntry::Lifecycle));
+        self.note(Some(end.clone()), None);
+        self.push([LogItem::Close]);
+        if let Some(writer) = &self.writer {
+            writer.written().await;
+        }
+        self.result().end = Some(end);
+        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.log.close();
+        if let Some(writer) = &self.writer {
+            let mut writer = writer.writer();
+            let (publisher, last_events) = writer.take_last_events();
+            publisher.publish(&last_events);
+        }
+    }
+}

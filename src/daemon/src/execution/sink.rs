@@ -1,0 +1,128 @@
+//! Takes what the agent says of an execution into its log.
+//!
+//! It must never let the agent forget what is not in the log.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use paddock_proto::OutputStream;
+use tokio::time::Instant;
+
+use super::Execution;
+use super::end::{Conclusion, ExecutionState};
+use super::log::entry::LogEntry;
+use super::log::event::Lifecycle;
+use crate::session::{OutputBacklog, OutputSink, RunEnd, RunReport};
+
+/// A line that stands so long without its end is told as it is: a prompt.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Takes the output of one execution.
+pub(super) struct ExecutionSink {
+    execution: Arc<Execution>,
+    backlog: Option<OutputBacklog>,
+    /// Bytes that come again, and are in the log already.
+    again: u64,
+    /// Since when the last line of each stream has no end.
+    unended: [Option<Instant>; 2],
+}
+
+impl ExecutionSink {
+    /// The sink of this execution; it holds the program back for lossless followers of `backlog`.
+    pub(super) fn new(execution: Arc<Execution>, backlog: Option<OutputBacklog>) -> Self {
+        Self { execution, backlog, again: 0, unended: [None; 2] }
+    }
+
+    /// The execution's conclusion, once everything that it wrote is in the log or has failed.
+    pub(super) async fn conclusion(&self, report: &RunReport) -> Conclusion {
+        let mut conclusion = Conclusion::of(&report.end, report.duration, self.execution.spec.timeout);
+        if let Some(error) = self.execution.log_error().await {
+            let message = format!("its output could not be kept, so it was ended: {error}");
+            conclusion = Conclusion::error(ExecutionState::Failed, message, conclusion.end.duration_ms);
+        } else if let Some(error) = &report.unsaved {
+            let message = format!(
+                "the files that it made or changed are not saved: {error}; the next call saves them if it can"
+            );
+            conclusion.end.message = Some(message);
+        }
+        conclusion
+    }
+}
+
+impl OutputSink for ExecutionSink {
+    fn begun(&mut self) {
+        self.execution.append([LogEntry::Lifecycle(Lifecycle::Ready)]);
+    }
+
+    fn resumed(&mut self, heard: u64) {
+        let has = self.execution.output();
+        self.again = has.saturating_sub(heard);
+        if heard > has {
+            self.execution.append([LogEntry::Lifecycle(Lifecycle::Gap { bytes: heard - has })]);
+        } else if self.execution.last_event() == 0 {
+            self.begun(); // the daemon before was killed between the two words of a beginning
+        }
+    }
+
+    fn take(&mut self, stream: OutputStream, mut bytes: Bytes) {
+        let known = usize::try_from(self.again).unwrap_or(usize::MAX).min(bytes.len());
+        self.again -= known as u64;
+        let bytes = bytes.split_off(known);
+        let Some(last) = bytes.last() else { return };
+        let unended = &mut self.unended[stream.index()];
+        if *last == b'\n' {
+            *unended = None;
+        } else if unended.is_none() || memchr::memchr(b'\n', &bytes).is_some() {
+            *unended = Some(Instant::now());
+        }
+        self.execution.append([LogEntry::Output(stream, bytes)]);
+    }
+
+    fn poll_written(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.execution.poll_written(context)
+    }
+
+    fn is_kept(&self) -> bool {
+        self.execution.is_written()
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.backlog.as_ref().map_or(Poll::Ready(()), |backlog| backlog.poll_room(context))
+    }
+
+    fn ended(&mut self, end: &RunEnd, took: Duration) {
+        self.execution.note(None, Some(Conclusion::of(end, took, self.execution.spec.timeout)));
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.unended.iter().flatten().min().map(|since| *since + PATIENCE)
+    }
+
+    fn on_due(&mut self) {
+        for stream in OutputStream::BOTH {
+            let unended = &mut self.unended[stream.index()];
+            if unended.take_if(|since| since.elapsed() >= PATIENCE).is_some() {
+                self.execution.append([LogEntry::Cut(stream, false)]);
+            }
+        }
+    }
+}
+
+/// Takes the output of a program that nobody can read any more.
+pub(super) struct DiscardSink;
+
+impl OutputSink for DiscardSink {
+    fn resumed(&mut self, _: u64) {}
+
+    fn take(&mut self, _: OutputStream, _: Bytes) {}
+
+    fn is_kept(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! One runner: its waiters, and its failed starts. It must never look at another runner.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::{Backoff, StartFailure, WaiterId};
+
+/// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
+///
+/// One failure may be chance and two may be the two starts that ran side by side; the third is a pattern.
+pub const FAIL_FAST_AFTER: u32 = 3;
+
+/// A request that waits for a container.
+#[derive(Debug)]
+pub(super) struct PoolWaiter {
+    pub(super) id: WaiterId,
+    pub(super) asked: Instant,
+}
+
+/// The failed starts since the last success.
+#[derive(Debug)]
+struct Failing {
+    consecutive: u32,
+    last: StartFailure,
+    /// No attempt before this; `None` once it has passed.
+    until: Option<Instant>,
+}
+
+/// One runner's queue and failures.
+#[derive(Debug, Default)]
+pub(super) struct RunnerState {
+    /// Oldest first. Never non-empty while a member of this runner is idle.
+    pub(super) waiters: VecDeque<PoolWaiter>,
+    failing: Option<Failing>,
+    /// A member died soon after it was armed: no attempt before this. This pause is separate from `failing`,
+    /// which the next successful start clears; otherwise a container that starts well and then dies would be
+    /// restarted without end.
+    crashed_until: Option<Instant>,
+}
+
+impl RunnerState {
+    /// Forgets the pauses that are over.
+    pub(super) fn pass_time(&mut self, now: Instant) {
+        self.crashed_until.take_if(|until| *until <= now);
+        if let Some(failing) = &mut self.failing {
+            failing.until.take_if(|until| *until <= now);
+        }
+    }
+
+    /// Takes out the waiters that have waited for `wait` or longer.
+    pub(super) fn take_late(&mut self, wait: Duration, now: Instant) -> impl Iterator<Item = PoolWaiter> {
+        let late = self.waiters.iter().take_while(|w| now.saturating_duration_since(w.asked) >= wait).count();
+        self.waiters.drain(..late)
+    }
+
+    /// A start failed: the next one waits longer.
+    pub(super) fn start_failed(&mut self, failure: StartFailure, backoff: Backoff, now: Instant) {
+        let consecutive = self.consecutive_failures().saturating_add(1);
+        let until = Some(now + backoff.pause_after(consecutive));
+        self.failing = Some(Failing { consecutive, last: failure, until });
+    }
+
+    /// A start succeeded.
+    pub(super) fn start_succeeded(&mut self) {
+        self.failing = None;
+    }
+
+    /// An idle member died soon after it was armed.
+    pub(super) fn crashed(&mut self, backoff: Backoff, now: Instant) {
+        self.crashed_until = Some(now + backoff.first);
+    }
+
+    /// Forgets all failures: the engine is up again, and they say nothing about it.
+    pub(super) fn forgive(&mut self) {
+        self.failing = None;
+        self.crashed_until = None;
+    }
+
+    /// When the next start may be tried, if not at once.
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.failing.as_ref().and_then(|failing| failing.until).max(self.crashed_until)
+    }
+
+    /// Whether so many starts in a row have failed that a waiter could only wait for the end of the pause.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.failing.as_ref().is_some_and(|f| f.consecutive >= FAIL_FAST_AFTER && f.until.is_some())
+    }
+
+    /// The step at which the last start failed, unless one has succeeded since.
+    pub(super) fn last_failure(&self) -> Option<StartFailure> {
+        self.failing.as_ref().map(|failing| failing.last)
+    }
+
+    /// Failed starts since the last success.
+    pub(super) fn consecutive_failures(&self) -> u32 {
+        self.failing.as_ref().map_or(0, |failing| failing.consecutive)
+    }
+}

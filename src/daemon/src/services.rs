@@ -1,0 +1,38 @@
+//! What one daemon has: the services that tools, HTTP and the local socket share.
+//!
+//! [`crate::app`] makes them, once. It must hold no logic of its own.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::execution::Executions;
+use crate::metrics::Metrics;
+use crate::notifications::Notifications;
+use crate::pool::Pool;
+use crate::run_history::RunHistory;
+use crate::session::Sessions;
+use crate::sign::Signer;
+use crate::store::Store;
+
+/// The services of one daemon.
+pub struct Services {
+    /// The files of sessions on disk.
+    pub store: Arc<Store>,
+    /// The runners and their containers.
+    pub pool: Pool,
+    /// The sessions.
+    pub sessions: Arc<Sessions>,
+    /// Commands that go on while no call waits for them.
+    pub executions: Arc<Executions>,
+    /// Signs and checks links.
+    pub signer: Signer,
+    /// Notifications of runs and executions, for clients that subscribe.
+    pub notifications: Arc<Notifications>,
+    /// The last runs, for the page.
+    pub run_history: RunHistory,
+    /// What is counted and measured.
+    pub metrics: Metrics,
+    /// Cancelled when the daemon begins to end.
+    pub stopping: CancellationToken,
+}

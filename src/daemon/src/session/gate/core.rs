@@ -1,0 +1,223 @@
+//! The deciding half of the gate: which call is in which session, which one waits, which session has
+//! containers and which one loses them, and when.
+//!
+//! One [`Core`] serves all sessions of the daemon. Its driver tells it what happened with [`Core::on`],
+//! carries out the [`Action`]s that it answers, and sends [`Event::Tick`] at [`Core::next_deadline`]. This
+//! module must never read a clock, do I/O, take a lock or await: what it is told decides what it answers, so
+//! that a test can replay every behaviour.
+//!
+//! # The states of a session
+//!
+//! ```text
+//!             a call asks for it
+//!  unknown ──────────────────────────────► Loading ── LoadFailed: one call is denied, the next tries
+//!     ▲                                       │
+//!     │ forgotten, or it never existed        │ Loaded
+//!     │                                       ▼
+//!     ├─────────────────────────────────── Resting ◄───────────────────────────────────┐
+//!     │                                    │  │  │                                     │
+//!     │        a call that wants it whole  │  │  │ a program                           │
+//!     │                                    ▼  │  ▼                                     │
+//!     │                                 Whole ─│─ Share ─► Programs ── the last leaves ─┤
+//!     │                                    └───│──────────────────────── it leaves ─────┤
+//!     │       idle · evicted · lost · closing  │                                        │
+//!     │       unused · shutdown                ▼                                        │
+//!     │                                      Chore ─── Tidied · KeptClosed ─────────────┘
+//!     │                                        │
+//!     └─── no call waits ─── Deleted ──────────┴─── calls wait ──► Loading (of a new, empty session)
+//! ```
+//!
+//! *Programs* are any number of programs of one language. *Whole* is one call that has the session to itself.
+//! A *chore* is the daemon's own work on a session that no call is in: while it lasts no call comes in.
+//!
+//! # What is decided, and why
+//!
+//! * **Ordered calls come in one after the other**: code, changes of the files, closing. Two of them are
+//!   never in at the same time. Commands have no order.
+//! * **A program that fits beside the programs that are in comes in at once**, before calls that want the
+//!   whole session: an upload that waits for a server of five minutes must not hold up an `echo`. When the
+//!   session is empty the oldest call that may come in does.
+//! * **One deadline for each call**, `pool.wait` after it asked, bounds its wait for its turn and for a
+//!   permit together. A call whose time is over is denied even if its turn comes at that very moment: it
+//!   could do nothing with it.
+//! * **A call that need not wait is not counted** among the `sessions.queue` calls that may wait in its
+//!   session.
+//! * **A session needs a permit to have containers.** Calls that wait for one are served in the order in
+//!   which they asked, at most `pool.queue` of them wait, and a free permit never stays free while a call
+//!   waits.
+//! * **A session that rests is evicted as soon as another needs its permit**, and only then: the least
+//!   recently used first, and never more sessions than calls wait. A session whose own calls wait is spared
+//!   until it has had its permit for [`SLICE`], so that a long queue in one session neither loses its
+//!   containers between two calls nor keeps all other sessions out. A session that a call is in is never
+//!   evicted.
+//! * **Closing** denies the programs that wait, cancels what runs, waits (without a deadline) for the whole
+//!   session, and then drops its containers. A call that comes later waits behind it, and finds its files
+//!   again.
+//! * **A deleted session is gone for every call**: a call that waited in it keeps its place and its deadline,
+//!   and has its turn in a new, empty session. The core loads that session once the deletion is done, and not
+//!   before.
+//! * **Stored files expire** only in a session that no call is in, waits for, or used since the driver
+//!   looked, and that has no permit.
+//! * **A session is forgotten** at a sweep if it rests without a permit, nothing in the daemon holds on to
+//!   it, and it has no news for its next caller (for `sessions.ttl` at most).
+//!
+//! An event costs time in proportion to the calls that wait in its session; one that frees a permit for which
+//! calls wait, to the permits; a sweep, to the sessions in memory.
+
+mod calls;
+mod chores;
+mod permits;
+mod state;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use self::permits::{PermitHeld, Want};
+use self::state::SessionState;
+use self::sweep::Sweeping;
+use super::message::{Action, CallId, Denial, Event, GateBounds, ReleaseReason, SessionKey, TurnKind};
+
+/// How long a session with waiting calls of its own keeps its permit while calls of other sessions wait for
+/// one.
+pub(super) const SLICE: Duration = Duration::from_secs(5);
+
+/// Time between two notes to the store that a session is used: little beside any `sessions.retention`.
+pub(super) const NOTE_USE: Duration = Duration::from_secs(1);
+
+/// The state of all sessions, and the rules.
+#[derive(Debug)]
+pub(super) struct Core {
+    terms: GateBounds,
+    sessions: BTreeMap<SessionKey, SessionState>,
+    /// The sessions that have a permit.
+    permits: BTreeMap<SessionKey, PermitHeld>,
+    /// The calls that wait for a permit, oldest first.
+    wants: VecDeque<Want>,
+    /// When which waiting call is denied.
+    deadlines: BTreeSet<(Instant, CallId, SessionKey)>,
+    sweeping: Sweeping,
+    shutting_down: bool,
+}
+
+/// How many there are of what, for metrics and tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GateCounts {
+    /// Sessions in memory.
+    pub(super) sessions: usize,
+    /// Sessions that have a permit.
+    pub(super) permits: usize,
+    /// Calls that wait for their turn, those that close a session not counted.
+    pub(super) waiting: usize,
+    /// Calls that wait for a permit.
+    pub(super) wanting: usize,
+}
+
+impl Core {
+    /// No sessions yet.
+    pub(super) fn new(terms: GateBounds) -> Self {
+        Self {
+            terms,
+            sessions: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            wants: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            sweeping: Sweeping::default(),
+            shutting_down: false,
+        }
+    }
+
+    /// Takes in one event and answers what to do.
+    ///
+    /// Time passes first, then the event happens, then the rules are applied: a deadline that has come counts
+    /// before the event that is reported at the same instant. `now` must not run backwards from call to call.
+    #[must_use = "an action that is not carried out leaves a session waiting for ever"]
+    pub(super) fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.pass_time(now, &mut actions);
+        self.apply(event, now, &mut actions);
+        actions
+    }
+
+    /// When [`Event::Tick`] is due at the latest; `None` while only events can change anything.
+    ///
+    /// After [`Core::on`] this is always later than the `now` that it was given.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let waits = self.deadlines.first().map(|(at, ..)| *at);
+        waits.into_iter().chain(self.sweeping.next()).min()
+    }
+
+    /// Whether the gate is shut down and nothing is left to do: every session rests, and none has a permit.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.shutting_down
+            && self.permits.is_empty()
+            && self.sessions.values().all(|state| state.is_resting() && state.waiting.is_empty())
+    }
+
+    /// How many there are of what.
+    pub(super) fn counts(&self) -> GateCounts {
+        GateCounts {
+            sessions: self.sessions.len(),
+            permits: self.permits.len(),
+            waiting: self.sessions.values().map(SessionState::counted).sum(),
+            wanting: self.wants.len(),
+        }
+    }
+
+    fn apply(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
+        match event {
+            Event::Enter { key, call, kind, waits } => self.enter(key, call, kind, waits, now, actions),
+            Event::Open { key, call, makes } => self.open(&key, call, makes, now, actions),
+            Event::Close { key, call, delete } => self.close(&key, call, delete, now, actions),
+            Event::Abandon { key, call } => self.abandon(&key, call, now, actions),
+            Event::Share { key, call, language } => self.share(&key, call, language, now, actions),
+            Event::Leave { key, call } => self.leave(&key, call, now, actions),
+            Event::Want { key, call, waits } => self.want(key, call, waits, now, actions),
+            Event::Return { key } => self.give_back(&key, now, actions),
+            Event::PoolFull { key } => self.pool_full(&key, now, actions),
+            Event::Lost { key } => self.lost(&key, actions),
+            Event::Loaded { key, found, closed } => self.loaded(&key, found, closed, now, actions),
+            Event::LoadFailed { key } => self.load_failed(&key, actions),
+            Event::Tidied { key } => self.tidied(&key, now, actions),
+            Event::Deleted { key, found } => self.deleted(&key, found, now, actions),
+            Event::NotDeleted { key } => self.not_deleted(&key, now, actions),
+            Event::KeptClosed { key } => self.kept_closed(&key, now, actions),
+            Event::Holders { held, untold } => self.forget(&held, &untold, now, actions),
+            Event::Unused { keys } => self.expire(keys, now, actions),
+            Event::StartSweeping => self.start_sweeping(now, actions),
+            Event::Tick => {}
+            Event::Shutdown => self.shut_down(now, actions),
+        }
+    }
+
+    /// Everything that the clock alone brings about.
+    fn pass_time(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let mut changed = BTreeSet::new();
+        while let Some((at, call, key)) = self.deadlines.first().cloned()
+            && at <= now
+        {
+            self.deadlines.remove(&(at, call, key.clone()));
+            let why = if self.end_want(call) { Denial::PermitTooLate } else { Denial::TurnTooLate };
+            self.end_wait(&key, call);
+            actions.push(Action::Deny { key: key.clone(), call, why });
+            changed.insert(key);
+        }
+        // After all of them: no call whose time is over comes in because another one's is.
+        for key in changed {
+            self.settle(&key, now, actions);
+        }
+        if self.sweeping.is_due(now) {
+            self.sweep(now, actions);
+        }
+    }
+
+    /// Applies the rules to a session in which something changed. Another session may take its permit first:
+    /// it rests at this moment, before its own next call comes in.
+    fn settle(&mut self, key: &SessionKey, now: Instant, actions: &mut Vec<Action>) {
+        self.make_room(now, actions);
+        self.let_in(key, now, actions);
+        self.rest(key, actions);
+    }
+}

@@ -1,0 +1,233 @@
+//! The gate: which call may be in which session, and which sessions have containers.
+//!
+//! ```text
+//!  a call ── enter(owner, id, kind) ──► driver ── event ──► core (pure: it decides)
+//!     ▲                                  │ ▲  ◄── actions ──┘
+//!     │                                  │ │
+//!     └── Turn (RAII), which names its   │ └── upkeep: loads, drops containers, deletes files;
+//!         session; drop ──► leave        ▼             answers each piece of work with an event
+//!                                   registry: the sessions in memory, by owner and id
+//! ```
+//!
+//! A call names a session by its owner and id, and gets a [`Turn`], which names the session that the call is
+//! in. The rule that a deleted session is gone, and that a call which waited in it is let into a new one, is
+//! the core's alone.
+//!
+//! It must never let two calls in that do not fit beside each other, nor run a program or change a file
+//! itself.
+
+mod core;
+mod driver;
+pub(in crate::session) mod message;
+#[cfg(test)]
+mod tests;
+pub(in crate::session) mod turn;
+mod upkeep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::driver::{GateAnswer, GateDriver};
+use self::message::{Denial, Event, GateBounds, SessionKey, TurnKind};
+use self::turn::Turn;
+use super::error::SessionError;
+use super::lease::Permit;
+use super::registry::Session;
+use crate::metrics::Metrics;
+use crate::pool::core::LeaseRefusal;
+use crate::store::{Store, StoreError, blocking};
+
+/// A handle on the gate of one daemon.
+#[derive(Clone)]
+pub(in crate::session) struct Gate {
+    driver: Arc<GateDriver>,
+    terms: GateBounds,
+}
+
+impl Gate {
+    /// No sessions yet; the gate loads one from the store when a call asks for it. Stored files that no call
+    /// uses for `retention` are deleted. To be called in a runtime.
+    pub(in crate::session) fn new(
+        store: Arc<Store>,
+        terms: GateBounds,
+        retention: Option<Duration>,
+        metrics: Metrics,
+    ) -> Self {
+        Self { driver: GateDriver::start(store, terms.clone(), retention, metrics), terms }
+    }
+
+    /// Waits for the turn of a call, at most for `pool.wait`. Dropping the future gives the place in the
+    /// queue up.
+    ///
+    /// # Errors
+    /// [`SessionError::QueueFull`], [`SessionError::TurnTooLate`], [`SessionError::Closed`], and the store's.
+    pub(in crate::session) async fn enter(
+        &self,
+        key: &SessionKey,
+        kind: TurnKind,
+    ) -> Result<Turn, SessionError> {
+        self.ask_to_enter(key, kind, true).await
+    }
+
+    /// The turn of a call that does not wait for other calls.
+    ///
+    /// # Errors
+    /// [`SessionError::Busy`] if another call is in the way, and the store's.
+    pub(in crate::session) async fn try_enter(
+        &self,
+        key: &SessionKey,
+        kind: TurnKind,
+    ) -> Result<Turn, SessionError> {
+        self.ask_to_enter(key, kind, false).await
+    }
+
+    async fn ask_to_enter(
+        &self,
+        key: &SessionKey,
+        kind: TurnKind,
+        waits: bool,
+    ) -> Result<Turn, SessionError> {
+        let event = |key, call| Event::Enter { key, call, kind, waits };
+        let answer = self.driver.ask(key, event).await;
+        let GateAnswer::Turn { turn, note } = answer else { return Err(self.denied(answer)) };
+        if !note {
+            return Ok(turn);
+        }
+        // The turn goes along: a caller that stops waiting here gives its turn up once the note is written,
+        // not before.
+        let noted = blocking(move || {
+            turn.session().space.set_closed(false);
+            turn.session().space.touch();
+            Ok(turn)
+        });
+        Ok(noted.await?)
+    }
+
+    /// The session, new or not.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::session) async fn open(&self, key: &SessionKey) -> Result<Arc<Session>, StoreError> {
+        let answer = self.driver.ask(key, |key, call| Event::Open { key, call, makes: true }).await;
+        if let GateAnswer::Session(Some(session)) = answer {
+            Ok(session)
+        } else {
+            Err(answer.into_store_error())
+        }
+    }
+
+    /// The session, if there is one: at work, or with something stored.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(in crate::session) async fn find(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<Arc<Session>>, StoreError> {
+        let answer = self.driver.ask(key, |key, call| Event::Open { key, call, makes: false }).await;
+        if let GateAnswer::Session(found) = answer { Ok(found) } else { Err(answer.into_store_error()) }
+    }
+
+    /// Ends a session: cancels the programs that run or wait in it (what they did is still saved), drops its
+    /// containers and, if `delete`, deletes its files. False if there is no such session, or if it is closed
+    /// already and there is nothing to delete.
+    ///
+    /// # Errors
+    /// The store's; with `delete` the files are then still there.
+    pub(in crate::session) async fn close(&self, key: &SessionKey, delete: bool) -> Result<bool, StoreError> {
+        let answer = self.driver.ask(key, |key, call| Event::Close { key, call, delete }).await;
+        if let GateAnswer::Closed { found } = answer { Ok(found) } else { Err(answer.into_store_error()) }
+    }
+
+    /// Waits for a permit to have containers, for the session of this turn, until the turn's deadline.
+    ///
+    /// # Errors
+    /// [`SessionError::TooManyWait`], [`SessionError::MaxSessions`], [`SessionError::NoEviction`].
+    pub(in crate::session) async fn permit(&self, turn: &Turn) -> Result<Permit, SessionError> {
+        let event = |key, call| Event::Want { key, call, waits: true };
+        let answer = self.driver.ask_as(turn.call(), turn.key(), event).await;
+        if let GateAnswer::Permit(permit) = answer { Ok(permit) } else { Err(self.denied(answer)) }
+    }
+
+    /// A permit for a session that no call is in, if one is free: for a container of an earlier daemon.
+    ///
+    /// # Errors
+    /// [`SessionError::MaxSessions`].
+    pub(in crate::session) async fn free_permit(&self, session: &Session) -> Result<Permit, SessionError> {
+        let event = |key, call| Event::Want { key, call, waits: false };
+        let answer = self.driver.ask(&session.key, event).await;
+        if let GateAnswer::Permit(permit) = answer { Ok(permit) } else { Err(self.denied(answer)) }
+    }
+
+    /// The pool has no slot for a container of this session: another session that rests is evicted for it.
+    pub(in crate::session) fn pool_is_full(&self, session: &Session) {
+        self.driver.tell(Event::PoolFull { key: session.key.clone() });
+    }
+
+    /// Drops a container of this session as soon as it is lost and no call uses it: nothing keeps a dead
+    /// container until the next call.
+    pub(in crate::session) fn watch(
+        &self,
+        session: &Session,
+        lost: impl Future<Output: Send> + Send + 'static,
+    ) {
+        let (driver, key) = (Arc::downgrade(&self.driver), session.key.clone());
+        tokio::spawn(async move {
+            lost.await;
+            if let Some(driver) = driver.upgrade() {
+                driver.tell(Event::Lost { key });
+            }
+        });
+    }
+
+    /// From now on idle sessions lose their containers, unused files expire, and resting sessions are
+    /// forgotten.
+    pub(in crate::session) fn start_sweeping(&self) {
+        self.driver.tell(Event::StartSweeping);
+    }
+
+    /// Lets no call in any more, drops every session's containers once its calls are gone, and resolves when
+    /// the last one is.
+    pub(in crate::session) async fn close_all(&self) {
+        self.driver.tell(Event::Shutdown);
+        self.driver.quiet().await;
+    }
+
+    /// Sessions that have containers, or are about to.
+    pub(in crate::session) fn live(&self) -> usize {
+        self.driver.counts().permits
+    }
+
+    /// Sessions in memory, and calls that wait for their turn or for a permit.
+    pub(in crate::session) fn known(&self) -> (usize, usize) {
+        let counts = self.driver.counts();
+        (counts.sessions, counts.waiting + counts.wanting)
+    }
+
+    /// Why a call got no turn, or no permit.
+    fn denied(&self, answer: GateAnswer) -> SessionError {
+        let (why, error) = match answer {
+            GateAnswer::Denied(why, error) => (why, error),
+            // The driver answers each question with its own kind of answer.
+            GateAnswer::Turn { .. }
+            | GateAnswer::Permit(_)
+            | GateAnswer::Session(_)
+            | GateAnswer::Closed { .. } => (Denial::ShuttingDown, None),
+        };
+        match (why, error) {
+            (Denial::QueueFull(waiting), _) => SessionError::QueueFull(waiting),
+            (Denial::TurnTooLate, _) => SessionError::TurnTooLate(self.terms.wait),
+            (Denial::Busy, _) => SessionError::Busy,
+            (Denial::Closed, _) => SessionError::Closed,
+            (Denial::PermitQueueFull(waiting), _) => SessionError::TooManyWait(waiting),
+            (Denial::PermitTooLate, _) => {
+                SessionError::MaxSessions { max: self.terms.permits, wait: self.terms.wait }
+            }
+            (Denial::NoEviction, _) => SessionError::NoEviction(self.terms.permits),
+            (Denial::StoreFailed, Some(error)) => error.into(),
+            (Denial::StoreFailed, None) | (Denial::ShuttingDown, _) => {
+                SessionError::NoContainer(LeaseRefusal::ShuttingDown)
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How a session gets a container: it is admitted, waits for the pool, and is noted on disk and told to the
+//! agent.
+//!
+//! It must never give a container anything of a session before both the note and the agent name the session
+//! that owns it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddock_proto::message::Claim;
+use paddock_proto::{Event, Request};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::notes::{LeaseNote, LeaseNotes};
+use super::{Leased, Leases};
+use crate::link::{Incoming, Link, LinkError};
+use crate::metrics::Metrics;
+use crate::pool::core::LeaseRefusal;
+use crate::session::error::SessionError;
+use crate::session::gate::Gate;
+use crate::session::gate::turn::Turn;
+use crate::session::port::{self, Container, ContainerPool};
+use crate::session::registry::Session;
+use crate::session::sync::baseline::Baseline;
+use crate::session::sync::{DataBounds, salvage};
+
+/// How often a call that waits for a container looks whether the pool is full.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
+
+/// Gets containers for sessions.
+pub(in crate::session) struct Lessor {
+    pub(in crate::session) pool: Arc<dyn ContainerPool>,
+    pub(in crate::session) notes: LeaseNotes,
+    pub(in crate::session) gate: Gate,
+    pub(in crate::session) metrics: Metrics,
+    pub(in crate::session) data: DataBounds,
+    /// How long a call may wait for its turn and its container together.
+    pub(in crate::session) wait: Duration,
+}
+
+impl Lessor {
+    /// Makes sure that the session of this turn may have containers, waiting for that until the turn's
+    /// deadline.
+    pub(in crate::session) async fn admit(
+        &self,
+        turn: &Turn,
+        leases: &mut Leases,
+    ) -> Result<(), SessionError> {
+        if leases.permit.is_none() {
+            leases.permit = Some(self.gate.permit(turn).await?);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the session, which is admitted, has a container of this language whose agent can be
+    /// reached. It waits for one until `deadline`.
+    pub(in crate::session) async fn lease(
+        &self,
+        session: &Session,
+        leases: &mut Leases,
+        language: &str,
+        deadline: Instant,
+    ) -> Result<(), SessionError> {
+        if let Some(leased) = leases.by_language.get(language)
+            && let Some(fault) = leased.container.link().fault()
+        {
+            info!(session_id = %session.id, %fault, "a container has ended; another is taken");
+            self.save_what_is_left(session, leased).await;
+            leases.by_language.remove(language);
+        }
+        if leases.by_language.contains_key(language) {
+            return Ok(());
+        }
+        let container = self.wait_for_container(session, language, deadline).await?;
+        let note = LeaseNote {
+            owner: session.owner.clone(),
+            session: session.id.as_str().to_owned(),
+            language: language.to_owned(),
+            runs: Vec::new(),
+        };
+        let note = self.notes.write(container.name(), note);
+        claim(container.link(), session.claim()).await?;
+        self.keep(session, leases, language, Leased::new(container, Baseline::fresh(), note));
+        Ok(())
+    }
+
+    /// Puts a container into the hands of its session.
+    pub(super) fn keep(&self, session: &Session, leases: &mut Leases, language: &str, leased: Leased) {
+        self.gate.watch(session, leased.container.link().lost());
+        leases.by_language.insert(language.to_owned(), leased);
+    }
+
+    /// Saves the files of a container that was lost under other programs, before it is given up.
+    async fn save_what_is_left(&self, session: &Session, leased: &Leased) {
+        if !leased.note.has_runs() {
+            return;
+        }
+        if let Err(error) = salvage::salvage(&session.space, &*leased.container, self.data).await {
+            warn!(session_id = %session.id, %error, "the files of a lost container could not be saved");
+        }
+    }
+
+    /// Waits for a container until `deadline`. While the pool is full, resting sessions are evicted for it.
+    async fn wait_for_container(
+        &self,
+        session: &Session,
+        language: &str,
+        deadline: Instant,
+    ) -> Result<Box<dyn Container>, LeaseRefusal> {
+        let mut granted = pin!(self.pool.lease(language));
+        loop {
+            tokio::select! {
+                biased;
+                granted = &mut granted => return granted,
+                () = tokio::time::sleep_until(deadline) => {
+                    let refusal = match self.pool.is_full().await {
+                        true => LeaseRefusal::Full,
+                        // The wait for other sessions to rest is part of it.
+                        false => LeaseRefusal::WaitedTooLong { waited: self.wait },
+                    };
+                    self.metrics.refused(refusal.as_str());
+                    return Err(refusal);
+                }
+                () = tokio::time::sleep(LOOK_FOR_ROOM) => {
+                    if self.pool.is_full().await {
+                        self.gate.pool_is_full(session);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tells the agent which session owns its container.
+async fn claim(link: &Link, claim: Claim) -> Result<(), LinkError> {
+    let stream = link.request(&Request::Claim(claim))?;
+    match port::next(&stream).await? {
+        Incoming::Event(Event::Claimed) => Ok(()),
+        Incoming::Event(_) | Incoming::Data(..) | Incoming::End => Err(LinkError::Refused),
+    }
+}

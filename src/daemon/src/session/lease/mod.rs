@@ -1,0 +1,144 @@
+//! The containers in a session's hands: what is known of each, and how they are given up.
+//!
+//! ```text
+//!  lessor   pool grants one ─► note on disk ─► claim told to the agent ─┐
+//!                                                                       ├─► Leased ─► dropped: destroyed
+//!  recover  found after a restart, its note and its claim agree ────────┘
+//! ```
+//!
+//! It must never give up a container in which a program runs, unless the container is lost or must not be
+//! used again.
+
+pub(in crate::session) mod lessor;
+pub(in crate::session) mod notes;
+pub(in crate::session) mod recover;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::notes::NoteFile;
+use crate::session::port::Container;
+use crate::session::sync::baseline::Baseline;
+
+/// The containers of one session, by language; held while files are on their way, and never while a program
+/// runs.
+#[derive(Default)]
+pub(in crate::session) struct Leases {
+    pub(in crate::session) by_language: BTreeMap<String, Leased>,
+    /// The right to have containers at all: there is one as long as there are leases.
+    pub(in crate::session) permit: Option<Permit>,
+}
+
+/// A session's right to have containers. Dropping it gives the right back.
+pub(in crate::session) struct Permit {
+    give_back: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Permit {
+    /// A right that this gives back.
+    pub(in crate::session) fn new(give_back: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { give_back: Some(Box::new(give_back)) }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            give_back();
+        }
+    }
+}
+
+/// One container of a session, and what is known of it.
+pub(in crate::session) struct Leased {
+    pub(in crate::session) container: Box<dyn Container>,
+    pub(in crate::session) baseline: Baseline,
+    pub(in crate::session) note: NoteFile,
+    pub(in crate::session) cold: ColdRuns,
+}
+
+impl Leases {
+    /// The container of this name, if the session still has it.
+    pub(in crate::session) fn named(&mut self, language: &str, name: &str) -> Option<&mut Leased> {
+        self.by_language.get_mut(language).filter(|leased| leased.container.name() == name)
+    }
+
+    /// Gives up the container of a language, unless a program runs in it.
+    pub(in crate::session) fn drop_resting(&mut self, language: &str) {
+        if self.by_language.get(language).is_some_and(|leased| !leased.note.has_runs()) {
+            self.by_language.remove(language);
+        }
+        self.drop_unused_permit();
+    }
+
+    /// Gives up the container of this name.
+    pub(in crate::session) fn drop_lease(&mut self, language: &str, name: &str) {
+        if self.named(language, name).is_some() {
+            self.by_language.remove(language);
+        }
+        self.drop_unused_permit();
+    }
+
+    /// Gives up the containers whose agents cannot be reached any more.
+    pub(in crate::session) fn drop_lost(&mut self) {
+        self.by_language.retain(|_, leased| leased.container.link().fault().is_none());
+        self.drop_unused_permit();
+    }
+
+    /// A session without containers does not count as live.
+    fn drop_unused_permit(&mut self) {
+        if self.by_language.is_empty() {
+            self.permit = None;
+        }
+    }
+}
+
+impl Leased {
+    pub(in crate::session) fn new(container: Box<dyn Container>, baseline: Baseline, note: NoteFile) -> Self {
+        Self { container, baseline, note, cold: ColdRuns::default() }
+    }
+}
+
+/// The runs of a container that began before its warm part stood.
+///
+/// A conversation's first second may be cold, but not its tenth run: then the conversation waits once for the
+/// part, if that is loading, and leaves the container's processor to it meanwhile.
+#[derive(Debug, Default)]
+pub(in crate::session) struct ColdRuns {
+    first: Option<Instant>,
+    runs: u32,
+    /// A run has waited for the part: one that never stands costs a conversation that wait once.
+    has_waited: bool,
+}
+
+/// How long runs begin beside a warm part that is still loading.
+const COLD_TIME: Duration = Duration::from_secs(1);
+
+/// How many runs begin beside it.
+const COLD_RUNS: u32 = 9;
+
+impl ColdRuns {
+    /// Notes that a run begins now without the warm part.
+    pub(in crate::session) fn begin(&mut self, now: Instant) {
+        self.first.get_or_insert(now);
+        self.runs += 1;
+    }
+
+    /// Whether there was a run already.
+    pub(in crate::session) fn has_begun(&self) -> bool {
+        self.runs > 0
+    }
+
+    /// Whether the next run waits for the part, which is loading. True once at most.
+    pub(in crate::session) fn is_enough(&mut self, now: Instant) -> bool {
+        let is_long = self.first.is_some_and(|first| now.duration_since(first) >= COLD_TIME);
+        let waits = !self.has_waited && (self.runs >= COLD_RUNS || is_long);
+        self.has_waited |= waits;
+        waits
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! After a restart: containers of an earlier daemon go back to their sessions, and what runs in them is
+//! followed to its end.
+//!
+//! ```text
+//!  notes ─┬─ container lives, its agent names the same session ─► leased again ─► its runs are followed
+//!         └─ container is gone ─► its runs are reported lost
+//! ```
+//!
+//! It must never run anything again, nor believe a container whose claim is not that of the noted session.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use paddock_proto::Request;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::Leased;
+use super::notes::{LeaseNote, RunNote};
+use crate::link::LinkError;
+use crate::pool::AdoptedContainer;
+use crate::session::error::SessionError;
+use crate::session::gate::message::TurnKind;
+use crate::session::gate::turn::Turn;
+use crate::session::output::capture::Capture;
+use crate::session::port::FoundContainer;
+use crate::session::registry::Session;
+use crate::session::run::follow::{Control, OutputSink};
+use crate::session::run::report::{Recovered, RunReport};
+use crate::session::sessions::Sessions;
+use crate::session::sync::baseline::Baseline;
+
+/// A run that an earlier daemon started, in a container that its session has again.
+pub struct ResumableRun {
+    session: Arc<Session>,
+    language: String,
+    run: RunNote,
+    /// Its turn, unless it must wait for one because programs of another language were under way as well.
+    turn: Option<Turn>,
+}
+
+impl ResumableRun {
+    /// The run's id.
+    pub fn id(&self) -> &str {
+        &self.run.id
+    }
+
+    /// The session that it runs in.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Follows the run to its end, and passes its output to `sink`. A call that closes the session cancels
+    /// `cancel`, which must be the one that `control` heeds.
+    ///
+    /// # Errors
+    /// A [`SessionError`] means that its session has no turn or no container for it any more.
+    pub async fn follow(
+        self,
+        sessions: &Sessions,
+        cancel: &CancellationToken,
+        control: Control,
+        sink: &mut dyn OutputSink,
+    ) -> Result<RunReport, SessionError> {
+        let Self { session, language, run, turn } = self;
+        let turn = match turn {
+            Some(turn) => turn,
+            None => sessions.gate.enter(&session.key, turn_kind(&language, &run)).await?,
+        };
+        let following = sessions.runs().resume(&turn, &language, &run, control, sink);
+        turn.unless_closed(cancel, following).await.0
+    }
+}
+
+impl Sessions {
+    /// Gives containers of an earlier daemon back to their sessions. Code that runs in them is followed in
+    /// tasks of its own, with a turn in its session; the commands that run are returned. To be called once,
+    /// before anything is served.
+    pub async fn adopt(self: &Arc<Self>, adopted: Vec<AdoptedContainer>) -> Vec<ResumableRun> {
+        self.recover(adopted.into_iter().map(FoundContainer::from).collect()).await
+    }
+
+    pub(in crate::session) async fn recover(
+        self: &Arc<Self>,
+        found: Vec<FoundContainer>,
+    ) -> Vec<ResumableRun> {
+        let notes = &self.runs().lessor().notes;
+        let mut noted: HashMap<_, _> = notes.read().into_iter().collect();
+        let mut resumable = Vec::new();
+        for found in found {
+            let name = found.container.name().to_owned();
+            let Some(note) = noted.remove(&name) else {
+                warn!(
+                    container = name,
+                    "no note names the session of an earlier daemon's container; it is removed"
+                );
+                continue;
+            };
+            match self.give_back(&note, found).await {
+                Ok(runs) => resumable.extend(runs),
+                Err(error) => {
+                    let session_id = &note.session;
+                    warn!(container = name, session_id, %error, "a container is not taken over");
+                    notes.forget(&name);
+                    self.report_lost(note, &error).await;
+                }
+            }
+        }
+        for (container, note) in noted {
+            notes.forget(&container);
+            self.report_lost(note, &"its container is gone, or did not answer").await;
+        }
+        let (commands, code): (Vec<_>, Vec<_>) = resumable.into_iter().partition(|run| run.run.is_command);
+        for run in code {
+            let sessions = self.clone();
+            tokio::spawn(async move { sessions.follow_code(run).await });
+        }
+        commands
+    }
+
+    /// Reports the code that was in flight in a container that its session cannot have again.
+    async fn report_lost(&self, note: LeaseNote, why: &(dyn Display + Sync)) {
+        let Ok(id) = note.session.parse() else { return };
+        for run in note.runs.into_iter().filter(|run| !run.is_command) {
+            warn!(session_id = %id, run_id = run.id, %why, "a run was lost with its container");
+            if let Ok(session) = self.get(&note.owner, &id).await {
+                session.report(Recovered::lost(run.id, why));
+            }
+        }
+    }
+
+    /// Gives a container back to the session that its note names, and returns the runs that are in flight
+    /// there.
+    async fn give_back(
+        &self,
+        note: &LeaseNote,
+        found: FoundContainer,
+    ) -> Result<Vec<ResumableRun>, SessionError> {
+        let FoundContainer { container, claim, runs } = found;
+        let id = note.session.parse().map_err(|_| LinkError::Refused)?;
+        let session = self.get(&note.owner, &id).await?;
+        if claim != session.claim() {
+            return Err(LinkError::Refused.into());
+        }
+        {
+            let leases = &mut *session.work().await;
+            let lessor = self.runs().lessor();
+            if leases.permit.is_none() {
+                leases.permit = Some(self.gate.free_permit(&session).await?);
+            }
+            let (space, link) = (&session.space, container.link());
+            let baseline = match Baseline::ask(space, link, &Request::Base, lessor.data).await {
+                Ok(baseline) => baseline,
+                Err(error) => {
+                    leases.drop_resting(&note.language);
+                    return Err(error.into());
+                }
+            };
+            let kept = lessor.notes.write(container.name(), note.clone());
+            let name = container.name();
+            info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
+            lessor.keep(&session, leases, &note.language, Leased::new(container, baseline, kept));
+        }
+        let mut in_flight = Vec::new();
+        for id in runs {
+            // A run that the note does not have can have the longest wall time that there is.
+            let noted = note.runs.iter().find(|run| run.id == id).cloned();
+            let run = noted.unwrap_or(RunNote { id, timeout: self.bounds().longest, is_command: false });
+            let turn = self.gate.try_enter(&session.key, turn_kind(&note.language, &run)).await.ok();
+            let (session, language) = (session.clone(), note.language.clone());
+            in_flight.push(ResumableRun { session, language, run, turn });
+        }
+        Ok(in_flight)
+    }
+
+    /// Follows code that runs in the container of a session, and keeps its end for the session's next call.
+    async fn follow_code(&self, run: ResumableRun) {
+        let (session, id) = (run.session.clone(), run.run.id.clone());
+        let cancel = self.ending.child_token();
+        let mut capture = Capture::new(session.space.clone(), &id, self.bounds().shown(), None);
+        let control = Control::end_only(&cancel);
+        let followed = run.follow(self, &cancel, control, &mut capture).await;
+        let logged = capture.finish().await.logged;
+        let recovered = match followed {
+            Ok(report) => Recovered {
+                run_id: report.run_id,
+                end: report.end,
+                logged,
+                changed: report.changed,
+                not_saved: report.not_saved,
+                unsaved: report.unsaved.map(|error| error.to_string()),
+            },
+            Err(error) => Recovered::lost(id, &error),
+        };
+        info!(
+            session_id = %session.id,
+            run_id = recovered.run_id,
+            exit_code = recovered.end.exit_code(),
+            files = recovered.changed.len(),
+            "a run of an earlier daemon ended"
+        );
+        session.report(recovered);
+    }
+}
+
+fn turn_kind(language: &str, run: &RunNote) -> TurnKind {
+    TurnKind::Resumed { language: language.to_owned(), is_command: run.is_command }
+}
+
+#[cfg(test)]
+mod tests;

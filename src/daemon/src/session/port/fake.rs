@@ -1,0 +1,160 @@
+//! Containers that a test plays: a pool that hands them out in order, an agent that follows a script over the
+//! real link, and an engine that fails where it is told to.
+//!
+//! ```text
+//!  test ── script ──► FakeContainer ◄── duplex stream ── Link ◄── code under test
+//!    ▲                     │
+//!    └── what it received ─┘
+//! ```
+//!
+//! An honest agent is the default: a test changes the one step that it is about. Everything happens in
+//! memory, so that paused time moves only when all sides wait.
+
+mod agent;
+mod script;
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+
+pub(in crate::session) use self::agent::FakeContainer;
+pub(in crate::session) use self::script::{Script, Step, collect_file, end_of_run, ended, file};
+use super::{Container, ContainerPool, TarSource, TarStream};
+use crate::engine::{ContainerStatus, EngineError, EngineOp};
+use crate::link::Link;
+use crate::pool::core::LeaseRefusal;
+use crate::pool::{Runner, WarmStage};
+
+/// A fake container in a session's hands.
+struct FakeLease {
+    link: Link,
+    container: FakeContainer,
+}
+
+impl FakeLease {
+    fn new(link: Link, container: FakeContainer) -> Self {
+        Self { link, container }
+    }
+}
+
+impl Drop for FakeLease {
+    fn drop(&mut self) {
+        self.container.0.is_given_up.store(true, Relaxed);
+    }
+}
+
+fn refused(op: EngineOp) -> EngineError {
+    EngineError::Protocol { op, what: "the test wants it so".to_owned() }
+}
+
+#[async_trait]
+impl Container for FakeLease {
+    fn name(&self) -> &str {
+        &self.container.0.name
+    }
+
+    fn short_id(&self) -> &str {
+        "0123456789ab"
+    }
+
+    fn uid(&self) -> u32 {
+        1000
+    }
+
+    fn runner(&self) -> &Runner {
+        &self.container.0.runner
+    }
+
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn warm_stage(&self) -> WarmStage {
+        *self.container.0.warm.borrow()
+    }
+
+    fn warm_settled(&self) -> BoxFuture<'static, ()> {
+        let mut warm = self.container.0.warm.subscribe();
+        Box::pin(async move {
+            let _ = warm.wait_for(|stage| matches!(stage, WarmStage::Stands | WarmStage::Absent)).await;
+        })
+    }
+
+    fn want_warm(&self) {
+        self.container.0.is_warm_wanted.store(true, Relaxed);
+    }
+
+    fn note_used(&self) {}
+
+    async fn status(&self) -> Result<ContainerStatus, EngineError> {
+        self.container.engine().status.ok_or_else(|| refused(EngineOp::ContainerInspect))
+    }
+
+    async fn pause(&self) -> Result<(), EngineError> {
+        let mut engine = self.container.engine();
+        engine.calls.push("pause");
+        if engine.can_pause { Ok(()) } else { Err(refused(EngineOp::ContainerPause)) }
+    }
+
+    async fn pack_data(&self, _: u64) -> Result<TarSource, EngineError> {
+        let mut engine = self.container.engine();
+        engine.calls.push("pack");
+        let archive = engine.archive.clone().ok_or_else(|| refused(EngineOp::ArchiveGet))?;
+        Ok(Box::new(std::io::Cursor::new(archive)))
+    }
+
+    async fn unpack_data(&self, mut tar: TarStream) -> Result<(), EngineError> {
+        let mut bytes = 0;
+        while let Some(piece) = tar.next().await {
+            bytes += piece.unwrap().len();
+        }
+        let mut engine = self.container.engine();
+        engine.calls.push("unpack");
+        engine.unpacked = bytes;
+        if engine.can_unpack { Ok(()) } else { Err(refused(EngineOp::ArchivePut)) }
+    }
+}
+
+/// A pool that hands out the containers of a test, in their order.
+#[derive(Default)]
+pub(in crate::session) struct FakePool {
+    idle: Mutex<VecDeque<FakeContainer>>,
+    came: Notify,
+    leased: AtomicUsize,
+    pub(in crate::session) is_full: AtomicBool,
+}
+
+impl FakePool {
+    pub(in crate::session) fn add(&self, container: &FakeContainer) {
+        self.idle.lock().unwrap().push_back(container.clone());
+        self.came.notify_one();
+    }
+
+    /// How many containers were leased.
+    pub(in crate::session) fn leased(&self) -> usize {
+        self.leased.load(Relaxed)
+    }
+}
+
+#[async_trait]
+impl ContainerPool for FakePool {
+    async fn lease(&self, _: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
+        loop {
+            let next = self.idle.lock().unwrap().pop_front();
+            if let Some(container) = next {
+                self.leased.fetch_add(1, Relaxed);
+                return Ok(container.lease().await);
+            }
+            self.came.notified().await;
+        }
+    }
+
+    async fn is_full(&self) -> bool {
+        self.is_full.load(Relaxed)
+    }
+}

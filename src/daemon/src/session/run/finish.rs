@@ -1,0 +1,117 @@
+//! The end of a run: what the program changed is saved, or rescued, and its container is kept or given up.
+//!
+//! It must never report before every changed file is saved, nor keep a container in which something may still
+//! run.
+
+use std::fmt::Display;
+
+use paddock_proto::{Request, message};
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::report::{RunEnd, RunReport};
+use super::start::StartedRun;
+use crate::link::LinkError;
+use crate::metrics::Metrics;
+use crate::session::gate::turn::Turn;
+use crate::session::lease::{Leased, Leases};
+use crate::session::port;
+use crate::session::sync::{Collected, DataBounds, SyncError, delta, salvage, sum};
+
+/// Added to the report of a lost run whose files could be saved all the same.
+const SALVAGED: &str = "; the files that it had made until then were saved";
+
+/// What the end of a run works with.
+pub(super) struct Finish<'a> {
+    pub(super) turn: &'a Turn,
+    pub(super) language: &'a str,
+    /// The run's id.
+    pub(super) id: &'a str,
+    pub(super) started: &'a StartedRun,
+    pub(super) data: DataBounds,
+    pub(super) metrics: &'a Metrics,
+}
+
+impl Finish<'_> {
+    /// Saves what the program changed, after its end or after the loss of the link to it, and reports the
+    /// run.
+    pub(super) async fn report(&self, begun: Instant, end: Result<message::RunEnd, LinkError>) -> RunReport {
+        let mut report = RunReport::lost(self.id, begun.elapsed(), self.started.phases);
+        let ended = Instant::now();
+        let leases = &mut *self.turn.work().await;
+        let keep = match end {
+            Ok(end) => self.after_end(leases, end, &mut report).await,
+            Err(error) => {
+                self.rescue(leases, &mut report, &error).await;
+                false
+            }
+        };
+        if let Some(leased) = self.leased(leases) {
+            leased.note.end(self.id);
+            leased.container.note_used();
+        }
+        if !keep {
+            leases.drop_lease(self.language, &self.started.container);
+        }
+        report.phases.files_out = ended.elapsed();
+        report
+    }
+
+    /// The run's container, if the session still has it.
+    fn leased<'b>(&self, leases: &'b mut Leases) -> Option<&'b mut Leased> {
+        leases.named(self.language, &self.started.container)
+    }
+
+    /// Saves what the program changed, after its end. Returns whether its container is kept.
+    async fn after_end(&self, leases: &mut Leases, end: message::RunEnd, report: &mut RunReport) -> bool {
+        let has_warm = |leased: &mut Leased| !leased.container.runner().warm.is_empty();
+        report.is_cold = !end.warm && self.leased(leases).is_some_and(has_warm);
+        let is_clean = end.survivors == 0;
+        report.ended(end);
+        match self.save(leases).await {
+            Ok(collected) => {
+                let (files, bytes) = sum(&collected.changed);
+                self.metrics.files_out(files, bytes);
+                let keep = is_clean && !collected.is_container_behind;
+                report.saved(collected);
+                keep
+            }
+            // The container still has everything; the next call saves it, if there is room then.
+            Err(SyncError::Store(error)) => {
+                let session_id = &self.turn.session().id;
+                warn!(%session_id, run_id = self.id, %error, "files could not be saved");
+                report.unsaved = Some(error);
+                is_clean
+            }
+            // The program ran, but what it left could not be fetched: that is not a success.
+            Err(error @ (SyncError::Link(_) | SyncError::NotTaken(_))) => {
+                self.rescue(leases, report, &error).await;
+                false
+            }
+        }
+    }
+
+    /// The agent is out of reach: the engine takes the files out of the container, if that still runs.
+    async fn rescue(&self, leases: &mut Leases, report: &mut RunReport, why: &(dyn Display + Sync)) {
+        let mut outcome = "";
+        if let Some(leased) = self.leased(leases) {
+            let space = &self.turn.session().space;
+            match salvage::salvage(space, &*leased.container, self.data).await {
+                Ok(Some(collected)) => {
+                    report.saved(collected);
+                    outcome = SALVAGED;
+                }
+                Ok(None) => {}
+                Err(error) => report.unsaved = Some(error),
+            }
+        }
+        report.end = RunEnd::Lost(format!("{why}{outcome}"));
+    }
+
+    async fn save(&self, leases: &mut Leases) -> Result<Collected, SyncError> {
+        let leased = self.leased(leases).ok_or(LinkError::Closed)?;
+        let (space, stream) = (&self.turn.session().space, &self.started.stream);
+        port::accepted(stream.say(&Request::Collect)).await?;
+        delta::collect(space, stream, &mut leased.baseline, self.data).await
+    }
+}

@@ -1,0 +1,103 @@
+//! What a caller asks to run, and how runs are named. Plain values: nothing here touches a container.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use paddock_proto::FilePolicy;
+use paddock_proto::limits::DATA_DIR;
+use paddock_proto::message::RunLimits;
+
+use crate::metrics::RunKind;
+use crate::session::lease::notes::RunNote;
+
+/// What to run.
+pub struct RunRequest {
+    /// Names the run: not used before.
+    pub id: String,
+    /// Which runner.
+    pub language: String,
+    /// The program.
+    pub program: Program,
+    /// Added to the image's environment, in whose place they stand.
+    pub environment: Vec<(String, String)>,
+    /// Where it starts: an absolute path in the container.
+    pub directory: String,
+    /// Wall time.
+    pub timeout: Duration,
+    /// Bounds of its own, within those of its container.
+    pub limits: RunLimits,
+    /// Which files it may write and read, within what its user may.
+    pub files: Option<FilePolicy>,
+}
+
+/// A program.
+pub enum Program {
+    /// Source code, which the image's entrypoint runs.
+    Code {
+        /// The code.
+        code: Bytes,
+        /// The program's standard input.
+        stdin: Option<Bytes>,
+    },
+    /// A command, which the image's shell runs.
+    Command {
+        /// The command.
+        command: String,
+        /// Whether it reads what is sent while it runs; otherwise its input is empty.
+        interactive: bool,
+    },
+}
+
+impl RunRequest {
+    /// A program with the defaults: it starts in `/data`, and only its container bounds it.
+    pub fn new(id: String, language: String, program: Program, timeout: Duration) -> Self {
+        Self {
+            id,
+            language,
+            program,
+            environment: Vec::new(),
+            directory: DATA_DIR.to_owned(),
+            timeout,
+            limits: RunLimits::default(),
+            files: None,
+        }
+    }
+
+    /// What kind of program it is.
+    pub(super) fn kind(&self) -> RunKind {
+        match self.program {
+            Program::Code { .. } => RunKind::Code,
+            Program::Command { .. } => RunKind::Command,
+        }
+    }
+
+    /// What is noted of it on disk while it is in flight.
+    pub(super) fn note(&self) -> RunNote {
+        let is_command = matches!(self.program, Program::Command { .. });
+        RunNote { id: self.id.clone(), timeout: self.timeout, is_command }
+    }
+}
+
+/// A name for a run: `run_20260206T123456Z_a1b2`.
+pub fn new_run_id() -> String {
+    run_id_at(SystemTime::now())
+}
+
+fn run_id_at(now: SystemTime) -> String {
+    let mut time = humantime::format_rfc3339_seconds(now).to_string();
+    time.retain(|c| c != '-' && c != ':');
+    format!("run_{time}_{}", crate::id::random_hex::<2>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_named_by_its_second_and_something_random() {
+        let leap_day = SystemTime::UNIX_EPOCH + Duration::from_secs(1_709_210_096);
+        let id = run_id_at(leap_day);
+        let random = id.strip_prefix("run_20240229T123456Z_").unwrap();
+        assert!(random.len() == 4 && random.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+    }
+}

@@ -1,0 +1,159 @@
+//! All sessions of one daemon: the door by which the rest of the daemon comes in, and where their parts are
+//! wired.
+//!
+//! It must never decide anything itself: the gate decides who comes in, and [`Runs`] what a program's way is.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::bounds::SessionBounds;
+use super::error::SessionError;
+use super::gate::Gate;
+use super::gate::message::{GateBounds, SessionKey, TurnKind};
+use super::gate::turn::Turn;
+use super::id::SessionId;
+use super::lease::lessor::Lessor;
+use super::lease::notes::LeaseNotes;
+use super::output::fairness::OutputFairness;
+use super::port::ContainerPool;
+use super::registry::Session;
+use super::run::Runs;
+use super::run::start::Starter;
+use crate::config::WhenFull;
+use crate::metrics::Metrics;
+use crate::pool::Pool;
+use crate::store::{Store, StoreError};
+
+/// All sessions of one daemon.
+pub struct Sessions {
+    runs: Runs,
+    pub(in crate::session) bounds: SessionBounds,
+    pub(in crate::session) gate: Gate,
+    /// Ends what is followed without a caller.
+    pub(in crate::session) ending: CancellationToken,
+    pub(crate) metrics: Metrics,
+}
+
+impl Sessions {
+    /// No sessions yet; one is loaded from the store when a call asks for it. To be called in a runtime.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn new(
+        store: Arc<Store>,
+        pool: Pool,
+        bounds: SessionBounds,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, StoreError> {
+        Self::with_pool(store, Arc::new(pool), bounds, metrics)
+    }
+
+    /// The same over any pool: tests have one of their own.
+    pub(in crate::session) fn with_pool(
+        store: Arc<Store>,
+        pool: Arc<dyn ContainerPool>,
+        bounds: SessionBounds,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, StoreError> {
+        let terms = GateBounds {
+            wait: bounds.wait,
+            queue: bounds.queue,
+            permits: bounds.max,
+            permit_queue: bounds.waiting,
+            evicts: bounds.when_full == WhenFull::Evict,
+            ttl: bounds.ttl,
+            sweep: bounds.sweep,
+            expires: bounds.retention.is_some(),
+        };
+        let notes = LeaseNotes::new(store.folder("leases")?);
+        let gate = Gate::new(store, terms, bounds.retention, metrics.clone());
+        let (data, wait) = (bounds.data_bounds(), bounds.wait);
+        let lessor = Lessor { pool, notes, gate: gate.clone(), metrics: metrics.clone(), data, wait };
+        let fairness = OutputFairness::default();
+        let starter = Starter { lessor, data, max_log: bounds.max_log, metrics: metrics.clone() };
+        let runs = Runs { bounds: bounds.clone(), starter, fairness, metrics: metrics.clone() };
+        Ok(Arc::new(Self { runs, bounds, gate, ending: CancellationToken::new(), metrics }))
+    }
+
+    /// Waits for the turn of a call in the session of this owner and id, at most for `pool.wait`. Dropping
+    /// the future gives the place in the queue up.
+    ///
+    /// # Errors
+    /// [`SessionError::QueueFull`], [`SessionError::TurnTooLate`], [`SessionError::Closed`], and the store's.
+    pub async fn enter(&self, owner: &str, id: &SessionId, kind: TurnKind) -> Result<Turn, SessionError> {
+        let is_program = !matches!(kind, TurnKind::Whole);
+        let turn = self.gate.enter(&SessionKey::new(owner, id), kind).await?;
+        if is_program {
+            self.metrics.queued(turn.waited());
+        }
+        Ok(turn)
+    }
+
+    /// The turn of a call that does not wait for other calls.
+    ///
+    /// # Errors
+    /// [`SessionError::Busy`] if another call is in the way, and the store's.
+    pub async fn try_enter(&self, owner: &str, id: &SessionId, kind: TurnKind) -> Result<Turn, SessionError> {
+        self.gate.try_enter(&SessionKey::new(owner, id), kind).await
+    }
+
+    /// The session of this owner and id, new or not, for looking at it: a call that changes or runs something
+    /// needs a [`Turn`], and goes by the session that the turn names.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn get(&self, owner: &str, id: &SessionId) -> Result<Arc<Session>, StoreError> {
+        self.gate.open(&SessionKey::new(owner, id)).await
+    }
+
+    /// The session of this owner and id, if there is one: at work, or with something stored.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn find(&self, owner: &str, id: &SessionId) -> Result<Option<Arc<Session>>, StoreError> {
+        self.gate.find(&SessionKey::new(owner, id)).await
+    }
+
+    /// Ends a session: what runs or waits in it is cancelled (what it did is still saved), its containers go,
+    /// and, if `delete`, its files. False if there is none, or it is closed already and there is nothing to
+    /// delete.
+    ///
+    /// # Errors
+    /// The store's; with `delete` the files are then still there.
+    pub async fn close(&self, owner: &str, id: &SessionId, delete: bool) -> Result<bool, StoreError> {
+        self.gate.close(&SessionKey::new(owner, id), delete).await
+    }
+
+    /// From now on idle sessions lose their containers, unused files expire, and resting sessions are
+    /// forgotten.
+    pub fn start_sweeping(&self) {
+        self.gate.start_sweeping();
+    }
+
+    /// Takes every container back, once its session's calls are over. No call gets a turn any more.
+    pub async fn close_all(&self) {
+        self.ending.cancel();
+        self.gate.close_all().await;
+    }
+
+    /// What runs programs in the sessions.
+    pub fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// The bounds.
+    pub fn bounds(&self) -> &SessionBounds {
+        &self.bounds
+    }
+
+    /// Sessions that have a container, or are about to.
+    pub fn live(&self) -> usize {
+        self.gate.live()
+    }
+
+    /// Sessions in memory, and calls that wait for their turn in one, or for a container.
+    pub fn known(&self) -> (usize, usize) {
+        self.gate.known()
+    }
+}

@@ -1,0 +1,173 @@
+//! Sessions over a store on disk and a pool of fake containers, for the unit tests of this folder.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use paddock_proto::RelPath;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::lease::notes::{LeaseNote, LeaseNotes};
+use super::port::fake::{FakeContainer, FakePool};
+use super::run::follow::{Control, OutputSink};
+use super::run::report::RunReport;
+use super::run::request::{Program, RunRequest};
+use super::{Session, SessionBounds, SessionError, Sessions, Turn, TurnKind};
+use crate::config::{Config, Overrides};
+use crate::metrics::Metrics;
+use crate::store::{Amount, Batch, Options, Quota, Space, Store};
+
+/// Wall time of the runs of tests.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What `/data` may hold in tests.
+pub(super) const QUOTA: Quota = Quota { bytes: 32 << 20, entries: 1000, file: 32 << 20 };
+
+/// Sessions, and what is under them.
+pub(super) struct World {
+    _dir: TempDir,
+    pub(super) store: Arc<Store>,
+    pub(super) pool: Arc<FakePool>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) session: Arc<Session>,
+}
+
+/// The bounds of tests: a call may wait for long, since paused time passes quickly.
+pub(super) fn bounds() -> SessionBounds {
+    let config = Config::load(None, &BTreeMap::new(), &Overrides::default()).unwrap().config;
+    SessionBounds {
+        data: QUOTA.bytes,
+        data_inodes: QUOTA.entries,
+        max_log: 4 << 20,
+        wait: Duration::from_secs(36_000),
+        ..crate::app::session_bounds(&config)
+    }
+}
+
+/// A store in a directory of its own.
+pub(super) fn store() -> (TempDir, Arc<Store>) {
+    let dir = tempfile::tempdir().unwrap();
+    let total = Amount { bytes: 1 << 30, entries: 1 << 30 };
+    let store = Arc::new(Store::open(dir.path(), Options { quota: QUOTA, total }).unwrap());
+    (dir, store)
+}
+
+impl World {
+    pub(super) async fn new(containers: &[&FakeContainer]) -> Self {
+        Self::bounded(containers, bounds()).await
+    }
+
+    pub(super) async fn bounded(containers: &[&FakeContainer], bounds: SessionBounds) -> Self {
+        let (dir, store) = store();
+        let pool = Arc::new(FakePool::default());
+        containers.iter().for_each(|container| pool.add(container));
+        let sessions = Sessions::with_pool(store.clone(), pool.clone(), bounds, Metrics::default()).unwrap();
+        let session = sessions.get("owner", &"session".parse().unwrap()).await.unwrap();
+        Self { _dir: dir, store, pool, sessions, session }
+    }
+
+    pub(super) async fn enter(&self, kind: TurnKind) -> Result<Turn, SessionError> {
+        self.sessions.enter(&self.session.owner, &self.session.id, kind).await
+    }
+
+    /// The turn of a command, beside others.
+    pub(super) async fn command_turn(&self) -> Turn {
+        self.enter(TurnKind::Command("python".into())).await.unwrap()
+    }
+
+    pub(super) async fn turn(&self) -> Turn {
+        self.enter(TurnKind::Code("python".into())).await.unwrap()
+    }
+
+    /// A turn, if the session can be entered at once.
+    pub(super) async fn try_turn(&self) -> Result<Turn, SessionError> {
+        let (owner, id) = (&self.session.owner, &self.session.id);
+        self.sessions.try_enter(owner, id, TurnKind::Code("python".into())).await
+    }
+
+    /// Runs code with a sink that keeps nothing.
+    pub(super) async fn run(&self) -> Result<RunReport, SessionError> {
+        self.run_with(Control::end_only(&CancellationToken::new())).await
+    }
+
+    /// Runs code in another session.
+    pub(super) async fn run_in(&self, session: &Arc<Session>) -> Result<RunReport, SessionError> {
+        let kind = TurnKind::Code("python".into());
+        let turn = self.sessions.enter(&session.owner, &session.id, kind).await?;
+        let control = Control::end_only(&CancellationToken::new());
+        self.sessions.runs().execute(&turn, &code(), control, &mut Ignore).await
+    }
+
+    pub(super) async fn run_with(&self, control: Control) -> Result<RunReport, SessionError> {
+        self.execute(&code(), control, &mut Ignore).await
+    }
+
+    pub(super) async fn execute(
+        &self,
+        request: &RunRequest,
+        control: Control,
+        sink: &mut dyn OutputSink,
+    ) -> Result<RunReport, SessionError> {
+        let turn = self.turn().await;
+        self.sessions.runs().execute(&turn, request, control, sink).await
+    }
+
+    /// The notes of leases, as the next daemon reads them.
+    pub(super) fn notes(&self) -> Vec<(String, LeaseNote)> {
+        LeaseNotes::new(self.store.folder("leases").unwrap()).read()
+    }
+
+    /// What the store has under this path.
+    pub(super) fn saved(&self, path: &str) -> Option<String> {
+        saved(&self.session.space, path)
+    }
+
+    /// Saves a file in the session, as an upload does.
+    pub(super) async fn save(&self, path: &str, content: &[u8]) {
+        save(&self.session.space, path, content).await;
+    }
+}
+
+pub(super) fn saved(space: &Space, path: &str) -> Option<String> {
+    let path = RelPath::new(path).unwrap();
+    space.manifest().get(&path)?;
+    let mut content = String::new();
+    space.open(&path).unwrap().read_to_string(&mut content).unwrap();
+    Some(content)
+}
+
+pub(super) async fn save(space: &Arc<Space>, path: &str, content: &[u8]) {
+    let mut batch = Batch::new(space.clone());
+    batch.file(super::port::fake::file(path, 0));
+    batch.write(content).await.unwrap();
+    batch.keep();
+    batch.commit().await.unwrap();
+}
+
+/// A program with code.
+pub(super) fn code() -> RunRequest {
+    let program = Program::Code { code: Bytes::from_static(b"print('hi')"), stdin: None };
+    RunRequest::new("run_1".into(), "python".into(), program, TIMEOUT)
+}
+
+/// A command.
+pub(super) fn command(interactive: bool) -> RunRequest {
+    let program = Program::Command { command: "true".into(), interactive };
+    RunRequest::new("run_1".into(), "python".into(), program, TIMEOUT)
+}
+
+/// A sink that keeps nothing, and says that it keeps everything.
+pub(super) struct Ignore;
+
+impl OutputSink for Ignore {
+    fn resumed(&mut self, _: u64) {}
+
+    fn take(&mut self, _: paddock_proto::OutputStream, _: Bytes) {}
+
+    fn is_kept(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,162 @@
+//! The arguments of a shell command, for both tools that start one: what they are, and whether they are
+//! right.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use paddock_proto::limits::{DATA_DIR, MAX_ARGUMENT};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+use super::sandbox_config::SandboxConfig;
+use super::{WAIT, is_well, put_state};
+use crate::execution::{Execution, StartRequest};
+use crate::session::SessionId;
+use crate::tools::fault::Failure;
+use crate::tools::registry::Offer;
+use crate::tools::schema::InputSchema;
+use crate::tools::session_name::{self, SessionName};
+use crate::tools::{Caller, Code, Fault, Outcome, Tools, language, values};
+
+/// Bytes of a path (`PATH_MAX`).
+const MAX_DIRECTORY: usize = 4095;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShellCommand {
+    /// The command, for /bin/sh.
+    command: String,
+    /// Stop the command after this time. Its output and files up to then are kept.
+    #[serde(alias = "timeoutSeconds")]
+    #[schemars(extend("exclusiveMinimum" = 0))]
+    timeout_seconds: Option<f64>,
+    /// Keep its standard input open for send_stdin. Otherwise it has no input.
+    #[schemars(extend("default" = false))]
+    interactive: Option<bool>,
+    /// The directory in which it starts. Default: /data.
+    #[serde(alias = "workingDirectory")]
+    working_directory: Option<String>,
+    /// Environment variables for this command.
+    environment: Option<BTreeMap<String, String>>,
+    /// Limits for this command, in addition to those of its container.
+    #[serde(alias = "sandboxConfig")]
+    sandbox_config: Option<SandboxConfig>,
+    /// Names the session and its files. Without it: the session of this connection, which the answer names.
+    session_id: Option<SessionName>,
+    /// Another name for session_id.
+    #[serde(rename = "conversationId")]
+    conversation_id: Option<SessionName>,
+    /// Return each line as an event of its own.
+    #[schemars(extend("default" = false))]
+    pub(super) lines: Option<bool>,
+    /// false: return at once, like execute_code_async.
+    #[serde(alias = "waitForCompletion")]
+    #[schemars(extend("default" = true))]
+    pub(super) wait_for_completion: Option<bool>,
+}
+
+impl ShellCommand {
+    /// Adds the bounds of the timeout to the schema.
+    pub(super) fn refine(schema: &mut InputSchema, offer: &Offer<'_>) {
+        schema.set("timeout_seconds", "maximum", offer.limits.longest.as_secs_f64());
+        schema.set("timeout_seconds", "default", offer.limits.execute_code.as_secs_f64());
+    }
+
+    /// Checks every argument of a call of `tool`.
+    pub(super) fn check(
+        self,
+        tools: &Tools,
+        caller: &Caller,
+        tool: &'static str,
+    ) -> Result<(SessionId, StartRequest), Failure> {
+        let names = (self.conversation_id.as_ref(), self.session_id.as_ref());
+        let session = session_name::named_or_own(tool, caller, names)?;
+        let invalid = |message: &str| Fault::new(Code::InvalidArgument, message);
+        if self.command.trim().is_empty() {
+            return Err(invalid("`command` is empty; give a shell command").into());
+        }
+        values::bounded("command", self.command.len(), tools.limits.code.min(MAX_ARGUMENT))?;
+        if self.command.contains('\0') {
+            let message = "`command` contains a NUL byte; the shell's printf '\\000' writes one";
+            return Err(invalid(message).into());
+        }
+        let directory = directory(self.working_directory.as_deref())?;
+        let environment = values::environment(self.environment.unwrap_or_default(), &tools.limits)?;
+        let timeout = values::timeout(self.timeout_seconds, tools.limits.execute_code, &tools.limits)?;
+        let (limits, files) = self.sandbox_config.unwrap_or_default().check()?;
+        language::runner(&tools.services.pool, &tools.exec_runner)?;
+        let start = StartRequest {
+            command: self.command,
+            language: tools.exec_runner.clone(),
+            interactive: self.interactive.unwrap_or(false),
+            directory,
+            environment,
+            timeout,
+            limits,
+            files,
+        };
+        Ok((session, start))
+    }
+}
+
+/// The directory in which a command starts: a relative one is below `/data`.
+fn directory(given: Option<&str>) -> Result<String, Fault> {
+    let invalid =
+        |problem: String| Fault::new(Code::InvalidArgument, format!("`working_directory` {problem}"));
+    match given {
+        None => Ok(DATA_DIR.to_owned()),
+        Some("") => Err(invalid("is empty; leave it out for /data, or name a directory".to_owned())),
+        Some(path) if path.contains('\0') => Err(invalid("contains a NUL byte".to_owned())),
+        Some(path) if path.len() > MAX_DIRECTORY => {
+            Err(invalid(format!("has {} bytes; at most {MAX_DIRECTORY} are possible", path.len())))
+        }
+        Some(path) if path.starts_with('/') => Ok(path.to_owned()),
+        Some(path) => Ok(format!("{DATA_DIR}/{path}")),
+    }
+}
+
+/// The answer of a call that does not wait for the end. It leaves once the container has the command: from
+/// then on the execution survives the daemon.
+pub(super) async fn started(execution: &Arc<Execution>) -> Result<Outcome, Failure> {
+    let _ = tokio::time::timeout(WAIT, execution.news(0)).await;
+    check_started(execution)?;
+    let mut document = Map::new();
+    put_state(&mut document, execution);
+    let message = "Read its output with get_execution_output, end it with cancel_execution.";
+    document.insert("message".into(), json!(message));
+    let failed = !is_well(execution);
+    Ok(Outcome { document, failed, ..Outcome::default() })
+}
+
+/// Fails if the command could not be started: the answer then says why, as any refusal does.
+pub(super) fn check_started(execution: &Execution) -> Result<(), Failure> {
+    let Some(error) = execution.take_refusal() else { return Ok(()) };
+    Err(match Failure::from(error) {
+        Failure::Fault(fault) => fault.with("execution_id", json!(execution.id)).into(),
+        failure @ Failure::Call(_) => failure,
+    })
+}
+
+/// Ends an execution when it is dropped: its caller went away.
+pub(super) struct EndOnDrop(Option<Arc<Execution>>);
+
+impl EndOnDrop {
+    pub(super) fn new(execution: Arc<Execution>) -> Self {
+        Self(Some(execution))
+    }
+
+    /// Lets the execution go on.
+    pub(super) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if let Some(execution) = &self.0 {
+            execution.end_within(Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What clients see of the tools is pinned: `listed.json` has it, for two runners and for none, with the
+//! limits below.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Offer, TOOLS, ToolInfo};
+use crate::pool::core::RunnerId;
+use crate::pool::{Runner, Runners};
+use crate::tools::ToolLimits;
+
+const LISTED: &str = include_str!("listed.json");
+
+fn runners() -> Runners {
+    let runner = |language: &str, libraries: &str| Runner {
+        language: language.to_owned(),
+        image: format!("runner-{language}"),
+        image_id: "sha256:0".parse().unwrap(),
+        argv: Vec::new(),
+        env: Vec::new(),
+        libraries: libraries.to_owned(),
+        stdin: true,
+        warm: Vec::new(),
+        volumes: Vec::new(),
+    };
+    let all = [runner("python", "numpy,pandas"), runner("sh", "")];
+    all.into_iter().zip(0..).map(|(one, id)| (one.language.clone(), (RunnerId(id), Arc::new(one)))).collect()
+}
+
+fn limits() -> ToolLimits {
+    ToolLimits {
+        code: 100_000,
+        upload: 50_000_000,
+        artifact_read: 10_000_000,
+        output: 100_000,
+        shown: 20_000,
+        environment: 64 << 10,
+        stdin: 1 << 20,
+        run_code: Duration::from_secs(30),
+        run_python: Duration::from_secs(60),
+        execute_code: Duration::from_secs(300),
+        longest: Duration::from_secs(1800),
+        memory: 512 << 20,
+        file_size: 256 << 20,
+    }
+}
+
+fn listed(runners: &Runners) -> Value {
+    let limits = limits();
+    let offer = Offer { runners, exec_runner: "python", limits: &limits };
+    let shown = TOOLS.iter().map(|tool| {
+        let ToolInfo { name, title, description, input, read_only, destructive } = tool.info(&offer);
+        json!({
+            "name": name, "title": title, "description": description, "inputSchema": input,
+            "readOnly": read_only, "destructive": destructive, "set": format!("{:?}", tool.set),
+        })
+    });
+    shown.collect()
+}
+
+#[test]
+fn what_clients_see_of_the_tools_is_pinned() {
+    let now = json!({ "with_runners": listed(&runners()), "without": listed(&BTreeMap::new()) });
+    let pinned: Value = serde_json::from_str(LISTED).unwrap();
+    assert_eq!(now, pinned, "{now:#}");
+}
+
+#[test]
+fn every_name_is_one_that_clients_take_and_stands_once() {
+    for tool in &TOOLS {
+        assert!(tool.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", tool.name);
+        assert!(!tool.summary.is_empty() && !tool.summary.contains(['|', '\n']), "{} has no row", tool.name);
+        assert_eq!(TOOLS.iter().filter(|other| other.name == tool.name).count(), 1, "{}", tool.name);
+    }
+}
