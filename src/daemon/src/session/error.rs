@@ -32,8 +32,8 @@ pub enum SessionError {
     /// wait.
     #[error(
         "{max} sessions have a container, which is the most at one time (sessions.max, \
-         SANDBOX_MAX_SESSIONS), and none came free for this call within the {} s that it may wait (pool.wait); \
-         try again later",
+         SANDBOX_MAX_SESSIONS), and none came free for this call within the {} s that it may wait \
+         (pool.wait); try again later",
         wait.as_secs_f64()
     )]
     MaxSessions {
