@@ -248,6 +248,7 @@ pub mod config;
 pub mod docs;
 pub mod doctor;
 pub mod engine;
+pub mod egress;
 pub mod execution;
 #[cfg(test)]
 mod fuzz_tests;

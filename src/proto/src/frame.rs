@@ -44,10 +44,12 @@ pub enum Channel {
     Stderr,
     /// The content of the file named last, either way.
     File,
+    /// The bytes of a connection that a program asked for, either way.
+    Net,
 }
 
 impl Channel {
-    const ALL: [Self; 5] = [Self::Code, Self::Stdin, Self::Stdout, Self::Stderr, Self::File];
+    const ALL: [Self; 6] = [Self::Code, Self::Stdin, Self::Stdout, Self::Stderr, Self::File, Self::Net];
 
     fn index(self) -> u8 {
         self as u8
@@ -144,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_frame() -> impl Strategy<Value = Frame> {
-        let kinds = (0..4u8, 0..5usize).prop_map(|(k, c)| match k {
+        let kinds = (0..4u8, 0..6usize).prop_map(|(k, c)| match k {
             0 => Kind::Message,
             1 => Kind::Close,
             2 => Kind::Data(Channel::ALL[c]),

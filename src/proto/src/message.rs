@@ -4,6 +4,8 @@
 //! Units are in the names. The daemon must treat every [`Event`] as if the code in the container had written
 //! it.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +18,7 @@ use crate::{ProtocolError, StreamId};
 
 /// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
 /// content.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -220,6 +222,8 @@ pub struct RunSpec {
     pub warm: bool,
     /// Which files it may write and read.
     pub files: Option<FilePolicy>,
+    /// Whether its programs may ask for connections. What they may reach is the daemon's to decide.
+    pub network: bool,
 }
 
 /// What a program reads from its standard input.
@@ -349,6 +353,70 @@ pub enum SkipReason {
     Path,
     /// It could not be read, or changed while it was read.
     Unreadable,
+}
+
+/// The first message on a stream that the agent opens, agent → daemon: what a program of a run asks for. The
+/// daemon must treat it as if the code in the container had written it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Whether a name may be looked up. The daemon answers [`Reply::Allowed`] or [`Reply::Refused`] and
+    /// closes; it asks no name server.
+    Name {
+        /// The run that asks, by its [`RunSpec::id`]; `None` where PID 1 cannot know it: any run of the
+        /// container that has a network then counts.
+        run: Option<String>,
+        /// The name as the program wrote it, without the dot at its end.
+        name: String,
+    },
+    /// A connection. The daemon answers [`Reply::Allowed`] as soon as the policy allows it, then
+    /// [`Reply::Connected`]; or [`Reply::Refused`] in place of either, and closes. After `Connected` both
+    /// sides send `Data(Net)`…, `Eof(Net)` when their half is at its end, and `Close` when both halves are. A
+    /// reset of the stream is a reset of the connection.
+    Connect {
+        /// The run that asks, by its [`RunSpec::id`].
+        run: String,
+        /// Where to.
+        host: Host,
+        /// The TCP port.
+        port: u16,
+    },
+}
+
+/// The host that a program asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Host {
+    /// A name that the program looked up before.
+    Name(String),
+    /// An address.
+    Address(IpAddr),
+}
+
+/// What the daemon answers to an [`Ask`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The policy of the run allows it.
+    Allowed,
+    /// The connection is made.
+    Connected,
+    /// There will be no connection.
+    Refused(ConnectFailure),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ConnectFailure {
+    /// The policy of the run does not allow it.
+    Blocked,
+    /// The name does not exist, or has no address.
+    NoAddress,
+    /// The other side refused it.
+    Refused,
+    /// There is no route to the other side.
+    Unreachable,
+    /// The other side did not answer in time.
+    TimedOut,
+    /// The run has as many connections as it may have.
+    TooMany,
 }
 
 /// Codes a message for a [`crate::Kind::Message`] frame.

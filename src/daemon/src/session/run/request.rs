@@ -1,5 +1,6 @@
 //! What a caller asks to run, and how runs are named. Plain values: nothing here touches a container.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use paddock_proto::FilePolicy;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::RunLimits;
 
+use crate::egress::NetworkPolicy;
 use crate::metrics::RunKind;
 use crate::session::lease::notes::RunNote;
 
@@ -28,6 +30,8 @@ pub struct RunRequest {
     pub limits: RunLimits,
     /// Which files it may write and read, within what its user may.
     pub files: Option<FilePolicy>,
+    /// What it may reach outside of its container; `None`: nothing.
+    pub network: Option<Arc<NetworkPolicy>>,
 }
 
 /// A program.
@@ -60,6 +64,7 @@ impl RunRequest {
             timeout,
             limits: RunLimits::default(),
             files: None,
+            network: None,
         }
     }
 

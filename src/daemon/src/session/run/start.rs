@@ -172,6 +172,7 @@ impl Starter {
             limits: request.limits,
             warm,
             files: request.files.clone(),
+            network: request.network.is_some(),
         }
     }
 }

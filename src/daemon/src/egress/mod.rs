@@ -1,0 +1,27 @@
+//! The way out: what a run may reach outside of its container, and the connections that it has there.
+//!
+//! ```text
+//!  program ─ connect() ─► PID 1 ═ a stream of the link ═► gateway   which run asks, and what may it?
+//!                                                          │ policy   by name (pure)
+//!                                                          │ resolve  hosts, then DNS; once
+//!                                                          │ address  may this address be reached? (pure)
+//!                                                          │ dial     the address that was judged
+//!                                                          ▼
+//!                                                        relay ═► the other side
+//!                                                          └ ledger   what the run is told of it at its end
+//! ```
+//!
+//! A container has no network: what PID 1 does not carry meets no route. Policy is per run; PID 1 says which
+//! run asks, and this module decides. Nothing here trusts what comes from a container, neither names nor bytes
+//! nor the order of messages.
+//!
+//! It must never dial an address that it has not judged, ask a name server on behalf of a name that is not
+//! allowed, nor let a connection outlive its run.
+
+pub mod address;
+pub mod host_name;
+pub mod pattern;
+pub mod policy;
+pub mod request;
+
+pub use policy::NetworkPolicy;
