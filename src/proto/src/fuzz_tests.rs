@@ -120,6 +120,7 @@ fn fuzz_messages() {
         limits: RunLimits { cpu_seconds: Some(1), ..RunLimits::default() },
         warm: true,
         files: Some(FilePolicy { deny_write: vec!["*.key".to_owned()], ..FilePolicy::default() }),
+        network: true,
     };
     let resume = ResumePoints { highest: 3, streams: vec![(1, 100), (3, 7)] };
     let hello = Hello {
