@@ -31,6 +31,8 @@ mod demo;
 mod doctor;
 #[path = "e2e/documents.rs"]
 mod documents;
+#[path = "e2e/egress.rs"]
+mod egress;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]

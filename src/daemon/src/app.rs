@@ -27,6 +27,7 @@ pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};
 use crate::api::{Ending, LocalServer, Server, Socket, SocketKind};
 use crate::config::Config;
+use crate::egress::Egress;
 use crate::engine::{Engine, EngineLimits};
 use crate::execution::Executions;
 use crate::metrics::Metrics;
@@ -161,8 +162,10 @@ impl App {
         url: String,
     ) -> Result<Self, AppError> {
         let signer = open_signer(config, &store, &url).await?;
+        let egress = Egress::open(config.egress.clone(), metrics.clone()).map_err(AppError::Egress)?;
+        let bounds = settings::session_bounds(config);
         let sessions =
-            Sessions::new(store.clone(), pool.clone(), settings::session_bounds(config), metrics.clone())?;
+            Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
         let bounds = settings::execution_bounds(config);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone());
@@ -173,6 +176,7 @@ impl App {
             pool,
             sessions,
             executions,
+            egress,
             signer,
             notifications,
             run_history: RunHistory::default(),

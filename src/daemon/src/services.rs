@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::egress::Egress;
 use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
@@ -25,6 +26,8 @@ pub struct Services {
     pub sessions: Arc<Sessions>,
     /// Commands that go on while no call waits for them.
     pub executions: Arc<Executions>,
+    /// What programs may reach outside of their containers.
+    pub egress: Arc<Egress>,
     /// Signs and checks links.
     pub signer: Signer,
     /// Notifications of runs and executions, for clients that subscribe.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) mod access;
+mod egress;
 mod limits;
 mod runners;
 
@@ -76,6 +77,7 @@ impl<'a> Checker<'a> {
             exec,
             sessions,
             pool,
+            egress,
             runners,
             agent,
             metrics,
@@ -98,6 +100,7 @@ impl<'a> Checker<'a> {
             exec: self.exec(exec)?,
             sessions: self.sessions(sessions)?,
             pool: self.pool(pool)?,
+            egress: self.egress(egress)?,
             runners: self.runners(runners)?,
             agent: self.agent(agent)?,
             metrics: self.metrics(metrics, &auth)?,

@@ -66,6 +66,7 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "sessions.max", names: &["SANDBOX_MAX_SESSIONS"], read: count },
     VariableRow { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
     VariableRow { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
+    VariableRow { key: "egress.mode", names: &["NETWORK_MODE"], read: mode },
     VariableRow { key: "runners.python", names: &["SANDBOX_IMAGE"], read: text },
     VariableRow { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
     VariableRow { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
@@ -82,12 +83,11 @@ pub(super) const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
 
 /// Variables of other systems that run coding agents in a sandbox. Nothing reads them yet, so the operator is
 /// warned; those that begin with `SANDBOX_` are warned of by their prefix.
-const NOT_TAKEN: [&str; 11] = [
+const NOT_TAKEN: [&str; 10] = [
     "ANTHROPIC_API_KEY",
     "DEFAULT_AGENT",
     "DOCKER_IMAGE_CLAUDE",
     "DOCKER_IMAGE_OPENCODE",
-    "NETWORK_MODE",
     "RESOURCE_CPU_CORES",
     "RESOURCE_MAX_DISK_GB",
     "RESOURCE_MAX_PROCESSES",
@@ -101,6 +101,12 @@ const FIXTURES: &str = "PADDOCK_CONFORMANCE_FIXTURES";
 
 fn text(text: &str) -> Result<Value, &'static str> {
     Ok(Value::String(text.to_owned()))
+}
+
+fn mode(text: &str) -> Result<Value, &'static str> {
+    let mode = text.trim().to_ascii_lowercase();
+    let is_known = ["none", "restricted", "open"].contains(&mode.as_str());
+    if is_known { Ok(Value::String(mode)) } else { Err("none, restricted or open") }
 }
 
 fn size(text: &str) -> Result<Value, &'static str> {

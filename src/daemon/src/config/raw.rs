@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::types::{LogFormat, ToolSet, UrlStyle, WhenFull};
 use super::value::{Secret, Size, Time};
+use crate::egress::NetworkMode;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -22,6 +23,7 @@ pub(super) struct RawConfig {
     pub(super) exec: ExecTable,
     pub(super) sessions: SessionsTable,
     pub(super) pool: PoolTable,
+    pub(super) egress: EgressTable,
     pub(super) runners: BTreeMap<String, String>,
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
@@ -153,6 +155,23 @@ pub(super) struct PoolTable {
     pub(super) uids: String,
     pub(super) starting: u32,
     pub(super) max_containers: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct EgressTable {
+    pub(super) mode: NetworkMode,
+    pub(super) allow: Vec<String>,
+    pub(super) deny: Vec<String>,
+    pub(super) private: Vec<String>,
+    pub(super) own_addresses: Vec<String>,
+    pub(super) connections: u32,
+    pub(super) connections_per_run: u32,
+    pub(super) bytes: Size,
+    pub(super) names: u32,
+    pub(super) connect_timeout: Time,
+    pub(super) idle_timeout: Time,
+    pub(super) hosts: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]

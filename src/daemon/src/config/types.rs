@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::value::Secret;
 use crate::config::PoolSettings;
+use crate::egress::EgressSettings;
 
 /// All settings. Sizes are in bytes.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct Config {
     pub sessions: SessionsSettings,
     /// How many containers stand idle; the pool itself checks it.
     pub pool: PoolSettings,
+    /// What programs may reach outside of their containers.
+    pub egress: EgressSettings,
     /// Image by language, for the languages whose image is configured.
     pub runners: BTreeMap<String, String>,
     /// The program in the container.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::event::Lifecycle;
 use super::stored::now_ms;
+use crate::egress::Destination;
 use crate::session::RunEnd;
 
 /// How an execution stands.
@@ -57,6 +58,9 @@ pub struct ExecutionEnd {
     pub completed_ms: u64,
     /// From its start to the death of its last process.
     pub duration_ms: u64,
+    /// Where it connected to, or tried to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<Destination>,
 }
 
 /// The last events of an execution, and its end.
@@ -104,7 +108,7 @@ impl Conclusion {
         let message = limit.and_then(reason).map(str::to_owned);
         Self {
             steps,
-            end: ExecutionEnd { state, exit_code: code, message, completed_ms: now_ms(), duration_ms },
+            end: ExecutionEnd { state, exit_code: code, message, completed_ms: now_ms(), duration_ms, network: Vec::new() },
         }
     }
 
@@ -116,6 +120,7 @@ impl Conclusion {
             message: None,
             completed_ms: now_ms(),
             duration_ms: 0,
+            network: Vec::new(),
         };
         Self { steps: vec![Lifecycle::Cancelled], end }
     }
@@ -129,6 +134,7 @@ impl Conclusion {
             message: Some(message),
             completed_ms: now_ms(),
             duration_ms,
+            network: Vec::new(),
         };
         Self { steps, end }
     }

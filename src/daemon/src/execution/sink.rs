@@ -47,6 +47,7 @@ impl ExecutionSink {
             );
             conclusion.end.message = Some(message);
         }
+        conclusion.end.network.clone_from(&report.network);
         conclusion
     }
 }

@@ -17,6 +17,7 @@ use super::permits::ExecutionPermit;
 use super::publish::EventPublisher;
 use super::sink::ExecutionSink;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
+use crate::egress::NetworkGrant;
 use crate::session::{
     Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, TurnKind,
 };
@@ -41,6 +42,8 @@ pub struct StartRequest {
     pub limits: RunLimits,
     /// Which files it may write and read, beside what its user may.
     pub files: Option<FilePolicy>,
+    /// What it may reach outside of its container.
+    pub network: Option<NetworkGrant>,
 }
 
 /// Why there is no execution.
@@ -132,6 +135,7 @@ impl Executions {
             directory: start.directory,
             limits: start.limits,
             files: start.files,
+            network: start.network,
             ..RunRequest::new(
                 id,
                 start.language,

@@ -60,6 +60,7 @@ mod tests {
             message: None,
             completed_ms: 9,
             duration_ms: 2,
+            network: Vec::new(),
         };
         let stored: StoredExecution = serde_json::from_str(NOTE).unwrap();
         assert_eq!((stored.spec.command.as_str(), stored.spec.timeout), ("sleep 5", Duration::from_secs(30)));

@@ -21,6 +21,7 @@ use super::registry::Session;
 use super::run::Runs;
 use super::run::start::Starter;
 use crate::config::WhenFull;
+use crate::egress::Egress;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::store::{Store, StoreError};
@@ -43,16 +44,18 @@ impl Sessions {
     pub fn new(
         store: Arc<Store>,
         pool: Pool,
+        egress: Arc<Egress>,
         bounds: SessionBounds,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StoreError> {
-        Self::with_pool(store, Arc::new(pool), bounds, metrics)
+        Self::with_pool(store, Arc::new(pool), egress, bounds, metrics)
     }
 
     /// The same over any pool: tests have one of their own.
     pub(in crate::session) fn with_pool(
         store: Arc<Store>,
         pool: Arc<dyn ContainerPool>,
+        egress: Arc<Egress>,
         bounds: SessionBounds,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StoreError> {
@@ -69,7 +72,7 @@ impl Sessions {
         let notes = LeaseNotes::new(store.folder("leases")?);
         let gate = Gate::new(store, terms, bounds.retention, metrics.clone());
         let (data, wait) = (bounds.data_bounds(), bounds.wait);
-        let lessor = Lessor { pool, notes, gate: gate.clone(), metrics: metrics.clone(), data, wait };
+        let lessor = Lessor { pool, notes, gate: gate.clone(), metrics: metrics.clone(), data, egress, wait };
         let fairness = OutputFairness::default();
         let starter = Starter { lessor, data, max_log: bounds.max_log, metrics: metrics.clone() };
         let runs = Runs { bounds: bounds.clone(), starter, fairness, metrics: metrics.clone() };

@@ -17,6 +17,7 @@ use super::run::report::RunReport;
 use super::run::request::{Program, RunRequest};
 use super::{Session, SessionBounds, SessionError, Sessions, Turn, TurnKind};
 use crate::config::{Config, Overrides};
+use crate::egress::Egress;
 use crate::metrics::Metrics;
 use crate::store::{Amount, Batch, Options, Quota, Space, Store};
 
@@ -64,7 +65,7 @@ impl World {
         let (dir, store) = store();
         let pool = Arc::new(FakePool::default());
         containers.iter().for_each(|container| pool.add(container));
-        let sessions = Sessions::with_pool(store.clone(), pool.clone(), bounds, Metrics::default()).unwrap();
+        let sessions = Sessions::with_pool(store.clone(), pool.clone(), Egress::none(), bounds, Metrics::default()).unwrap();
         let session = sessions.get("owner", &"session".parse().unwrap()).await.unwrap();
         Self { _dir: dir, store, pool, sessions, session }
     }

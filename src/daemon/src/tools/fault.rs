@@ -62,7 +62,7 @@ codes! {
     NotInteractive = "not_interactive",
     /// This daemon cannot enforce this part of a policy.
     UnsupportedPolicy = "unsupported_policy",
-    /// Programs have no network.
+    /// This daemon gives programs no network (`egress.mode`).
     NetworkUnavailable = "network_unavailable",
     /// The session's files, or those of all sessions, would take more than they may, or the store's disk is
     /// full, or it cannot be written.

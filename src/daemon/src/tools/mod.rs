@@ -18,6 +18,7 @@ mod content;
 mod exec;
 mod fault;
 mod language;
+mod network;
 mod outcome;
 mod registry;
 mod schema;
@@ -122,7 +123,12 @@ impl Tools {
     /// The tools of these sets as they are now: the languages follow the images on the engine.
     pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
         let runners = self.services.pool.runners();
-        let offer = Offer { runners: &runners, exec_runner: &self.exec_runner, limits: &self.limits };
+        let offer = Offer {
+            runners: &runners,
+            exec_runner: &self.exec_runner,
+            limits: &self.limits,
+            network: self.services.egress.mode(),
+        };
         self.offered(sets).map(|tool| tool.info(&offer)).collect()
     }
 

@@ -107,6 +107,8 @@ pub(super) struct Offer<'a> {
     /// The language whose runner commands run in.
     pub(super) exec_runner: &'a str,
     pub(super) limits: &'a ToolLimits,
+    /// What network a call can ask for.
+    pub(super) network: NetworkMode,
 }
 
 impl Offer<'_> {

@@ -70,6 +70,17 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("pool.uids", "\"30000-30999\""),
     ("pool.starting", "3"),
     ("pool.max_containers", "65"),
+    ("egress.mode", "\"open\""),
+    ("egress.allow", "[\"example.com:443\"]"),
+    ("egress.deny", "[\"*.example.com\"]"),
+    ("egress.private", "[\"10.0.0.5:5432\"]"),
+    ("egress.own_addresses", "[\"198.51.100.7\"]"),
+    ("egress.connections", "1025"),
+    ("egress.connections_per_run", "65"),
+    ("egress.bytes", "\"2GiB\""),
+    ("egress.names", "1001"),
+    ("egress.connect_timeout", "\"11s\""),
+    ("egress.idle_timeout", "\"6m\""),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("metrics.addr", "\"127.0.0.1:9464\""),
@@ -124,6 +135,7 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
         assert_ne!(config(&format!("{key} = {value}"), &[]), usual, "{key} does nothing");
     }
     assert_ne!(config("runners.python = \"python:3\"", &[]), usual, "runners do nothing");
+    assert_ne!(config("egress.hosts.db = \"10.0.0.5\"", &[]), usual, "hosts do nothing");
 }
 
 #[test]

@@ -68,6 +68,17 @@ pub enum Lifecycle {
         /// How many bytes.
         bytes: u64,
     },
+    /// It was kept from a destination, for the first time.
+    Network {
+        /// The name or the address that it asked for.
+        host: String,
+        /// The TCP port.
+        port: u16,
+        /// False: only blocked destinations are events.
+        allowed: bool,
+        /// Why, in words.
+        reason: String,
+    },
     /// A limit ended it; an exit follows.
     ResourceLimit {
         /// Which limit, in words.
@@ -80,7 +91,7 @@ impl Lifecycle {
     pub(super) fn is_last(&self) -> bool {
         match self {
             Self::Exit { .. } | Self::Timeout { .. } | Self::Error { .. } | Self::Cancelled => true,
-            Self::Ready | Self::ResourceLimit { .. } | Self::Gap { .. } => false,
+            Self::Ready | Self::Network { .. } | Self::ResourceLimit { .. } | Self::Gap { .. } => false,
         }
     }
 }
@@ -166,6 +177,7 @@ impl ExecutionEvent {
                 EventBody::Lifecycle(
                     Lifecycle::Error { message: text } | Lifecycle::ResourceLimit { reason: text },
                 ) => text.len(),
+                EventBody::Lifecycle(Lifecycle::Network { host, reason, .. }) => host.len() + reason.len(),
                 EventBody::Lifecycle(_) => 0,
             }
     }
@@ -199,6 +211,16 @@ mod tests {
             (
                 event(EventBody::Lifecycle(Lifecycle::Timeout { timeout_seconds: 0.5 })),
                 r#"{"type":"timeout","timeout_seconds":0.5,"#,
+            ),
+            (
+                event(EventBody::Lifecycle(Lifecycle::Network {
+                    host: "example.com".into(),
+                    port: 443,
+                    allowed: false,
+                    reason: "not in allowed_domains".into(),
+                })),
+                r#"{"type":"network","host":"example.com","port":443,"allowed":false,
+                    "reason":"not in allowed_domains","#,
             ),
             (
                 event(EventBody::Lifecycle(Lifecycle::Error { message: "no".into() })),

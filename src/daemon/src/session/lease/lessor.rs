@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::notes::{LeaseNote, LeaseNotes};
 use super::{Leased, Leases};
+use crate::egress::Egress;
 use crate::link::{Incoming, Link, LinkError};
 use crate::metrics::Metrics;
 use crate::pool::core::LeaseRefusal;
@@ -36,6 +37,7 @@ pub(in crate::session) struct Lessor {
     pub(in crate::session) gate: Gate,
     pub(in crate::session) metrics: Metrics,
     pub(in crate::session) data: DataBounds,
+    pub(in crate::session) egress: Arc<Egress>,
     /// How long a call may wait for its turn and its container together.
     pub(in crate::session) wait: Duration,
 }
@@ -82,7 +84,8 @@ impl Lessor {
         };
         let note = self.notes.write(container.name(), note);
         claim(container.link(), session.claim()).await?;
-        self.keep(session, leases, language, Leased::new(container, Baseline::fresh(), note));
+        let gateway = self.egress.gateway(container.link());
+        self.keep(session, leases, language, Leased::new(container, Baseline::fresh(), note, gateway));
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::notes::NoteFile;
+use crate::egress::Gateway;
 use crate::session::port::Container;
 use crate::session::sync::baseline::Baseline;
 
@@ -56,6 +57,8 @@ pub(in crate::session) struct Leased {
     pub(in crate::session) container: Box<dyn Container>,
     pub(in crate::session) baseline: Baseline,
     pub(in crate::session) note: NoteFile,
+    /// The way out of the container.
+    pub(in crate::session) gateway: Gateway,
     pub(in crate::session) cold: ColdRuns,
 }
 
@@ -96,8 +99,13 @@ impl Leases {
 }
 
 impl Leased {
-    pub(in crate::session) fn new(container: Box<dyn Container>, baseline: Baseline, note: NoteFile) -> Self {
-        Self { container, baseline, note, cold: ColdRuns::default() }
+    pub(in crate::session) fn new(
+        container: Box<dyn Container>,
+        baseline: Baseline,
+        note: NoteFile,
+        gateway: Gateway,
+    ) -> Self {
+        Self { container, baseline, note, gateway, cold: ColdRuns::default() }
     }
 }
 

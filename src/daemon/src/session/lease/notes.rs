@@ -17,6 +17,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::egress::NetworkRequest;
+
 const WHAT: &str = "it could not be noted which session owns a container";
 
 /// What is noted of a leased container.
@@ -37,6 +39,9 @@ pub(in crate::session) struct RunNote {
     pub(in crate::session) timeout: Duration,
     /// Whether it is a command that outlives its call, which `execution` follows, and not code.
     pub(in crate::session) is_command: bool,
+    /// What it asked to reach outside: the next daemon allows what its own configuration allows of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::session) network: Option<NetworkRequest>,
 }
 
 /// The folder of all notes.
@@ -145,7 +150,12 @@ mod tests {
         let journal = LeaseNotes::new(dir.path().to_owned());
         let mut kept = journal.write("paddock-a", note("line\nbreak"));
         drop(journal.write("paddock-b", note("s")));
-        let flight = RunNote { id: "run_1".into(), timeout: Duration::from_secs(30), is_command: true };
+        let flight = RunNote {
+            id: "run_1".into(),
+            timeout: Duration::from_secs(30),
+            is_command: true,
+            network: Some(NetworkRequest::open()),
+        };
         kept.begin(flight.clone());
         std::mem::forget(kept); // as kill -9 does
         let told = LeaseNote { runs: vec![flight], ..note("line\nbreak") };
@@ -160,7 +170,12 @@ mod tests {
         let journal = LeaseNotes::new(dir.path().to_owned());
         let mut kept = journal.write("a", note("s"));
         let id = "a-long-name-of-a-run";
-        kept.begin(RunNote { id: id.into(), timeout: Duration::from_secs(30), is_command: false });
+        kept.begin(RunNote {
+            id: id.into(),
+            timeout: Duration::from_secs(30),
+            is_command: false,
+            network: None,
+        });
         kept.end(id);
         std::mem::forget(kept);
         fs::write(dir.path().join("torn"), "{\"owner\":\"def").unwrap();

@@ -160,13 +160,17 @@ impl Sessions {
             let kept = lessor.notes.write(container.name(), note.clone());
             let name = container.name();
             info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
-            lessor.keep(&session, leases, &note.language, Leased::new(container, baseline, kept));
+            let gateway = lessor.egress.gateway(container.link());
+            let leased = Leased::new(container, baseline, kept, gateway);
+            lessor.keep(&session, leases, &note.language, leased);
         }
         let mut in_flight = Vec::new();
         for id in runs {
             // A run that the note does not have can have the longest wall time that there is.
             let noted = note.runs.iter().find(|run| run.id == id).cloned();
-            let run = noted.unwrap_or(RunNote { id, timeout: self.bounds().longest, is_command: false });
+            let longest = self.bounds().longest;
+            let run =
+                noted.unwrap_or(RunNote { id, timeout: longest, is_command: false, network: None });
             let turn = self.gate.try_enter(&session.key, turn_kind(&note.language, &run)).await.ok();
             let (session, language) = (session.clone(), note.language.clone());
             in_flight.push(ResumableRun { session, language, run, turn });

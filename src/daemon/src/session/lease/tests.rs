@@ -64,7 +64,7 @@ async fn the_files_of_a_container_that_was_lost_under_other_programs_are_saved_b
         let leases = &mut *turn.work().await;
         let leased = leases.by_language.get_mut("python").unwrap();
         if is_at_work {
-            leased.note.begin(RunNote { id: "exec_1".into(), timeout: TIMEOUT, is_command: true });
+            leased.note.begin(RunNote { id: "exec_1".into(), timeout: TIMEOUT, is_command: true, network: None });
         }
         let lost = leased.container.link().lost();
         first.kill();
@@ -89,6 +89,7 @@ async fn a_session_counts_as_live_as_long_as_it_has_a_container() {
         id: "exec_1".into(),
         timeout: TIMEOUT,
         is_command: true,
+        network: None,
     });
     leases.drop_resting("python");
     assert_eq!((leases.by_language.len(), world.sessions.live()), (1, 1), "a program runs in it");

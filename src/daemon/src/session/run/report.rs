@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use paddock_proto::message::{self, Entry, Limit, Outcome};
 
+use crate::egress::Destination;
 use crate::session::sync::Collected;
 use crate::store::StoreError;
 
@@ -29,6 +30,8 @@ pub struct RunReport {
     pub warm: bool,
     /// Whether the image has a warm part that did not run it.
     pub is_cold: bool,
+    /// Where it connected to, or tried to.
+    pub network: Vec<Destination>,
 }
 
 /// How long a run took outside of its program.
@@ -86,6 +89,7 @@ impl RunReport {
             phases,
             warm: false,
             is_cold: false,
+            network: Vec::new(),
         }
     }
 

@@ -1,6 +1,5 @@
 //! What a caller asks to run, and how runs are named. Plain values: nothing here touches a container.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -8,7 +7,7 @@ use paddock_proto::FilePolicy;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::RunLimits;
 
-use crate::egress::NetworkPolicy;
+use crate::egress::NetworkGrant;
 use crate::metrics::RunKind;
 use crate::session::lease::notes::RunNote;
 
@@ -31,7 +30,7 @@ pub struct RunRequest {
     /// Which files it may write and read, within what its user may.
     pub files: Option<FilePolicy>,
     /// What it may reach outside of its container; `None`: nothing.
-    pub network: Option<Arc<NetworkPolicy>>,
+    pub network: Option<NetworkGrant>,
 }
 
 /// A program.
@@ -79,7 +78,8 @@ impl RunRequest {
     /// What is noted of it on disk while it is in flight.
     pub(super) fn note(&self) -> RunNote {
         let is_command = matches!(self.program, Program::Command { .. });
-        RunNote { id: self.id.clone(), timeout: self.timeout, is_command }
+        let network = self.network.as_ref().map(|grant| grant.request.clone());
+        RunNote { id: self.id.clone(), timeout: self.timeout, is_command, network }
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::report::Phases;
 use super::request::{Program, RunRequest};
+use crate::egress::{NetworkGrant, RunNetwork};
 use crate::link::{Link, LinkError, Stream};
 use crate::metrics::{Metrics, RunKind};
 use crate::pool::{Runner, WarmStage};
@@ -37,12 +38,20 @@ pub(super) struct StartedRun {
     /// Its container's id, as log lines have it.
     pub(super) short_id: String,
     pub(super) phases: Phases,
+    /// Its way out, while it runs.
+    pub(super) network: Option<RunNetwork>,
 }
 
 impl StartedRun {
-    pub(super) fn new(container: &dyn Container, stream: Stream, phases: Phases) -> Self {
+    pub(super) fn new(
+        container: &dyn Container,
+        stream: Stream,
+        phases: Phases,
+        network: Option<RunNetwork>,
+    ) -> Self {
         Self {
             stream,
+            network,
             link: container.link().clone(),
             container: container.name().to_owned(),
             short_id: container.short_id().to_owned(),
@@ -101,12 +110,14 @@ impl Starter {
         self.metrics.files_in(all.0 + lacking.0, all.1 + lacking.1);
         let spec = self.spec(container.runner(), request);
         leased.note.begin(request.note());
+        let admit = |grant: &NetworkGrant| leased.gateway.admit(&request.id, grant.policy.clone());
+        let network = request.network.as_ref().map(admit);
         // From here on the code may run.
         match container.link().request(&Request::Run(spec)) {
             Ok(stream) => {
                 let files_in = begun.elapsed().saturating_sub(waited);
                 let phases = Phases { container: waited, files_in, ..Phases::default() };
-                Ok(StartedRun::new(container, stream, phases))
+                Ok(StartedRun::new(container, stream, phases, network))
             }
             Err(error) => {
                 leased.note.end(&request.id);

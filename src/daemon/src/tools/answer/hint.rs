@@ -31,16 +31,42 @@ const UNREACHABLE: [&str; 15] = [
     "Could not find a version that satisfies the requirement",
 ];
 
+/// What network a program had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tools) enum ProgramNetwork {
+    /// None, since this daemon gives none.
+    Never,
+    /// None, since its call did not ask for one.
+    NotAsked,
+    /// As much as its call asked for.
+    Granted,
+}
+
 /// The hint for a program whose standard error ends like this.
-pub(in crate::tools) fn hint(stderr: &str, failed: bool) -> Option<String> {
+pub(in crate::tools) fn hint(stderr: &str, failed: bool, network: ProgramNetwork) -> Option<String> {
     if let Some(module) = missing_module(stderr).filter(|_| failed) {
+        let why = match network {
+            ProgramNetwork::Never => "and cannot be installed: programs have no network",
+            ProgramNetwork::NotAsked => "and cannot be installed without a network",
+            ProgramNetwork::Granted => "so install it into /data first",
+        };
         return Some(format!(
-            "The module {module} is neither installed nor in /data, and cannot be installed: programs have \
-             no network. list_runners names the libraries that are installed."
+            "The module {module} is neither installed nor in /data, {why}. list_runners names the libraries \
+             that are installed."
         ));
     }
+    let hint = match network {
+        ProgramNetwork::Never => {
+            "Programs have no network here: they reach nothing but servers that they start themselves."
+        }
+        ProgramNetwork::NotAsked => {
+            "Programs have no network unless their call asks for one, with `network` (run_code, run_python) or \
+             `sandbox_config.network` (execute_code)."
+        }
+        // What was blocked is said destination by destination.
+        ProgramNetwork::Granted => return None,
+    };
     let unreachable = UNREACHABLE.iter().any(|words| stderr.contains(words));
-    let hint = "Programs have no network here: they reach nothing but servers that they start themselves.";
     unreachable.then(|| hint.to_owned())
 }
 
@@ -56,6 +82,7 @@ fn missing_module(stderr: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::ProgramNetwork::{Granted, Never, NotAsked};
     use super::*;
 
     #[test]
@@ -66,7 +93,7 @@ mod tests {
         let esm =
             "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@scope/name' imported from /data/main.ts";
         for (stderr, module) in [(python, "sklearn.cluster"), (node, "lodash"), (esm, "@scope/name")] {
-            let hint = hint(stderr, true).unwrap();
+            let hint = hint(stderr, true, Never).unwrap();
             assert!(
                 hint.contains(&format!("The module {module} is")) && hint.contains("list_runners"),
                 "{hint}"
@@ -74,23 +101,23 @@ mod tests {
         }
         // The last one is what the program failed of.
         let two = "No module named 'first'\nDuring handling of the above\nNo module named 'second'\n";
-        assert!(hint(two, true).unwrap().contains("second"));
+        assert!(hint(two, true, Never).unwrap().contains("second"));
     }
 
     #[test]
     fn a_program_that_goes_on_without_a_module_and_a_file_of_its_own_are_no_reason() {
-        assert_eq!(hint("no lxml: No module named 'lxml'\n", false), None);
+        assert_eq!(hint("no lxml: No module named 'lxml'\n", false, Never), None);
         for stderr in
             ["Cannot find module './helper'", "Cannot find module '/data/x.js'", "No module named 'a b'", ""]
         {
-            assert_eq!(hint(stderr, true), None, "{stderr}");
+            assert_eq!(hint(stderr, true, Never), None, "{stderr}");
         }
         let long = format!("No module named '{}'", "x".repeat(61));
-        assert_eq!(hint(&long, true), None);
+        assert_eq!(hint(&long, true, Never), None);
     }
 
     #[test]
-    fn whoever_looks_for_a_network_is_told_that_there_is_none() {
+    fn a_program_that_looks_for_a_network_is_told_that_there_is_none() {
         for stderr in [
             "socket.gaierror: [Errno -3] Temporary failure in name resolution",
             "urllib3.exceptions.NameResolutionError: <urllib3.connection.HTTPSConnection object>: Failed",
@@ -100,9 +127,19 @@ mod tests {
             "ERROR: Could not find a version that satisfies the requirement scikit-learn",
             "OSError: [Errno 101] Network is unreachable",
         ] {
-            assert!(hint(stderr, true).unwrap().contains("no network"), "{stderr}");
-            assert_eq!(hint(stderr, false), hint(stderr, true), "said of what was caught, too");
+            assert!(hint(stderr, true, Never).unwrap().contains("no network"), "{stderr}");
+            assert_eq!(hint(stderr, false, Never), hint(stderr, true, Never), "said of what was caught, too");
         }
-        assert_eq!(hint("ZeroDivisionError: division by zero", true), None);
+        assert_eq!(hint("ZeroDivisionError: division by zero", true, Never), None);
+    }
+
+    #[test]
+    fn a_network_that_could_have_been_asked_for_is_named() {
+        let refused = "OSError: [Errno 101] Network is unreachable";
+        assert!(hint(refused, true, NotAsked).unwrap().contains("asks for one"));
+        assert_eq!(hint(refused, true, Granted), None, "what was blocked is said in the answer");
+        let missing = "ModuleNotFoundError: No module named 'sklearn'";
+        assert!(hint(missing, true, NotAsked).unwrap().contains("without a network"));
+        assert!(hint(missing, true, Granted).unwrap().contains("install it into /data"));
     }
 }

@@ -19,7 +19,7 @@ mod text;
 
 pub(crate) use self::artifacts::mime_type;
 pub(super) use self::artifacts::{SHOWN_IMAGES, images, public_path};
-pub(super) use self::hint::{HINT_READS, hint};
+pub(super) use self::hint::{HINT_READS, ProgramNetwork, hint};
 pub(super) use self::listing::{MAX_PAGE, PAGE, no_session};
 pub(super) use self::run_document::{put_unsaved, run_document, status};
 pub(super) use self::text::ShownOutput;

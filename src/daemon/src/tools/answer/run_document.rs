@@ -64,7 +64,8 @@ pub(in crate::tools) fn run_document(
     let message = explanation.as_ref().map(|explanation| explanation.message.as_str());
     let stdout = captured.stdout.excerpt(tools.limits.output);
     let stderr = captured.stderr.excerpt(tools.limits.output);
-    let hint = hint(&captured.stderr.end(HINT_READS), exit_code != 0);
+    let network = tools.network_of(run.network.is_some());
+    let hint = hint(&captured.stderr.end(HINT_READS), exit_code != 0, network);
     let (files, files_truncated) = tools.files(session);
     let artifacts: Vec<Value> =
         report.changed.iter().take(LISTED).map(|entry| tools.artifact(session, entry)).collect();
@@ -90,6 +91,9 @@ pub(in crate::tools) fn run_document(
     }
     if !report.not_saved.is_empty() {
         put("not_saved", not_saved(&report.not_saved));
+    }
+    if run.network.is_some() {
+        put("network", json!(report.network));
     }
     if let Some(hint) = hint {
         put("hint", json!(hint));

@@ -19,7 +19,7 @@ const FILES: usize = 20;
 
 /// The fields of a run that its compact document keeps: the least that clients were promised, and what went
 /// wrong.
-const OF_A_RUN: [&str; 13] = [
+const OF_A_RUN: [&str; 14] = [
     "success",
     "output",
     "files",
@@ -33,6 +33,7 @@ const OF_A_RUN: [&str; 13] = [
     "not_saved",
     "earlier_runs",
     "images_not_shown",
+    "network",
 ];
 
 /// Fields that repeat another.
@@ -150,7 +151,19 @@ fn command(document: &Map<String, Value>, output: &ShownOutput, lines: &mut Text
             "[there is more: get_execution_output with execution_id {id} and since {since} reads on]"
         ));
     }
+    blocked(document, lines);
     lines.say_all(document, &["hint", "message"]);
+}
+
+/// One sentence for each destination that the program could not reach by policy.
+fn blocked(document: &Map<String, Value>, lines: &mut TextLines) {
+    let all = document.get("network").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for destination in all.iter().filter(|destination| destination["allowed"] == json!(false)) {
+        let text = |key: &str| destination[key].as_str().unwrap_or_default();
+        let (host, port) = (text("host"), &destination["port"]);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        lines.say(&format!("{host}:{port} was blocked: {}", text("reason")));
+    }
 }
 
 /// A refusal: its code, its sentence and its details.
@@ -181,6 +194,7 @@ fn run(document: &Map<String, Value>, lines: &mut TextLines) {
     if let Some(message) = text("message").filter(|message| !output.ends_with(message)) {
         lines.say(message);
     }
+    blocked(document, lines);
     lines.say_all(document, &["hint"]);
     if let Some(url) = text("log_url") {
         lines.say(&format!("The whole output: {url}"));

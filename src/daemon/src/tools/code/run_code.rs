@@ -10,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::{self, CheckedRun};
 use crate::config::ToolSet;
+use crate::egress::NetworkArgument;
 use crate::session::{Program, RunRequest, new_run_id};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{AnswerForm, Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, content, language, values};
+use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, content, language, network, values};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -30,9 +31,7 @@ pub(in crate::tools) struct RunCode {
     conversation_id: Option<SessionName>,
     /// Another name for conversationId.
     session_id: Option<SessionName>,
-    /// Must be false: programs have no network.
-    #[serde(default)]
-    network: bool,
+    network: Option<NetworkArgument>,
     /// Environment variables for this run.
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -76,12 +75,12 @@ impl Tool for RunCode {
              /workspace) stay for the conversation and are returned as download links. matplotlib figures \
              that are shown (plt.show) or left open are saved as /data/figure_1.png and so on; small images \
              are included in the answer. A long output is shortened to its beginning and end, {} in all \
-             (also in `output`; `stdout` and `stderr` have up to {} each); log_url has the whole output. No \
-             network, no package installation. At most {} bytes of code, and {} seconds unless \
-             timeout_seconds is given.",
+             (also in `output`; `stdout` and `stderr` have up to {} each); log_url has the whole output. {} At \
+             most {} bytes of code, and {} seconds unless timeout_seconds is given.",
             offer.languages(),
             values::size(limits.shown as u64),
             values::size(limits.output as u64),
+            network::sentence(offer.network, "network"),
             limits.code,
             limits.run_code.as_secs_f64(),
         );
@@ -127,10 +126,7 @@ impl RunCode {
         let session = session_name::named_or_own(Self::NAME, caller, names)?;
         let runner = language::runner(&tools.services.pool, &self.language)?;
         let code = run::code(tools, self.code)?;
-        if self.network {
-            let message = "programs have no network here; run with `network` false or left out";
-            return Err(Fault::new(Code::NetworkUnavailable, message).into());
-        }
+        let network = network::grant(tools, "network", self.network.and_then(NetworkArgument::into_request))?;
         let environment = values::environment(self.environment, limits)?;
         let timeout = values::timeout(self.timeout_seconds, limits.run_code, limits)?;
         if self.stdin.is_some() && !runner.stdin {
@@ -153,6 +149,7 @@ impl RunCode {
         let program = Program::Code { code, stdin: self.stdin.map(Bytes::from) };
         let mut run = RunRequest::new(new_run_id(), runner.language.clone(), program, timeout);
         run.environment = environment;
+        run.network = network;
         Ok(CheckedRun { session, run, files, waits: true })
     }
 }

@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::{self, CheckedRun};
 use crate::config::ToolSet;
+use crate::egress::NetworkArgument;
 use crate::session::{Program, RunRequest, new_run_id};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{AnswerForm, Effect, Offer, Tool};
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Outcome, Tools, language};
+use crate::tools::{Caller, Outcome, Tools, language, network};
 
 const LANGUAGE: &str = "python";
 
@@ -29,6 +30,7 @@ pub(in crate::tools) struct RunPython {
     /// Another name for session_id.
     #[serde(rename = "conversationId")]
     conversation_id: Option<SessionName>,
+    network: Option<NetworkArgument>,
 }
 
 impl Tool for RunPython {
@@ -44,9 +46,10 @@ impl Tool for RunPython {
         format!(
             "Run Python in an isolated container. Returns its output, and download links for the files that \
              it made or changed. Each run is a new process; files in /mnt/data (also /data and /workspace) \
-             stay for the session. matplotlib figures that are shown or left open are saved. No network, no \
-             package installation. At most {} bytes of code and {} seconds. Fails with session_busy while \
-             another run of the session is in progress.",
+             stay for the session. matplotlib figures that are shown or left open are saved. {} At most {} \
+             bytes of code and {} seconds. Fails with session_busy while another run of the session is in \
+             progress.",
+            network::sentence(offer.network, "network"),
             offer.limits.code,
             offer.limits.run_python.as_secs_f64(),
         )
@@ -62,7 +65,9 @@ impl Tool for RunPython {
         let session = session_name::named_or_own(Self::NAME, caller, names)?;
         language::runner(&tools.services.pool, LANGUAGE)?;
         let program = Program::Code { code: run::code(tools, self.code)?, stdin: None };
-        let run = RunRequest::new(new_run_id(), LANGUAGE.to_owned(), program, tools.limits.run_python);
+        let network = network::grant(tools, "network", self.network.and_then(NetworkArgument::into_request))?;
+        let mut run = RunRequest::new(new_run_id(), LANGUAGE.to_owned(), program, tools.limits.run_python);
+        run.network = network;
         run::perform(tools, caller, CheckedRun { session, run, files: Vec::new(), waits: false }, cancel)
             .await
     }

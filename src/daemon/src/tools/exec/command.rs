@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use super::sandbox_config::SandboxConfig;
+use super::sandbox_config::{SandboxConfig, SandboxTerms};
 use super::{WAIT, is_well, put_state};
 use crate::execution::{Execution, StartRequest};
 use crate::session::SessionId;
@@ -18,7 +18,7 @@ use crate::tools::fault::Failure;
 use crate::tools::registry::Offer;
 use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Code, Fault, Outcome, Tools, language, values};
+use crate::tools::{Caller, Code, Fault, Outcome, Tools, language, network, values};
 
 /// Bytes of a path (`PATH_MAX`).
 const MAX_DIRECTORY: usize = 4095;
@@ -85,7 +85,8 @@ impl ShellCommand {
         let directory = directory(self.working_directory.as_deref())?;
         let environment = values::environment(self.environment.unwrap_or_default(), &tools.limits)?;
         let timeout = values::timeout(self.timeout_seconds, tools.limits.execute_code, &tools.limits)?;
-        let (limits, files) = self.sandbox_config.unwrap_or_default().check()?;
+        let SandboxTerms { limits, files, network } = self.sandbox_config.unwrap_or_default().check()?;
+        let network = network::grant(tools, "sandbox_config.network", network)?;
         language::runner(&tools.services.pool, &tools.exec_runner)?;
         let start = StartRequest {
             command: self.command,
@@ -96,6 +97,7 @@ impl ShellCommand {
             timeout,
             limits,
             files,
+            network,
         };
         Ok((session, start))
     }

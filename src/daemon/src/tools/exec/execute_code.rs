@@ -20,7 +20,7 @@ use crate::session::SessionError;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Outcome, Tools, values};
+use crate::tools::{Caller, Outcome, Tools, network, values};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteCode(ShellCommand);
@@ -38,13 +38,14 @@ impl Tool for ExecuteCode {
         format!(
             "Run a shell command (/bin/sh -c) in an isolated container with the programs of the {} image, \
              and return its output. Each command is a new process that starts in /data (also /mnt/data and \
-             /workspace); files there stay for the session. No network, no package installation. The command \
-             is stopped after {} seconds unless timeout_seconds is given. If it takes longer than 45 \
-             seconds, and the call does not ask for progress, the answer has status running and the command \
-             continues: read the rest with get_execution_output. A long output is shortened to its beginning \
-             and end, {} in all; get_execution_output returns the whole. `output` in the document is a list \
-             of events; lines that were written within half a second are one event, unless lines is true.",
+             /workspace); files there stay for the session. {} The command is stopped after {} seconds unless \
+             timeout_seconds is given. If it takes longer than 45 seconds, and the call does not ask for \
+             progress, the answer has status running and the command continues: read the rest with \
+             get_execution_output. A long output is shortened to its beginning and end, {} in all; \
+             get_execution_output returns the whole. `output` in the document is a list of events; lines \
+             that were written within half a second are one event, unless lines is true.",
             offer.exec_runner,
+            network::sentence(offer.network, "sandbox_config.network"),
             offer.limits.execute_code.as_secs_f64(),
             values::size(offer.limits.shown as u64),
         )

@@ -105,7 +105,8 @@ pub(super) async fn put_page(
     let errors = text(&page.events, |stream| stream == OutputStream::Stderr);
     let end = &errors[errors.len() - errors.len().min(HINT_READS)..];
     let failed = execution.end().is_some_and(|end| end.exit_code != Some(0));
-    if let Some(hint) = hint(&String::from_utf8_lossy(end), failed).filter(|_| is_over) {
+    let network = tools.network_of(execution.network().is_some());
+    if let Some(hint) = hint(&String::from_utf8_lossy(end), failed, network).filter(|_| is_over) {
         document.insert("hint".into(), json!(hint));
     }
     Ok(())

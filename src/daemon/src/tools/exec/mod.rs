@@ -73,6 +73,9 @@ fn put_state(document: &mut Map<String, Value>, execution: &Execution) {
     put("exit_code", json!(end.as_ref().and_then(|end| end.exit_code)));
     put("session_id", json!(execution.session.as_str()));
     put("conversationId", json!(execution.session.as_str()));
+    if let Some(network) = execution.network() {
+        put("network", json!(network));
+    }
     if let Some(end) = end {
         put("duration_ms", json!(end.duration_ms));
         if let Some(message) = end.message {

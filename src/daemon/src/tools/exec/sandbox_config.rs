@@ -8,6 +8,7 @@ use paddock_proto::message::RunLimits;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::egress::{NetworkArgument, NetworkRequest};
 use crate::tools::{Code, Fault};
 
 const MIB: u64 = 1 << 20;
@@ -15,8 +16,8 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SandboxConfig {
-    /// There is no network: a call with allowed domains is refused.
-    network: Option<NetworkPolicy>,
+    /// What the command may reach outside of its container. Without it: nothing.
+    network: Option<Network>,
     /// Paths: absolute, below ~, or relative to the working directory, with the patterns * ? [] and **. A
     /// name without a / in a deny list matches at any depth below the working directory.
     filesystem: Option<Filesystem>,
@@ -26,14 +27,25 @@ pub(super) struct SandboxConfig {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct NetworkPolicy {
-    /// Must be empty.
+struct Network {
+    /// Only these: names such as example.com, all names below one such as *.example.com, * for everything, or
+    /// addresses such as 10.0.0.0/8, each with a port if only that port is meant. Empty: no network.
     #[serde(alias = "allowedDomains")]
     allowed_domains: Option<Vec<String>>,
-    /// Has no effect: there is no network.
-    #[expect(dead_code, reason = "no domain can be reached anyway")]
+    /// Not these, whatever is allowed.
     #[serde(alias = "deniedDomains")]
     denied_domains: Option<Vec<String>>,
+    /// Services of the operator, by name: http://NAME.paddock/ inside.
+    services: Option<Vec<String>>,
+}
+
+/// What a configuration means.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct SandboxTerms {
+    pub(super) limits: RunLimits,
+    pub(super) files: Option<FilePolicy>,
+    /// What the command asks to reach; `None`: nothing.
+    pub(super) network: Option<NetworkRequest>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -73,14 +85,14 @@ struct ResourceLimits {
 }
 
 impl SandboxConfig {
-    /// The limits and the file policy that it means.
-    pub(super) fn check(self) -> Result<(RunLimits, Option<FilePolicy>), Fault> {
+    /// What it means. Whether its network is one that this daemon gives is not looked at.
+    pub(super) fn check(self) -> Result<SandboxTerms, Fault> {
         let network = self.network.unwrap_or_default();
-        if network.allowed_domains.is_some_and(|domains| !domains.is_empty()) {
-            let message = "`sandbox_config.network.allowed_domains` names domains, and programs have no \
-                           network here; leave it out or empty";
-            return Err(Fault::new(Code::NetworkUnavailable, message));
-        }
+        let network = NetworkArgument::Lists {
+            allowed_domains: network.allowed_domains.unwrap_or_default(),
+            denied_domains: network.denied_domains.unwrap_or_default(),
+            services: network.services.unwrap_or_default(),
+        };
         let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
         let (deny_read, deny_write) = (deny_read.unwrap_or_default(), deny_write.unwrap_or_default());
         let files = FilePolicy { allow_write, deny_read, deny_write };
@@ -94,7 +106,8 @@ impl SandboxConfig {
             memory: mib("max_memory_mb", limits.max_memory_mb)?,
             processes: over_zero("max_processes", limits.max_processes)?,
         };
-        Ok((limits, Some(files).filter(|files| !files.is_empty())))
+        let files = Some(files).filter(|files| !files.is_empty());
+        Ok(SandboxTerms { limits, files, network: network.into_request() })
     }
 }
 
@@ -123,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn read(value: serde_json::Value) -> Result<(RunLimits, Option<FilePolicy>), String> {
+    fn read(value: serde_json::Value) -> Result<SandboxTerms, String> {
         let config: SandboxConfig = serde_path_to_error::deserialize(value)
             .map_err(|error| format!("{}: {}", error.path(), error.inner()))?;
         config.check().map_err(|fault| fault.code.as_str().to_owned())
@@ -143,12 +156,13 @@ mod tests {
         let camel = json!({ "network": { "allowedDomains": [], "deniedDomains": ["evil.com"] },
             "resourceLimits": { "maxMemoryMb": 512, "maxCpuSeconds": 30, "maxFileSizeMb": 100,
                 "maxProcesses": 10 } });
-        assert_eq!(read(snake), Ok((limits, None)));
-        assert_eq!(read(camel), Ok((limits, None)));
+        let limited = || SandboxTerms { limits, ..SandboxTerms::default() };
+        assert_eq!(read(snake), Ok(limited()));
+        assert_eq!(read(camel), Ok(limited()));
         for nothing in
             [json!({ "filesystem": {} }), json!({ "network": null, "filesystem": { "deny_read": null } })]
         {
-            assert_eq!(read(nothing), Ok((RunLimits::default(), None)));
+            assert_eq!(read(nothing), Ok(SandboxTerms::default()));
         }
         let files = FilePolicy {
             allow_write: Some(vec!["/tmp".into()]),
@@ -160,11 +174,23 @@ mod tests {
             json!({ "allowWrite": ["/tmp"], "denyRead": ["~/.ssh"], "denyWrite": ["*.key"] }),
         ] {
             let read = read(json!({ "filesystem": filesystem }));
-            assert_eq!(read, Ok((RunLimits::default(), Some(files.clone()))));
+            assert_eq!(read, Ok(SandboxTerms { files: Some(files.clone()), ..SandboxTerms::default() }));
+        }
+        for network in [
+            json!({ "allowed_domains": ["example.com"], "denied_domains": ["a.example.com"] }),
+            json!({ "allowedDomains": ["example.com"], "deniedDomains": ["a.example.com"] }),
+        ] {
+            let network = read(json!({ "network": network })).map(|terms| terms.network);
+            let asked = NetworkRequest {
+                allowed_domains: vec!["example.com".into()],
+                denied_domains: vec!["a.example.com".into()],
+                ..NetworkRequest::default()
+            };
+            assert_eq!(network, Ok(Some(asked)));
         }
         let nothing = FilePolicy { allow_write: Some(Vec::new()), ..FilePolicy::default() };
         assert_eq!(
-            read(json!({ "filesystem": { "allow_write": [] } })).map(|(_, files)| files),
+            read(json!({ "filesystem": { "allow_write": [] } })).map(|terms| terms.files),
             Ok(Some(nothing))
         );
     }
@@ -180,7 +206,6 @@ mod tests {
             (json!({ "resource_limits": { "max_memory": 5 } }), "resource_limits.max_memory"),
             (json!({ "resource_limits": { "max_memory_mb": "5" } }), "resource_limits.max_memory_mb"),
             (json!({ "resource_limits": { "max_processes": -1 } }), "resource_limits.max_processes"),
-            (json!({ "network": { "allowed_domains": ["example.com"] } }), "network_unavailable"),
             (json!({ "resource_limits": { "max_cpu_seconds": 0 } }), "invalid_argument"),
             (json!({ "resource_limits": { "max_memory_mb": u64::MAX } }), "invalid_argument"),
         ] {

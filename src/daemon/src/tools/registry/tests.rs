@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Offer, TOOLS, ToolInfo};
+use crate::egress::NetworkMode;
 use crate::pool::core::RunnerId;
 use crate::pool::{Runner, Runners};
 use crate::tools::ToolLimits;
@@ -50,7 +51,8 @@ fn limits() -> ToolLimits {
 
 fn listed(runners: &Runners) -> Value {
     let limits = limits();
-    let offer = Offer { runners, exec_runner: "python", limits: &limits };
+    let network = NetworkMode::Restricted;
+    let offer = Offer { runners, exec_runner: "python", limits: &limits, network };
     let shown = TOOLS.iter().map(|tool| {
         let ToolInfo { name, title, description, input, read_only, destructive } = tool.info(&offer);
         json!({

@@ -16,7 +16,7 @@ use crate::session::run::report::RunEnd;
 use crate::session::test_world::{TIMEOUT, World, bounds};
 
 fn run_note(id: &str, is_command: bool) -> RunNote {
-    RunNote { id: id.into(), timeout: TIMEOUT, is_command }
+    RunNote { id: id.into(), timeout: TIMEOUT, is_command, network: None }
 }
 
 /// What the earlier daemon had noted of the container `c1` when it was killed.

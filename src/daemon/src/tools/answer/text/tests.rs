@@ -40,6 +40,23 @@ fn a_run_is_its_output_its_files_and_what_went_wrong() {
 }
 
 #[test]
+fn what_was_blocked_is_said_destination_by_destination() {
+    let mut run = run_of("out\n", 1);
+    run["network"] = json!([
+        { "host": "pypi.org", "port": 443, "allowed": true, "reason": null, "bytes_in": 9, "bytes_out": 5 },
+        { "host": "api.github.com", "port": 443, "allowed": false, "reason": "not in allowed_domains",
+          "bytes_in": 0, "bytes_out": 0 },
+        { "host": "::1", "port": 80, "allowed": false, "reason": "a loopback address", "bytes_in": 0,
+          "bytes_out": 0 },
+    ]);
+    let run = outcome("run_code", run);
+    let said = "out\n[exit code 1]\napi.github.com:443 was blocked: not in allowed_domains\n\
+                [::1]:80 was blocked: a loopback address";
+    assert_eq!(run.text(1000), said);
+    assert!(run.compact().contains_key("network"));
+}
+
+#[test]
 fn many_files_are_counted_and_the_tool_that_lists_them_is_named() {
     let files: Vec<Value> = (0..25)
         .map(|n| {

@@ -1,0 +1,78 @@
+//! What programs may reach outside of their containers. Names and addresses are read by [`crate::egress`], which
+//! says what is wrong with one; this module says where it stands.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::{Checker, HOUR, MIB, SECOND, TIB};
+use crate::config::error::ConfigError;
+use crate::config::raw::EgressTable;
+use crate::egress::{EgressBounds, EgressRules, EgressSettings, HostName};
+
+/// Entries of one list: each is compared with each connection.
+const ENTRIES: usize = 1024;
+
+impl Checker<'_> {
+    pub(super) fn egress(&self, raw: EgressTable) -> Result<EgressSettings, ConfigError> {
+        let EgressTable {
+            mode,
+            allow,
+            deny,
+            private,
+            own_addresses,
+            connections,
+            connections_per_run,
+            bytes,
+            names,
+            connect_timeout,
+            idle_timeout,
+            hosts,
+        } = raw;
+        let rules = EgressRules {
+            mode,
+            allow: self.each("egress.allow", &allow)?,
+            deny: self.each("egress.deny", &deny)?,
+            private: self.each("egress.private", &private)?,
+            own_addresses: self.each("egress.own_addresses", &own_addresses)?,
+        };
+        let connections = self.within("egress.connections", connections, 1..=100_000)?;
+        let bounds = EgressBounds {
+            connections: to_size(connections),
+            // Each is a stream of its container's link, which has room for no more of them.
+            connections_per_run: to_size(self.within(
+                "egress.connections_per_run",
+                connections_per_run,
+                1..=128,
+            )?),
+            bytes_per_run: self.size("egress.bytes", bytes, MIB..=TIB)?,
+            names_per_run: to_size(self.within("egress.names", names, 1..=100_000)?),
+            connect: self.time("egress.connect_timeout", connect_timeout, SECOND..=HOUR)?,
+            idle: self.time("egress.idle_timeout", idle_timeout, SECOND..=24 * HOUR)?,
+        };
+        let hosts = hosts.iter().map(|(name, address)| {
+            let key = format!("egress.hosts.{name}");
+            let name: HostName = name.parse().map_err(|error| self.fail(&key, format!("{error}")))?;
+            let address: IpAddr = address
+                .parse()
+                .map_err(|_| self.fail(&key, format!("is {address:?}, takes an address such as \"10.0.0.5\"")))?;
+            Ok((name, vec![address]))
+        });
+        Ok(EgressSettings { rules, hosts: hosts.collect::<Result<_, _>>()?, bounds })
+    }
+
+    /// Reads each entry of a list.
+    fn each<T: FromStr<Err: Display>>(&self, key: &str, list: &[String]) -> Result<Vec<T>, ConfigError> {
+        if list.len() > ENTRIES {
+            return Err(self.fail(key, format!("has {} entries, must have at most {ENTRIES}", list.len())));
+        }
+        let read = |(at, text): (usize, &String)| {
+            text.parse().map_err(|error| self.fail(&format!("{key}[{at}]"), format!("is {text:?}: {error}")))
+        };
+        list.iter().enumerate().map(read).collect()
+    }
+}
+
+fn to_size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
