@@ -148,7 +148,7 @@ impl BenchPlan {
         self.has(row.title) && !(peer && self.unwanted.iter().any(|word| word == "peers"))
     }
 
-    /// Measures all blocks; those that start many containers come last.
+    /// Measures all blocks. Blocks that start many containers come last.
     async fn measure(&self, setup: &mut Setup, report: &mut Measurements) -> Result<()> {
         let mut rows = rows::all();
         rows.retain(|row| self.wants(row));

@@ -1,7 +1,6 @@
 //! The goals, and whether the figures reach them.
 //!
-//! It must never leave a goal out: one that was missed is reported as missed, and one that was not measured
-//! as not measured.
+//! It must never leave out a goal: the report says of every goal that it is reached, missed or not measured.
 
 use serde_json::{Value, json};
 

@@ -22,7 +22,7 @@ use support::{Daemon, within};
 
 const SWITCH: &str = "PADDOCK_CONFORMANCE_FIXTURES";
 
-/// The revisions with the number of their scenarios, also those that are not scored.
+/// The revisions, each with the number of its scenarios. Scenarios without a score count too.
 const REVISIONS: [(&str, usize); 2] = [("2025-11-25", 33), ("2026-07-28", 50)];
 
 /// How long the suite may take for one revision.

@@ -1,4 +1,4 @@
-//! The Engine API client against a real engine, and against a fake one that answers as no engine should.
+//! The Engine API client against a real engine, and against a fake engine that gives wrong answers.
 //!
 //! Needs a Docker engine at `DOCKER_HOST` (default `unix:///var/run/docker.sock`) with an image that contains
 //! `/bin/sh`, named by `PADDOCK_TEST_IMAGE` (default `paddock-example-sh`). Without them the tests fail; none

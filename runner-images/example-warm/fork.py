@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-# A warm part of the kind "one process that forks", as short as it can be; the protocol is in ../README.md.
-# Loads what is slow to load, and keeps one child forked ahead of the run that it will be.
+# The shortest warm part of the kind "one process that forks". The protocol is in ../README.md.
+# It loads the slow libraries, then forks each child before the run that the child will execute arrives.
 import os
 import socket
 import sys
 import traceback
 
-WARM = True  # what it loads
+WARM = True  # stands for the slow libraries
 line = socket.socket(fileno=3)
 
 
@@ -19,7 +19,7 @@ def wait_and_become():
     say("ready", os.getpid())
     byte, received, _, _ = socket.recv_fds(line, 1, 4)
     if not byte:
-        os._exit(0)  # paddock is gone
+        os._exit(0)  # paddock has closed the connection
     say("took", os.getpid())
     line.close()
     run, *streams = received

@@ -1,9 +1,9 @@
-"""What plt.show() does in this image: it saves each open figure as /data/figure_1.png, figure_2.png, and so on, and
-closes it, as a notebook shows a figure and closes it. A figure that is still open when the program ends is saved too.
+"""plt.show() in this image saves each open figure as /data/figure_1.png, figure_2.png and so on, and closes it, as a
+notebook shows a figure and closes it. A figure that is still open when the program ends is saved too.
 
-The end of matplotlib's backend_agg.py installs this (see Dockerfile-python), so a program that draws nothing never
-meets it. A figure that the program itself saved below /data, and has not changed since, is not saved a second time.
-Nothing in here may overwrite a file, or end a program that would have gone on without it.
+The last lines of matplotlib's backend_agg.py install this (see Dockerfile-python), so a program that draws nothing never
+loads it. If the program itself saved a figure below /data and has not changed it since, this module does not save it
+again. This module must never overwrite a file, nor end a program that would have continued without it.
 """
 
 import atexit
@@ -14,18 +14,18 @@ import sys
 from matplotlib._pylab_helpers import Gcf
 
 FOLDER = "/data"
-# All names of the folder whose files come back with the answer.
+# All paths of the folder whose files are returned with the answer.
 KEPT = ("/data/", "/mnt/data/", "/workspace/")
-# Pictures of one program: a loop that forgets to close its figures must not fill the disk.
+# The most figures that are saved for one program: a loop that never closes its figures must not fill the disk.
 MOST = 20
 
 _saved = 0
-_last = 0  # the number in the last name
-_process = None  # whose end is awaited: a forked child must not save its parent's figures
+_last = 0  # the number in the name of the last file
+_process = None  # the PID that registered _at_the_end: a forked child must not save its parent's figures
 
 
 def install(canvas):
-    """Watches a canvas class: which figures pyplot makes, and which of them are saved to files."""
+    """Makes a canvas class notice when pyplot makes a figure, and when the program saves one to a file."""
     new_manager, print_figure = canvas.new_manager.__func__, canvas.print_figure
 
     def watched_new_manager(cls, figure, num):
@@ -58,13 +58,13 @@ def _at_the_end():
 
 
 def _is_saved(figure):
-    # Whatever changes the figure from now on makes it stale again.
+    # matplotlib makes the figure stale again when the program changes it.
     figure._sandbox_saved, figure.stale = True, False
 
 
 def _save(figure):
     global _saved
-    is_empty = len(figure.get_children()) < 2  # its background only
+    is_empty = len(figure.get_children()) < 2  # only its background
     if is_empty or (getattr(figure, "_sandbox_saved", False) and not figure.stale):
         return
     _saved += 1
@@ -85,7 +85,7 @@ def _save(figure):
 
 
 def _write(picture):
-    """Writes it under the first name that is free: all of it, or nothing."""
+    """Writes a picture to the first free name, either completely or not at all."""
     global _last
     while True:
         _last += 1

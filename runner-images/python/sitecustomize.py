@@ -1,2 +1,2 @@
-# Deliberately nothing. Debian's own file imports apport_python_hook, which is not installed, so a file of that name in
-# /data, which is on sys.path, would run before the user's code.
+# This file is empty on purpose. Debian's own version imports apport_python_hook, which is not installed. /data is on
+# sys.path, so a file of that name there would run before the user's code.

@@ -1,6 +1,7 @@
-# The warm part of paddock-runner-python: imports what programs import, then stands by and forks. The protocol is in
-# ../README.md, "The warm part"; all but the imports is in warm/*.c. Nothing in /data may be looked at here, so it is off
-# sys.path until the last import is done. Whatever is left here is in every program, so it must not be seen there.
+# The warm part of paddock-runner-python. It imports the libraries that programs use, and then forks a child for each run.
+# The protocol is in ../README.md, "The warm part"; everything except the imports is in warm/*.c. This file must never read
+# anything in /data, so /data is not on sys.path until the last import. Every program inherits the state of this process, so
+# this file must leave nothing behind that a program could notice.
 # isort: off
 import sys
 
@@ -12,12 +13,12 @@ del sys.path[0], sys.modules["_warm"]
 
 import atexit
 
-atexit.register(_warm.before_modules_go)  # the first, so the last to be called
+atexit.register(_warm.before_modules_go)  # registered first, so called last
 
 _warm.link_caches()
 
-# What takes a program more than a few milliseconds to import and is asked for often enough to be worth a part of a
-# millisecond in every run; README.md has the figures. A module that says something at its import is not for here.
+# Modules that take more than a few milliseconds to import, and that programs use so often that they are worth a fraction of
+# a millisecond in every run. README.md has the figures. A module that prints something when it is imported must not be here.
 import argparse, ast, asyncio, base64, calendar, collections, concurrent.futures.process, concurrent.futures.thread, configparser
 import contextlib, copy, csv, ctypes, dataclasses, datetime, decimal, difflib, email.message, enum, fractions, functools, gc
 import getpass, glob, gzip, hashlib, heapq, html, http.client, inspect, io, itertools, json, linecache, logging, math
@@ -44,7 +45,7 @@ multiprocessing.process.ORIGINAL_DIR = "/data"
 
 
 def prepare():
-    """What a fresh interpreter would have of its own, in each child."""
+    """Gives each child the random state that a new interpreter would have."""
     numpy.random.seed(int.from_bytes(os.urandom(4)))
     multiprocessing.process.current_process().authkey = os.urandom(32)
 

@@ -1,11 +1,11 @@
 'use strict';
-// Preloaded into node (`node --require hooks.cjs /tmp/run.<pid>/main.ts`): makes node run TypeScript, all of it.
+// node preloads this file (`node --require hooks.cjs /tmp/run.<pid>/main.ts`). It lets node run all of TypeScript.
 //
-// The user's code is stored under /tmp (or /dev/shm) but runs under the name /data/main.ts: so `./helper`, __dirname and
-// import.meta.url mean the folder where the user's files are, and a stack trace says main.ts.
-// Types are taken off, never checked. Modules keep the kind they were written as: what has import, export or a
-// top-level await is an ES module, all else CommonJS; ES modules are given require, __dirname and the like as well.
-// Nothing of /data is read before the user's own code asks for it: swc comes by its absolute path.
+// The user's code is stored under /tmp (or /dev/shm), but its name is /data/main.ts. So `./helper`, __dirname and
+// import.meta.url mean the folder of the user's files, and a stack trace names main.ts.
+// Types are removed, never checked. Code with import, export or a top-level await is an ES module, all other code is
+// CommonJS. ES modules can use require, __dirname and similar names too.
+// This file must never read anything in /data before the user's own code asks for it, so it loads swc by an absolute path.
 
 const fs = require('node:fs');
 const Module = require('node:module');
@@ -16,24 +16,24 @@ const { fileURLToPath, pathToFileURL } = require('node:url');
 
 const DATA = '/data';
 const TYPESCRIPT = /\.[cm]?tsx?$/;
-// What may be left out of, or stand in place of, the end of a relative import.
+// Endings that a relative import may leave out (ENDINGS), and endings that may replace the one it has (WRITTEN_AS).
 const ENDINGS = ['.ts', '.tsx', '.mts', '.cts', '.js', '.mjs', '.cjs', '.json', '/index.ts', '/index.tsx', '/index.js'];
 const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'], '.jsx': ['.tsx'] };
 const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
 
-let swc; // 10 ms, so not before it is needed
+let swc; // loaded when it is first needed, because that takes 10 ms
 let asked = false; // whether node has asked for the main program
-let begun; // what it was told, if it is going to ask again
+let begun; // the main program, if node is going to ask for it again
 
-// The warm part waits in here for its run, and has set process.argv[1] and process.env when it comes back.
+// The warm part waits for its run in this call. When the call returns, process.argv[1] and process.env are those of the run.
 if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
 
-let stored = process.env.SANDBOX_MAIN; // a worker, or a child made by fork(), finds the code by this
+let stored = process.env.SANDBOX_MAIN; // a worker or a child from fork() finds the code by this variable
 let main = path.join(DATA, 'main.ts');
 
 if (stored === undefined && isMainThread && /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
   stored = process.env.SANDBOX_MAIN = process.argv[1];
-  process.chdir(DATA); // not before: node reads the package.json of the folder that it starts in
+  process.chdir(DATA); // not earlier: node reads the package.json of the folder that it starts in
 }
 if (stored !== undefined) {
   if (fs.existsSync(main)) main = path.join(DATA, 'main.run.ts'); // the user's own main.ts keeps its name
@@ -44,7 +44,7 @@ const storedUrl = stored === undefined ? undefined : pathToFileURL(stored).href;
 
 const isFile = (name) => fs.statSync(name, { throwIfNoEntry: false })?.isFile() === true;
 
-/** The file that a relative specifier without, or with another, ending means; undefined if there is none. */
+/** The file that a relative specifier means, if its ending is missing or differs; undefined if there is no such file. */
 function probe(wanted) {
   if (wanted === main || isFile(wanted)) return wanted;
   const written = path.extname(wanted);
@@ -55,7 +55,7 @@ function probe(wanted) {
   return ENDINGS.map((ending) => wanted + ending).find(isFile);
 }
 
-/** Without a trace in require.cache, which is the user's: it is the same there whether swc was loaded early or late. */
+/** Loads swc and removes it from require.cache, so that a program sees the same cache whenever swc is loaded. */
 function loadSwc() {
   const loaded = require('/node_modules/@swc/core/binding.js');
   for (const file of Object.keys(require.cache)) if (file.startsWith('/node_modules/@swc/')) delete require.cache[file];
@@ -63,7 +63,7 @@ function loadSwc() {
   return loaded;
 }
 
-/** TypeScript in, JavaScript with its source map inside out. Code that is no TypeScript may still be JavaScript. */
+/** Turns TypeScript into JavaScript with an inline source map. Code that is not TypeScript may still be JavaScript. */
 function transpile(source, file) {
   swc ??= loadSwc();
   const jsx = /x$/.test(file);
@@ -90,7 +90,7 @@ function transpile(source, file) {
   }
 }
 
-/** The code has been parsed, so what is no CommonJS is an ES module: node decides in much the same way. */
+/** The code has been parsed without an error. So if it is not CommonJS, it is an ES module; node decides much the same. */
 function kind(code, file) {
   if (/\.mtsx?$/.test(file)) return 'module';
   if (/\.ctsx?$/.test(file)) return 'commonjs';
@@ -102,7 +102,7 @@ function kind(code, file) {
   }
 }
 
-/** ES modules have no require, __dirname and so on; models mix them all the same. Only what is mentioned is made. */
+/** Defines require, __dirname and similar names for an ES module, because models mix the two. Only used names are defined. */
 function lendCommonJs(source) {
   let module;
   const lent = {
@@ -118,7 +118,7 @@ function lendCommonJs(source) {
   }
 }
 
-/** What the first program would wait for, done on one that nobody sees. */
+/** Transpiles a small program in advance, so that the first real program need not wait for swc to load. */
 function warmUp() {
   const program = [
     'enum Kind { A }',
@@ -147,11 +147,11 @@ Module.registerHooks({
     const file = fileURLToPath(url);
     const isMain = stored !== undefined && file === main;
     if (isMain && begun !== undefined) {
-      const again = begun; // node asks for an ES module twice, for it takes every program for CommonJS at first
+      const again = begun; // node asks for an ES module twice, because it first takes every program for CommonJS
       begun = undefined;
       return again;
     }
-    if (file.endsWith('.json')) return next(url, { ...context, importAttributes: { type: 'json' } }); // as tsc takes it
+    if (file.endsWith('.json')) return next(url, { ...context, importAttributes: { type: 'json' } }); // as tsc allows it
     if (!isMain && !TYPESCRIPT.test(file)) return next(url, context);
     const source = fs.readFileSync(isMain ? stored : file, 'utf8');
     let code;
@@ -159,7 +159,7 @@ Module.registerHooks({
       code = transpile(source, file);
     } catch (error) {
       if (!isMain || !isMainThread) throw error;
-      fs.writeSync(2, `${error.stack}\n`); // without node's own frames about where it was thrown
+      fs.writeSync(2, `${error.stack}\n`); // without node's own stack frames
       process.exit(1);
     }
     const format = kind(code, file);

@@ -1,29 +1,29 @@
 'use strict';
-// The warm part: a node that has started and waits for the one run that it becomes. hooks.cjs, which is preloaded, calls
-// this before it does anything else if node was started with this file's name; the file itself is never run as a program.
+// The warm part: a node that has started, waits for one run, and becomes its program. node preloads hooks.cjs. If node was
+// started with the name of this file, hooks.cjs calls this file first; node never runs it as a program.
 //
-// It has to leave node as the entrypoint (`enter main.ts / node ... /tmp/run.<pid>/main.ts`) leaves it: nothing here may
-// make a handle, a promise or a timer, touch process.stdin, stdout or stderr, or read anything in /data or /tmp before
-// there is a run, for node remembers what it has seen. What the wait cannot keep from a program is listed in README.md.
+// It must leave node in the same state as the entrypoint does (`enter main.ts / node ... /tmp/run.<pid>/main.ts`). So before
+// a run arrives, nothing here may make a handle, a promise or a timer, use process.stdin, stdout or stderr, or read anything
+// in /data or /tmp, because node caches what it has read. README.md lists the differences that a program can notice.
 
 const fs = require('node:fs');
 const Module = require('node:module');
 const util = require('node:util');
 
-const LINE = 3; // to paddock
-// What node, V8, OpenSSL, ICU or the dynamic linker read once, at their start.
+const LINE = 3; // the descriptor of the connection to paddock
+// Variables that node, V8, OpenSSL, ICU or the dynamic linker read only once, when they start.
 const READ_AT_START = /^(?:NODE|UV|OPENSSL|SSL|ICU|LC|LD|MALLOC|GLIBC)_|^(?:NODE|LANG|LANGUAGE|SANDBOX_MAIN)$/;
-// Parts of node that a program's first console.log and its first import of node:fs load. Each costs every start, so no
-// more of them; they leave no trace but in process.moduleLoadList.
+// Modules of node that a program's first console.log and first import of node:fs would load. There are only a few, because
+// each makes every start slower. A program can notice them only in process.moduleLoadList.
 const USUAL = ['net', 'tty', 'fs/promises', 'perf_hooks'];
 
 function fail(what, error) {
   const why = util.getSystemErrorMessage(error.errno) ?? error.message;
-  fs.writeSync(2, `sandbox: ${what}: ${why[0].toUpperCase()}${why.slice(1)}\n`); // in the words of `enter`
+  fs.writeSync(2, `sandbox: ${what}: ${why[0].toUpperCase()}${why.slice(1)}\n`); // the same message as from `enter`
   process.exit(126);
 }
 
-/** Says that it stands ready, and waits. What comes is undefined if the line closes without a run. */
+/** Reports that it is ready, and waits for the run. Returns undefined if paddock closes the connection without a run. */
 function receive() {
   let got = Buffer.allocUnsafe(65536);
   let length = 0;
@@ -37,12 +37,12 @@ function receive() {
     }
     fs.closeSync(LINE);
   } catch {
-    return undefined; // paddock is gone: nobody is there to be told
+    return undefined; // paddock has closed the connection, so the error cannot be reported
   }
   return length === 0 ? undefined : got.subarray(0, length);
 }
 
-/** `NAME=value` with a zero byte behind each, one more zero byte, and the code. Undefined if that is not what it is. */
+/** Parses variables, each `NAME=value` and a zero byte, one more zero byte, and the code. Returns undefined otherwise. */
 function parse(message) {
   const variables = [];
   for (let at = 0; ; ) {
@@ -56,10 +56,10 @@ function parse(message) {
   }
 }
 
-/** Where code is stored: in the first place, or in the second where an earlier run has filled that. */
+/** The directories for code. The second one is used if an earlier run has filled the first. */
 const PLACES = ['/tmp', '/dev/shm'];
 
-/** Removes from one place the code of runs whose process has gone. */
+/** Removes the code of earlier runs from one directory, if their process has ended. */
 function removeEarlier(place) {
   for (const name of fs.readdirSync(place)) {
     const pid = /^run\.(\d+)(?:\.\d+)?$/.exec(name)?.[1];
@@ -69,13 +69,13 @@ function removeEarlier(place) {
     } catch (error) {
       if (error.code !== 'ESRCH') continue;
       for (const remove of [() => fs.unlinkSync(`${place}/${name}/main.ts`), () => fs.rmdirSync(`${place}/${name}`)]) {
-        try { remove(); } catch { /* it belongs to a program, or has more in it */ }
+        try { remove(); } catch { /* it belongs to a program, or contains other files */ }
       }
     }
   }
 }
 
-/** Stores the code in one place, and leaves nothing behind where it throws. */
+/** Stores the code in one directory. If it throws, it leaves nothing behind. */
 function storeIn(place, code) {
   const wanted = `${place}/run.${process.pid}`;
   let folder = wanted;
@@ -93,17 +93,17 @@ function storeIn(place, code) {
     fs.writeFileSync(file, code);
   } catch (error) {
     for (const remove of [() => fs.unlinkSync(file), () => fs.rmdirSync(folder)]) {
-      try { remove(); } catch { /* it was not made */ }
+      try { remove(); } catch { /* it does not exist */ }
     }
     throw error;
   }
   return file;
 }
 
-/** As `enter` does it. */
+/** Stores the code as `enter` does. */
 function store(code) {
   for (const place of PLACES) {
-    try { removeEarlier(place); } catch { /* it cannot be listed: nothing of ours is there */ }
+    try { removeEarlier(place); } catch { /* a directory that cannot be listed has no code of ours */ }
   }
   let why;
   for (const place of PLACES) {
@@ -112,7 +112,7 @@ function store(code) {
   return fail('cannot store the code in /tmp or /dev/shm', why);
 }
 
-/** A program takes performance.now() and process.uptime() for how long it has run: their zero is put where it begins. */
+/** Lets performance.now() and process.uptime() start at the program's start, since programs use them as their own age. */
 function startClocks() {
   const { performance } = globalThis;
   const prototype = Object.getPrototypeOf(performance);
@@ -125,7 +125,7 @@ function startClocks() {
   method(process, 'uptime', { uptime: () => uptime() - seconds }.uptime);
   method(prototype, 'now', { now() { return now.call(this) - waited; } }.now);
   method(prototype, 'mark', { mark(name, options = {}) {
-    if (arguments.length === 0) return mark.call(this); // which says what is wrong with that
+    if (arguments.length === 0) return mark.call(this); // throws the usual error
     return mark.call(this, name, options?.startTime === undefined ? { ...options, startTime: this.now() } : options);
   } }.mark);
   method(prototype, 'measure', { measure(name, from = {}, to = undefined) {
@@ -140,14 +140,14 @@ function startClocks() {
   });
 }
 
-/** Nothing is to be found of this file, in require.cache or elsewhere. */
+/** Removes every trace of this file from require.cache and node's other tables. */
 function vanish() {
   delete require.cache[__filename];
   for (const key of Object.keys(Module._pathCache)) if (key.startsWith(__filename)) delete Module._pathCache[key];
   module.parent.children.length = 0;
 }
 
-/** Comes back when there is a run, with process.argv[1] and node's idea of the main program as the entrypoint has them. */
+/** Returns when a run has arrived. process.argv[1] and node's main program are then the same as with the entrypoint. */
 exports.wait = (prepare) => {
   for (const name of USUAL) require(`node:${name}`);
   prepare();
@@ -159,10 +159,10 @@ exports.wait = (prepare) => {
   const changed = run.variables.filter(([name, value]) => process.env[name] !== value);
   for (const [name, value] of changed) process.env[name] = value;
   if (changed.some(([name]) => READ_AT_START.test(name))) {
-    process.execve(process.execPath, [process.argv0, ...process.execArgv, file], process.env); // does not come back
+    process.execve(process.execPath, [process.argv0, ...process.execArgv, file], process.env); // does not return
   }
   process.argv[1] = file;
-  // Node looks Module.runMain up once, to start the program, and would call it with this file's name.
+  // node reads Module.runMain once, to start the program, and would call it with the name of this file.
   const runMain = Object.getOwnPropertyDescriptor(Module, 'runMain');
   Object.defineProperty(Module, 'runMain', {
     configurable: true,

@@ -1,4 +1,4 @@
-//! An engine that is killed during a run and restarted; and one that has no runner image at first.
+//! An engine that is killed during a run and restarted; and an engine that has no runner image at first.
 
 use std::time::{Duration, Instant};
 

@@ -176,13 +176,13 @@ async fn a_link_expires_at_its_time() {
 #[tokio::test]
 async fn links_of_a_previous_key_are_valid_while_it_is_configured() {
     let path = |d: &Daemon, link: &str| link.strip_prefix(&d.url).expect("ours").to_owned();
-    let d = Daemon::with().env("FILE_SECRET", "the key of before, long").start().await;
+    let d = Daemon::with().env("FILE_SECRET", "the previous key, long").start().await;
     let ran = d.session("s").upload("a", b"1").await.expect_success();
     let old = path(&d, ran.document["file"]["url"].as_str().expect("a link"));
     let store = d.store.clone();
     d.stop().await;
     let new = || Daemon::with().store(&store).env("FILE_SECRET", "the key of today, long");
-    let d = new().set("files.previous_secrets", vec!["the key of before, long"]).start().await;
+    let d = new().set("files.previous_secrets", vec!["the previous key, long"]).start().await;
     d.fetch(&format!("{}{old}", d.url)).await.expect(200);
     let ran = d.session("s").upload("b", b"2").await.expect_success();
     let fresh = path(&d, ran.document["file"]["url"].as_str().expect("a link"));

@@ -198,7 +198,7 @@ async fn abandoned_sessions_are_limited_in_memory_and_on_disk() {
     let batch = async |number: usize| {
         for _ in 0..number / AT_ONCE {
             futures_util::future::join_all((0..AT_ONCE).map(|_| begin())).await;
-            assert_eq!(list(&used).await, 200, "one that is used is not evicted");
+            assert_eq!(list(&used).await, 200, "a session in use is not evicted");
         }
     };
     let files = || {

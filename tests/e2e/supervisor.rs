@@ -49,7 +49,7 @@ async fn input_that_comes_during_a_run_is_read_at_once() {
     stream.eof(Channel::Stdin).await.expect("its end");
     assert_eq!(ended(&stream).await.0.trim(), "2000000");
 
-    // A program that closes its input, and one that ends without reading any.
+    // A program that closes its input, and a program that ends without reading any.
     let stream = container.run(&open("exec <&-; echo closed; sleep 0.2; echo end"));
     until(&stream, "closed\n").await;
     stream.data(Channel::Stdin, Bytes::from_static(b"for nobody")).await.expect("a piece");

@@ -388,7 +388,7 @@ async fn files_of_an_unused_session_are_deleted_after_the_retention() {
         let line = d.log.line_since(mark, "files deleted").await;
         assert!(line.contains("old"), "{line}");
     };
-    // A session that works is never deleted, however long it takes; nor one that was just used.
+    // A session is never deleted while it works, however long that takes, nor soon after its last use.
     let used = async {
         kept.python("import time\ntime.sleep(7)\nprint(open('a').read())").await.expect_stdout("1\n");
         assert_eq!(content(&read(&kept, "a").await.expect_success()), b"1");

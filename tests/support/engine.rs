@@ -1,4 +1,4 @@
-//! The engine behind a daemon: what it has of one owner, and the events of those containers.
+//! The engine behind a daemon: the objects of one owner on it, and the events of the owner's containers.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -90,7 +90,7 @@ impl PrivateEngine {
     }
 
     pub(crate) async fn start(&mut self) {
-        // The next containerd must not wait for one that died with its dockerd.
+        // The next containerd must not wait for a containerd that died with its dockerd.
         let _ = std::fs::remove_file(self.path("exec/containerd/containerd.pid"));
         let mut words = self.under.iter().map(String::as_str).chain(["dockerd"]);
         let mut command = Command::new(words.next().expect("a program"));

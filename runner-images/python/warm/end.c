@@ -1,9 +1,9 @@
-/* The end of a program: the interpreter's own finalization, with what every run finds imported left out of it.
+/* The end of a program: CPython's own finalization, but without the modules that the warm part has imported.
  *
- * Taking a few hundred modules apart costs more than most programs, and nobody sees it. What must not be lost is the rest:
- * threads joined, atexit, the program's own modules and objects finalized in CPython's order, files that were left open
- * written, output flushed. So Py_FinalizeEx() does all of it itself, finds only the program's modules to take apart, and
- * is left where it would begin to free memory that the kernel frees anyway. */
+ * To finalize a few hundred modules takes longer than most programs run, and has no visible effect. Everything else must
+ * happen: threads are joined, atexit functions are called, the program's own modules and objects are finalized in CPython's
+ * order, open files are written, output is flushed. Py_FinalizeEx() does all of this, but finds only the program's own
+ * modules. The process exits before Py_FinalizeEx() frees memory, because the kernel frees it anyway. */
 #define Py_BUILD_CORE_MODULE 1
 #include "warm.h"
 #include "internal/pycore_gc.h"
@@ -15,15 +15,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- what stays for good ---- */
+/* ---- objects that are kept for ever ---- */
 
-/* Immortal, in CPython's sense: counting references would make each child copy every page that it touches. */
+/* Makes an object immortal, in CPython's sense. Otherwise each change of a reference count would copy a page in the child. */
 static int keep_object(PyObject *object, void *unused)
 {
     if (_Py_IsImmortal(object))
         return 0;
     object->ob_refcnt = _Py_IMMORTAL_REFCNT;
-    if (PyCode_Check(object)) { /* keeps its parts from the collector, and so do tuples of plain things */
+    if (PyCode_Check(object)) { /* the collector does not see the parts of a code object, nor tuples of plain objects */
         PyCodeObject *code = (PyCodeObject *)object;
         PyObject *parts[] = {code->co_consts, code->co_names, code->co_exceptiontable, code->co_localsplusnames, code->co_localspluskinds,
             code->co_filename, code->co_name, code->co_qualname, code->co_linetable};
@@ -36,7 +36,7 @@ static int keep_object(PyObject *object, void *unused)
     return 0;
 }
 
-static PyObject *io_base; /* _io._IOBase, for close_files */
+static PyObject *io_base; /* _io._IOBase; close_files needs it */
 
 void keep_all(void)
 {
@@ -57,22 +57,22 @@ void keep_all(void)
 static int exit_code, exit_interrupted;
 static PyObject *last_module; /* see close_files */
 
-/* Which kinds of files wrap which: text, then what a library made (gzip), then buffers, then descriptors. */
+/* The layer of a file object, which wraps a file of a higher layer: text, a library's own type (gzip), buffer, descriptor. */
 static int layer_of(PyObject *file)
 {
     const char *type = Py_TYPE(file)->tp_name;
     return strcmp(type, "_io.TextIOWrapper") == 0 ? 0 : strncmp(type, "_io.", 4) != 0 ? 1 : strncmp(type, "_io.Buffered", 12) == 0 ? 2 : 3;
 }
 
-/* Modules are wiped latest first, so this one's turn, it being the first in the list, comes when all of the program's own
- * are done, and just before `builtins` goes. A file that is still open now hangs on something that was imported before
- * the program, and would have been closed with it. Not where another thread is alive: it may be in the middle of writing,
- * and what it holds is lost natively too. */
+/* Closes the files that are still open. Finalization clears the newest module first. last_module is the oldest one in the
+ * list, so its capsule calls this function after all modules of the program are cleared, just before `builtins`. An object
+ * of a library still refers to a file that is open now; in a new interpreter, the end of the library would close that file.
+ * This closes no file while another thread is alive: that thread may be writing, and CPython would lose its data too. */
 static void close_files(PyObject *capsule)
 {
     struct stat tasks;
     PyObject *files = PyList_New(0);
-    /* What finalization would free next, entry by entry: of no use to anyone, and a page to be copied for each. */
+    /* Finalization would free these tables next, entry by entry. That is useless here, and each entry would copy a page. */
     PyInterpreterState *interp = PyInterpreterState_Get();
     _Py_hashtable_t *none = _Py_hashtable_new(_Py_hashtable_hash_ptr, _Py_hashtable_compare_direct);
     if (none != NULL)
@@ -93,7 +93,7 @@ static void close_files(PyObject *capsule)
                 continue;
             PyObject *number = PyObject_CallMethod(file, "fileno", NULL);
             int standard = number && PyLong_AsLong(number) >= 0 && PyLong_AsLong(number) <= 2;
-            PyErr_Clear(); /* closed already, or not a file of the system */
+            PyErr_Clear(); /* the file is closed already, or has no descriptor */
             PyObject *done = PyObject_CallMethod(file, standard ? "flush" : "close", NULL);
             PyErr_Clear();
             Py_XDECREF(number);
@@ -103,7 +103,8 @@ static void close_files(PyObject *capsule)
     Py_DECREF(files);
 }
 
-/* The last that atexit calls. What is collected must still find all modules; then only the program's own are left. */
+/* The last function that atexit calls. Finalizers of collected objects still find all modules in sys.modules. After the
+ * collection, only the program's own modules are left there. */
 PyObject *before_modules_go(PyObject *self, PyObject *unused)
 {
     PyThreadState *thread = PyThreadState_Get();
@@ -111,7 +112,7 @@ PyObject *before_modules_go(PyObject *self, PyObject *unused)
     PyObject *all = interp->imports.modules, *own, *key, *module, *capsule;
     Py_ssize_t at = 0;
     if (!interp->finalizing)
-        Py_RETURN_NONE; /* the program runs atexit's list by itself */
+        Py_RETURN_NONE; /* the program itself called the atexit functions */
     _PyInterpreterState_SetFinalizing(interp, thread);
     _PyRuntimeState_SetFinalizing(interp->runtime, thread);
     if (interp->gc.callbacks == NULL || PyList_GET_SIZE(interp->gc.callbacks) == 0)
@@ -128,13 +129,14 @@ PyObject *before_modules_go(PyObject *self, PyObject *unused)
         if (PyDict_SetItem(own, key, module) < 0 || PyDict_SetItem(all, key, Py_None) < 0)
             return NULL;
     }
-    interp->imports.modules = own; /* `all` stays, for nobody */
+    interp->imports.modules = own; /* `all` is never freed */
     if (PyDict_SetItemString(interp->sysdict, "modules", own) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
-/* Sees finalization pass: whether it could flush standard output, and that only memory is left to be freed. */
+/* An audit hook that observes finalization. If standard output could not be flushed, the exit code is 120, as in CPython.
+ * When finalization has nothing left to do except to free memory, the hook ends the process. */
 static int watch(const char *event, PyObject *arguments, void *unused)
 {
     if (strcmp(event, "sys.unraisablehook") == 0 && PyTuple_Size(arguments) == 2) {
@@ -165,7 +167,7 @@ _Noreturn void end_program(int code, int interrupted)
     _PyInterpreterState_SetNotRunningMain(interp);
     while (*end)
         end = &(*end)->next;
-    *end = &entry; /* not by PySys_AddAuditHook(), which tells the program's own hooks */
+    *end = &entry; /* PySys_AddAuditHook() would call the program's own hooks */
     Py_FinalizeEx();
     _exit(exit_code & 0xff); /* not reached */
 }

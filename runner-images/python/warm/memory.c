@@ -1,9 +1,10 @@
-/* Where the memory lies that every child is forked with: as few mappings and page table entries as can be, since a fork
- * copies them all and an exit takes them all down.
+/* The layout of the memory that every child inherits. It has as few mappings and page table entries as possible, because a
+ * fork copies all of them and an exit removes all of them.
  *
- * While the libraries are imported, Python's arenas come from one region instead of a mapping each between those of the
- * shared objects; before the first fork that region and malloc's heap are made of huge pages. A child allocates as any
- * other Python does. Where the kernel has no huge pages to give, everything works, a millisecond slower. */
+ * While the libraries are imported, Python's arenas come from one region. Otherwise each would be a mapping of its own
+ * between the shared objects. Before the first fork, this region and malloc's heap are moved to huge pages. A child
+ * allocates memory as any other Python process does. If the kernel has no free huge pages, a run takes a millisecond longer.
+ */
 #include "warm.h"
 #include <errno.h>
 #include <stdint.h>
@@ -13,9 +14,9 @@
 #define MADV_COLLAPSE 25
 #endif
 #define HUGE ((uintptr_t)2 << 20)
-#define REGION ((size_t)256 << 20) /* what the libraries take is a quarter of it; beyond it there are mappings again */
+#define REGION ((size_t)256 << 20) /* the libraries need a quarter of it; when it is full, arenas are mappings again */
 
-static char *region, *unused; /* what has been given out, and what has not */
+static char *region, *unused; /* the start of the region, and of its unused part */
 static PyObjectArenaAllocator usual;
 
 static void *arena_alloc(void *context, size_t size)
@@ -49,13 +50,14 @@ static void collapse(uintptr_t from, uintptr_t to)
 {
     for (from = (from + HUGE - 1) / HUGE * HUGE; from + HUGE <= to; from += HUGE)
         for (int tries = 0; tries < 5 && madvise((void *)from, HUGE, MADV_COLLAPSE) != 0 && errno == EAGAIN; tries++)
-            ; /* somebody else holds one of the pages for a moment */
+            ; /* another process uses one of the pages for a moment */
 }
 
-/* A shared object is four or five mappings, of which neighbours differ in what is allowed only. What is read and what is
- * executed becomes one that may be both, and so do the data that were sealed after relocation and those that never were:
- * whoever runs code in this process may do all that anyway. Mappings with pages of their own are left apart from those
- * without, whose page tables a fork does not copy. */
+/* Merges mappings. A shared object has four or five mappings, and neighbours differ only in their permissions. Read-only and
+ * executable mappings become one mapping that can be read and executed. Data that the linker sealed after relocation and
+ * writable data become one writable mapping. This weakens nothing: code in this process can change permissions anyway.
+ * Mappings with private pages are not merged with mappings without them, because a fork copies no page tables for the
+ * latter. */
 static void merge_mappings(void)
 {
     FILE *maps = fopen("/proc/self/smaps", "re");
@@ -66,14 +68,14 @@ static void merge_mappings(void)
     struct { uintptr_t from, to; int kind; } *found = malloc(4096 * sizeof *found);
     size_t count = 0;
     while (maps != NULL && found != NULL && fgets(line, sizeof line, maps)) {
-        if (line[0] < 'A' || line[0] > 'Z') { /* a mapping; what is known of it follows */
+        if (line[0] < 'A' || line[0] > 'Z') { /* the first line of a mapping; its properties follow */
             inode = 0;
             sscanf(line, "%lx-%lx %7s %lx %*s %lu %511s", &from, &to, rights, &offset, &inode, file);
             continue;
         }
         if (sscanf(line, "Anonymous: %lu", &own) != 1)
             continue;
-        /* 0: shared by all and only read; 1: this process's own; nothing that is neither is merged. */
+        /* 0: only pages of the file, not writable; 1: writable, or with private pages; -1: this mapping must not be merged. */
         kind = inode == 0 || rights[3] != 'p' || rights[0] != 'r' ? -1 : rights[1] == 'w' ? (rights[2] == 'x' ? -1 : 1) : own == 0 ? 0 : rights[2] == 'x' ? -1 : 1;
         if (kind >= 0 && kind == last_kind && from == last_to && offset == last_end && strcmp(file, last_file) == 0) {
             if (count > 0 && found[count - 1].to == from)
@@ -102,7 +104,7 @@ void settle_memory(void)
     if (region != NULL) {
         uintptr_t end = ((uintptr_t)unused + HUGE - 1) / HUGE * HUGE;
         munmap((void *)end, (uintptr_t)region + REGION - end);
-        unused = NULL; /* the children's arenas are mappings of their own */
+        unused = NULL; /* arenas of the children are separate mappings */
         collapse((uintptr_t)region, end);
     }
     while (maps != NULL && fgets(line, sizeof line, maps))

@@ -1,7 +1,7 @@
-/* The child of the warm part becomes the program: what `python3 -P -s /tmp/run.<pid>/main.py` does from its start-up to the
- * exit code, in the order and with the words of CPython's own main (Modules/main.c, Python/pythonrun.c, pylifecycle.c).
+/* The child of the warm part becomes the program. It does what `python3 -P -s /tmp/run.<pid>/main.py` does from start-up to
+ * exit code, in the same order and with the same messages as CPython (Modules/main.c, Python/pythonrun.c, pylifecycle.c).
  *
- * Nothing that the program can ask for may show that it was forked: no frame beneath its own, no argument, no name. */
+ * The program must not be able to find out that it was forked: not by its stack frames, its arguments or any name. */
 #include "warm.h"
 #include <errno.h>
 #include <linux/prctl.h>
@@ -12,7 +12,7 @@
 
 #define PYTHON "/usr/bin/python3"
 
-/* What the interpreter or a library reads when it starts and never again. */
+/* Variables that the interpreter or a library reads only when it starts, by their prefixes. */
 static const char *const read_at_start[] = {"PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "OPENBLAS_", "OMP_", "GOMP_", "GOTO_",
     "MKL_", "NPY_", "NUMPY_", "MPL", "MATPLOTLIB", "PANDAS_", "ARROW_", "SCIPY_", "XDG_", "SEABORN_", "HOME=", NULL};
 
@@ -23,7 +23,7 @@ static _Noreturn void broken(const char *what)
     _exit(126);
 }
 
-/* A variable or a file that only a fresh interpreter would notice. */
+/* Whether the run has a variable or a file that only a new interpreter would use. */
 static int wants_fresh(const struct run *run)
 {
     for (char **v = run->variables; *v; v++) {
@@ -72,11 +72,11 @@ static void set_environment(const struct run *run)
     Py_XDECREF(os);
 }
 
-/* /proc/self/cmdline, which `ps` shows. A kernel or a seccomp profile may refuse; then it stays the warm part's. */
+/* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. */
 static void set_command_line(const struct run *run)
 {
     enum { ROOM = 160 };
-    char *line = malloc(ROOM); /* not a static array: the kernel shows anonymous memory only */
+    char *line = malloc(ROOM); /* not a static array: the kernel shows only anonymous memory */
     struct prctl_mm_map map = {.exe_fd = (unsigned)-1};
     char text[1024], *at;
     FILE *stat = fopen("/proc/self/stat", "re");
@@ -106,13 +106,13 @@ static void set_sys(const char *name, PyObject *value)
 static void set_arguments(const struct run *run, PyObject *file)
 {
     set_sys("argv", Py_BuildValue("[O]", file));
-    set_sys("path", PySequence_List(PySys_GetObject("path"))); /* what the program puts there must go with it */
+    set_sys("path", PySequence_List(PySys_GetObject("path"))); /* a new list: its entries are freed at the program's end */
     set_sys("orig_argv", Py_BuildValue("[sssO]", PYTHON, "-P", "-s", file));
-    PyObject *cache = PySys_GetObject("path_importer_cache"); /* start-up asks whether the file is a package */
+    PyObject *cache = PySys_GetObject("path_importer_cache"); /* CPython's start-up checks whether the file is a package */
     if (cache == NULL || PyDict_SetItem(cache, file, Py_None) < 0)
         broken("sys.path_importer_cache");
     set_command_line(run);
-    /* logging counts from its import, which natively comes after the start. */
+    /* logging measures time from its own import, which in a new interpreter happens after the start. */
     PyObject *name = PyUnicode_FromString("logging"), *logging = PyImport_GetModule(name);
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -124,7 +124,8 @@ static void set_arguments(const struct run *run, PyObject *file)
     Py_DECREF(name);
 }
 
-/* As create_stdio() with PYTHONUNBUFFERED=1: it asks the descriptor what it is, so it has to be done anew. */
+/* Makes a stream as create_stdio() does with PYTHONUNBUFFERED=1. A stream depends on its descriptor, so each child needs its
+ * own. */
 static void set_stream(PyObject *io, int fd, const char *name, const char *original)
 {
     PyObject *old = PySys_GetObject(original), *stream = Py_None;
@@ -148,7 +149,7 @@ static void set_stream(PyObject *io, int fd, const char *name, const char *origi
     set_sys(name, stream);
 }
 
-/* The module as start-up makes it; the one that imported the libraries has had its day. */
+/* Makes the module __main__ as CPython's start-up does. It replaces the one that imported the libraries. */
 static PyObject *make_main(PyObject *file)
 {
     PyObject *modules = PyImport_GetModuleDict();
@@ -166,7 +167,7 @@ static PyObject *make_main(PyObject *file)
     return module;
 }
 
-/* Ends the process if SystemExit is raised: _Py_HandleSystemExit(). */
+/* Ends the process if the current exception is SystemExit, as _Py_HandleSystemExit() does. */
 static void exit_if_asked(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_SystemExit))
@@ -177,7 +178,7 @@ static void exit_if_asked(void)
         PyErr_Clear();
     } else if (code == Py_None || PyLong_Check(code)) {
         int number = code == Py_None ? 0 : (int)PyLong_AsLongLong(code);
-        PyErr_Clear(); /* a number too large counts as -1 */
+        PyErr_Clear(); /* a number that is too large becomes -1 */
         Py_DECREF(code);
         Py_DECREF(what);
         end_program(number, 0);
@@ -198,7 +199,8 @@ static void exit_if_asked(void)
     end_program(1, 0);
 }
 
-/* PyErr_Print(), which would leave by the interpreter's own exit if the hook says SystemExit. */
+/* Does what PyErr_Print() does. But if sys.excepthook raises SystemExit, PyErr_Print() calls the interpreter's own exit, and
+ * this function calls end_program. */
 static void print_error(void)
 {
     exit_if_asked();
@@ -262,7 +264,7 @@ _Noreturn void become_program(struct run *run)
     if (wants_fresh(run))
         become_fresh(run);
     if (PyErr_CheckSignals() != 0)
-        PyErr_Clear(); /* a SIGINT that came before the run is not the program's */
+        PyErr_Clear(); /* a SIGINT from before the run must not reach the program */
     thread->current_frame = NULL;
     thread->py_recursion_remaining = thread->py_recursion_limit;
     thread->c_recursion_remaining = Py_C_RECURSION_LIMIT;
@@ -297,7 +299,7 @@ _Noreturn void become_program(struct run *run)
         print_error();
     }
     forget(globals, "__file__");
-    forget(globals, "__cached__"); /* a borrowed reference, as it is there: sys.modules has the module */
+    forget(globals, "__cached__"); /* sys.modules keeps the module, and so `globals`, alive, as in CPython */
     Py_XDECREF(module);
     Py_DECREF(file);
     end_program(failed, interrupted);

@@ -1,7 +1,8 @@
-/* The parent of the warm part: one child stands ready, forked ahead of the run that it will take.
+/* The parent of the warm part. It forks each child before the run that the child will take, so that one child is waiting.
  *
- * It is the only one who waits for children, so every one that it forked is told to paddock exactly once. It reads nothing from the line,
- * has one thread, and whatever happens to a child (killed, stopped, refused by a limit) it neither ends nor spins. */
+ * Only this process waits for the children (wait4), so it reports the end of each child to paddock exactly once. It reads
+ * nothing from the connection to paddock and has one thread. Whatever happens to a child (it is killed or stopped, or a limit
+ * prevents the fork), the parent must neither end nor loop without a pause. */
 #include "warm.h"
 #include <errno.h>
 #include <poll.h>
@@ -17,12 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The next child is forked this long after a run was taken, or after its end if that comes first. Sooner, it would take the
- * processor from a program about to print; later, a long run would keep the next waiting. At the end too it first goes to
- * sleep: the one who hears of it would wait for this processor, whatever else is free. */
+/* The pause before the next fork: AFTER_TAKE_MS after a child took a run, or AFTER_END_MS after the run's end if that comes
+ * first. An earlier fork would take the processor from a program that is about to print. A later one would let the next run
+ * wait while a long run continues. The parent pauses after the end too: otherwise the reader of the end would wait for this
+ * processor, even if another one is idle. */
 #define AFTER_TAKE_MS 5
 #define AFTER_END_MS 1
-/* Where there is no room for a process, or a child died waiting: not at once again. */
+/* The pause after a failed fork, or after a waiting child died. */
 #define AFTER_FAILURE_MS 100
 
 static int64_t now_ms(void)
@@ -39,10 +41,10 @@ static void say_ended(pid_t pid, int status, const struct rusage *used)
     int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
     int length = snprintf(line, sizeof line, "ended %d %d %lld %ld\n", (int)pid, code, cpu, used->ru_maxrss);
     if (write(LINE, line, (size_t)length) != length)
-        _exit(0); /* paddock has gone */
+        _exit(0); /* paddock has closed the connection */
 }
 
-/* How the kernel schedules this process: any other of its user may change that, and none can change it back. */
+/* How the kernel schedules this process. Any process of the same user can change that, and no process can undo it. */
 struct scheduling {
     int nice, policy;
     cpu_set_t processors;
@@ -64,7 +66,7 @@ int is_scheduled_as_at_first(void)
     return memcmp(&now, &at_first, sizeof now) == 0;
 }
 
-/* Forks the child that stands ready. -1: there was no room. */
+/* Forks the child that waits for the next run. Returns -1 if fork() failed. */
 static pid_t fork_child(PyObject *prepare, int taken, int children, const sigset_t *mask)
 {
     pid_t parent = getpid(), pid;
@@ -93,7 +95,7 @@ static pid_t fork_child(PyObject *prepare, int taken, int children, const sigset
     become_program(&run);
 }
 
-/* serve(prepare): never returns. `prepare` is called in each child before it says that it is ready. */
+/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. */
 static PyObject *serve(PyObject *self, PyObject *prepare)
 {
     sigset_t set, mask;
@@ -104,15 +106,15 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
     if (children < 0 || taken < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     read_scheduling(&at_first);
-    prctl(PR_SET_DUMPABLE, 0); /* of no concern to a program: not to be read or changed by one */
+    prctl(PR_SET_DUMPABLE, 0); /* no program may read or change the memory of this process */
 
     pid_t standing = 0, running = 0;
-    int64_t fork_at = 0; /* means something while nobody stands ready */
+    int64_t fork_at = 0; /* has a meaning only while no child is waiting */
     for (;;) {
         int64_t wait = -1;
         if (standing == 0 && (wait = fork_at - now_ms()) <= 0) {
             if (!is_scheduled_as_at_first())
-                _exit(0); /* a fresh one takes its place */
+                _exit(0); /* paddock starts a new warm part */
             standing = fork_child(prepare, taken, children, &mask);
             wait = -1;
             if (standing < 0) {
@@ -124,9 +126,9 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
         if (poll(what, 3, (int)wait) < 0 && errno != EINTR)
             return PyErr_SetFromErrno(PyExc_OSError);
         if (what[0].revents)
-            _exit(0); /* paddock has gone */
+            _exit(0); /* paddock has closed the connection */
 
-        /* Reaped before it is asked who has taken a run: whoever ended after taking one has said so by then. */
+        /* The parent reaps before it reads `taken`: a child that took a run and ended has written to `taken` by then. */
         struct signalfd_siginfo drained;
         while (read(children, &drained, sizeof drained) > 0)
             ;
@@ -142,7 +144,7 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
                 if (standing == 0)
                     fork_at = now_ms() + AFTER_END_MS;
             } else {
-                continue; /* had a program's memory (hold.c), or is a program's child that it made ours */
+                continue; /* a holder (hold.c), or a process that a program made with CLONE_PARENT */
             }
             say_ended(pid, status, &used);
         }

@@ -1,7 +1,7 @@
-/* The child of the warm part waits for a run, takes it, and stores its code: the half of `enter` that is not Python's.
+/* The child of the warm part waits for a run, takes it and stores its code, as `enter` does.
  *
- * Until the run is taken not a byte goes to descriptors 0, 1 and 2. What may fail here fails with the words and the exit
- * code of `enter`. */
+ * Before it has taken the run, it must not write to descriptors 0, 1 and 2. An error has the same message and exit code as in
+ * `enter`. */
 #include "warm.h"
 #include <dirent.h>
 #include <errno.h>
@@ -48,11 +48,11 @@ void link_caches(void)
     closedir(baked);
 }
 
-/* Where code is stored: in the first place, or in the second where an earlier run has filled that. */
+/* The directories for code. The second one is used if an earlier run has filled the first. */
 static const char *const places[] = {"/tmp", "/dev/shm"};
 enum { PLACES = sizeof places / sizeof *places };
 
-/* Removes from one place the code of runs whose process has gone. */
+/* Removes the code of earlier runs from one directory, if their process has ended. */
 static void remove_earlier(const char *place)
 {
     DIR *entries = opendir(place);
@@ -90,7 +90,7 @@ static int write_all(int out, const char *code, size_t length)
     return 0;
 }
 
-/* Stores the code in one place; -1, with errno and nothing left behind, where that cannot be. */
+/* Stores the code in one directory. If that fails, it leaves nothing behind, sets errno and returns -1. */
 static int store_in(const char *place, struct run *run, const char *code, size_t length)
 {
     char dir[48];
@@ -129,7 +129,7 @@ static void store(struct run *run, const char *code, size_t length)
     fail("cannot store the code in /tmp or /dev/shm");
 }
 
-/* Everything that comes from `from`, and a zero behind it. */
+/* Reads everything from `from`, and adds a zero byte. */
 static char *read_all(int from, size_t *length)
 {
     size_t room = 65536;
@@ -152,7 +152,7 @@ static char *read_all(int from, size_t *length)
     fail("cannot read the code");
 }
 
-/* One byte and four descriptors; exits when it is anything else. */
+/* Receives one byte and four descriptors. Ends the process if anything else arrives. */
 static void receive(int descriptors[4])
 {
     char byte;
@@ -167,14 +167,14 @@ static void receive(int descriptors[4])
         got = recvmsg(LINE, &message, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
     if (got <= 0)
-        _exit(0); /* paddock has gone */
+        _exit(0); /* paddock has closed the connection */
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     if (byte != 'r' || header == NULL || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(4 * sizeof(int)))
         _exit(1);
     memcpy(descriptors, CMSG_DATA(header), 4 * sizeof(int));
 }
 
-/* `with` is a process, or none. */
+/* Writes a line to paddock. `with` is the PID of a second process; 0 or -1 if there is none. */
 static void say(const char *what, pid_t with)
 {
     char line[48];
@@ -190,7 +190,7 @@ void take(struct run *run, int taken)
     say("ready", hold_memory());
     receive(descriptors);
     if (!is_scheduled_as_at_first())
-        _exit(1); /* the code of an earlier run did that: this one starts afresh */
+        _exit(1); /* code of an earlier run changed the scheduling; the run starts a new interpreter */
     say("took", 0);
     if (write(taken, &one, sizeof one) != sizeof one)
         _exit(1);

@@ -1,54 +1,54 @@
-/* The warm part of paddock-runner-python: what its files know of each other.
+/* The warm part of paddock-runner-python: the functions that its files share.
  *
- *   serve.c    the parent: forks the child that will take the next run, waits for all, tells paddock
+ *   serve.c    the parent: forks the child for the next run, waits for all children, reports their ends to paddock
  *   take.c     the child: waits for a run, takes it, stores its code as `enter` does
- *   hold.c     a process beside the child, which has its memory after its end
+ *   hold.c     the holder: a process that keeps the child's memory after the child's end
  *   program.c  the child becomes `python3 -P -s /tmp/run.<pid>/main.py`
- *   memory.c   where the libraries' memory lies, so that forks and exits are short
- *   end.c      and ends as that would, without taking apart what every run finds imported
+ *   memory.c   the layout of the libraries' memory, which makes forks and exits fast
+ *   end.c      the end of the program, without finalizing the imported libraries
  *
- * The protocol is in ../../README.md, "The warm part". Whatever a program can see has to be what it would see under the
- * plain entrypoint. Nothing here may run, import or read anything in /data before the code does.
+ * The protocol is in ../../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
+ * file here may run, import or read anything in /data before the user's code does.
  *
- * It is built for one version of CPython, whose internals it knows, and refuses to be loaded into another. */
+ * The module uses internals of one version of CPython, and another version refuses to load it. */
 #ifndef WARM_H
 #define WARM_H
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#define LINE 3 /* the descriptor that is the line to paddock */
+#define LINE 3 /* the descriptor of the connection to paddock */
 
 struct run {
-    char **variables; /* "NAME=value", the last one NULL; they live as long as the process */
-    char file[64];    /* where its code is stored */
+    char **variables; /* "NAME=value", ended by NULL; valid until the process ends */
+    char file[64];    /* the path of its code */
 };
 
 /* Writes `sandbox: WHAT: the error` to standard error and exits with 126, as `enter` does. */
 _Noreturn void fail(const char *what);
 
-/* Links what the image has ready for /tmp into it, where it is not there. */
+/* Links the caches of the image into /tmp, unless their directories exist already. */
 void link_caches(void);
-/* Whether nobody has changed how this process is scheduled. */
+/* Whether this process is still scheduled as at its start. */
 int is_scheduled_as_at_first(void);
-/* Starts the process that waits for the end of this one and has its memory until then; its PID, or -1. */
+/* Starts the holder, which keeps the memory of this process after its end. Returns its PID, or -1. */
 pid_t hold_memory(void);
-/* Says `ready`, blocks until there is a run, and has it on descriptors 0, 1 and 2. Exits when paddock has gone.
- * `taken` is an eventfd, by which the parent learns that it is. */
+/* Reports `ready`, blocks until a run arrives, and moves its streams to descriptors 0, 1 and 2. Ends the process if paddock
+ * closes the connection. `taken` is an eventfd that tells the parent that this child has taken a run. */
 void take(struct run *run, int taken);
 
-/* Runs what was taken, from start to exit code. */
+/* Runs the program, from start to exit code. */
 _Noreturn void become_program(struct run *run);
 
-/* To be called before the libraries are imported, and before the first fork. */
+/* Call use_one_region before the libraries are imported, and settle_memory before the first fork. */
 void use_one_region(void);
 void settle_memory(void);
 
-/* Everything that is alive now stays for good: no reference is counted on it, no collection looks at it, and the end of
- * a program passes it by. To be called once, when all is imported and before the first fork. */
+/* Makes every object that exists now immortal: its references are not counted, the garbage collector does not visit it, and
+ * the end of a program does not finalize it. Call it once, after all imports and before the first fork. */
 void keep_all(void);
-/* What has to be the first that is registered with atexit, so that it is the last that is called. */
+/* Register this with atexit before any other function, so that it is called last. */
 PyObject *before_modules_go(PyObject *self, PyObject *unused);
-/* Finalizes the interpreter and exits; `interrupted`: by SIGINT, as a program does that KeyboardInterrupt ended. */
+/* Finalizes the interpreter and ends the process; with SIGINT if `interrupted`, as after a KeyboardInterrupt. */
 _Noreturn void end_program(int code, int interrupted);
 
 #endif

@@ -1,5 +1,6 @@
-//! The baseline, told to a daemon that does not know it: one that took over, or one that brought the
-//! session's files by another way than this link.
+//! Reports the baseline, the state of `/data` that daemon and agent have agreed on, to a daemon that does not
+//! know it. Such a daemon has taken over this container from another one, or it has brought the session's
+//! files into the container by another way than this link.
 //!
 //! It must never send content, nor change anything in `/data`.
 

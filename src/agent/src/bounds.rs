@@ -1,8 +1,8 @@
-//! A run's own limits: those that the kernel enforces for each process, and those that it has only for
-//! containers, which PID 1 checks while the run is under way.
+//! The limits of a single run. The kernel enforces some of them for each process. Others it can enforce only
+//! for a whole container, so PID 1 checks them while the run is under way.
 //!
-//! It must never name a limit that was not hit: a program may end by the same signal, or with the same code,
-//! for its own reasons.
+//! It must never report a limit that the run did not reach: a program may end by the same signal, or with the
+//! same exit code, for its own reasons.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! PID 1's first duty: every orphan of the container ends here, and each job's death is told to whoever waits
-//! for it.
+//! PID 1's first duty: it reaps every orphan of the container, and reports the death of each job to the task
+//! that waits for it.
 //!
-//! It must never leave a zombie, whoever's child it was.
+//! It must never leave a zombie, no matter which process was its parent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

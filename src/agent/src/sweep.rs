@@ -1,5 +1,5 @@
-//! The end of a run's last processes: those that no job owns, and those that a part that forks has beside its
-//! own.
+//! Kills the last processes of a run: processes without a job, and children of a forking warm part that are
+//! not the part's own.
 //!
 //! It must never report that nothing is left while a process of the run lives.
 

@@ -147,7 +147,7 @@ pub(crate) fn kill(pids: &[i32]) {
     signal(pids, Signal::KILL);
 }
 
-/// SIGCONT to each: those that were stopped go on.
+/// Sends SIGCONT to each process, so that stopped processes continue.
 pub(crate) fn resume(pids: &[i32]) {
     signal(pids, Signal::CONT);
 }

@@ -98,10 +98,9 @@
 //! 2. `session` grants the turn of this conversation. Calls of a session take turns; commands of the same
 //!    language may work beside each other. A bounded number of calls waits.
 //! 3. If the session has no container of this language, it needs a permit to have one: it gets one at once,
-//!    or when an idle session is evicted. Then `pool` leases it an armed container, or the next one that
-//!    becomes armed. A call waits for both no longer than `pool.wait`, first come, first served. Before the
-//!    container receives anything of the session, the lease is written to the store and told to PID 1
-//!    (`Claim`).
+//!    or when an idle session is evicted. Then `pool` leases it an armed container, as soon as there is one.
+//!    A call waits for both no longer than `pool.wait`, first come, first served. Before the container
+//!    receives anything of the session, the lease is written to the store and told to PID 1 (`Claim`).
 //! 4. The session sends the files that the container lacks over the link (`Apply`). If the carrier is an exec
 //!    stream and the container is empty, a large `/data` goes in one archive of the Engine API instead.
 //! 5. `Run` and the code go over the same link. If the image's *warm part* is ready, the agent gives it the
@@ -116,9 +115,10 @@
 //!    durable, all or nothing, and puts them in place. The daemon tells the agent to `Commit`, and the answer
 //!    leaves.
 //!
-//! A command of `execution` goes the same way, with a shell in place of the entrypoint, a record in place of
-//! the captured answer, and its input left open. Its output is appended to the record before the agent may
-//! forget it. Every reader gets the same numbered events from the record, also after a restart of the daemon.
+//! A command of `execution` goes the same way, with a shell in place of the entrypoint, a log in place of the
+//! captured answer, and its input left open. The daemon appends the output to this log before it tells the
+//! agent that it may forget it. Every reader gets the same numbered events from the log, even after a restart
+//! of the daemon.
 //!
 //! The Engine API takes part in steps 3 and 4 only, and in neither if a container is ready and the files are
 //! few.
@@ -176,7 +176,7 @@
 //!   forked with than most programs run. So another process on the same memory, the holder, frees it after
 //!   the answer. The agent kills the holder after it has seen that it is stopped and that nobody is left to
 //!   wake it (before, 4 of the 9 ms of a run were waiting for this).
-//! * **Output is recorded as it arrives, and becomes events when it is read.** A flood costs its bytes and a
+//! * **Output is logged as it arrives, and becomes events when it is read.** A flood costs its bytes and a
 //!   count of its lines. Of many floods the daemon takes one large piece at a time, with a rest after it, and
 //!   flow control makes the programs wait. A line to a quiet command and back took 18.9 ms (p99) beside 64
 //!   floods before, and takes 1.8 ms now, the same as alone (`make bench`).

@@ -7,7 +7,7 @@
 //!        └─ none: this process opens the store, and is the daemon until `end`
 //! ```
 //!
-//! It must never start a second daemon beside a running one, leave the one that it started running, or
+//! It must never start a second daemon beside a running one, leave a daemon running that it has started, or
 //! connect to a daemon of another user.
 
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::holder;
 use crate::metrics::Metrics;
 
-/// The longest wait for a daemon: one that starts proves its containers first.
+/// The longest wait for a daemon. A daemon that starts first proves its containers, which takes time.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two attempts to connect.
 const LOOK: Duration = Duration::from_millis(50);

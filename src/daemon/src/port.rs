@@ -1,5 +1,5 @@
-//! The port of a daemon that must not fail when its configured port is in use: one that `paddock stdio` or
-//! `paddock run` starts.
+//! The port of a daemon that `paddock stdio` or `paddock run` starts. Such a daemon must not fail when its
+//! configured port is in use.
 //!
 //! Links to files contain the port, and conversations keep links. So the daemon writes the port that it used
 //! instead into the store, and the next such daemon of that store uses it again: while one runs, the links

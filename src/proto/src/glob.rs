@@ -2,9 +2,9 @@
 //! character that stands for itself.
 //!
 //! Daemon and agent use the same parser, so the agent never understands a pattern differently than the daemon
-//! that accepted it. A crate would not do: those that we know match nothing when a pattern is malformed, and
-//! a rule that denies would then silently allow. Names are bytes. Matching must never take more time than the
-//! product of both lengths.
+//! that accepted it. No crate that we know would do: a malformed pattern matches nothing there, so a rule
+//! that denies would silently allow. Names are bytes. Matching must never take more time than the product of
+//! both lengths.
 
 /// A pattern for one component.
 #[derive(Debug, Clone, PartialEq, Eq)]

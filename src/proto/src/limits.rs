@@ -1,4 +1,5 @@
-//! Every bound of the protocol, with its reason. Both sides enforce them; neither trusts the other to.
+//! Every bound of the protocol, with its reason. The daemon and the agent both enforce each bound, because
+//! neither trusts the other.
 
 /// The payload of one frame, in bytes. Large enough for a command and the environment of a run in one
 /// message.

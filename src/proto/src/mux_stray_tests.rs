@@ -7,7 +7,7 @@ fn for_ever(set_up: impl Fn(&mut Mux) -> StreamId, kind: Kind, payload: &[u8]) -
     let mut daemon = Mux::new(Role::Daemon);
     let id = set_up(&mut daemon);
     let frame = Frame { stream: id, kind, payload: Bytes::copy_from_slice(payload) };
-    // Twice of what may come, whoever reads of it.
+    // Twice as many bytes as the peer may send, however much of them is read.
     let count = 4 * STRAY / frame.cost() as u64 + 1;
     for _ in 0..count {
         let mut wire = BytesMut::new();

@@ -1,7 +1,7 @@
 //! A real Prometheus that scrapes a daemon with the configuration of `deploy/prometheus`, and its tool.
 //!
-//! `tests/clients/install` installs both. It must never use a scrape configuration of its own: only the
-//! address and the interval are replaced in the one that people copy.
+//! `tests/clients/install` installs both. It must never use a scrape configuration of its own: it takes
+//! the configuration that people copy, and replaces only the address and the interval.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes this daemon with this token.
+    /// Starts a Prometheus that scrapes this daemon with this token.
     pub(super) async fn of(d: &Daemon, token: &str) -> Prometheus {
         let home = TempDir::new().expect("a directory");
         let file = |name: &str| home.path().join(name);

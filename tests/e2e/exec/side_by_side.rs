@@ -85,7 +85,7 @@ async fn each_command_has_its_own_limits() {
     d.stop().await;
 }
 
-/// Resident memory of a process in bytes; 0 for one that has ended.
+/// Resident memory of a process in bytes; 0 if it has ended.
 fn memory_of(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     text.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096

@@ -1,10 +1,10 @@
 //! The process that made a stopped call, as /proc shows it: what its pointers point to, where its relative
 //! paths begin.
 //!
-//! Everything is read once. Another thread may change it meanwhile; what was read is then still a value that
-//! was there. Whether it was this caller's at all is known by [`CallingProcess::is_waiting`], which is asked
-//! after the last look and before anything is done. A caller that PID 1 may not look into (one that made
-//! itself undumpable) must always be refused.
+//! PID 1 reads each value once. Another thread may change the value meanwhile; then PID 1 still has a value
+//! that was there. [`CallingProcess::is_waiting`] tells whether the values belong to this caller at all, so
+//! PID 1 calls it after the last read and before it does anything. If PID 1 may not read a caller's memory,
+//! because the caller has made itself undumpable, it must always refuse the call.
 
 use std::cell::OnceCell;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! The system calls that the kernel stops for PID 1, as a classic BPF program.
 //!
 //! The program looks only at numbers and at the flags of `open`, which are in a register: no filter may
-//! follow a pointer. A call that is not named here runs as without a policy, so a missing one that changes a
-//! file by its path would be a hole; Landlock closes it for all calls that Landlock knows (see
+//! follow a pointer. A call that is not named here runs as without a policy. So a call that changes a file by
+//! its path and is missing here would be a hole; Landlock closes it for all calls that Landlock knows (see
 //! [`super::confine`]).
 
 /// Calls that change something by a path, or by a descriptor without writing to it.
@@ -94,7 +94,7 @@ const fn argument(index: u32) -> u32 {
     16 + 8 * index // the lower half: both architectures are little-endian
 }
 
-/// The program. With `reads` every open is stopped, without it only those that can change something.
+/// The seccomp program. With `reads` it stops every open, otherwise only opens that can change something.
 #[expect(
     clippy::cast_sign_loss,
     clippy::cast_possible_truncation,

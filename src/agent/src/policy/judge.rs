@@ -114,7 +114,7 @@ fn of_proc(caller: &CallingProcess<'_>, place: &[u8], rest: &[u8], access: Acces
     if public && !access.write { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
-/// Judges every name that a file has, not only the one that the caller used.
+/// Judges every name of a file, not only the name that the caller used.
 fn all_names(rules: &Rules, file: &Stat, access: Access) -> Result<(), Errno> {
     let on = |root: &&&str| stat(**root).is_ok_and(|s| s.st_dev == file.st_dev);
     let root = WRITABLE.iter().find(on).ok_or(Errno::ACCESS)?;

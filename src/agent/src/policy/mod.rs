@@ -43,8 +43,8 @@
 //! - A file with several names can be opened if PID 1 finds all of them and allows each. The number of
 //!   entries it looks at is bounded, as is the time for a directory that is moved: a larger one is refused as
 //!   on another file system (`EXDEV`).
-//! - A named pipe opens for reading when something is in it. A process that waits for the other end gets no
-//!   signal meanwhile but one that kills it, and at most 32 opens of a run wait (`EAGAIN`).
+//! - A named pipe opens for reading when something is in it. A process that waits for the other end receives
+//!   only signals that kill it meanwhile, and at most 32 opens of a run wait (`EAGAIN`).
 //! - A process that makes itself undumpable can make no open that is stopped.
 //!
 //! What it costs: opening a file for writing and closing it takes 35 to 50 µs in place of 3 to 5; reading as

@@ -104,7 +104,7 @@ fn root() -> Result<OwnedFd, Errno> {
 struct PathWalk<'a> {
     caller: &'a CallingProcess<'a>,
     on_link: OnLink<'a>,
-    /// The name behind those that are walked.
+    /// The last name of the path if the walk ends before it, otherwise empty.
     last: &'a [u8],
     links: u32,
     steps: u32,

@@ -1,10 +1,10 @@
-//! A part that forks a process for each run: a child of it waits, takes a run, and the part says when the
-//! child ended.
+//! A warm part that forks a child for each run. The child waits and takes a run, and the part reports when
+//! the child has ended.
 //!
-//! The part's children are the one that waits, the holders of their memory, and the run's. Code can make
-//! others (`CLONE_PARENT`), and the part makes the next one whenever it likes: an unknown child that is there
-//! for longer than [`GRACE`] is taken for the code's. PID 1 must never take a process of a run for one that
-//! waits.
+//! The part's children are the waiting child, the children of runs, and the holders of their memory. Code can
+//! make more children of the part (`CLONE_PARENT`), and the part may fork its next child at any time. So an
+//! unknown child that exists for longer than [`GRACE`] counts as a child that code has made. PID 1 must never
+//! take a process of a run for the waiting child.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -116,9 +116,9 @@ impl Forker {
                 .is_some_and(|before| Some(&before) == children().as_ref() && self.are_its_own(&before))
     }
 
-    /// Whether these children of the part are its own: the one that waits, holders, and the dead. The holder
-    /// of the last run counts while it stands still, since every process that could resume it is dead;
-    /// earlier ones were killed.
+    /// Whether these children of the part are its own: the waiting child, holders, and dead processes. The
+    /// holder of the last run counts while it is stopped, since every process that could resume it is dead;
+    /// earlier holders were killed.
     pub(crate) fn are_its_own(&self, children: &[i32]) -> bool {
         let mut killed = self.killed.borrow_mut();
         killed.retain(|holder| children.iter().any(|child| holder.is(*child)));

@@ -64,7 +64,8 @@ pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     }
 }
 
-/// How long to wait before the next part, after one that had its run, stood and died, or never stood.
+/// How long to wait before the next part starts. The last part had its run, or it died ready, or it was never
+/// ready.
 fn next_pause(last: Duration, had_its_run: bool, stood: bool) -> Duration {
     match (had_its_run, stood) {
         (true, _) => Duration::ZERO,

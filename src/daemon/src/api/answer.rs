@@ -123,7 +123,7 @@ impl Server {
             let link = DownloadLink::of(&self.tools.services.signer, kind, rest, uri);
             link.map(RequestAccess::Link).ok_or_else(|| Box::new(DownloadLink::refused()))
         };
-        // `route` refuses the method below, whoever asks.
+        // Such a method needs no right: `route` refuses it later.
         if !route.takes(request.method()) {
             return Ok(RequestAccess::All);
         }

@@ -45,7 +45,7 @@ const UNIT: u64 = 64 * 1024;
 
 /// Bounds the memory of large bodies.
 ///
-/// A body takes permits for the bytes that have arrived, never for those that were announced. So all permits
+/// A body takes permits for bytes that have arrived, never for bytes that were only announced. So all permits
 /// can be held by bodies of which each lacks a piece. Then one of them at a time gets the last permit, which
 /// is good for any size, and can be finished.
 pub(super) struct LargeBodies {

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A listener has a number of regular permits, and a few spare ones. When all regular permits are in use, a
-//! new connection takes the permit of the least valuable one ([`CutRank`]): one that has sent no request,
-//! then one that is idle, then one that does not read its answer. Among equals the daemon cuts the oldest
-//! connection of the peer that has most of them. So neither silent connections nor slow readers can keep
-//! other callers out.
+//! new connection takes the permit of the least valuable connection ([`CutRank`]). The daemon first cuts a
+//! connection that has sent no request, then an idle one, then one whose client does not read its answer.
+//! Among equals it cuts the oldest connection of the peer that has most of them. So neither silent
+//! connections nor slow readers can keep other callers out.
 //!
 //! If every regular permit belongs to a busy connection, the new one gets a spare permit. On a spare permit
 //! the daemon answers only probes (`/health`, `/ready`, the metrics, the status) at once; other requests wait
@@ -122,7 +122,7 @@ struct OpenConnections {
 }
 
 impl OpenConnections {
-    /// The connection to cut, of those that `may` picks, and its rank.
+    /// The connection to cut, out of all that `may` accepts, and its rank.
     fn victim(&self, now: Instant, may: impl Fn(&Connection) -> bool) -> Option<(u64, CutRank)> {
         let candidates = || self.connections.iter().filter(|(_, one)| may(one));
         let ranked = || candidates().filter_map(|(id, one)| Some((one.rank(now)?, id, one)));
@@ -149,7 +149,7 @@ pub(super) struct ConnectionPermits {
     regular: usize,
     spare: usize,
     open: Mutex<OpenConnections>,
-    /// A permit was returned, or a connection has become one that may be cut.
+    /// Notifies that a permit was returned, or that a connection may be cut from now on.
     changed: Notify,
     /// One permit for each request that may wait on a spare one.
     waiting: Semaphore,
@@ -225,8 +225,8 @@ impl ConnectionPermits {
         Some(ConnectionPermit { permits: self.clone(), id, cut, stall })
     }
 
-    /// Cuts the least valuable connection of those that `may` picks, if there is one. Whether its permit was
-    /// spare.
+    /// Cuts the least valuable connection out of all that `may` accepts, if there is one. Returns whether its
+    /// permit was a spare one.
     fn cut_one(
         &self,
         open: &mut OpenConnections,

@@ -24,7 +24,7 @@ use crate::services::Services;
 /// The longest silence of a stream: then it sends a comment.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The notification that a slow reader receives in place of those that it has missed.
+/// A slow reader receives this notification in place of the notifications that it has missed.
 const MISSED: &str = "notifications/missed";
 
 /// Streams until the client disconnects, or `stop`.

@@ -146,7 +146,7 @@ impl Guard {
 /// The host that a request names, in lower case; `None` if it names none.
 ///
 /// # Errors
-/// It names more than one, or one that is not text.
+/// The request names more than one host, or a host that is not text.
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     let mut given = headers.get_all(HOST).iter();
     let (first, second) = (given.next().map(HeaderValue::to_str).transpose(), given.next());

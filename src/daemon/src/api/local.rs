@@ -1,7 +1,8 @@
 //! MCP over a Unix socket in the store's folder, a line for each message: `paddock stdio` connects to it.
 //!
 //! A client first sends a name of its own, [`CLIENT`] hexadecimal digits in a line. Its calls that name no
-//! session share one that is derived from this name, so that it stays the same whichever daemon serves it.
+//! session share a session whose id is derived from this name. So the session stays the same when another
+//! daemon serves the client.
 //! Two clients must never share a session that they did not name.
 
 use std::io;

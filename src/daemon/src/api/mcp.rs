@@ -96,7 +96,7 @@ struct Forwarded<'a> {
     context: CallContext,
     /// The MCP session that it names.
     session: Option<String>,
-    /// Its id, where it is one that has an answer.
+    /// The id of the request; `None` for a message that has no answer.
     id: Option<Value>,
     /// Notices how far its answer is read, where that can be resumed.
     reader: Option<AnswerReader>,

@@ -1,7 +1,7 @@
 //! Bounds the cost of requests that are refused before they do anything.
 //!
 //! Anybody who can reach the daemon can send them, as quickly as they like. So the log has at most one line a
-//! second for them, with the number of those that it does not show; and a peer that is refused again and
+//! second for them, with the number of refusals that it leaves out; and a peer that is refused again and
 //! again is told to wait (429). Its requests are still checked, and one with a valid token or link is served,
 //! so that nobody can lock out other callers of the same address, for example behind a proxy.
 //!

@@ -53,7 +53,7 @@ pub enum AppError {
     /// The engine does not answer.
     #[error("{0}; is Docker running? (DOCKER_HOST or engine.host names it)")]
     EngineUnreachable(EngineError),
-    /// The engine answers, but not as one that can be used.
+    /// The engine answers, but the daemon cannot use it.
     #[error("{0}")]
     Engine(EngineError),
     /// The pool cannot serve on this engine.

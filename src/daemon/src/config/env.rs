@@ -81,8 +81,8 @@ const ENGINE_KIND: &str = "SANDBOX_TYPE";
 /// For Docker's own client any value, even 0, means TLS; another variable names the folder of certificates.
 pub(super) const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
 
-/// Variables of other systems that run coding agents in a sandbox. Nothing reads them yet, so the operator is
-/// warned; those that begin with `SANDBOX_` are warned of by their prefix.
+/// Variables of other systems that run coding agents in a sandbox. Nothing reads them yet, so the daemon
+/// warns of them. Names that begin with `SANDBOX_` are not listed here: it warns of them by their prefix.
 const NOT_TAKEN: [&str; 10] = [
     "ANTHROPIC_API_KEY",
     "DEFAULT_AGENT",

@@ -168,7 +168,7 @@ impl Transport {
             let upgraded = hyper::upgrade::on(response).await.map_err(lost)?;
             let parts = upgraded
                 .downcast::<EngineStream>()
-                .map_err(|_| EngineError::protocol(op, "the connection is not the one that was opened"))?;
+                .map_err(|_| EngineError::protocol(op, "the upgraded connection is not the opened one"))?;
             return Ok((content_type, parts.io, parts.read_buf));
         }
         if status.is_success() || status.is_informational() {

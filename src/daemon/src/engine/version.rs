@@ -1,7 +1,7 @@
 //! Versions of the Engine API, and the choice of one.
 //!
-//! It must never choose a version that the engine did not offer, nor one that this client was not written
-//! against.
+//! It must never choose a version that the engine did not offer, nor a version that this client does not
+//! support.
 
 use std::fmt;
 use std::str::FromStr;

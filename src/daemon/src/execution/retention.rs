@@ -1,6 +1,6 @@
-//! How long executions that are over can be read.
+//! How long an execution can be read after its end.
 //!
-//! It must never remove one that is under way.
+//! It must never remove an execution that is under way.
 
 use std::collections::HashMap;
 use std::sync::Arc;

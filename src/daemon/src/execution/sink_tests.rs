@@ -1,4 +1,5 @@
-//! What reaches the log of an execution, and what is told of it: with a real store and without a container.
+//! What reaches the log of an execution, and which notifications follow. These tests use a real store, but no
+//! container.
 
 use std::future::poll_fn;
 

@@ -44,7 +44,7 @@ mod tests {
     use crate::execution::ExecutionState;
     use crate::execution::log::event::Lifecycle;
 
-    /// A note that a daemon of before wrote.
+    /// A note from an earlier version of the daemon.
     const NOTE: &str = r#"{"about":{"command":"sleep 5","interactive":true,
                  "timeout":{"secs":30,"nanos":0},"started_ms":7},
         "end":{"state":"completed","exit_code":0,"message":null,"completed_ms":9,"duration_ms":2},

@@ -90,7 +90,7 @@ pub trait Dial: Send + Sync + 'static {
         false
     }
 
-    /// Makes a direct carrier from the agent's offer, in place of the one that was dialed.
+    /// Makes a direct carrier from the agent's offer. It replaces the dialed carrier.
     fn direct(&self, _: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
         Box::pin(async { Err(DialError::Failed("this dialer makes no direct carrier".to_owned())) })
     }

@@ -163,7 +163,7 @@ async fn a_container_whose_carriers_break_at_once_is_redialed_with_pauses_after_
     let mut dials = dialed.subscribe();
     let begun = tokio::time::Instant::now();
     let (_link, _) = Link::open(ShortLived { carriers: MANY_DIALS, dialed }, terms()).await.unwrap();
-    // The first carrier, and those that replace it at once.
+    // The first carrier, and the carriers that replace it without a pause.
     dials.wait_for(|dialed| *dialed > REPLACED_AT_ONCE).await.unwrap();
     assert!(begun.elapsed() < REDIAL_PAUSE, "a pause where the first carriers are replaced at once");
     dials.wait_for(|dialed| *dialed > REPLACED_AT_ONCE + 10).await.unwrap();

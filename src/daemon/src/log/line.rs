@@ -53,7 +53,7 @@ impl Visit for Fields {
 }
 
 impl Fields {
-    /// Adds the fields of a surrounding span, except those that are here already.
+    /// Adds the fields of a surrounding span, except fields that are here already.
     pub(super) fn add(&mut self, around: &Self) {
         for (name, value) in &around.rest {
             if !self.rest.contains_key(name) {

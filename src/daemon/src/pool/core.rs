@@ -34,7 +34,7 @@
 //!   tick came late.
 //! * **Oldest waiter first**, within a runner for the containers, and across runners for the starts.
 //! * **Nothing is started without a need**: a runner needs `idle_per_runner` containers plus one for each of
-//!   its waiters, and those that are idle or starting count. A container in excess of that (its caller went
+//!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.
 //! * **Waiters before refills**; the runners take turns at refills. When every slot is taken, and some hold
 //!   idle members of another runner, one of those is destroyed for the waiter: an idle set may not starve a

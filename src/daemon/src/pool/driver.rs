@@ -35,7 +35,7 @@ pub(super) enum DriverMessage {
     Ended(ContainerId),
     /// All runners that the engine has images for now.
     Found(Vec<Runner>),
-    /// Asks for the names of all members' containers, including those that are being started or removed.
+    /// Asks for the names of all members' containers, also of members that are being started or removed.
     Names(oneshot::Sender<BTreeSet<VolumeName>>),
     /// Asks for the state of the pool.
     Snapshot(oneshot::Sender<Snapshot>),

@@ -40,7 +40,7 @@ pub(super) struct EngineWatch {
     terms: AgentTerms,
     images: BTreeMap<String, String>,
     warm_parts: bool,
-    /// The UIDs of containers. The throwaway container of the proof gets one that no other container has.
+    /// The UIDs of containers. The throwaway container of the proof gets a UID that no other container has.
     uids: std::ops::RangeInclusive<u32>,
     sender: mpsc::UnboundedSender<DriverMessage>,
     reach: Arc<Reachability>,

@@ -26,7 +26,7 @@ pub struct SessionBounds {
     pub output: usize,
     /// Bytes of both streams together that a model is shown.
     pub shown: usize,
-    /// Bytes of each output stream that are taken at all; one that writes more is ended.
+    /// Bytes of each output stream that are accepted at all; a program that writes more is ended.
     pub max_log: u64,
     /// What `/data` may hold; also bounds what is taken out of a container.
     pub data: u64,

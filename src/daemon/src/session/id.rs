@@ -1,5 +1,5 @@
-//! Session ids: any text up to a length that a caller gives, or one that the daemon makes up. An id never
-//! becomes part of a path.
+//! Session ids. A caller chooses any text up to a certain length, or the daemon makes up an id. An id must
+//! never become part of a path.
 
 use std::fmt;
 use std::str::FromStr;

@@ -321,7 +321,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// The current directory: the one that [`Applier::enter`] opened last.
+    /// The current directory, which [`Applier::enter`] opened last.
     fn at(&self) -> &OwnedFd {
         self.open.as_ref().map_or(&self.files, |(_, fd)| fd)
     }

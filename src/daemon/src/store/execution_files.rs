@@ -5,9 +5,9 @@
 //!  <hash>/executions/<id>.json   the note; written beside and renamed, so never there in part
 //! ```
 //!
-//! Logs count for the store's limit. An execution removes its own files; those that remain are removed with
-//! the session. This module must never write for a session that was forgotten, nor use a name that is not an
-//! id.
+//! Logs count for the store's limit. An execution removes its own files. Files that it has left behind are
+//! removed with the session. This module must never write for a session that was forgotten, nor use a name
+//! that is not an id.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

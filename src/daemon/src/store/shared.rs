@@ -1,8 +1,8 @@
 //! What the store, its spaces and its threads share: the one space of each session, changes that are not
 //! applied yet, and free space.
 //!
-//! It must never create two spaces of one session, nor let a later change of a session overtake one that is
-//! not applied yet.
+//! It must never create two spaces of one session, nor let a later change of a session overtake an earlier
+//! change that is not applied yet.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -163,7 +163,7 @@ mod tests {
         let first: Vec<_> = (0..4).map(|n| enter(&backlog, "a", &n.to_string(), SHARE).unwrap()).collect();
         assert!(first.iter().all(|(_, is_released)| *is_released));
         let (part, is_released) = enter(&backlog, "a", "more", 1).unwrap();
-        assert!(part.is_some() && !is_released, "it goes on counting among those that arrive");
+        assert!(part.is_some() && !is_released, "it still counts as a call that is arriving");
         drop((first, part));
         let (part, is_released) = enter(&backlog, "a", "more", SHARE).unwrap();
         assert!(is_released, "there is room again");

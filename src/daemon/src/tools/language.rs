@@ -1,5 +1,5 @@
-//! Which runner a caller means by the name of a language: the runner's own name, or one that people use for
-//! it.
+//! Finds the runner for the name of a language. A caller may give the runner's own name or another common
+//! name of the language.
 //!
 //! A runner of exactly that name always wins. It must never guess: a similar name is only a suggestion.
 

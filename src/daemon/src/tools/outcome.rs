@@ -68,7 +68,7 @@ pub struct Image {
     pub data: String,
 }
 
-/// Why a call is not one that a tool can answer.
+/// Why no tool can answer a call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No tool has this name.

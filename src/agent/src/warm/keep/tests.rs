@@ -73,6 +73,6 @@ fn a_part_that_never_stands_is_started_less_and_less_often() {
     }
     assert_eq!(pauses[..4], [100, 200, 400, 800]);
     assert_eq!(pauses[11], LONGEST_PAUSE.as_millis());
-    assert_eq!(next_pause(pause, false, true), PAUSE, "one that stood and died");
-    assert_eq!(next_pause(pause, true, true), Duration::ZERO, "one that had its run");
+    assert_eq!(next_pause(pause, false, true), PAUSE, "after a part that died while it was ready");
+    assert_eq!(next_pause(pause, true, true), Duration::ZERO, "after a part that had its run");
 }

@@ -95,7 +95,7 @@ fn refused(answer: &SdkAnswer, body: &[u8]) -> Option<Answer> {
     (answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE).then(|| unread(body))
 }
 
-/// Notes that a session is in use: the one that the request names, or the new one that the answer names.
+/// Notes that a session is in use. The request names it, or the answer does if the session is new.
 /// Evicts another from memory if there are too many.
 async fn note_use(
     services: &OwnerServices,

@@ -161,7 +161,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         if page.is_some_and(|page| page.cursor.is_some()) {
-            let message = "`cursor` is not one that this daemon gave: all tools are on one page";
+            let message = "`cursor` does not come from this daemon: all tools are on one page";
             return Err(ErrorData::invalid_params(message, None));
         }
         let tools = self.tools.list(Self::sets(&context)).into_iter().map(|tool| {

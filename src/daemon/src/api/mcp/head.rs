@@ -71,7 +71,7 @@ fn refused(status: StatusCode) -> &'static str {
     }
 }
 
-/// The tool sets that the URL asks for, of those that are served.
+/// The tool sets that the URL asks for, out of the served ones.
 pub(super) fn sets(parts: &request::Parts, served: ToolSets) -> Result<ToolSets, String> {
     let pairs = parts.uri.query().unwrap_or("").split('&').filter_map(|pair| pair.split_once('='));
     let mut asked = pairs.filter(|(key, _)| *key == "toolsets");

@@ -37,7 +37,7 @@ pub(super) struct SessionsOnDisk {
 }
 
 impl SessionsOnDisk {
-    /// The sessions of `owner`, below `folder`. `in_memory` are those that a sweep keeps.
+    /// The sessions of `owner`, below `folder`. A sweep keeps the sessions in `in_memory`.
     pub(super) fn new(folder: &Path, owner: &str, in_memory: Arc<SessionsInMemory>) -> Self {
         Self { folder: folder.join(hash(owner)), in_memory, written: AtomicUsize::new(0) }
     }

@@ -93,8 +93,7 @@ impl McpEndpoint {
     }
 }
 
-/// Notes the id of a request, and refuses one that another request of the session has which is not answered
-/// yet.
+/// Notes the id of a request. Refuses an id if the session has an unanswered request with the same id.
 fn note_id(services: &OwnerServices, request: &Forwarded<'_>, id: Option<&Value>) -> Result<(), Box<Answer>> {
     if let (Some(session), Some(id)) = (&request.session, id)
         && !services.in_memory.ask(session, id, &request.context.in_progress)

@@ -79,7 +79,7 @@ impl Checker<'_> {
         Ok(MetricsSettings { addr, token })
     }
 
-    /// Refuses a token that a header cannot carry, and warns of one that can be guessed.
+    /// Refuses a token that a header cannot carry, and warns of a token that can be guessed.
     fn visible(&mut self, key: &str, token: &Secret) -> Result<(), ConfigError> {
         if !token.expose().bytes().all(|b| b.is_ascii_graphic()) {
             let problem = "takes visible ASCII characters without spaces: a header carries no others";

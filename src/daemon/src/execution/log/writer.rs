@@ -23,7 +23,7 @@ const JOINED: usize = 256 * 1024;
 pub(in crate::execution) enum LogItem {
     /// An entry of the log, and when it reached the daemon, in milliseconds since the epoch.
     Entry(LogEntry, u64),
-    /// What the execution is, in place of the note of before.
+    /// A description of the execution, which replaces the previous note.
     Note(Box<StoredExecution>),
     /// Nothing more comes.
     Close,

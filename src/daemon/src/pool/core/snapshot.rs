@@ -8,7 +8,7 @@ use super::{PoolCore, RunnerId};
 /// The whole pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Every runner that exists, and every removed one that still has members.
+    /// Every runner that exists, and every removed runner that still has members.
     pub runners: BTreeMap<RunnerId, RunnerSnapshot>,
     /// Whether the engine counts as up.
     pub engine_up: bool,

@@ -61,8 +61,9 @@
 //! * **A session is forgotten** at a sweep if it rests without a permit, nothing in the daemon holds on to
 //!   it, and it has no news for its next caller (for `sessions.ttl` at most).
 //!
-//! An event costs time in proportion to the calls that wait in its session; one that frees a permit for which
-//! calls wait, to the permits; a sweep, to the sessions in memory.
+//! The time of an event is proportional to the number of calls that wait in its session. If it frees a permit
+//! for which calls wait, its time is proportional to the number of permits. A sweep's time is proportional to
+//! the number of sessions in memory.
 
 mod calls;
 mod chores;
@@ -109,7 +110,7 @@ pub(super) struct GateCounts {
     pub(super) sessions: usize,
     /// Sessions that have a permit.
     pub(super) permits: usize,
-    /// Calls that wait for their turn, those that close a session not counted.
+    /// Calls that wait for their turn, without the calls that close a session.
     pub(super) waiting: usize,
     /// Calls that wait for a permit.
     pub(super) wanting: usize,

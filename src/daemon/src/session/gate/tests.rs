@@ -269,7 +269,7 @@ async fn a_call_that_waits_in_a_session_that_is_deleted_comes_into_a_new_and_emp
     let found = house.gate.find(&key).await.unwrap().expect("the new one");
     assert!(Arc::ptr_eq(new.session(), &found));
     assert!(house.gate.find(&super::tests::key("b")).await.unwrap().is_none());
-    assert_eq!(house.gate.known().0, 1, "looking for one that is not there makes none");
+    assert_eq!(house.gate.known().0, 1, "a search for an unknown session makes none");
 }
 
 #[tokio::test(start_paused = true)]

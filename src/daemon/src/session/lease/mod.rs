@@ -117,7 +117,7 @@ impl Leased {
 pub(in crate::session) struct ColdRuns {
     first: Option<Instant>,
     runs: u32,
-    /// A run has waited for the part: one that never stands costs a conversation that wait once.
+    /// A run has waited for the part. A conversation waits only once, even if its part is never ready.
     has_waited: bool,
 }
 

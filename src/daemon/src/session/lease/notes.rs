@@ -179,7 +179,7 @@ mod tests {
         kept.end(id);
         std::mem::forget(kept);
         fs::write(dir.path().join("torn"), "{\"owner\":\"def").unwrap();
-        // As one that takes it over does, a shorter one over it.
+        // A session that takes the container over writes a shorter line over the note.
         std::mem::forget(journal.write("a", note("t")));
         assert_eq!(journal.read(), [("a".to_owned(), note("t"))]);
         assert!(!dir.path().join("torn").exists());

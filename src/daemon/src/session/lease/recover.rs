@@ -52,7 +52,7 @@ impl ResumableRun {
     }
 
     /// Follows the run to its end, and passes its output to `sink`. A call that closes the session cancels
-    /// `cancel`, which must be the one that `control` heeds.
+    /// `cancel`, which must be the token that `control` obeys.
     ///
     /// # Errors
     /// A [`SessionError`] means that its session has no turn or no container for it any more.

@@ -69,10 +69,10 @@ mod tests {
         let fairness = OutputFairness::default();
         let permit = fairness.permit(LARGE).await;
         assert!(permit.is_some());
-        assert!(fairness.permit(LARGE - 1).await.is_none(), "at once, beside one that has the permit");
+        assert!(fairness.permit(LARGE - 1).await.is_none(), "at once, while another piece has the permit");
         let waiting = tokio::time::timeout(Duration::from_secs(60), fairness.permit(LARGE)).await;
         assert!(waiting.is_err(), "two large pieces at one time");
-        assert_eq!(fairness.waiting.load(Ordering::Relaxed), 0, "one that went is counted");
+        assert_eq!(fairness.waiting.load(Ordering::Relaxed), 0, "a caller that went away is counted");
         drop(permit);
         assert!(fairness.permit(LARGE).await.is_some());
     }

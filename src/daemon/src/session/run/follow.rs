@@ -1,6 +1,6 @@
 //! A program under way: its output goes to a sink, its input to the agent, and callers can tell it to end.
 //!
-//! It must never wait for a program that does not read, nor for one that does not stop writing.
+//! It must never wait for a program that does not read its input, nor for a program that never stops writing.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -107,8 +107,8 @@ pub(super) struct Follower<'a> {
     pub(super) link: &'a Link,
     /// The run's id, which names the program to the agent.
     pub(super) id: &'a str,
-    /// Bytes that it may write to each of its streams. The agent ends it at this bound; one that does not is
-    /// refused.
+    /// Bytes that the program may write to each of its streams. The agent ends it at this bound, and the
+    /// daemon refuses an agent that does not.
     pub(super) cap: u64,
     pub(super) fairness: &'a OutputFairness,
     pub(super) metrics: &'a Metrics,

@@ -1,4 +1,4 @@
-//! How a run came out, in plain values for whoever answers the call.
+//! The outcome of a run, in plain values from which tools make their answers.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -23,7 +23,7 @@ use crate::store::{Batch, Space, StoreError, blocking};
 /// Bytes that are read from the store, and then sent, in one go.
 const LOAD: usize = 256 * 1024;
 
-/// Loads that wait to be sent, beside the one that is being read and the one that is being sent.
+/// Loads that wait to be sent. One more load is being read, and one more is being sent.
 const LOADS: usize = 2;
 
 /// Bytes that an entry counts in a load, whatever its length; also the least that is read of a file in one

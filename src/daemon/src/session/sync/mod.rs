@@ -60,7 +60,7 @@ pub(in crate::session) enum SyncError {
 pub(in crate::session) struct Collected {
     /// Files that are new or changed, now saved.
     pub(in crate::session) changed: Vec<Entry>,
-    /// The first of those that stay in the container only, and why, in words.
+    /// The first files that could not be saved and stay only in the container, each with its reason in words.
     pub(in crate::session) not_saved: Vec<(Vec<u8>, &'static str)>,
     /// The agent could not be told that all this is saved: its container must not be used again.
     pub(in crate::session) is_container_behind: bool,

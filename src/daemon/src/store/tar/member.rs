@@ -7,9 +7,9 @@ use paddock_proto::{PathError, RelPath};
 /// The limits of an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct TarLimits {
-    /// Entries, with those that are skipped and those that only describe others.
+    /// Entries, including skipped entries and entries that only describe others.
     pub entries: u64,
-    /// Bytes of content, of every entry, also of one that a later one replaces.
+    /// Bytes of content of all entries, including entries that a later entry replaces.
     pub bytes: u64,
 }
 

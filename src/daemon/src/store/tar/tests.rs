@@ -119,7 +119,7 @@ async fn unread_content_is_skipped_and_modes_and_times_are_kept() {
 /// TAR-02.
 #[tokio::test]
 async fn a_pax_size_overrides_the_headers() {
-    // A reader that uses the header does not see `smuggled`; one that uses PAX, as Go does, sees it.
+    // A reader that uses the header does not see `smuggled`; a reader that uses PAX, as Go does, sees it.
     let inner = entry(b"smuggled", b'0', b"evil");
     let archive = [pax("size", "0"), entry(b"outer", b'0', &inner), entry(b"after", b'0', b"x"), trailer()];
     assert_eq!(read(&archive).await.unwrap(), ["outer: ", "smuggled: evil", "after: x"]);

@@ -248,8 +248,8 @@ async fn a_store_that_cannot_be_written_reports_it_until_it_can() {
     assert_eq!(fs::read_dir(root.path().join("tmp")).unwrap().count(), 0, "the attempts leave nothing");
 }
 
-/// The daemon notices a read-only file system before anybody saves anything, also one that is mounted over
-/// the store.
+/// The daemon notices a read-only file system before anybody saves anything, even if it is mounted over the
+/// store.
 #[tokio::test]
 async fn a_read_only_file_system_is_noticed_and_so_is_its_end() {
     let disk = Disk::new("size=40m");
@@ -333,7 +333,7 @@ async fn waiting_commits_share_a_sync() {
     tasks.join_all().await;
     holder.join().unwrap();
     let (syncs, records) = (&journal.counts.syncs, &journal.counts.records);
-    // The first commit syncs for itself and those that came with it; the next for all others.
+    // The first commit syncs for itself and the commits that came with it; the next one for all others.
     assert_eq!((syncs.load(Ordering::Relaxed), records.load(Ordering::Relaxed)), (2, 40));
     for n in 0..40 {
         assert_eq!(content(&store.space("default", &format!("s{n}")).await.unwrap(), "a"), n.to_string());

@@ -37,8 +37,7 @@ impl Tools {
             Some(cursor) => {
                 Some(self.services.signer.position(owner, id.as_str(), cursor).ok_or_else(|| {
                     invalid(
-                        "`cursor` is not one that a listing of this session gave; leave it out to begin"
-                            .into(),
+                        "`cursor` does not come from a listing of this session; leave it out to begin".into(),
                     )
                 })?)
             }

@@ -50,8 +50,8 @@ fn find_execution(
     let shown: String = id.chars().take(80).collect();
     let unknown = || {
         let message = format!(
-            "there is no execution {shown:?}; list_executions lists those that exist, and an execution that \
-             has ended is kept for a while"
+            "there is no execution {shown:?}; list_executions lists the existing ones, and an ended \
+             execution is kept for a while"
         );
         Fault::new(Code::ExecutionNotFound, message).into()
     };

@@ -1,7 +1,7 @@
 //! `sandbox_config`: limits for a command, in addition to those of its container.
 //!
-//! Keys are taken in snake_case and in camelCase. It must never ignore a key: one that is unknown, or cannot
-//! be enforced, is refused.
+//! Keys may be in snake_case or in camelCase. It must never ignore a key: it refuses unknown keys, and keys
+//! that this host cannot enforce.
 
 use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;

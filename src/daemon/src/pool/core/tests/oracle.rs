@@ -224,7 +224,7 @@ impl Oracle {
             LeaseRefusal::ShuttingDown => assert!(self.closing, "the pool is open"),
             LeaseRefusal::StartFailing { last } => {
                 let record = &self.runners[&runner];
-                assert_eq!(record.last, Some(last), "it is told of the last failure");
+                assert_eq!(record.last, Some(last), "the refusal has the last failure");
                 assert!(record.failures >= 3, "two failures are not yet a reason");
                 assert!(record.failed_until.is_some_and(|at| at > now), "the next attempt could begin");
                 assert_eq!(self.coming(runner), 0, "an attempt is under way");

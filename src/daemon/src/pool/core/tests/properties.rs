@@ -78,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Mostly an open pool; sometimes one that is closed on the way.
+/// Mostly an open pool; sometimes a pool that closes on the way.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     (vec(step(), 0..120), prop::option::weighted(0.2, any::<Index>())).prop_map(|(mut steps, shutdown)| {
         if let Some(at) = shutdown {

@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Deletes the files of these sessions, but of those that a call used since the driver began to look.
+    /// Deletes the files of these sessions, except sessions that a call used since the driver began to look.
     pub(super) fn expire(&mut self, keys: Vec<SessionKey>, now: Instant, actions: &mut Vec<Action>) {
         let Some(looked) = self.sweeping.looking.take() else { return };
         for key in keys {

@@ -67,7 +67,7 @@ fn a_call_that_shares_the_session_lets_in_programs_of_its_language() {
     let shared = gate.send(Event::Share { key: key(0), call: whole, language: "sh".to_owned() });
     assert_eq!(entered(&shared), [beside]);
     let (next, _) = gate.ask(0, code("sh"));
-    assert!(gate.waits(next), "the one that shares is still the ordered call that is in");
+    assert!(gate.waits(next), "the sharing call is still the ordered call that is in");
     gate.leave(0, beside);
     assert_eq!(entered(&gate.leave(0, whole)), [other]);
 }
@@ -107,7 +107,7 @@ fn a_wait_ends_at_the_calls_deadline_and_lets_the_next_one_in() {
     assert_eq!(gate.wait(usual().wait - SECOND - SECOND / 2), []);
     let actions = gate.wait(SECOND);
     assert_eq!(denied(&actions), [(whole, Denial::TurnTooLate)]);
-    assert_eq!(entered(&actions), [code], "it was behind the one that went");
+    assert_eq!(entered(&actions), [code], "it waited behind the call that went");
 }
 
 #[test]

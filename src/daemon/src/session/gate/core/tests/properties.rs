@@ -104,7 +104,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// Mostly a gate that is open to the end; sometimes one that is shut down on the way.
+/// Mostly a gate that is open to the end; sometimes a gate that is shut down on the way.
 fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     (vec(happening(), 0..150), prop::option::weighted(0.2, any::<Index>())).prop_map(|(mut all, shutdown)| {
         if let Some(at) = shutdown {
@@ -230,7 +230,7 @@ proptest! {
         for happening in happenings {
             perform(&mut stand, happening);
         }
-        // From here on all goes well, and nobody asks for anything: whoever waits has its answer in time.
+        // From here on nothing fails and no new call arrives: every waiting call gets its answer in time.
         for _ in 0..SESSIONS * 2 {
             stand.finish_all();
             for (key, inmate) in stand.oracle.inside() {
