@@ -82,6 +82,7 @@ static pid_t fork_child(PyObject *prepare, int taken, int children, const sigset
         _exit(0);
     close(children);
     setsid();
+    enter_domain();
     sigprocmask(SIG_SETMASK, mask, NULL);
     PyObject *done = PyObject_CallNoArgs(prepare);
     if (done == NULL) {

@@ -2,6 +2,7 @@
  *
  *   serve.c    the parent: forks the child for the next run, waits for all children, reports their ends to paddock
  *   take.c     the child: waits for a run, takes it, stores its code as `enter` does
+ *   domain.c   the child's Landlock domain, which keeps other programs out of its memory
  *   hold.c     the holder: a process that keeps the child's memory after the child's end
  *   program.c  the child becomes `python3 -P -s /tmp/run.<pid>/main.py`
  *   memory.c   the layout of the libraries' memory, which makes forks and exits fast
@@ -26,6 +27,8 @@ struct run {
 /* Writes `sandbox: WHAT: the error` to standard error and exits with 126, as `enter` does. */
 _Noreturn void fail(const char *what);
 
+/* Puts this process into a Landlock domain of its own, where the kernel has Landlock. */
+void enter_domain(void);
 /* Links the caches of the image into /tmp, unless their directories exist already. */
 void link_caches(void);
 /* Whether this process is still scheduled as at its start. */
