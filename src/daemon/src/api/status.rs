@@ -19,7 +19,7 @@ use crate::tools::Tools;
 const RECENT: usize = 50;
 
 /// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions,`
-/// `recent: […]}`.
+/// `network, recent: […]}`; `network` is `egress.mode`.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
@@ -33,6 +33,7 @@ pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant
         "pool": pool(tools).await,
         "sessions": { "live": tools.services.sessions.live(), "max": tools.services.sessions.bounds().max },
         "executions": { "running": running, "max": most },
+        "network": tools.services.egress.mode().as_str(),
         "recent": recent(tools, owner, asked.as_deref()),
     });
     answer(StatusCode::OK, &document)

@@ -98,7 +98,8 @@ async function run() {
     connect()
     return
   }
-  const asked = { language, code: editor.text, conversation: conversation.id }
+  const network = $('network').checked && !$('network-field').hidden
+  const asked = { language, code: editor.text, conversation: conversation.id, network }
   if (!asked.code.trim()) {
     tell('There is no code to run.')
     editor.focus()
@@ -121,6 +122,7 @@ async function run() {
     signal.throwIfAborted()
     const { document: answer, meta } = await call('run_code', {
       language: one.language, code: one.code, conversationId: one.conversation,
+      ...(one.network && { network: true }),
     }, {
       signal,
       onOutput: (stream, text) => {
@@ -173,7 +175,8 @@ const isSettling = () => under !== null || runs.of(conversation.id).some(one =>
 function heard(answer) {
   showPool(answer)
   history.update(answer).then(() => {
-    const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
+    $('network-field').hidden = !['restricted', 'open'].includes(answer.network)
+  const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
     for (const one of runs.of(conversation.id)) one.settled ||= one.state === 'cancelled' && one.id && !open.has(one.id)
   })
 }

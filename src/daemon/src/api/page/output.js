@@ -125,6 +125,9 @@ function problem(run) {
   const lines = []
   if (run.problem) lines.push(run.problem)
   if (answer?.message) lines.push(answer.message)
+  for (const { host, port, allowed, reason } of answer?.network ?? []) {
+    if (!allowed) lines.push(`${named(host)}${port ? `:${port}` : ''} was blocked: ${named(reason ?? '')}`)
+  }
   for (const { path, reason } of answer?.not_saved ?? []) lines.push(`not saved: ${named(path)}: ${reason}`)
   for (const earlier of answer?.earlier_runs ?? []) {
     lines.push(`an earlier run, ${named(earlier.run_id)}, ended meanwhile: ${named(earlier.status ?? '')}`)

@@ -8,10 +8,10 @@ const LIVE = 64 * 1024
 const runs = []
 
 // A run that starts now.
-export function begin({ language, code, conversation }) {
+export function begin({ language, code, conversation, network }) {
   const run = {
     key: crypto.getRandomValues(new Uint32Array(2)).join('-'),
-    language, code, conversation,
+    language, code, conversation, network,
     began: Date.now(),
     // running | ended | cancelled | failed
     state: 'running',
