@@ -174,9 +174,9 @@ const isSettling = () => under !== null || runs.of(conversation.id).some(one =>
 
 function heard(answer) {
   showPool(answer)
+  $('network-field').hidden = !['restricted', 'open'].includes(answer.network)
   history.update(answer).then(() => {
-    $('network-field').hidden = !['restricted', 'open'].includes(answer.network)
-  const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
+    const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
     for (const one of runs.of(conversation.id)) one.settled ||= one.state === 'cancelled' && one.id && !open.has(one.id)
   })
 }
