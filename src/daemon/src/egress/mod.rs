@@ -24,4 +24,7 @@ pub mod pattern;
 pub mod policy;
 pub mod request;
 
-pub use policy::NetworkPolicy;
+pub use host_name::{Host, HostName, HostNameError};
+pub use pattern::{Pattern, PatternError};
+pub use policy::{BlockReason, EgressRules, Judged, NetworkMode, NetworkPolicy, PolicyRefusal, RefusalKind};
+pub use request::{NetworkArgument, NetworkRequest};
