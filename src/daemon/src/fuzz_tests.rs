@@ -1,5 +1,5 @@
-//! Fuzz targets of the daemon's parsers: archives and the engine's frames. `api` has one for JSON-RPC
-//! envelopes, and the protocol's are in its own crate.
+//! Fuzz targets of the daemon's parsers: archives, the engine's frames, and the names and patterns of egress.
+//! `api` has one for JSON-RPC envelopes, and the protocol's are in its own crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use paddock_fuzz::{Target, fuzz};
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::egress::{Host, HostName, Pattern};
 use crate::engine::{FrameDecoder, FrameError, MAX_FRAME, Stdio};
 use crate::store::tar::{MemberKind, TarLimits, TarMember, TarReader};
 
@@ -253,6 +254,79 @@ fn fuzz_tar() {
                 }
                 MemberKind::Dir | MemberKind::Hard(_) => assert!(content.is_empty()),
             }
+        }
+    });
+}
+
+/// Pieces of host names and patterns, those that were a way round somebody's rules among them.
+const HOSTS: [&[u8]; 22] = [
+    b"example.com",
+    b"*.",
+    b"xn--",
+    b"-kva",
+    b"0x7f",
+    b"0177",
+    b"2130706433",
+    b"127.0.0.1",
+    b"10.0.0.0/8",
+    b"[2001:db8::1]:443",
+    b"::ffff:",
+    b"64:ff9b::",
+    b":443",
+    b"\0",
+    b"://",
+    b"%2e",
+    "ü".as_bytes(),
+    "о".as_bytes(),
+    "。".as_bytes(),
+    "１".as_bytes(),
+    "\u{ad}".as_bytes(),
+    "\u{200d}".as_bytes(),
+];
+
+fn host_seeds(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn fuzz_host_name() {
+    let seeds = host_seeds(&["Example.com.", "bücher.example", "a_b.c-d.xn--bcher-kva", "127.1"]);
+    fuzz(&target("host_name", seeds, &HOSTS), |input| {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        let name = match text.parse::<HostName>() {
+            Ok(name) => name.to_string(),
+            Err(error) => return assert!(error.to_string().len() < 2000, "{error}"),
+        };
+        assert_eq!(name.parse::<HostName>().map(|name| name.to_string()), Ok(name.clone()), "twice");
+        let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b);
+        assert!(name.len() <= 253 && name.bytes().all(is_plain), "{name}");
+        assert!(name.split('.').all(|label| (1..=63).contains(&label.len())), "{name}");
+        let last = name.rsplit('.').next().unwrap_or_default();
+        assert!(!last.bytes().all(|b| b.is_ascii_digit()), "{name} ends in a number");
+        assert!(
+            last.strip_prefix("0x").is_none_or(|hex| hex.bytes().any(|b| !b.is_ascii_hexdigit())),
+            "{name}"
+        );
+    });
+}
+
+#[test]
+fn fuzz_pattern() {
+    let seeds =
+        host_seeds(&["*.Example.com:443", "10.0.0.0/8:80", "[2001:db8::/32]:443", "*:1", "::ffff:0:0/96"]);
+    fuzz(&target("pattern", seeds, &HOSTS), |input| {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        let pattern = match text.parse::<Pattern>() {
+            Ok(pattern) => pattern,
+            Err(error) => return assert!(error.to_string().len() < 2000, "{error}"),
+        };
+        let printed = pattern.to_string();
+        assert_eq!(printed.parse::<Pattern>().as_ref(), Ok(&pattern), "{printed} is another one");
+        assert!(pattern.covers(&pattern) && Pattern::EVERYTHING.covers(&pattern), "{printed}");
+        assert_eq!(pattern.covers(&Pattern::EVERYTHING), pattern.is_everything(), "{printed}");
+        // What it says without its port is a host of its own, unless it has a wildcard or a prefix.
+        if let (None, Ok(host)) = (pattern.port(), printed.parse::<Host>()) {
+            assert!(pattern.matches(&host, 1), "{printed}");
         }
     });
 }
