@@ -162,7 +162,7 @@ impl App {
         url: String,
     ) -> Result<Self, AppError> {
         let signer = open_signer(config, &store, &url).await?;
-        let egress = Egress::open(config.egress.clone(), metrics.clone()).map_err(AppError::Egress)?;
+        let egress = Egress::open(config.egress.clone(), metrics.clone());
         let bounds = settings::session_bounds(config);
         let sessions =
             Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;

@@ -2,7 +2,7 @@
 //!
 //! It must never be over before its last event can be read.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::log::writer::{LogItem, LogWriter};
 use super::log::{ExecutionLog, LogPosition};
 use super::publish::EventPublisher;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
+use crate::egress::{Destination, NetworkView};
 use crate::session::{Control, OutputBacklog, SessionError, SessionId};
 use crate::store::{LogFile, StoreError, WriteQueue};
 
@@ -57,6 +58,8 @@ pub struct Execution {
     pub(super) cancel: CancellationToken,
     ask: watch::Sender<Option<Duration>>,
     input: Mutex<Option<mpsc::Sender<Option<Bytes>>>>,
+    /// What it reaches outside, if its call asked for a network.
+    network: OnceLock<NetworkView>,
 }
 
 /// How it came out.
@@ -114,6 +117,7 @@ impl Execution {
             cancel: CancellationToken::new(),
             ask: watch::Sender::new(None),
             input: Mutex::new(None),
+            network: OnceLock::new(),
         }
     }
 
@@ -134,6 +138,16 @@ impl Execution {
     /// How it ended, once it has.
     pub fn end(&self) -> Option<ExecutionEnd> {
         self.result().end.clone()
+    }
+
+    pub(super) fn set_network(&self, network: NetworkView) {
+        let _ = self.network.set(network);
+    }
+
+    /// Where it connected to, or tried to; `None` if it has no network, as far as that is known.
+    pub fn network(&self) -> Option<Vec<Destination>> {
+        let told = self.end().map(|end| end.network).filter(|network| !network.is_empty());
+        told.or_else(|| self.network.get().map(NetworkView::destinations))
     }
 
     /// How it stands.

@@ -14,6 +14,7 @@ use super::Execution;
 use super::end::{Conclusion, ExecutionState};
 use super::log::entry::LogEntry;
 use super::log::event::Lifecycle;
+use crate::egress::{Destination, NetworkView};
 use crate::session::{OutputBacklog, OutputSink, RunEnd, RunReport};
 
 /// A line that stands so long without its end is told as it is: a prompt.
@@ -65,6 +66,16 @@ impl OutputSink for ExecutionSink {
         } else if self.execution.last_event() == 0 {
             self.begun(); // the daemon before was killed between the two words of a beginning
         }
+    }
+
+    fn has_network(&mut self, network: NetworkView) {
+        self.execution.set_network(network);
+    }
+
+    fn blocked(&mut self, destination: Destination) {
+        let Destination { host, port, allowed, reason, .. } = destination;
+        let reason = reason.unwrap_or_default();
+        self.execution.append([LogEntry::Lifecycle(Lifecycle::Network { host, port, allowed, reason })]);
     }
 
     fn take(&mut self, stream: OutputStream, mut bytes: Bytes) {

@@ -48,6 +48,12 @@ pub(super) fn bounds() -> SessionBounds {
     }
 }
 
+/// The way out as the defaults have it.
+fn egress() -> Arc<Egress> {
+    let config = Config::load(None, &BTreeMap::new(), &Overrides::default()).unwrap().config;
+    Egress::open(config.egress, Metrics::default())
+}
+
 /// A store in a directory of its own.
 pub(super) fn store() -> (TempDir, Arc<Store>) {
     let dir = tempfile::tempdir().unwrap();
@@ -65,7 +71,7 @@ impl World {
         let (dir, store) = store();
         let pool = Arc::new(FakePool::default());
         containers.iter().for_each(|container| pool.add(container));
-        let sessions = Sessions::with_pool(store.clone(), pool.clone(), Egress::none(), bounds, Metrics::default()).unwrap();
+        let sessions = Sessions::with_pool(store.clone(), pool.clone(), egress(), bounds, Metrics::default()).unwrap();
         let session = sessions.get("owner", &"session".parse().unwrap()).await.unwrap();
         Self { _dir: dir, store, pool, sessions, session }
     }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use paddock_proto::message::Claim;
 use paddock_proto::{Event, Request};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{error_span, info, warn};
 
 use super::notes::{LeaseNote, LeaseNotes};
 use super::{Leased, Leases};
-use crate::egress::Egress;
+use crate::egress::{Egress, Gateway};
 use crate::link::{Incoming, Link, LinkError};
 use crate::metrics::Metrics;
 use crate::pool::core::LeaseRefusal;
@@ -84,9 +84,15 @@ impl Lessor {
         };
         let note = self.notes.write(container.name(), note);
         claim(container.link(), session.claim()).await?;
-        let gateway = self.egress.gateway(container.link());
+        let gateway = self.gateway(session, &*container);
         self.keep(session, leases, language, Leased::new(container, Baseline::fresh(), note, gateway));
         Ok(())
+    }
+
+    /// The way out of a container of this session.
+    pub(super) fn gateway(&self, session: &Session, container: &dyn Container) -> Gateway {
+        let span = error_span!("network", session_id = %session.id, container = container.short_id());
+        self.egress.gateway(container.link(), span)
     }
 
     /// Puts a container into the hands of its session.

@@ -160,7 +160,7 @@ impl Sessions {
             let kept = lessor.notes.write(container.name(), note.clone());
             let name = container.name();
             info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
-            let gateway = lessor.egress.gateway(container.link());
+            let gateway = lessor.gateway(&session, &*container);
             let leased = Leased::new(container, baseline, kept, gateway);
             lessor.keep(&session, leases, &note.language, leased);
         }

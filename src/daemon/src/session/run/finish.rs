@@ -11,7 +11,6 @@ use tracing::warn;
 
 use super::report::{RunEnd, RunReport};
 use super::start::StartedRun;
-use crate::egress::RunNetwork;
 use crate::link::LinkError;
 use crate::metrics::Metrics;
 use crate::session::gate::turn::Turn;
@@ -39,7 +38,10 @@ impl Finish<'_> {
     pub(super) async fn report(&self, begun: Instant, end: Result<message::RunEnd, LinkError>) -> RunReport {
         let mut report = RunReport::lost(self.id, begun.elapsed(), self.started.phases);
         let ended = Instant::now();
-        report.network = self.started.network.as_ref().map(RunNetwork::end).unwrap_or_default();
+        if let Some(network) = &self.started.network {
+            network.end();
+            report.network = network.destinations();
+        }
         let leases = &mut *self.turn.work().await;
         let keep = match end {
             Ok(end) => self.after_end(leases, end, &mut report).await,

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::egress::{Destination, NetworkView, RunNetwork};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::metrics::Metrics;
 use crate::session::output::fairness::OutputFairness;
@@ -31,6 +32,12 @@ pub trait OutputSink: Send + Sync {
     /// An earlier daemon acknowledged this many bytes of output, of both streams together; the rest is sent
     /// again.
     fn resumed(&mut self, heard: u64);
+
+    /// The program has a network: what it reaches can be looked at while it runs.
+    fn has_network(&mut self, _network: NetworkView) {}
+
+    /// The program was kept from a destination, for the first time.
+    fn blocked(&mut self, _destination: Destination) {}
 
     /// The program wrote this.
     fn take(&mut self, stream: OutputStream, bytes: Bytes);
@@ -112,6 +119,8 @@ pub(super) struct Follower<'a> {
     pub(super) cap: u64,
     pub(super) fairness: &'a OutputFairness,
     pub(super) metrics: &'a Metrics,
+    /// Its way out, if it has one.
+    pub(super) network: Option<&'a RunNetwork>,
 }
 
 impl Follower<'_> {
@@ -137,6 +146,10 @@ impl Follower<'_> {
         let (mut has_begun, mut written) = (false, [0_u64; 2]);
         // Whether the sink writes, and the permit of a large piece while it does.
         let (mut writes, mut permit) = (false, None);
+        let mut blocked = self.network.map(RunNetwork::listen);
+        if let Some(network) = self.network {
+            sink.has_network(network.view());
+        }
         // Kept until the end: a stream that is dropped before its request was read can cancel the request.
         let mut end_requests = Vec::new();
         loop {
@@ -196,6 +209,13 @@ impl Follower<'_> {
                     (Err(_), _) => can_be_asked = false, // every sender is gone
                 },
                 () = &mut feeding, if !is_fed => is_fed = true,
+                destination = next_blocked(blocked.as_mut()), if blocked.is_some() => match destination {
+                    Some(destination) => {
+                        sink.blocked(destination);
+                        writes = true;
+                    }
+                    None => blocked = None,
+                },
                 () = sleep_until(due), if due.is_some() => {
                     sink.on_due();
                     writes = true;
@@ -242,6 +262,13 @@ impl Follower<'_> {
                 return;
             }
         }
+    }
+}
+
+async fn next_blocked(blocked: Option<&mut mpsc::UnboundedReceiver<Destination>>) -> Option<Destination> {
+    match blocked {
+        Some(blocked) => blocked.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -178,6 +178,7 @@ impl Runs {
             cap: self.bounds.max_log,
             fairness: &self.fairness,
             metrics: &self.metrics,
+            network: started.network.as_ref(),
         }
     }
 

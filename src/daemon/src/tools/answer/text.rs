@@ -162,7 +162,9 @@ fn blocked(document: &Map<String, Value>, lines: &mut TextLines) {
         let text = |key: &str| destination[key].as_str().unwrap_or_default();
         let (host, port) = (text("host"), &destination["port"]);
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        lines.say(&format!("{host}:{port} was blocked: {}", text("reason")));
+        // Of a name that was looked up and refused no port is known.
+        let port = if port == &json!(0) { String::new() } else { format!(":{port}") };
+        lines.say(&format!("{host}{port} was blocked: {}", text("reason")));
     }
 }
 

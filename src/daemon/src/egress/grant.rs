@@ -1,0 +1,58 @@
+//! What a call is granted: its request, and the policy that the configuration makes of it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::gateway::Egress;
+use super::policy::{NetworkMode, NetworkPolicy, PolicyRefusal};
+use super::request::NetworkRequest;
+use super::resolve::SystemDns;
+use super::settings::EgressSettings;
+use crate::metrics::Metrics;
+
+/// What one run may reach. Clones share the policy.
+#[derive(Debug, Clone)]
+pub struct NetworkGrant {
+    /// What its call asked for: the next daemon makes a policy of it, should this one be killed.
+    pub request: NetworkRequest,
+    /// What this daemon's configuration allows of it.
+    pub policy: Arc<NetworkPolicy>,
+}
+
+impl Egress {
+    /// The way out of a daemon with these settings: names are resolved as this host does, and the addresses
+    /// of its interfaces count as its own.
+    #[must_use]
+    pub fn open(settings: EgressSettings, metrics: Metrics) -> Arc<Self> {
+        let mut settings = settings;
+        settings.rules.own_addresses.extend(interface_addresses());
+        Self::new(&settings, SystemDns::new(), metrics)
+    }
+
+    /// What a call may have that asks for this.
+    ///
+    /// # Errors
+    /// The configuration does not allow it, or an entry is malformed: see [`PolicyRefusal`].
+    pub fn grant(&self, request: &NetworkRequest) -> Result<NetworkGrant, PolicyRefusal> {
+        let policy = Arc::new(self.rules.policy(request)?);
+        Ok(NetworkGrant { request: request.clone(), policy })
+    }
+
+    /// What callers may get: `egress.mode`.
+    pub fn mode(&self) -> NetworkMode {
+        self.rules.mode
+    }
+}
+
+/// The addresses of this host's interfaces. Loopback is among them, and is refused for what it is.
+fn interface_addresses() -> Vec<IpAddr> {
+    match if_addrs::get_if_addrs() {
+        Ok(all) => all.into_iter().map(|interface| interface.ip()).collect(),
+        Err(error) => {
+            warn!(%error, "the addresses of this host are unknown: egress.own_addresses must list them");
+            Vec::new()
+        }
+    }
+}
