@@ -4,8 +4,8 @@
 //! registry of theirs has: multicast, IPv6 that was never allocated, and an address inside Azure. This file
 //! must never call an address public because it is unknown: of IPv6, only what is allocated is.
 //!
-//! A network's own NAT64 prefix (RFC 6052) cannot be told from other addresses. Where there is one, it belongs
-//! into `egress.deny`.
+//! A network's own NAT64 prefix (RFC 6052) cannot be told from other addresses. Where there is one, it
+//! belongs into `egress.deny`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -120,10 +120,10 @@ const IPV6: &[Range<Ipv6Net>] = &[
 /// Whether an address is public: reachable from everywhere, and not special in any way that
 /// [`special_range`] names.
 ///
-/// An IPv4-mapped address and one of NAT64's well-known prefix are what the address inside is. The other forms
-/// with an address inside are never public, whatever it is: NAT64 with a local prefix and IPv4-compatible
-/// addresses mean nothing outside of one network, and 6to4 and Teredo, which no registry calls globally
-/// reachable, would hand packets to a tunnel.
+/// An IPv4-mapped address and one of NAT64's well-known prefix are what the address inside is. The other
+/// forms with an address inside are never public, whatever it is: NAT64 with a local prefix and
+/// IPv4-compatible addresses mean nothing outside of one network, and 6to4 and Teredo, which no registry
+/// calls globally reachable, would hand packets to a tunnel.
 pub fn is_global(ip: IpAddr) -> bool {
     special_range(ip).is_none()
 }

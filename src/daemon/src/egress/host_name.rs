@@ -18,8 +18,8 @@ pub const MAX_NAME: usize = 253;
 /// Bytes of the longest label (RFC 1035).
 pub const MAX_LABEL: usize = 63;
 
-/// Bytes of the longest text that is normalised at all. A name in other scripts takes more bytes as a caller
-/// writes it than in its normalised form; four times as many is the most that UTF-8 needs for a character.
+/// Bytes of the longest text that is normalised at all. A normalised name spends at least one byte on each
+/// character of the text, and UTF-8 spends at most four.
 const MAX_TEXT: usize = 4 * MAX_NAME;
 
 /// Characters of a refused value that its error repeats.
@@ -145,8 +145,8 @@ fn normalise(text: &str) -> Result<String, HostNameProblem> {
     Ok(name.to_owned())
 }
 
-/// What is wrong with a character before it is normalised. The deny list of UTS 46 would refuse these too, but
-/// without saying which.
+/// What is wrong with a character before it is normalised. The deny list of UTS 46 would refuse these too,
+/// but without saying which.
 fn refused(c: char) -> Option<HostNameProblem> {
     match c {
         '\0' => Some(HostNameProblem::Nul),

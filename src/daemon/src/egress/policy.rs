@@ -14,11 +14,11 @@
 //! | `restricted` | what it lists, if `allow` covers it | exactly `allow` |
 //! | `open` | what it lists | every public address |
 //!
-//! Four rules hold in every mode. What a deny list matches is refused, the configuration's or the caller's, by
-//! name or by the address that a name resolved to. An address must be public, and none of the host's own.
+//! Four rules hold in every mode. What a deny list matches is refused, the configuration's or the caller's,
+//! by name or by the address that a name resolved to. An address must be public, and none of the host's own.
 //! `private` lifts that rule, and no other, for a destination that a pattern of the policy names; `*` names
 //! nothing, and so neither `*` nor `network: true` in mode `open` reaches a private address. Services are
-//! judged elsewhere: a request for services alone has a policy in every mode, mode `none` included.
+//! judged elsewhere: a request for services alone has a policy in every mode, `none` included.
 //!
 //! Special-use names (`localhost`, `*.local`, `*.internal`, `*.onion`, `*.test` …) have no rule of their own:
 //! they are judged as any other name, and then by the address that they resolve to.
@@ -204,8 +204,8 @@ pub struct NetworkPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judged {
     /// The name that the TLS hello must have. `None` where none is asked for: the port is not 443, or the
-    /// destination is allowed as an address or by `*`. A deny list does not look into TLS then: who is allowed
-    /// `*` may name any host in a hello to an address that is not denied.
+    /// destination is allowed as an address or by `*`. Deny lists do not look into TLS: a run that is allowed
+    /// `*` may send a hello with a denied name to an address that is not denied.
     pub tls_name: Option<HostName>,
 }
 

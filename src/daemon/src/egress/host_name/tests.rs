@@ -205,8 +205,8 @@ fn looks_normal(name: &str) -> bool {
     is_right
 }
 
-/// What `inet_aton` makes of a text, by its own rules: one to four numbers, each in C's notation, of which the
-/// last one fills what is left of the 32 bits.
+/// What `inet_aton` makes of a text, by its own rules: one to four numbers, each in C's notation, of which
+/// the last one fills what is left of the 32 bits.
 fn inet_aton(text: &str) -> Option<u32> {
     let parts = text.split('.').map(|part| {
         let (digits, radix) = match part.as_bytes() {
