@@ -40,6 +40,7 @@ mod fingerprint;
 mod foreign;
 mod hello;
 mod init;
+mod intercept;
 mod job;
 mod link;
 mod outlet;

@@ -10,7 +10,7 @@ use paddock_proto::message::{ProbeReport, Quotas};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use crate::{policy, sys};
+use crate::{intercept, policy, sys};
 
 mod cgroup;
 mod charge;
@@ -58,7 +58,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         segments_stay: kernel::segments_stay(),
         terminals: kernel::terminals(),
         landlock: sys::landlock_version(),
-        notification: policy::can_notify(),
+        notification: intercept::can_notify(),
         // Any policy that denies something; it is not put in force.
         policies_lack: policy::missing(&FilePolicy {
             deny_write: vec!["x".to_owned()],

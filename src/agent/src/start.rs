@@ -14,7 +14,8 @@ use paddock_proto::message::RunSpec;
 
 use crate::container::Container;
 use crate::process::Process;
-use crate::program::{CodeInput, in_memory, prepare};
+use crate::intercept::{Answerers, Confinement, ListenerSocket, Stops};
+use crate::program::{CodeInput, Program, in_memory, prepare};
 use crate::report::Reports;
 use crate::sys::EXTRA_FD;
 use crate::{job, policy};
@@ -56,11 +57,10 @@ pub(crate) async fn start(container: &Container, spec: &RunSpec, input: ProgramI
     };
     let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
     program.limits = spec.limits;
-    let (confinement, policy) = policy::prepare(spec)?.unzip();
-    program.confinement = confinement;
+    let listener = confine(&mut program, spec)?;
     let (job, reports) = job::start(&program)?;
-    if let Some(policy) = policy {
-        policy.serve();
+    if let Some((socket, answerers)) = listener {
+        socket.serve(answerers);
     }
     Ok(Process {
         job,
@@ -70,4 +70,25 @@ pub(crate) async fn start(container: &Container, spec: &RunSpec, input: ProgramI
         forker: None,
         outputs: Some(outputs),
     })
+}
+
+/// Puts the program under what its run needs; who answers its calls, where they are stopped.
+fn confine(program: &mut Program, spec: &RunSpec) -> io::Result<Option<(ListenerSocket, Answerers)>> {
+    let policy = policy::prepare(spec)?;
+    let mut answerers = Answerers::default();
+    let mut stops = Stops::default();
+    let mut ruleset = None;
+    if let Some(policy) = policy {
+        (stops.files, ruleset) = (policy.calls, Some(policy.ruleset));
+        answerers.files = Some(policy.answers);
+    }
+    if stops == Stops::default() {
+        return Ok(None);
+    }
+    let (confinement, socket) = Confinement::stopped(stops)?;
+    program.confinement = match ruleset {
+        Some(ruleset) => confinement.within(ruleset),
+        None => confinement,
+    };
+    Ok(Some((socket, answerers)))
 }
