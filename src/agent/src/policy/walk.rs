@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use crate::intercept::CallingProcess;
 
-
 /// Links that one path may go through: the kernel's own number.
 const MAX_LINKS: u32 = 40;
 
