@@ -120,6 +120,7 @@ fn refused() -> Vec<(String, i32)> {
     attempt("perf_event_open", libc::SYS_perf_event_open, [0; 5]);
     attempt("unshare(CLONE_NEWUSER)", libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0]);
     attempt("mount", libc::SYS_mount, [0; 5]);
+    seen.push(("pidfd_getfd of a program".to_owned(), intercept::refuses_descriptors()));
     #[cfg(target_arch = "x86_64")]
     {
         let through = sys::in_a_child(|| {

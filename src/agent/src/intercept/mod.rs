@@ -30,6 +30,9 @@ pub(crate) use install::{Confinement, ListenerSocket};
 pub(crate) use notify::StoppedCall;
 pub(crate) use serve::{Answerers, Answers, NotifyListener};
 
+use rustix::io::Errno;
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+
 use crate::sys;
 
 /// Whether a process here may answer another's system calls.
@@ -39,6 +42,16 @@ pub(crate) fn can_notify() -> bool {
         notify::is_known() && Confinement::stopped(all).is_ok_and(|(program, _socket)| program.enter().is_ok())
     }));
     WORKS.with(|works| *works)
+}
+
+/// The errno of `pidfd_getfd` where a program calls it; 0 where it goes through.
+pub(crate) fn refuses_descriptors() -> i32 {
+    let refused = sys::in_a_child(|| {
+        // Without the filter it would be refused for its descriptor, if at all.
+        let call = || pidfd_getfd(rustix::stdio::stdin(), -1, PidfdGetfdFlags::empty()).err();
+        Confinement::silent().enter().is_ok() && call() == Some(Errno::PERM)
+    });
+    if refused { Errno::PERM.raw_os_error() } else { 0 }
 }
 
 /// What keeps PID 1 from looking into the programs of this container; `None` if nothing does.
@@ -58,5 +71,13 @@ impl ListenerSocket {
         tokio::task::spawn_local(async move {
             let _ = serve::serve(self.0, answerers).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_program_takes_descriptors_of_another() {
+        assert_eq!(super::refuses_descriptors(), libc::EPERM);
     }
 }

@@ -112,3 +112,7 @@ pub(crate) fn missing() -> Option<String> {
         Err(errno) => Some(format!("the network needs pidfd_getfd, which is not allowed here: {errno}")),
     }
 }
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "waitpid of one child has no safe form")]
+mod tests;
