@@ -104,7 +104,8 @@ async fn unneeded_system_calls_are_refused() {
          print(json.dumps({{\n'io_uring_setup': sys(425, 8, 0), 'io_uring_enter': sys(426, 0, 0, 0, 0, 0, \
          0), 'ptrace': sys(101, 0, 0, 0, 0), 'bpf': sys(321, 0, 0, 0),\n'userfaultfd': sys(323, 0), \
          'memfd_secret': sys(447, 0), 'process_vm_readv': sys(310, 1, 0, 0, 0, 0, 0), 'kcmp': sys(312, 1, 1, \
-         0, 0, 0),\n'keyctl': sys(250, 0, -3, 0), 'add_key': sys(248, 0, 0, 0, 0, 0), 'perf_event_open': \
+         0, 0, 0), 'pidfd_getfd': sys(438, -1, 0, 0),\n'keyctl': sys(250, 0, -3, 0), 'add_key': sys(248, 0, \
+         0, 0, 0, 0), 'perf_event_open': \
          sys(298, 0, 0, -1, -1, 0), 'open_by_handle_at': sys(304, 0, 0, 0),\n'init_module': sys(175, 0, 0, \
          0), 'reboot': sys(169, 0, 0, 0, 0), 'swapon': sys(167, 0, 0), 'acct': sys(163, 0), 'setns': \
          sys(308, 0, 0),\n'AF_ALG': s(38, 5), 'AF_VSOCK': s(40, 1), 'AF_PACKET': s(17, 3), 'NETFILTER': \

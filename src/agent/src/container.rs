@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::counters::CgroupFiles;
 use crate::fingerprint::Baseline;
 use crate::link::Link;
+use crate::network::Network;
 use crate::reap::Reaper;
 use crate::runs::Runs;
 use crate::warm::Warm;
@@ -26,6 +27,7 @@ pub(crate) struct Container {
     /// The session it belongs to.
     pub(crate) claim: Cell<Option<Claim>>,
     pub(crate) link: Rc<Link>,
+    pub(crate) network: Rc<Network>,
     pub(crate) warm: Rc<Warm>,
     pub(crate) counters: CgroupFiles,
     /// The process whose streams carry the link, where the daemon has no socket of its own.
@@ -44,12 +46,14 @@ pub(crate) struct Container {
 impl Container {
     /// Nothing ran, and no daemon was heard.
     pub(crate) fn new() -> Self {
-        let (reaper, runs) = (Rc::<Reaper>::default(), Rc::<Runs>::default());
+        let (reaper, runs, link) = (Rc::<Reaper>::default(), Rc::<Runs>::default(), Link::new());
+        let network = Network::new(link.clone());
         Self {
             baseline: RefCell::default(),
             claim: Cell::new(None),
-            link: Link::new(),
-            warm: Warm::new(reaper.clone(), runs.clone()),
+            link,
+            warm: Warm::new(reaper.clone(), runs.clone(), network.clone()),
+            network,
             reaper,
             runs,
             counters: CgroupFiles::open(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  PID 1 ─fork─► job: child subreaper, keeps only the status pipe
-//!                  └─fork─► program: setsid, descriptors 0 1 2 (3), cwd, limits, policy, exec
+//!                  └─fork─► program: setsid, descriptors 0 1 2 (3), cwd, limits, domain, filter, exec
 //!  job: waits for the program, kills whatever else it started, reports, exits
 //! ```
 //!
@@ -40,9 +40,9 @@ fn job(program: &Program, status: RawFd) -> ! {
         unsafe { libc::write(status, bytes.as_ptr().cast(), REPORT_BYTES) };
     };
     let extra = program.extra.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-    let socket = program.confinement.as_ref().map_or(-1, |confinement| confinement.socket().as_raw_fd());
+    let [ruleset, socket] = program.confinement.descriptors();
     let (stdin, stdout) = (program.stdin.as_raw_fd(), program.stdout.as_raw_fd());
-    let keep = [status, stdin, stdout, program.stderr.as_raw_fd(), extra, socket];
+    let keep = [status, stdin, stdout, program.stderr.as_raw_fd(), extra, ruleset, socket];
     // SAFETY: plain system calls on this process' own state; descriptors are closed that nobody here uses.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -155,9 +155,7 @@ fn execute(program: &Program, say: &dyn Fn(Report)) -> ! {
         if libc::chdir(program.cwd.as_ptr()) != 0 || !limit(&program.limits) {
             fail(errno());
         }
-        if let Some(confinement) = &program.confinement
-            && let Err(error) = confinement.enter()
-        {
+        if let Err(error) = program.confinement.enter() {
             fail(error.raw_os_error().unwrap_or(libc::EPERM));
         }
         let mut last = libc::ENOENT;

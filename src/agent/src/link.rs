@@ -3,7 +3,7 @@
 //! Single-threaded (`Rc`), like all of PID 1: between a look at the mux and the wait for news nothing else
 //! runs, so `notify_waiters` loses nothing. It must never hold a borrow across an await.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -24,7 +24,12 @@ pub(crate) struct Link {
     transmit: Notify,
     /// The daemon opened a stream.
     fresh: Notify,
+    /// Carriers that serve now: one, or none.
+    carriers: Cell<u32>,
 }
+
+/// Streams that this side may have open, so that there is always room for the daemon's requests.
+const MAX_OWN: usize = 192;
 
 struct LinkState {
     mux: Mux,
@@ -51,7 +56,12 @@ impl Link {
             readers: HashMap::new(),
             unheard: HashMap::new(),
         };
-        Rc::new(Self { inner: RefCell::new(inner), transmit: Notify::new(), fresh: Notify::new() })
+        Rc::new(Self {
+            inner: RefCell::new(inner),
+            transmit: Notify::new(),
+            fresh: Notify::new(),
+            carriers: Cell::new(0),
+        })
     }
 
     /// Another daemon has taken over: all streams of the previous daemon are orphans.
@@ -99,9 +109,30 @@ impl Link {
         }
     }
 
+    /// Opens a stream with its first message; `None` where there is no room for another.
+    pub(crate) fn open(self: &Rc<Self>, first: Bytes) -> Option<Stream> {
+        let mut inner = self.inner.borrow_mut();
+        // Those that are closed and not forgotten take room too. Streams of this side have even numbers.
+        let own = inner.mux.resume_points().streams.iter().filter(|(id, _)| id % 2 == 0).count();
+        if own >= MAX_OWN {
+            return None;
+        }
+        let id = inner.mux.open(first).ok()?;
+        let news = Rc::new(Notify::new());
+        inner.readers.insert(id, news.clone());
+        self.transmit.notify_one();
+        Some(Stream { id, epoch: inner.epoch, link: self.clone(), news })
+    }
+
+    /// Whether there is a way to the daemon now.
+    pub(crate) fn is_carried(&self) -> bool {
+        self.carriers.get() > 0
+    }
+
     /// Moves bytes both ways until the carrier breaks.
     pub(crate) async fn carry(&self, carrier: Carrier, mut input: BytesMut) -> std::io::Result<()> {
         let Carrier { mut from, mut to, bridge } = carrier;
+        let _carried = Carried::new(&self.carriers);
         let read = async {
             loop {
                 self.on_bytes(&mut input)?;
@@ -137,6 +168,22 @@ impl Link {
         });
         self.transmit.notify_one(); // credits may be due
         broken.map_err(std::io::Error::other)
+    }
+}
+
+/// Counts a carrier for as long as it serves.
+struct Carried<'a>(&'a Cell<u32>);
+
+impl<'a> Carried<'a> {
+    fn new(carriers: &'a Cell<u32>) -> Self {
+        carriers.set(carriers.get() + 1);
+        Self(carriers)
+    }
+}
+
+impl Drop for Carried<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -10,7 +10,7 @@ use paddock_proto::message::{ProbeReport, Quotas};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use crate::{policy, sys};
+use crate::{intercept, policy, sys};
 
 mod cgroup;
 mod charge;
@@ -58,7 +58,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         segments_stay: kernel::segments_stay(),
         terminals: kernel::terminals(),
         landlock: sys::landlock_version(),
-        notification: policy::can_notify(),
+        notification: intercept::can_notify(),
         // Any policy that denies something; it is not put in force.
         policies_lack: policy::missing(&FilePolicy {
             deny_write: vec!["x".to_owned()],
@@ -120,6 +120,7 @@ fn refused() -> Vec<(String, i32)> {
     attempt("perf_event_open", libc::SYS_perf_event_open, [0; 5]);
     attempt("unshare(CLONE_NEWUSER)", libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0]);
     attempt("mount", libc::SYS_mount, [0; 5]);
+    seen.push(("pidfd_getfd of a program".to_owned(), intercept::refuses_descriptors()));
     #[cfg(target_arch = "x86_64")]
     {
         let through = sys::in_a_child(|| {

@@ -10,7 +10,7 @@ use paddock_proto::message::RunLimits;
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::policy::Confinement;
+use crate::intercept::Confinement;
 
 /// Where a program without a `/` in its name is looked up when its environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -29,8 +29,8 @@ pub(crate) struct Program {
     pub(crate) extra: Option<OwnedFd>,
     /// The kernel enforces two of them for each process: CPU time and file size.
     pub(crate) limits: RunLimits,
-    /// Which files it may write and read.
-    pub(crate) confinement: Option<Confinement>,
+    /// Its filter and its domain.
+    pub(crate) confinement: Confinement,
 }
 
 /// What a run gives to the program that takes it, besides the environment.
@@ -50,7 +50,7 @@ pub(crate) fn in_memory(name: &str, parts: &[&[u8]]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Prepares a program without limits or confinement; with it come the reading ends of its standard output and
+/// Prepares a program without limits, whose calls nobody answers; with it come the reading ends of its standard output and
 /// error.
 ///
 /// # Errors
@@ -75,7 +75,7 @@ pub(crate) fn prepare(
         stderr,
         extra,
         limits: RunLimits::default(),
-        confinement: None,
+        confinement: Confinement::silent(),
     };
     Ok((program, [out, err]))
 }

@@ -1,7 +1,8 @@
 //! What a daemon says on a run's stream, and hears there: the program's input, its end, its files.
 //!
 //! A run goes on when its daemon goes, and is told to the next; only a daemon that is there and resets the
-//! run's stream ends it. It must never report [`Event::Ended`] while a process of the run lives.
+//! run's stream ends it. It must never report [`Event::Ended`] while a process of the run
+//! lives, or a connection of it.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use crate::program::CodeInput;
 use crate::start::{ProgramInput, start};
 use crate::stdin_pipe::StdinPipe;
 use crate::supervise::{is_its_own, not_started, supervise};
-use crate::{collect, policy};
+use crate::{collect, network, policy};
 
 /// The longest time that a run may be given to end after SIGTERM.
 const LONGEST_GRACE_MS: u64 = 60_000;
@@ -33,7 +34,8 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
         stream.close().await;
         return;
     }
-    if let Some(what) = spec.files.as_ref().and_then(policy::missing) {
+    let lacks_network = || spec.network.then(network::missing).flatten();
+    if let Some(what) = spec.files.as_ref().and_then(policy::missing).or_else(lacks_network) {
         stream.event(&Event::Unsupported { what }).await;
         stream.close().await;
         return;
@@ -52,10 +54,12 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     let begun_before = container.runs.begin();
     let alone = container.runs.len() == 1;
     let begun = Instant::now();
-    let mut end = match start(&container, &spec, input).await {
+    let network = container.network.begin(&spec);
+    let mut end = match start(&container, &spec, &network, input).await {
         Ok(process) => supervise(&container, &outlet, &spec, process, stdin.map(StdinPipe::start)).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
+    container.network.end(&network).await;
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     // A program that was refused something and ends well has coped. One that leaves processes behind, as a
     // fork bomb does, has not: the limit ended it.

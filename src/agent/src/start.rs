@@ -9,12 +9,15 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use paddock_proto::message::RunSpec;
 
 use crate::container::Container;
+use crate::intercept::{Answerers, Confinement, ListenerSocket, Stops};
+use crate::network::{Owner, RunNetwork};
 use crate::process::Process;
-use crate::program::{CodeInput, in_memory, prepare};
+use crate::program::{CodeInput, Program, in_memory, prepare};
 use crate::report::Reports;
 use crate::sys::EXTRA_FD;
 use crate::{job, policy};
@@ -33,13 +36,18 @@ pub(crate) enum ProgramInput {
 ///
 /// # Errors
 /// The system's, before anything of it has run.
-pub(crate) async fn start(container: &Container, spec: &RunSpec, input: ProgramInput) -> io::Result<Process> {
+pub(crate) async fn start(
+    container: &Container,
+    spec: &RunSpec,
+    run: &Rc<RunNetwork>,
+    input: ProgramInput,
+) -> io::Result<Process> {
     container.warm.make_way().await;
     let mut env = spec.env.clone();
     let (stdin, extra) = match input {
         ProgramInput::Code(input) => {
             let input = if spec.warm && spec.files.is_none() {
-                match container.warm.run(spec, input).await {
+                match container.warm.run(spec, run, input).await {
                     Ok(process) => return Ok(process),
                     Err(input) => input,
                 }
@@ -56,11 +64,10 @@ pub(crate) async fn start(container: &Container, spec: &RunSpec, input: ProgramI
     };
     let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
     program.limits = spec.limits;
-    let (confinement, policy) = policy::prepare(spec)?.unzip();
-    program.confinement = confinement;
+    let listener = confine(container, &mut program, spec, run)?;
     let (job, reports) = job::start(&program)?;
-    if let Some(policy) = policy {
-        policy.serve();
+    if let Some((socket, answerers)) = listener {
+        socket.serve(answerers);
     }
     Ok(Process {
         job,
@@ -70,4 +77,34 @@ pub(crate) async fn start(container: &Container, spec: &RunSpec, input: ProgramI
         forker: None,
         outputs: Some(outputs),
     })
+}
+
+/// Puts the program under what its run needs; who answers its calls, where they are stopped.
+fn confine(
+    container: &Container,
+    program: &mut Program,
+    spec: &RunSpec,
+    run: &Rc<RunNetwork>,
+) -> io::Result<Option<(ListenerSocket, Answerers)>> {
+    let policy = policy::prepare(spec)?;
+    let mut answerers = Answerers::default();
+    let mut stops = Stops::default();
+    let mut ruleset = None;
+    if let Some(policy) = policy {
+        (stops.files, ruleset) = (policy.calls, Some(policy.ruleset));
+        answerers.files = Some(policy.answers);
+    }
+    if spec.network {
+        stops.connect = true;
+        answerers.connect = Some(container.network.answers(Owner::Run(run.clone())));
+    }
+    if stops == Stops::default() {
+        return Ok(None);
+    }
+    let (confinement, socket) = Confinement::stopped(stops)?;
+    program.confinement = match ruleset {
+        Some(ruleset) => confinement.within(ruleset),
+        None => confinement,
+    };
+    Ok(Some((socket, answerers)))
 }

@@ -108,6 +108,11 @@ pub(crate) fn is_from_outside(pid: i32) -> bool {
     pid > 1 && stat(pid).is_some_and(|stat| stat.parent == 0)
 }
 
+/// Parent and session of a process.
+pub(crate) fn parentage(pid: i32) -> Option<(i32, i32)> {
+    stat(pid).map(|stat| (stat.parent, stat.session))
+}
+
 fn has_one_thread_in(pid: i32, state: u8) -> bool {
     stat(pid).is_some_and(|stat| stat.state == state && stat.threads == 1)
 }
@@ -120,6 +125,7 @@ const STOPPED: u8 = b'T';
 struct Stat {
     state: u8,
     parent: i32,
+    session: i32,
     threads: u64,
     /// In ticks since the machine's start.
     started: u64,
@@ -137,7 +143,8 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
     Some(Stat {
         state: *fields.next()?.as_bytes().first()?,
         parent: fields.next()?.parse().ok()?,
-        threads: fields.nth(15)?.parse().ok()?,
+        session: fields.nth(1)?.parse().ok()?,
+        threads: fields.nth(13)?.parse().ok()?,
         started: fields.nth(1)?.parse().ok()?,
     })
 }
@@ -175,10 +182,10 @@ mod tests {
 
     #[test]
     fn a_name_in_the_status_line_can_fake_no_field() {
-        let rest = "T 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 99 1 2 3";
+        let rest = "T 7 1 4 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 99 1 2 3";
         for name in ["sh", "a) Z 1 1 (", ") R 1", "\u{20ac} (x"] {
             let line = format!("12 ({name}) {rest}\n");
-            let stat = Stat { state: b'T', parent: 7, threads: 3, started: 99 };
+            let stat = Stat { state: b'T', parent: 7, session: 4, threads: 3, started: 99 };
             assert_eq!(parse_stat(line.as_bytes()), Some(stat), "{name}");
         }
         for broken in ["", "12 (sh", "12 (sh)", "12 (sh) T", "12 (sh) T x", "12 (sh) T 7 1 1 0"] {

@@ -13,12 +13,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::caller::CallingProcess;
-use super::filter::FCHMODAT2;
 use super::judge::{self, BOTH, WRITE};
 use super::open::{again, itself, masked};
 use super::rules::Rules;
 use super::walk::{self, Name, WalkEnd, is};
+use crate::intercept::{CallingProcess, FCHMODAT2};
 
 const UNSUPPORTED_FLAGS: u32 =
     !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_FOLLOW | libc::AT_SYMLINK_NOFOLLOW).cast_unsigned();

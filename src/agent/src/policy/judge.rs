@@ -15,11 +15,11 @@ use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
 use rustix::fs::{FileType, Stat, StatVfsMountFlags, fstatvfs, stat};
 use rustix::io::Errno;
 
-use super::caller::CallingProcess;
 use super::path_pattern::{components, one_name};
 use super::real;
 use super::rules::Rules;
 use super::walk::{is, is_of, joined, place};
+use crate::intercept::CallingProcess;
 
 /// File systems that a run can make second names on.
 const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];

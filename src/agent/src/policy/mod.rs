@@ -1,9 +1,9 @@
 //! Which files a run may write and read ([`FilePolicy`]), enforced around its program and all that it starts.
 //!
 //! ```text
-//!  program ── open(".env", O_WRONLY) ──► kernel: the filter stops it (filter)
+//!  program ── open(".env", O_WRONLY) ──► kernel: the filter stops it (crate::intercept)
 //!                                           │ seccomp user notification
-//!  PID 1:  reads the path once (caller) ─► walks it to an object (walk) ─► judges that (judge, rules)
+//!  PID 1:  reads the path once ─────────► walks it to an object (walk) ─► judges that (judge, rules)
 //!                                           │
 //!          opens the object itself (open) or changes it (change), or answers EACCES
 //!                                           │
@@ -57,33 +57,32 @@
 //! PID 1 must never wait for anything else inside of a call, nor take more than a turn's time from the other
 //! runs.
 
-mod caller;
+mod answer;
 mod change;
 mod confine;
-mod filter;
 mod judge;
-mod notify;
 mod open;
 mod path_pattern;
 mod rules;
-mod serve;
 mod walk;
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use paddock_proto::FilePolicy;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::RunSpec;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-pub(crate) use confine::Confinement;
+use answer::FileAnswers;
 use confine::Sockets;
 use rules::Rules;
 
-use crate::sys::{self, EXTRA_FD};
+use crate::intercept::{self, Answers, FileCalls};
+use crate::sys;
 
 /// What this container lacks to enforce a policy; `None` if it lacks nothing.
 pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
@@ -99,13 +98,11 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
             "file policies need Landlock version 3 or newer; the kernel here has version {landlock}"
         ));
     }
-    // From 2 on nobody without capabilities may read another process' memory.
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    if scope.trim().parse::<u32>().is_ok_and(|scope| scope >= 2) {
-        return Some(format!("file policies need kernel.yama.ptrace_scope below 2; it is {}", scope.trim()));
+    if let Some(what) = intercept::blind() {
+        return Some(format!("file policies need {what}"));
     }
     thread_local!(static WORKS: bool = sys::in_a_child(|| try_it().is_ok()));
-    if !WORKS.with(|works| *works) {
+    if !intercept::can_notify() || !WORKS.with(|works| *works) {
         let what =
             "file policies need seccomp's user notification, which this kernel or runtime does not allow";
         return Some(what.to_owned());
@@ -113,32 +110,28 @@ pub(crate) fn missing(policy: &FilePolicy) -> Option<String> {
     None
 }
 
-/// Whether a process here may answer another's system calls.
-pub(crate) fn can_notify() -> bool {
-    sys::in_a_child(|| notify::is_known() && notify::install(&filter::program(true)).is_ok())
-}
-
-/// Puts this process under a policy, only to see whether that works.
+/// Puts this process under the rules of a policy, only to see whether that works.
 fn try_it() -> io::Result<()> {
-    let (socket, _other) = pair()?;
-    if !notify::is_known() {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    Confinement { filter: filter::program(true), socket, sockets: Sockets::Anywhere }.enter()
+    let ruleset = confine::ruleset(&Sockets::Anywhere)?;
+    let (confinement, _socket) = intercept::Confinement::stopped(intercept::Stops::default())?;
+    confinement.within(ruleset).enter()
 }
 
 /// A policy that is prepared for one run.
 pub(crate) struct PreparedPolicy {
-    rules: Rules,
-    socket: OwnedFd,
-    longest: Option<u64>,
+    /// The Landlock rules of its program.
+    pub(crate) ruleset: OwnedFd,
+    /// What the program's filter stops.
+    pub(crate) calls: FileCalls,
+    /// Who answers that.
+    pub(crate) answers: Box<dyn Answers>,
 }
 
 /// Prepares a run's policy: what confines its program, and what PID 1 answers by from then on.
 ///
 /// # Errors
 /// The system's, or `EINVAL` for a malformed pattern.
-pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, PreparedPolicy)>> {
+pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<PreparedPolicy>> {
     let Some(policy) = spec.files.as_ref().filter(|policy| !policy.is_empty()) else { return Ok(None) };
     let home = spec.env.iter().find_map(|v| v.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
     let rules = Rules::new(policy, &spec.cwd, home.unwrap_or(DATA_DIR), &|path| real(path))
@@ -151,26 +144,10 @@ pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<(Confinement, Prepare
             Sockets::Below(rules.free_dirs().into_iter().filter(is_itself).collect())
         }
     };
-    let (socket, other) = pair()?;
-    let filter = filter::program(rules.deny_reading());
-    let ready = PreparedPolicy { rules, socket: other, longest: spec.limits.file_size };
-    Ok(Some((Confinement { filter, socket, sockets }, ready)))
-}
-
-impl PreparedPolicy {
-    /// Answers the calls of the run's processes, as long as there are any.
-    pub(crate) fn serve(self) {
-        tokio::task::spawn_local(async move {
-            let _ = serve::serve(self.socket, &self.rules.into(), self.longest).await;
-        });
-    }
-}
-
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Above the numbers that the program's own descriptors will have.
-    Ok((rustix::io::fcntl_dupfd_cloexec(&one, EXTRA_FD + 1)?, other))
+    let calls = if rules.deny_reading() { FileCalls::ChangesAndOpens } else { FileCalls::Changes };
+    let ruleset = confine::ruleset(&sockets)?;
+    let answers = FileAnswers { rules, longest: spec.limits.file_size, waiting: Rc::new(Cell::new(0)) };
+    Ok(Some(PreparedPolicy { ruleset, calls, answers: Box::new(answers) }))
 }
 
 /// Where a path leads, as far as it exists.

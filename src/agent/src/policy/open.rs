@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::Errno;
 
-use super::caller::CallingProcess;
 use super::judge::{self, Access, WRITE};
 use super::rules::Rules;
 use super::walk::{self, WalkEnd, is};
+use crate::intercept::CallingProcess;
 
 /// How often a name is looked for again that another process made or removed meanwhile.
 const TRIES: u32 = 8;

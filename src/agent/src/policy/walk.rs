@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::caller::CallingProcess;
+use crate::intercept::CallingProcess;
 
 /// Links that one path may go through: the kernel's own number.
 const MAX_LINKS: u32 = 40;

@@ -21,6 +21,7 @@ use tokio::task::spawn_local;
 
 use super::holder::MemoryHolder;
 use super::line::{PATIENCE, PartLine, PartMessage};
+use crate::network::{PartRun, Place, RunNetwork};
 use crate::program::{CodeInput, in_memory};
 use crate::report::{Report, Reports};
 use crate::sys;
@@ -50,6 +51,8 @@ pub(crate) struct Forker {
     run: RefCell<Option<ForkedRun>>,
     /// Whether a child said that it took the current run, or the last one.
     taken: Cell<bool>,
+    /// Whose the `connect`s of its processes are.
+    owner: Rc<PartRun>,
     /// The part said something, or is gone.
     news: Notify,
 }
@@ -63,10 +66,10 @@ struct ForkedRun {
 
 impl Forker {
     /// A part that stands under a job; its first message is heard next.
-    pub(super) fn new(job: i32, part: i32, line: PartLine) -> Rc<Self> {
+    pub(super) fn new(job: i32, part: i32, line: PartLine, owner: Rc<PartRun>) -> Rc<Self> {
         let (waiting, holder, taken) = (Cell::new(None), Cell::new(None), Cell::new(false));
         let (killed, run, news) = (RefCell::default(), RefCell::default(), Notify::new());
-        Rc::new(Self { job, part, line, waiting, holder, killed, run, taken, news })
+        Rc::new(Self { job, part, line, waiting, holder, killed, run, taken, owner, news })
     }
 
     /// The job that it runs under.
@@ -87,6 +90,7 @@ impl Forker {
     /// It is gone: no report of its run comes any more, and all waiters look again.
     pub(super) fn let_go(&self) {
         self.run.replace(None);
+        self.owner.take_back();
         self.news.notify_waiters();
     }
 
@@ -179,9 +183,10 @@ impl Forker {
     pub(super) async fn give(
         self: &Rc<Self>,
         env: &[u8],
+        run: &Rc<RunNetwork>,
         input: CodeInput,
     ) -> Result<(Reports, [OwnedFd; 2]), CodeInput> {
-        let Ok(given) = self.send(env, &input) else { return Err(input) };
+        let Ok(given) = self.send(env, run, &input) else { return Err(input) };
         let taken = async {
             while !self.taken.get() && self.is_busy() {
                 self.news.notified().await;
@@ -202,7 +207,12 @@ impl Forker {
         if self.taken.get() { Ok(given) } else { Err(input) }
     }
 
-    fn send(&self, env: &[u8], input: &CodeInput) -> io::Result<(Reports, [OwnedFd; 2])> {
+    fn send(
+        &self,
+        env: &[u8],
+        network: &Rc<RunNetwork>,
+        input: &CodeInput,
+    ) -> io::Result<(Reports, [OwnedFd; 2])> {
         let (waiting, holder) = self.waiting.get().ok_or(io::ErrorKind::NotFound)?;
         let run = in_memory("run", &[env, &input.code])?;
         let nothing = match input.stdin {
@@ -213,12 +223,16 @@ impl Forker {
         let (out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
         let (sender, reports) = mpsc::unbounded_channel();
+        // Only a run with a network is worth the look.
+        let alone = network.is_open() && self.is_alone();
         send(&self.line, [run.as_fd(), stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
         // Only now: a child that was not given the run waits on.
         self.waiting.set(None);
         self.free();
         self.holder.set(holder);
         self.taken.set(false);
+        let place = Place { job: self.job, part: self.part, child: waiting.pid(), alone };
+        self.owner.give(network, Some(place));
         self.run.replace(Some(ForkedRun { pid: waiting.pid(), reports: sender }));
         Ok((Reports::of_part(reports), [out, err]))
     }
@@ -236,6 +250,7 @@ impl Forker {
             }
             (PartMessage::Took(pid), Some(run)) if !taken => {
                 run.pid = pid;
+                self.owner.taken_by(pid);
                 self.taken.set(true);
                 let _ = run.reports.send(Report::Started(pid));
             }
@@ -244,6 +259,7 @@ impl Forker {
                 let status = if code < 0 { -code } else { code << 8 };
                 let _ = one.reports.send(Report::Ended { status, cpu_us, max_rss_kib, leftovers: 0 });
                 *run = None;
+                self.owner.take_back();
             }
             // A child that dies before it took the run that it was given is an error (below): the next child
             // would take that run, and nobody would watch it.

@@ -21,6 +21,8 @@ use super::single::Single;
 use super::state::{StandingPart, Warm};
 use crate::complain::complain;
 use crate::foreign::Brief;
+use crate::intercept::{Answerers, Confinement, Stops};
+use crate::network::{Owner, PartRun};
 use crate::program::{in_memory, prepare};
 use crate::report::{Report, Reports};
 use crate::sweep::sweep;
@@ -81,8 +83,16 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
         .map_err(|error| system(error.into()))?;
     let stdin = in_memory("stdin", &[]).map_err(system)?;
     let theirs_in = stdin.try_clone().map_err(system)?;
-    let (program, outputs) = prepare(&spec.argv, &spec.env, "/", theirs_in, Some(theirs)).map_err(system)?;
+    let (mut program, outputs) =
+        prepare(&spec.argv, &spec.env, "/", theirs_in, Some(theirs)).map_err(system)?;
+    // Any run of it may have a network. Where calls cannot be stopped, none has one.
+    let stops = Stops { connect: true, ..Stops::default() };
+    let (confinement, socket) = Confinement::stopped(stops).map_err(system)?;
+    program.confinement = confinement.or_silent();
+    let owner = Rc::<PartRun>::default();
     let (job, reports) = job::start(&program).map_err(system)?;
+    let connect = Some(warm.network.answers(Owner::Part(owner.clone())));
+    socket.serve(Answerers { connect, ..Answerers::default() });
     let death = warm.reaper.watch(job);
     warm.set_loading(Some(job));
     drop(program);
@@ -101,7 +111,7 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
         Ok((PartMessage::Ready, part)) => {
             stood();
             warm.set_due(None);
-            let single = Single { job, part, death: death.clone(), reports, line, stdin, outputs };
+            let single = Single { job, part, death: death.clone(), reports, line, stdin, outputs, owner };
             warm.set_standing(Some(StandingPart::Single(single)));
             death.wait().await;
             let waits = warm.take_back();
@@ -110,7 +120,7 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
         Ok((message, part)) => {
             stood();
             outputs.into_iter().for_each(|output| drop(spawn_local(discard(output))));
-            let forker = Forker::new(job, part, line);
+            let forker = Forker::new(job, part, line, owner);
             let why = fork(warm, &forker, message, &mut messages, &mut reports).await;
             forker.let_go();
             Err(why)

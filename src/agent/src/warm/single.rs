@@ -9,6 +9,7 @@ use std::rc::Rc;
 use rustix::net::{Shutdown, shutdown};
 
 use super::line::{PATIENCE, PartLine};
+use crate::network::{PartRun, RunNetwork};
 use crate::program::CodeInput;
 use crate::reap::Death;
 use crate::report::Reports;
@@ -24,6 +25,8 @@ pub(super) struct Single {
     /// Its standard input: a file in memory.
     pub(super) stdin: OwnedFd,
     pub(super) outputs: [OwnedFd; 2],
+    /// Whose its `connect`s are.
+    pub(super) owner: Rc<PartRun>,
 }
 
 impl Single {
@@ -32,12 +35,15 @@ impl Single {
     pub(super) async fn give(
         self,
         env: &[u8],
+        run: &Rc<RunNetwork>,
         input: CodeInput,
     ) -> Result<(Reports, [OwnedFd; 2]), CodeInput> {
+        self.owner.give(run, None);
         // Earlier code may have stopped them.
         tree::resume(&[self.job, self.part]);
         let brought = tokio::time::timeout(PATIENCE, self.bring(env, &input)).await;
         if !matches!(brought, Ok(Ok(()))) {
+            self.owner.take_back();
             tree::kill(&tree::descendants(self.job));
             return Err(input);
         }

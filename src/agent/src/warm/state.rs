@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::forker::Forker;
 use super::single::Single;
+use crate::network::{Network, RunNetwork};
 use crate::process::Process;
 use crate::program::CodeInput;
 use crate::reap::Reaper;
@@ -28,6 +29,7 @@ const HOLDS_UP: Duration = Duration::from_secs(3);
 pub(crate) struct Warm {
     pub(super) reaper: Rc<Reaper>,
     pub(super) runs: Rc<Runs>,
+    pub(super) network: Rc<Network>,
     spec: RefCell<Option<Rc<WarmSpec>>>,
     standing: RefCell<Option<StandingPart>>,
     /// When the next one is expected to stand, where that is soon.
@@ -48,10 +50,11 @@ pub(super) enum StandingPart {
 
 impl Warm {
     /// No part is asked for yet.
-    pub(crate) fn new(reaper: Rc<Reaper>, runs: Rc<Runs>) -> Rc<Self> {
+    pub(crate) fn new(reaper: Rc<Reaper>, runs: Rc<Runs>, network: Rc<Network>) -> Rc<Self> {
         Rc::new(Self {
             reaper,
             runs,
+            network,
             spec: RefCell::default(),
             standing: RefCell::default(),
             due: Cell::new(None),
@@ -62,7 +65,12 @@ impl Warm {
     }
 
     /// Gives a run to the part that stands, or will stand soon. An input that comes back was not run.
-    pub(crate) async fn run(&self, spec: &RunSpec, input: CodeInput) -> Result<Process, CodeInput> {
+    pub(crate) async fn run(
+        &self,
+        spec: &RunSpec,
+        run: &Rc<RunNetwork>,
+        input: CodeInput,
+    ) -> Result<Process, CodeInput> {
         let warm = self.spec.borrow().clone();
         let Some(warm) = warm.filter(|_| spec.cwd == DATA_DIR && !self.is_busy()) else { return Err(input) };
         let Some(standing) = self.take().await else { return Err(input) };
@@ -70,12 +78,12 @@ impl Warm {
         match standing {
             StandingPart::Single(single) => {
                 let (job, death) = (single.job, single.death.clone());
-                let (reports, outputs) = single.give(&env, input).await?;
+                let (reports, outputs) = single.give(&env, run, input).await?;
                 let (dead, outputs) = (Some(death), Some(outputs));
                 Ok(Process { job, reports, dead, warm: true, forker: None, outputs })
             }
             StandingPart::Forks(forker) => {
-                let (reports, outputs) = forker.give(&env, input).await?;
+                let (reports, outputs) = forker.give(&env, run, input).await?;
                 let (job, outputs) = (forker.job(), Some(outputs));
                 Ok(Process { job, reports, dead: None, warm: true, forker: Some(forker), outputs })
             }

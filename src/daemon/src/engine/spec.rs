@@ -117,6 +117,12 @@ pub struct HostConfig {
     /// Name servers; when empty, the engine copies those of the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<String>,
+    /// Options of the resolver, as in resolv.conf(5); when empty, the engine copies those of the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns_options: Vec<String>,
+    /// Domains that names are looked up in; when empty, the engine copies those of the host. `.` means none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns_search: Vec<String>,
     /// −1000 to 1000: with a higher number the kernel kills it sooner when the host is out of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i32>,
@@ -289,6 +295,8 @@ mod tests {
                 masked_paths: Some(vec![]),
                 readonly_paths: Some(vec!["/proc/sys".into()]),
                 dns: vec!["127.0.0.1".into()],
+                dns_options: vec!["ndots:0".into()],
+                dns_search: vec![".".into()],
                 oom_score_adj: Some(800),
                 runtime: Some("runsc".into()),
                 restart_policy: RestartPolicy::No,
@@ -308,7 +316,7 @@ mod tests {
                 "CgroupnsMode": "private", "UsernsMode": "host", "PidsLimit": 1, "Memory": 2, "MemorySwap": 3,
                 "NanoCpus": 4, "Ulimits": [{"Name": "core", "Soft": 0, "Hard": -1}], "ShmSize": 5,
                 "LogConfig": {"Type": "none"}, "MaskedPaths": [], "ReadonlyPaths": ["/proc/sys"],
-                "Dns": ["127.0.0.1"], "OomScoreAdj": 800, "Runtime": "runsc",
+                "Dns": ["127.0.0.1"], "DnsOptions": ["ndots:0"], "DnsSearch": ["."], "OomScoreAdj": 800, "Runtime": "runsc",
                 "RestartPolicy": {"Name": "no"}, "Init": false, "Sysctls": {"a.b": "1"}
             }
         });

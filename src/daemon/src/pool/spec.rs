@@ -57,6 +57,12 @@ const MOUNTING: [&str; 3] = ["", "runc", "crun"];
 const SYSCTLS: [(&str, &str); 3] =
     [("kernel.shm_rmid_forced", "1"), ("kernel.msgmni", "32"), ("kernel.sem", "250 32000 32 128")];
 
+/// Where the agent answers names, see its `network`; the engine lets every user bind port 53 there.
+const RESOLVER: &str = "127.0.0.1";
+/// A name is looked up as it is, also one without a dot (a service's); and a resolver that is this near
+/// answers sooner than any waiting helps.
+const RESOLVER_OPTIONS: [&str; 3] = ["ndots:0", "timeout:5", "attempts:2"];
+
 /// Files of `/proc` and `/sys` that reveal facts about the host or have been ways out of a container:
 /// Docker's own list and more. The runtime skips a path that does not exist.
 const MASKED: [&str; 30] = [
@@ -346,9 +352,10 @@ impl Blueprint {
             log_config: Some(LogConfig::none()),
             masked_paths: list(&MASKED),
             readonly_paths: list(&READ_ONLY),
-            // With any setting, the engine does not copy the host's resolver configuration into the
-            // container.
-            dns: vec!["127.0.0.1".to_owned()],
+            // The agent's resolver. What is not set here, the engine copies from the host's configuration.
+            dns: vec![RESOLVER.to_owned()],
+            dns_options: RESOLVER_OPTIONS.map(str::to_owned).to_vec(),
+            dns_search: vec![".".to_owned()],
             oom_score_adj: Some(800),
             runtime: (!bounds.runtime.is_empty()).then(|| bounds.runtime.clone()),
             init: Some(false),
@@ -388,6 +395,15 @@ mod tests {
     fn the_kernel_hands_no_crash_to_a_program_of_the_host() {
         let core = made(false).ulimits.into_iter().find(|limit| limit.name == "core").expect("a limit");
         assert_eq!((core.soft, core.hard), (1, 1), "0 would not stop it, see core(5)");
+    }
+
+    #[test]
+    fn nothing_of_the_hosts_resolver_is_copied() {
+        let host = made(false);
+        assert_eq!(host.network_mode.as_deref(), Some("none"));
+        assert_eq!(host.dns, ["127.0.0.1"]);
+        assert_eq!(host.dns_search, ["."]);
+        assert!(!host.dns_options.is_empty());
     }
 
     #[test]

@@ -5,6 +5,8 @@ use rustix::process::Signal;
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::link::Link;
+use crate::network::Network;
 use crate::reap::Reaper;
 use crate::runs::Runs;
 use crate::sys;
@@ -26,7 +28,7 @@ fn stands_soon(interfere: fn(&[i32])) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         LocalSet::new().block_on(&runtime, async {
             let reaper = Rc::<Reaper>::default();
-            let warm = Warm::new(reaper.clone(), Rc::<Runs>::default());
+            let warm = Warm::new(reaper.clone(), Rc::<Runs>::default(), Network::new(Link::new()));
             spawn_local(async move {
                 loop {
                     reaper.reap();

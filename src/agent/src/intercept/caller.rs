@@ -20,25 +20,25 @@ use super::notify::StoppedCall;
 const PATH_MAX: usize = 4096;
 const PAGE: u64 = paddock_proto::limits::PAGE;
 
-pub(super) struct CallingProcess<'a> {
-    pub(super) call: &'a StoppedCall,
+pub(crate) struct CallingProcess<'a> {
+    pub(crate) call: &'a StoppedCall,
     listener: BorrowedFd<'a>,
     memory: OnceCell<File>,
     leader: OnceCell<u32>,
 }
 
 impl<'a> CallingProcess<'a> {
-    pub(super) fn new(call: &'a StoppedCall, listener: BorrowedFd<'a>) -> Self {
+    pub(crate) fn new(call: &'a StoppedCall, listener: BorrowedFd<'a>) -> Self {
         Self { call, listener, memory: OnceCell::new(), leader: OnceCell::new() }
     }
 
     /// Fails if the caller is gone: another process may have its number by now.
-    pub(super) fn is_waiting(&self) -> Result<(), Errno> {
+    pub(crate) fn is_waiting(&self) -> Result<(), Errno> {
         if self.call.is_waiting(self.listener) { Ok(()) } else { Err(Errno::SRCH) }
     }
 
     /// The path at this address.
-    pub(super) fn path(&self, address: u64) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn path(&self, address: u64) -> Result<Vec<u8>, Errno> {
         let mut text = Vec::new();
         loop {
             // Only up to the end of the page: the next page may not be mapped.
@@ -59,7 +59,7 @@ impl<'a> CallingProcess<'a> {
     }
 
     /// This many bytes at this address.
-    pub(super) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let memory = match self.memory.get() {
             Some(memory) => memory,
             None => {
@@ -73,7 +73,7 @@ impl<'a> CallingProcess<'a> {
     }
 
     /// Where a relative path begins: at the directory of this descriptor, or at the working directory.
-    pub(super) fn start(&self, dir: i32) -> Result<OwnedFd, Errno> {
+    pub(crate) fn start(&self, dir: i32) -> Result<OwnedFd, Errno> {
         if dir == libc::AT_FDCWD {
             let cwd = format!("/proc/{}/cwd", self.call.tid);
             return rustix::fs::openat(CWD, cwd, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
@@ -83,7 +83,7 @@ impl<'a> CallingProcess<'a> {
     }
 
     /// What is open under this number.
-    pub(super) fn descriptor(&self, fd: i32) -> Result<OwnedFd, Errno> {
+    pub(crate) fn descriptor(&self, fd: i32) -> Result<OwnedFd, Errno> {
         if fd < 0 {
             return Err(Errno::BADF);
         }
@@ -93,7 +93,7 @@ impl<'a> CallingProcess<'a> {
     }
 
     /// The PID of the thread's process.
-    pub(super) fn leader(&self) -> Result<u32, Errno> {
+    pub(crate) fn leader(&self) -> Result<u32, Errno> {
         if let Some(leader) = self.leader.get() {
             return Ok(*leader);
         }
@@ -102,7 +102,7 @@ impl<'a> CallingProcess<'a> {
     }
 
     /// Its umask.
-    pub(super) fn umask(&self) -> Result<Mode, Errno> {
+    pub(crate) fn umask(&self) -> Result<Mode, Errno> {
         Ok(Mode::from_raw_mode(self.status("Umask:", 8)? & 0o777))
     }
 

@@ -1,7 +1,8 @@
 //! The system calls of seccomp's user notification (`seccomp_unotify(2)`), as safe functions.
 //!
-//! `SECCOMP_USER_NOTIF_FLAG_CONTINUE` must never be used: the kernel would then read the arguments again, and
-//! they may have changed since they were judged.
+//! A call that was judged must never go on in the kernel ([`StoppedCall::proceed`]): the kernel would read the
+//! arguments again, and they may have changed since. Only what needs no judgement may, because every call that
+//! the kernel could make in its place is harmless as well; see [`crate::network`].
 #![expect(unsafe_code, reason = "seccomp and its ioctls have no safe form")]
 
 use std::io;
@@ -13,16 +14,16 @@ use tokio::io::unix::AsyncFd;
 
 /// A system call that the kernel has stopped for PID 1.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StoppedCall {
+pub(crate) struct StoppedCall {
     id: u64,
     /// The thread that made it.
-    pub(super) tid: u32,
-    pub(super) number: i64,
-    pub(super) args: [u64; 6],
+    pub(crate) tid: u32,
+    pub(crate) number: i64,
+    pub(crate) args: [u64; 6],
 }
 
 /// What there is at a listener.
-pub(super) enum News {
+pub(crate) enum News {
     Call(StoppedCall),
     Nothing,
     /// No process is left that could make a call.
@@ -34,26 +35,38 @@ pub(super) enum News {
 ///
 /// # Errors
 /// The kernel's, where it has no such filter or does not allow it.
-pub(super) fn install(filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
-    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
+pub(crate) fn install(filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    // SAFETY: the kernel copies the program, which lives until then, and does not write to it.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    let fd = set(filter, flags)?;
     // SAFETY: the kernel has just made it, nobody else knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Puts this process, and all that it starts, under a filter that stops nothing.
+///
+/// # Errors
+/// The kernel's, where it has no filters or does not allow them.
+pub(crate) fn install_without_listener(filter: &[libc::sock_filter]) -> io::Result<()> {
+    set(filter, 0).map(|_| ())
+}
+
+fn set(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<i32> {
+    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program, which lives until then, and does not write to it.
+    let done =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    i32::try_from(done).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)
+}
+
 /// Registers a descriptor, so that a task can wait until it is readable.
-pub(super) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: it is owned, hence open and the same until the `AsyncFd` is dropped.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
 /// Whether the kernel's messages have the sizes that this program knows.
-pub(super) fn is_known() -> bool {
+pub(crate) fn is_known() -> bool {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: the kernel writes the structure, which outlives the call.
     let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes) };
@@ -64,7 +77,7 @@ pub(super) fn is_known() -> bool {
 
 /// The next call, if there is one. This never waits: the kernel has a message for each that it announces,
 /// also where the caller dies in between.
-pub(super) fn next(listener: impl AsFd) -> io::Result<News> {
+pub(crate) fn next(listener: impl AsFd) -> io::Result<News> {
     let fd = listener.as_fd().as_raw_fd();
     loop {
         let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -114,7 +127,7 @@ fn without_signals<T>(act: impl FnOnce() -> T) -> T {
 
 impl StoppedCall {
     /// Whether it still waits. If so, what was read in /proc under its thread's number was its own.
-    pub(super) fn is_waiting(&self, listener: BorrowedFd<'_>) -> bool {
+    pub(crate) fn is_waiting(&self, listener: BorrowedFd<'_>) -> bool {
         without_signals(|| {
             // SAFETY: the kernel reads the number, which outlives the call.
             unsafe {
@@ -124,9 +137,17 @@ impl StoppedCall {
     }
 
     /// Answers it without a descriptor. The answer is dropped if the call no longer waits.
-    pub(super) fn answer(&self, listener: BorrowedFd<'_>, result: Result<(), Errno>) {
-        let error = result.err().map_or(0, |errno| -errno.raw_os_error());
-        let mut answer = libc::seccomp_notif_resp { id: self.id, val: 0, error, flags: 0 };
+    pub(crate) fn answer(&self, listener: BorrowedFd<'_>, result: Result<(), Errno>) {
+        self.respond(listener, result.err().map_or(0, |errno| -errno.raw_os_error()), 0);
+    }
+
+    /// Lets the kernel make the call, with whatever the arguments are by then.
+    pub(crate) fn proceed(&self, listener: BorrowedFd<'_>) {
+        self.respond(listener, 0, u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1));
+    }
+
+    fn respond(&self, listener: BorrowedFd<'_>, error: i32, flags: u32) {
+        let mut answer = libc::seccomp_notif_resp { id: self.id, val: 0, error, flags };
         without_signals(|| {
             // SAFETY: the kernel reads the structure, which outlives the call.
             unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) }
@@ -134,7 +155,7 @@ impl StoppedCall {
     }
 
     /// Gives the caller this descriptor, which is the call's result.
-    pub(super) fn give(&self, listener: BorrowedFd<'_>, fd: &OwnedFd, close_on_exec: bool) {
+    pub(crate) fn give(&self, listener: BorrowedFd<'_>, fd: &OwnedFd, close_on_exec: bool) {
         let given = libc::seccomp_notif_addfd {
             id: self.id,
             flags: u32::try_from(libc::SECCOMP_ADDFD_FLAG_SEND).unwrap_or(0),

@@ -1,9 +1,12 @@
-//! The system calls that the kernel stops for PID 1, as a classic BPF program.
+//! The system calls that the kernel stops for PID 1 or refuses, as a classic BPF program.
 //!
 //! The program looks only at numbers and at the flags of `open`, which are in a register: no filter may
-//! follow a pointer. A call that is not named here runs as without a policy. So a call that changes a file by
-//! its path and is missing here would be a hole; Landlock closes it for all calls that Landlock knows (see
-//! [`super::confine`]).
+//! follow a pointer. A call that is not named here runs as without a filter. A missing one that changes a
+//! file by its path would be a hole; Landlock closes it for all calls that Landlock knows (see
+//! [`crate::policy`]). A missing one that connects reaches only loopback (see [`crate::network`]).
+//!
+//! `pidfd_getfd` must be refused to every program: the containers' own profile allows it, for PID 1, and with
+//! it a program could take the connections of another run.
 
 /// Calls that change something by a path, or by a descriptor without writing to it.
 const STOPPED: &[libc::c_long] = &[
@@ -45,7 +48,7 @@ const STOPPED: &[libc::c_long] = &[
     libc::SYS_lchown,
 ];
 
-pub(super) const FCHMODAT2: libc::c_long = 452;
+pub(crate) const FCHMODAT2: libc::c_long = 452;
 const SETXATTRAT: libc::c_long = 463;
 const REMOVEXATTRAT: libc::c_long = 466;
 const FILE_SETATTR: libc::c_long = 469;
@@ -94,44 +97,84 @@ const fn argument(index: u32) -> u32 {
     16 + 8 * index // the lower half: both architectures are little-endian
 }
 
-/// The seccomp program. With `reads` it stops every open, otherwise only opens that can change something.
+/// What a filter stops.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stops {
+    pub(crate) files: FileCalls,
+    /// Every `connect`.
+    pub(crate) connect: bool,
+}
+
+/// Which calls on files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum FileCalls {
+    #[default]
+    None,
+    /// Those that can change something.
+    Changes,
+    /// Every open too.
+    ChangesAndOpens,
+}
+
+/// The program. What it refuses is the same for each that stops nothing on files.
 #[expect(
     clippy::cast_sign_loss,
     clippy::cast_possible_truncation,
     reason = "numbers of calls are small; bits"
 )]
-pub(super) fn program(reads: bool) -> Vec<libc::sock_filter> {
-    let refuse = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
+pub(crate) fn program(stops: Stops) -> Vec<libc::sock_filter> {
     let mut code = vec![load(ARCH), jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), answer(refuse(libc::EPERM))];
     code.extend([load(NUMBER), jump(libc::BPF_JGE, X32, 0, 1), answer(refuse(libc::EPERM))]);
-    for (calls, verdict) in [
-        (STOPPED, libc::SECCOMP_RET_USER_NOTIF),
-        (UNKNOWN, refuse(libc::ENOSYS)),
-        (UNSUPPORTED, refuse(libc::EOPNOTSUPP)),
-    ] {
+    let mut rows = vec![(&[libc::SYS_pidfd_getfd][..], refuse(libc::EPERM))];
+    if stops.connect {
+        rows.push((&[libc::SYS_connect], libc::SECCOMP_RET_USER_NOTIF));
+    }
+    if stops.files != FileCalls::None {
+        rows.extend([
+            (STOPPED, libc::SECCOMP_RET_USER_NOTIF),
+            (UNKNOWN, refuse(libc::ENOSYS)),
+            (UNSUPPORTED, refuse(libc::EOPNOTSUPP)),
+        ]);
+    }
+    for (calls, verdict) in rows {
         for call in calls {
             code.extend([jump(libc::BPF_JEQ, *call as u32, 0, 1), answer(verdict)]);
         }
     }
-    let mut when = |call: libc::c_long, block: Vec<libc::sock_filter>| {
+    let opens = match stops.files {
+        FileCalls::None => Vec::new(),
+        FileCalls::Changes => on_files(false),
+        FileCalls::ChangesAndOpens => on_files(true),
+    };
+    for (call, block) in opens {
         code.push(jump(libc::BPF_JEQ, call as u32, 0, block.len() as u8));
         code.extend(block);
-    };
+    }
+    code.push(answer(libc::SECCOMP_RET_ALLOW));
+    code
+}
+
+/// Calls on files whose verdict depends on their arguments. With `reads` every open is stopped, without it
+/// only those that can change something.
+fn on_files(reads: bool) -> Vec<(libc::c_long, Vec<libc::sock_filter>)> {
+    let mut blocks = vec![(libc::SYS_openat, opening(2, reads))];
     #[cfg(target_arch = "x86_64")]
-    when(libc::SYS_open, opening(1, reads));
-    when(libc::SYS_openat, opening(2, reads));
+    blocks.push((libc::SYS_open, opening(1, reads)));
     if reads {
         // It would tell the names in a directory that the caller may not list.
-        when(libc::SYS_inotify_add_watch, vec![answer(refuse(libc::EACCES))]);
+        blocks.push((libc::SYS_inotify_add_watch, vec![answer(refuse(libc::EACCES))]));
     }
     let mut ioctl = vec![load(argument(1))];
     for request in CHANGING {
         ioctl.extend([jump(libc::BPF_JEQ, request, 0, 1), answer(refuse(libc::EPERM))]);
     }
     ioctl.push(answer(libc::SECCOMP_RET_ALLOW));
-    when(libc::SYS_ioctl, ioctl);
-    code.push(answer(libc::SECCOMP_RET_ALLOW));
-    code
+    blocks.push((libc::SYS_ioctl, ioctl));
+    blocks
+}
+
+fn refuse(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
 /// `O_PATH` opens nothing but a name. Other opens are stopped if they write, create or truncate, or if
@@ -201,7 +244,8 @@ mod tests {
 
     #[test]
     fn what_changes_a_file_is_stopped_and_reading_is_only_where_it_is_denied() {
-        let (plain, reads) = (program(false), program(true));
+        let on = |files| program(Stops { files, connect: false });
+        let (plain, reads) = (on(FileCalls::Changes), on(FileCalls::ChangesAndOpens));
         assert!(reads.len() < 4096, "what the kernel takes");
         let open = |code: &[libc::sock_filter], flags: i32| {
             let flags = u64::from(flags.cast_unsigned()) | 7 << 32;
@@ -241,5 +285,34 @@ mod tests {
             assert_eq!(verdict(&reads, call, [0; 3]), libc::SECCOMP_RET_ALLOW);
         }
         assert_ne!(verdict(&plain, libc::SYS_read + 0x4000_0000, [0; 3]), libc::SECCOMP_RET_ALLOW);
+    }
+
+    #[test]
+    fn connecting_is_stopped_where_it_is_asked_for_and_nobody_takes_descriptors() {
+        let refused = refuse(libc::EPERM);
+        for files in [FileCalls::None, FileCalls::Changes, FileCalls::ChangesAndOpens] {
+            for connect in [false, true] {
+                let code = program(Stops { files, connect });
+                assert!(code.len() < 4096, "what the kernel takes");
+                assert_eq!(verdict(&code, libc::SYS_pidfd_getfd, [0; 3]), refused);
+                let wanted = if connect { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+                assert_eq!(verdict(&code, libc::SYS_connect, [0; 3]), wanted);
+                assert_eq!(verdict(&code, libc::SYS_connect + 0x4000_0000, [0; 3]), refused, "x32");
+                for call in [libc::SYS_socket, libc::SYS_bind, libc::SYS_sendto, libc::SYS_accept4] {
+                    assert_eq!(verdict(&code, call, [0; 3]), libc::SECCOMP_RET_ALLOW);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_policy_no_call_on_files_is_touched() {
+        let code = program(Stops { files: FileCalls::None, connect: true });
+        for call in STOPPED.iter().chain(UNKNOWN).chain(UNSUPPORTED) {
+            assert_eq!(verdict(&code, *call, [0; 3]), libc::SECCOMP_RET_ALLOW, "{call}");
+        }
+        let writing = [0, 0, libc::O_WRONLY.cast_unsigned().into()];
+        assert_eq!(verdict(&code, libc::SYS_openat, writing), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(verdict(&code, libc::SYS_ioctl, [0, 0x4008_6602, 0]), libc::SECCOMP_RET_ALLOW);
     }
 }

@@ -1,0 +1,83 @@
+//! System calls of programs that the kernel stops for PID 1, and what else every program is put under.
+//!
+//! ```text
+//!  program ── a call ──► kernel: the filter stops it (filter, install)
+//!                           │ seccomp user notification (notify)
+//!  PID 1: one task for each program's filter (serve) ─► reads what the call points to (caller)
+//!                           │                           and answers: files by `policy`, connect by `network`
+//!  program ◄── the result ──┘
+//! ```
+//!
+//! The kernel allows one listener in a chain of filters, so a program has one filter, which stops all that
+//! somebody answers. Every program has one, whatever its run may do: it refuses `pidfd_getfd`, with which a
+//! program could take the connections of another. Every program also has a Landlock domain of its own
+//! (domain). What that costs at the start of a program: some 10 µs for both, measured by `what_it_costs` in
+//! `install`'s tests; a call that the filter does not stop costs nothing that can be measured.
+//!
+//! PID 1 must never wait inside of a call, nor give one program's calls more than a turn before others run.
+
+mod caller;
+mod domain;
+mod filter;
+mod install;
+mod notify;
+mod serve;
+
+pub(crate) use caller::CallingProcess;
+pub(crate) use domain::above;
+pub(crate) use filter::{FCHMODAT2, FileCalls, Stops};
+pub(crate) use install::{Confinement, ListenerSocket};
+pub(crate) use notify::StoppedCall;
+pub(crate) use serve::{Answerers, Answers, NotifyListener};
+
+use rustix::io::Errno;
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+
+use crate::sys;
+
+/// Whether a process here may answer another's system calls.
+pub(crate) fn can_notify() -> bool {
+    thread_local!(static WORKS: bool = sys::in_a_child(|| {
+        let all = Stops { files: FileCalls::ChangesAndOpens, connect: true };
+        notify::is_known() && Confinement::stopped(all).is_ok_and(|(program, _socket)| program.enter().is_ok())
+    }));
+    WORKS.with(|works| *works)
+}
+
+/// The errno of `pidfd_getfd` where a program calls it; 0 where it goes through.
+pub(crate) fn refuses_descriptors() -> i32 {
+    let refused = sys::in_a_child(|| {
+        // Without the filter it would be refused for its descriptor, if at all.
+        let call = || pidfd_getfd(rustix::stdio::stdin(), -1, PidfdGetfdFlags::empty()).err();
+        Confinement::silent().enter().is_ok() && call() == Some(Errno::PERM)
+    });
+    if refused { Errno::PERM.raw_os_error() } else { 0 }
+}
+
+/// What keeps PID 1 from looking into the programs of this container; `None` if nothing does.
+pub(crate) fn blind() -> Option<String> {
+    // From 2 on nobody without capabilities may read another process' memory.
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope = scope.trim();
+    scope
+        .parse::<u32>()
+        .is_ok_and(|scope| scope >= 2)
+        .then(|| format!("kernel.yama.ptrace_scope below 2; it is {scope}"))
+}
+
+impl ListenerSocket {
+    /// Answers the calls of a program and of all that it starts, in a task of its own.
+    pub(crate) fn serve(self, answerers: Answerers) {
+        tokio::task::spawn_local(async move {
+            let _ = serve::serve(self.0, answerers).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_program_takes_descriptors_of_another() {
+        assert_eq!(super::refuses_descriptors(), libc::EPERM);
+    }
+}

@@ -1,0 +1,118 @@
+//! The way out of the container, for every program and by its run's policy: PID 1's half of egress.
+//!
+//! ```text
+//!  program ── getaddrinfo ──► resolver, 127.0.0.1:53 ── Ask::Name ────────► daemon: may it know the name?
+//!     │   ◄── 127.64.x.y ──── (dns, names)
+//!     └────── connect ──► stopped by its filter (crate::intercept) ─► connect ── Ask::Connect ─► daemon: may it?
+//!     ◄═══════ its own socket, connected on loopback (socket, join) ═══ traffic ═══ a stream ═══ daemon dials
+//! ```
+//!
+//! The container has no network but `lo`, and the daemon decides, resolves and dials. This half only says
+//! which run asks (who, run) and carries bytes. So if something here fails, or is passed by, nothing gets out.
+//!
+//! - The address is read once, and the program's own socket is connected by PID 1: nothing can be swapped in
+//!   between. The socket stays the program's: its number, its flags, its place in an epoll set.
+//! - **Most calls go on in the kernel** (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`): of Unix sockets, to loopback, of
+//!   anything but TCP, of a run without a network, of a process that cannot be looked into or belongs to no
+//!   run for sure. The kernel reads the address again, and it may be another by then. That is harmless: every
+//!   `connect` that the kernel makes in here can reach `lo` only, whatever its address. The program could make
+//!   each of them by `sendto` with `MSG_FASTOPEN` as well, which is not stopped. And nothing on `lo` lets it
+//!   out: PID 1 listens for one connection at a time and serves only the socket that it connected itself
+//!   (join), and the resolver passes on nothing but names. So the errors of a run without a network are the
+//!   kernel's own, as without a filter.
+//! - Which run asks: a program that PID 1 started for a run has a listener of its own; of a warm part's the
+//!   process tree tells (who). The processes of a run cannot be looked into by another's (Landlock), nor their
+//!   descriptors taken (`pidfd_getfd` is refused to programs): a run gets another's network only from that
+//!   run itself.
+//! - A run's connections are reset before its end is told (run).
+//!
+//! Limits and differences:
+//!
+//! - A `connect` that waits gets no signal meanwhile but one that kills it. One that does not wait, waits for
+//!   the daemon's decision all the same, a fraction of a millisecond, and is then in progress; if there is no
+//!   connection in the end, it is reset.
+//! - `getpeername` shows an address on loopback. SO_SNDTIMEO bounds a call that waits (EINPROGRESS), and the
+//!   connection is given up then.
+//! - UDP does not leave, nor MPTCP, nor what connects by `sendto` with `MSG_FASTOPEN`.
+//!
+//! PID 1 must never look a name up, decide what a run may reach, or hold more than a bounded number of
+//! connections; how many of a run, the daemon says.
+
+mod address;
+mod connect;
+mod dns;
+mod join;
+mod names;
+mod resolver;
+mod run;
+mod socket;
+mod traffic;
+mod who;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use paddock_proto::message::RunSpec;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+use self::connect::ConnectAnswers;
+use self::names::Names;
+pub(crate) use self::resolver::Resolver;
+pub(crate) use self::run::RunNetwork;
+pub(crate) use self::who::{Owner, PartRun, Place};
+use crate::intercept::{self, Answers};
+use crate::link::Link;
+
+/// The network of a container.
+pub(crate) struct Network {
+    link: Rc<Link>,
+    names: RefCell<Names>,
+    /// Runs under way that have a network.
+    open: Cell<usize>,
+}
+
+impl Network {
+    pub(crate) fn new(link: Rc<Link>) -> Rc<Self> {
+        Rc::new(Self { link, names: RefCell::default(), open: Cell::new(0) })
+    }
+
+    /// A run begins; call [`Network::end`] before its end is told.
+    pub(crate) fn begin(&self, spec: &RunSpec) -> Rc<RunNetwork> {
+        self.open.set(self.open.get() + usize::from(spec.network));
+        Rc::new(RunNetwork::new(spec.id.clone(), spec.network))
+    }
+
+    /// A run is over: its connections are reset.
+    pub(crate) async fn end(&self, run: &RunNetwork) {
+        self.open.set(self.open.get() - usize::from(run.is_open()));
+        run.close().await;
+    }
+
+    /// Who answers the `connect`s of a program.
+    pub(crate) fn answers(self: &Rc<Self>, owner: Owner) -> Box<dyn Answers> {
+        Box::new(ConnectAnswers { network: self.clone(), owner })
+    }
+}
+
+/// What this container lacks for programs to reach the network; `None` if it lacks nothing.
+pub(crate) fn missing() -> Option<String> {
+    if let Some(what) = intercept::blind() {
+        return Some(format!("the network needs {what}"));
+    }
+    if !intercept::can_notify() {
+        let what =
+            "the network needs seccomp's user notification, which this kernel or runtime does not allow";
+        return Some(what.to_owned());
+    }
+    // Of its own descriptors a process may always take copies, if it may at all.
+    let copied = pidfd_open(getpid(), PidfdFlags::empty())
+        .and_then(|this| pidfd_getfd(&this, 0, PidfdGetfdFlags::empty()));
+    match copied {
+        Ok(_) | Err(rustix::io::Errno::BADF) => None,
+        Err(errno) => Some(format!("the network needs pidfd_getfd, which is not allowed here: {errno}")),
+    }
+}
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "waitpid of one child has no safe form")]
+mod tests;
