@@ -20,7 +20,7 @@ impl OutputStream {
         match channel {
             Channel::Stdout => Some(Self::Stdout),
             Channel::Stderr => Some(Self::Stderr),
-            Channel::Code | Channel::Stdin | Channel::File => None,
+            Channel::Code | Channel::Stdin | Channel::File | Channel::Net => None,
         }
     }
 
@@ -56,7 +56,7 @@ mod tests {
             assert_eq!(OutputStream::of(stream.channel()), Some(stream));
             assert_eq!(stream.index(), at);
         }
-        for channel in [Channel::Code, Channel::Stdin, Channel::File] {
+        for channel in [Channel::Code, Channel::Stdin, Channel::File, Channel::Net] {
             assert_eq!(OutputStream::of(channel), None);
         }
         assert_eq!(OutputStream::BOTH.map(OutputStream::as_str), ["stdout", "stderr"]);
