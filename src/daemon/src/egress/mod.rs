@@ -19,9 +19,28 @@
 //! allowed, nor let a connection outlive its run.
 
 pub mod address;
+pub mod client_hello;
+mod connection;
+mod dial;
+pub mod gateway;
 pub mod host_name;
+pub mod ledger;
 pub mod pattern;
 pub mod policy;
+mod relay;
 pub mod request;
+pub mod resolve;
+pub mod run;
+pub mod settings;
+#[cfg(test)]
+mod test_world;
 
-pub use policy::NetworkPolicy;
+pub use gateway::{Egress, Gateway};
+pub use host_name::{Host, HostName, HostNameError};
+pub use ledger::Destination;
+pub use pattern::{Pattern, PatternError};
+pub use policy::{BlockReason, EgressRules, Judged, NetworkMode, NetworkPolicy, PolicyRefusal, RefusalKind};
+pub use request::{NetworkArgument, NetworkRequest};
+pub use resolve::SystemDns;
+pub use run::RunNetwork;
+pub use settings::{EgressBounds, EgressSettings};

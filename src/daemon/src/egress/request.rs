@@ -1,0 +1,117 @@
+//! What a caller asks for: the argument `network` of tools, and the request that comes of it.
+//!
+//! Nothing here decides anything; see [`super::policy`].
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Entries that the lists of one request may have together: each is compared with each connection.
+pub const MAX_ENTRIES: usize = 256;
+
+/// What one run asks to reach. Its texts are as the caller wrote them; [`super::policy::EgressRules::policy`]
+/// parses and checks them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NetworkRequest {
+    /// Patterns of what it may reach.
+    pub allowed_domains: Vec<String>,
+    /// Patterns of what it may not reach, whatever else is said.
+    pub denied_domains: Vec<String>,
+    /// Names of services that the configuration has.
+    pub services: Vec<String>,
+    /// All that the configuration gives without a list: `network: true`.
+    pub everything: bool,
+}
+
+impl NetworkRequest {
+    /// What `network: true` asks for.
+    pub fn open() -> Self {
+        Self { everything: true, ..Self::default() }
+    }
+}
+
+/// The argument `network` of a tool: a bool, or lists. Keys are taken in snake_case and in camelCase.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged, deny_unknown_fields)]
+pub enum NetworkArgument {
+    /// true: what this server allows to every program. false: no network.
+    Bool(bool),
+    /// Only what is listed. An entry is a host name, *.example.com (everything below it, but not the name
+    /// itself), *, an IP address or a CIDR; each may end in :port.
+    Lists {
+        /// What the program may reach. Empty or left out: nothing.
+        #[schemars(default)]
+        allowed_domains: Vec<String>,
+        /// What it may not reach, even if it is allowed.
+        #[schemars(default)]
+        denied_domains: Vec<String>,
+        /// Names of services that this server offers. Each is reached at http://NAME.paddock/ and needs no
+        /// credential.
+        #[schemars(default)]
+        services: Vec<String>,
+    },
+}
+
+impl NetworkArgument {
+    /// The request; `None` where the program has no network: `false`, or neither an allowed destination nor a
+    /// service.
+    pub fn into_request(self) -> Option<NetworkRequest> {
+        match self {
+            NetworkArgument::Bool(is_open) => is_open.then(NetworkRequest::open),
+            NetworkArgument::Lists { allowed_domains, denied_domains, services } => {
+                let is_nothing = allowed_domains.is_empty() && services.is_empty();
+                let request = NetworkRequest { allowed_domains, denied_domains, services, everything: false };
+                Some(request).filter(|_| !is_nothing)
+            }
+        }
+    }
+}
+
+/// The lists as they are read. `null` is the same as nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lists {
+    #[serde(alias = "allowedDomains")]
+    allowed_domains: Option<Vec<String>>,
+    #[serde(alias = "deniedDomains")]
+    denied_domains: Option<Vec<String>>,
+    services: Option<Vec<String>>,
+}
+
+/// By hand: what serde derives for an untagged enum says neither which key is unknown nor which entry is no
+/// text.
+impl<'de> Deserialize<'de> for NetworkArgument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ArgumentVisitor)
+    }
+}
+
+struct ArgumentVisitor;
+
+impl<'de> Visitor<'de> for ArgumentVisitor {
+    type Value = NetworkArgument;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false, or an object with allowed_domains, denied_domains and services")
+    }
+
+    fn visit_bool<E>(self, is_open: bool) -> Result<NetworkArgument, E> {
+        Ok(NetworkArgument::Bool(is_open))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NetworkArgument, A::Error> {
+        let lists = Lists::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(NetworkArgument::Lists {
+            allowed_domains: lists.allowed_domains.unwrap_or_default(),
+            denied_domains: lists.denied_domains.unwrap_or_default(),
+            services: lists.services.unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
