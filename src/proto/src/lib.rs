@@ -62,7 +62,7 @@ pub enum ProtocolError {
     /// More frames that change nothing than [`limits::STRAY`] allows.
     #[error("the peer sent more frames for closed streams than can have been in flight")]
     Stray,
-    /// More streams than [`limits::MAX_STREAMS`].
-    #[error("more than {max} streams are open at once", max = limits::MAX_STREAMS)]
+    /// More streams of one side than [`limits::MAX_STREAMS`] or [`limits::MAX_ASKS`].
+    #[error("too many streams are open at once")]
     TooManyStreams,
 }

@@ -23,8 +23,13 @@ pub const SLACK: usize = 64;
 /// them, since they take no window.
 pub const STRAY: u64 = WINDOW as u64 + 1024;
 
-/// Streams open at once on one link: the executions of a session, a file transfer, and room for egress.
+/// Streams of the daemon that are open at once on one link: the executions of a session, and file transfers.
 pub const MAX_STREAMS: usize = 256;
+
+/// Streams of the agent that are open at once on one link: the connections of three runs that use all that
+/// they may have. They are counted apart from the daemon's, so that no program can keep the daemon from its
+/// own requests.
+pub const MAX_ASKS: usize = 192;
 
 /// Data is cut into pieces of this size, a pipe's default capacity, so that streams take turns often.
 pub const CHUNK: usize = 64 * 1024;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::limits::{MAX_STREAMS, SLACK, STRAY, WINDOW};
+use crate::limits::{MAX_ASKS, MAX_STREAMS, SLACK, STRAY, WINDOW};
 use crate::message::ResumePoints;
 use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
 
@@ -32,6 +32,16 @@ pub enum Role {
     Daemon,
     /// Opens streams 2, 4, 6, …
     Agent,
+}
+
+impl Role {
+    /// How many streams this end may have open at once.
+    fn streams(self) -> usize {
+        match self {
+            Self::Daemon => MAX_STREAMS,
+            Self::Agent => MAX_ASKS,
+        }
+    }
 }
 
 /// What a reader takes from a stream.
@@ -111,13 +121,15 @@ impl Mux {
     /// opening: that is how it tells a new stream from a forgotten one.
     ///
     /// # Errors
-    /// [`ProtocolError::TooManyStreams`] when [`MAX_STREAMS`] are open.
+    /// [`ProtocolError::TooManyStreams`] when this side has [`MAX_STREAMS`] open ([`MAX_ASKS`] if it is the
+    /// agent), or when it has opened so many in all that there is no number for another one.
     pub fn open(&mut self, first: Bytes) -> Result<StreamId, ProtocolError> {
-        if self.streams.len() >= MAX_STREAMS {
+        let open = self.streams.keys().filter(|id| self.is_mine(**id)).count();
+        if open >= self.role.streams() {
             return Err(ProtocolError::TooManyStreams);
         }
         let id = self.next;
-        self.next += 2;
+        self.next = id.checked_add(2).ok_or(ProtocolError::TooManyStreams)?;
         self.opened += 1;
         self.streams.insert(id, StreamState::default());
         self.send(id, Kind::Message, first);
@@ -218,6 +230,12 @@ impl Mux {
         self.streams.get(&id).is_none_or(|s| s.reset || !s.inbox.is_empty())
     }
 
+    /// True if the peer has abandoned the stream, or this side does not know it (any more). What arrived before
+    /// may not be taken yet.
+    pub fn is_reset(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_none_or(|s| s.reset)
+    }
+
     /// Takes all whole frames off the front of what the carrier brought. `touched` is called with every
     /// stream that has news, once for consecutive frames.
     ///
@@ -250,18 +268,17 @@ impl Mux {
         if !self.streams.contains_key(&id) {
             let never = id == 0 || if self.is_mine(id) { id >= self.next } else { id > self.highest };
             if !never {
+                if frame.kind == Kind::Reset {
+                    self.resets.remove(&id); // both have given it up
+                }
                 return self.stray(cost); // of a stream that was reset or finished
             }
             if id == 0 || self.is_mine(id) || !frame.kind.counted() {
                 return Err(ProtocolError::UnknownStream(id));
             }
-            if self.streams.len() >= MAX_STREAMS {
-                return Err(ProtocolError::TooManyStreams);
+            if !self.opened_by_peer(id)? {
+                return Ok(());
             }
-            self.highest = id;
-            self.opened += 1;
-            self.streams.insert(id, StreamState::default());
-            self.fresh.push_back(id);
         }
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         match frame.kind {
@@ -292,6 +309,27 @@ impl Mux {
             }
         }
         Ok(())
+    }
+
+    /// The peer opens a stream; false if it is refused.
+    ///
+    /// The agent can open a stream while the daemon still holds one that the agent has given up: such a
+    /// stream is reset, and the link goes on. A peer that keeps the rules knows of each stream whose reset
+    /// waits here, so there are never more of them than streams that it may open.
+    fn opened_by_peer(&mut self, id: StreamId) -> Result<bool, ProtocolError> {
+        let peer = if self.role == Role::Daemon { Role::Agent } else { Role::Daemon };
+        if self.resets.iter().filter(|id| !self.is_mine(**id)).count() >= peer.streams() {
+            return Err(ProtocolError::TooManyStreams);
+        }
+        self.highest = id;
+        self.opened += 1;
+        if self.streams.keys().filter(|id| !self.is_mine(**id)).count() >= peer.streams() {
+            self.resets.insert(id);
+            return Ok(false);
+        }
+        self.streams.insert(id, StreamState::default());
+        self.fresh.push_back(id);
+        Ok(true)
     }
 
     /// Counts a frame that changes nothing.
@@ -364,9 +402,13 @@ impl Mux {
     /// [`ProtocolError::BadCredit`] if the peer says that it received bytes that were never sent.
     pub fn resume(&mut self, peer: &ResumePoints) -> Result<(), ProtocolError> {
         let heard: BTreeMap<_, _> = peer.streams.iter().copied().collect();
-        // A stream that was lost with the last carrier is unknown to the peer as well.
+        // A stream that was lost with the last carrier is unknown to the peer as well, and so is one of its own
+        // that it has forgotten.
         let role = self.role;
-        self.resets.retain(|id| (id % 2 == 1) != (role == Role::Daemon) || *id <= peer.highest);
+        self.resets.retain(|id| {
+            let mine = (id % 2 == 1) == (role == Role::Daemon);
+            if mine { *id <= peer.highest } else { heard.contains_key(id) }
+        });
         for id in heard.keys() {
             if !self.streams.contains_key(id) && (self.is_mine(*id) || *id <= self.highest) {
                 self.resets.insert(*id);

@@ -7,7 +7,11 @@ use super::*;
 
 /// What a mux may hold of each stream, and of all of them.
 fn assert_bounded(mux: &Mux) {
-    assert!(mux.streams.len() <= MAX_STREAMS, "{} streams", mux.streams.len());
+    for role in [Role::Daemon, Role::Agent] {
+        let of_role = |id: &&StreamId| (*id % 2 == 1) == (role == Role::Daemon);
+        let open = mux.streams.keys().filter(of_role).count();
+        assert!(open <= role.streams(), "{open} streams of {role:?}");
+    }
     for (id, stream) in &mux.streams {
         let inbox: usize = stream.inbox.iter().map(Frame::cost).sum();
         assert!(inbox <= WINDOW, "stream {id} holds {inbox} bytes");
@@ -17,7 +21,7 @@ fn assert_bounded(mux: &Mux) {
         assert_eq!(out, stream.out_cost, "stream {id}");
         assert!(stream.sent <= stream.out.len() && stream.reported <= stream.consumed, "stream {id}");
     }
-    assert!(mux.resets.len() <= MAX_STREAMS, "{} resets", mux.resets.len());
+    assert!(mux.resets.len() <= MAX_STREAMS + MAX_ASKS, "{} resets", mux.resets.len());
 }
 
 /// The bytes of the input, one after the other; zeros behind them.

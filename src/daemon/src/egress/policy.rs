@@ -91,7 +91,7 @@ impl FromStr for NetworkMode {
 }
 
 /// The configuration's part of every policy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressRules {
     /// What callers may get.
     pub mode: NetworkMode,

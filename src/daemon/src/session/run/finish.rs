@@ -40,7 +40,7 @@ impl Finish<'_> {
         let ended = Instant::now();
         if let Some(network) = &self.started.network {
             network.end();
-            report.network = network.destinations();
+            report.network = network.ledger();
         }
         let leases = &mut *self.turn.work().await;
         let keep = match end {

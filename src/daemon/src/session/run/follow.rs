@@ -146,7 +146,7 @@ impl Follower<'_> {
         let (mut has_begun, mut written) = (false, [0_u64; 2]);
         // Whether the sink writes, and the permit of a large piece while it does.
         let (mut writes, mut permit) = (false, None);
-        let mut blocked = self.network.map(RunNetwork::listen);
+        let mut blocked = self.network.map(RunNetwork::blocked);
         if let Some(network) = self.network {
             sink.has_network(network.view());
         }
