@@ -26,6 +26,7 @@ use super::fault::Failure;
 use super::schema::{self, InputSchema};
 use super::{Caller, Outcome, ToolLimits, Tools, arguments};
 use crate::config::ToolSet;
+use crate::egress::NetworkMode;
 use crate::pool::Runners;
 
 /// Every tool, in the order in which clients see them.
