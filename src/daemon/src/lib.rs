@@ -247,8 +247,8 @@ pub mod build;
 pub mod config;
 pub mod docs;
 pub mod doctor;
-pub mod engine;
 pub mod egress;
+pub mod engine;
 pub mod execution;
 #[cfg(test)]
 mod fuzz_tests;

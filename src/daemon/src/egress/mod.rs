@@ -12,16 +12,36 @@
 //! ```
 //!
 //! A container has no network: what PID 1 does not carry meets no route. Policy is per run; PID 1 says which
-//! run asks, and this module decides. Nothing here trusts what comes from a container, neither names nor bytes
-//! nor the order of messages.
+//! run asks, and this module decides. Nothing here trusts what comes from a container, neither names nor
+//! bytes nor the order of messages.
 //!
 //! It must never dial an address that it has not judged, ask a name server on behalf of a name that is not
 //! allowed, nor let a connection outlive its run.
 
 pub mod address;
+pub mod client_hello;
+mod connection;
+mod dial;
+pub mod gateway;
 pub mod host_name;
+pub mod ledger;
 pub mod pattern;
 pub mod policy;
+mod reach;
+mod relay;
 pub mod request;
+pub mod resolve;
+pub mod run;
+pub mod settings;
+#[cfg(test)]
+mod test_world;
 
-pub use policy::NetworkPolicy;
+pub use gateway::{Egress, Gateway};
+pub use host_name::{Host, HostName, HostNameError};
+pub use ledger::Destination;
+pub use pattern::{Pattern, PatternError};
+pub use policy::{BlockReason, EgressRules, Judged, NetworkMode, NetworkPolicy, PolicyRefusal, RefusalKind};
+pub use request::{NetworkArgument, NetworkRequest};
+pub use resolve::SystemDns;
+pub use run::RunNetwork;
+pub use settings::{EgressBounds, EgressSettings};

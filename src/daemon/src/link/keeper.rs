@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use paddock_proto::frame::Frame;
-use paddock_proto::limits::{BATCH, MAX_STREAMS, READ};
+use paddock_proto::limits::{BATCH, MAX_ASKS, MAX_STREAMS, READ};
 use paddock_proto::message::{self, Hello, HelloReply, Offer, ResumePoints, VERSION};
 use paddock_proto::{Kind, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -165,11 +165,11 @@ impl Keeper {
             return Err(LinkError::Refused);
         }
         let reply: HelloReply = message::decode(&frame.payload).map_err(|_| LinkError::Refused)?;
-        // An agent has at most MAX_STREAMS streams, and hence at most as many runs.
+        // An agent has at most MAX_STREAMS streams of ours, and hence at most as many runs.
         let ResumePoints { streams, .. } = &reply.resume;
         let is_bounded = reply.runs.len() <= MAX_STREAMS
             && reply.runs.iter().all(|id| id.len() <= MAX_RUN_ID)
-            && streams.len() <= MAX_STREAMS;
+            && streams.len() <= MAX_STREAMS + MAX_ASKS;
         if reply.version != VERSION || !is_bounded {
             return Err(LinkError::Refused);
         }
@@ -216,15 +216,15 @@ impl Keeper {
 
     fn receive(&self, input: &mut BytesMut) -> Result<(), ProtocolError> {
         let mut state = self.shared.lock();
-        let super::MuxState { mux, bells } = &mut *state;
+        let super::MuxState { mux, bells, waiting } = &mut *state;
         mux.on_bytes(input, |id| {
             if let Some(bell) = bells.get(&id) {
                 bell.notify_waiters();
             }
         })?;
-        // Our agents open no streams. Resetting each would let a hostile agent cause answers without bound.
-        if let Some(id) = mux.accept() {
-            return Err(ProtocolError::UnknownStream(id));
+        waiting.take_from(mux)?;
+        if !waiting.is_empty() {
+            self.shared.asked.notify_waiters();
         }
         drop(state);
         self.shared.transmit.notify_one();

@@ -11,12 +11,15 @@
 //!                                      lost: every stream answers LinkError
 //! ```
 //!
-//! The keeper lives as long as a [`Link`] does. It must never redial a container whose agent broke the
-//! protocol, and must never hold the mux's lock across an await.
+//! Requests are streams that the daemon opens; what programs ask for comes on streams that the agent opens
+//! ([`Link::asks`]). The keeper lives as long as a [`Link`] does. It must never redial a container whose
+//! agent broke the protocol, and must never hold the mux's lock across an await.
 
+mod asks;
 mod bridge;
 mod direct;
 mod keeper;
+mod raw;
 mod stream;
 
 use std::collections::HashMap;
@@ -33,6 +36,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use asks::{AskStream, Asks, NetInput};
 pub use bridge::Bridge;
 pub use direct::is_allowed as may_trace;
 pub use stream::{Incoming, PutPart, Stream};
@@ -128,6 +132,8 @@ struct LinkState {
     mux: Mutex<MuxState>,
     /// Wakes the keeper when the mux has something to send.
     transmit: Notify,
+    /// Wakes whoever accepts what programs ask for.
+    asked: Notify,
     lost: watch::Sender<Option<LinkError>>,
     /// Whether there is a carrier now.
     carried: watch::Sender<bool>,
@@ -143,6 +149,7 @@ struct MuxState {
     mux: Mux,
     /// Wakes the user of each stream.
     bells: HashMap<StreamId, Arc<Notify>>,
+    waiting: asks::Waiting,
 }
 
 impl LinkState {
@@ -160,6 +167,7 @@ impl LinkState {
         for bell in self.lock().bells.values() {
             bell.notify_waiters();
         }
+        self.asked.notify_waiters();
     }
 
     fn fault(&self) -> Option<LinkError> {
@@ -175,8 +183,13 @@ impl Link {
     /// [`LinkError::Unreachable`] and [`LinkError::Refused`], within [`DIAL_WITHIN`].
     pub async fn open(dialer: impl Dial, terms: HelloTerms) -> Result<(Self, Greeting), LinkError> {
         let shared = Arc::new(LinkState {
-            mux: Mutex::new(MuxState { mux: Mux::new(Role::Daemon), bells: HashMap::new() }),
+            mux: Mutex::new(MuxState {
+                mux: Mux::new(Role::Daemon),
+                bells: HashMap::new(),
+                waiting: asks::Waiting::default(),
+            }),
             transmit: Notify::new(),
+            asked: Notify::new(),
             lost: watch::Sender::new(None),
             carried: watch::Sender::new(true),
             direct: AtomicBool::new(false),
@@ -203,7 +216,7 @@ impl Link {
         state.bells.insert(id, bell.clone());
         drop(state);
         self.shared.transmit.notify_one();
-        Ok(Stream::new(id, self.clone(), bell))
+        Ok(Stream::new(raw::RawStream::new(id, self.shared.clone(), bell), self.clone()))
     }
 
     /// Waits until there is a carrier. It usually resolves at once, unless the bridge was killed or the

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{Bytes, BytesMut};
 use paddock_proto::frame::Frame;
 use paddock_proto::limits::MAX_STREAMS;
-use paddock_proto::message::{Hello, HelloReply, VERSION};
+use paddock_proto::message::{Ask, Hello, HelloReply, Reply, VERSION};
 use paddock_proto::{Channel, Event, Inbound, Kind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -266,14 +266,144 @@ async fn an_agent_that_breaks_the_protocol_is_not_dialed_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_opens_streams_or_sends_too_many_stray_frames_loses_its_link() {
-    let applied = message::encode(&Event::Applied);
-    let lost = lost_to(&[(2, Kind::Message, &applied)], false).await;
-    assert!(matches!(lost, LinkError::Protocol(ProtocolError::UnknownStream(2))), "{lost}");
+async fn an_agent_that_sends_too_many_stray_frames_loses_its_link() {
     for (kind, payload) in [(Kind::Reset, &[][..]), (Kind::Credit, &[0; 8]), (Kind::Credit, &[0; 60_000])] {
         let lost = lost_to(&[(1, kind, payload)], true).await;
         assert!(matches!(lost, LinkError::Protocol(ProtocolError::Stray)), "{kind:?}: {lost}");
     }
+}
+
+#[tokio::test]
+async fn a_stream_of_the_agent_that_begins_with_no_ask_costs_it_its_link() {
+    let applied = message::encode(&Event::Applied);
+    for (kind, payload) in [
+        (Kind::Message, &applied[..]),
+        (Kind::Message, b""),
+        (Kind::Data(Channel::Net), b"GET /"),
+        (Kind::Eof(Channel::Net), b""),
+        (Kind::Close, b""),
+    ] {
+        let lost = lost_to(&[(2, kind, payload)], false).await;
+        assert!(matches!(lost, LinkError::Protocol(ProtocolError::Malformed("ask"))), "{kind:?}: {lost}");
+    }
+    let lost = lost_to(&[(2, Kind::Reset, b"")], false).await;
+    assert!(matches!(lost, LinkError::Protocol(ProtocolError::UnknownStream(2))), "{lost}");
+}
+
+fn ask(name: &str) -> Ask {
+    Ask::Name { run: None, name: name.to_owned() }
+}
+
+/// A link to an agent that follows the protocol, and the agent's mux; the carriers take so many bytes each.
+async fn honest(bytes_per_carrier: usize) -> (Link, Arc<Mutex<Mux>>) {
+    let mux = Arc::new(Mutex::new(Mux::new(Role::Agent)));
+    let fake = Fake { mux: mux.clone(), dialed: Arc::default(), bytes_per_carrier };
+    (Link::open(fake, terms()).await.unwrap().0, mux)
+}
+
+/// What the agent reads next on a stream.
+async fn heard(mux: &Mutex<Mux>, id: StreamId) -> Inbound {
+    let read = async {
+        loop {
+            if let Some(inbound) = mux.lock().unwrap().take(id) {
+                return inbound;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), read).await.expect("something arrives")
+}
+
+#[tokio::test]
+async fn what_programs_ask_for_is_reset_where_nobody_accepts_it() {
+    let (link, mux) = honest(usize::MAX).await;
+    let open = || mux.lock().unwrap().open(message::encode(&ask("a.example"))).unwrap();
+    let id = open();
+    assert_eq!(heard(&mux, id).await, Inbound::Reset);
+    let asks = link.asks();
+    let (accepted, waiting) = (open(), open());
+    let stream = asks.accept().await.unwrap();
+    assert_eq!(stream.ask(), &ask("a.example"));
+    stream.reply(Reply::Allowed).await.unwrap();
+    assert_eq!(heard(&mux, accepted).await, Inbound::Message(message::encode(&Reply::Allowed)));
+    // Nobody accepts any more: what waits is reset, what was accepted goes on.
+    drop(asks);
+    assert_eq!(heard(&mux, waiting).await, Inbound::Reset);
+    let id = open();
+    assert_eq!(heard(&mux, id).await, Inbound::Reset);
+    stream.write(Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(heard(&mux, accepted).await, Inbound::Data(Channel::Net, Bytes::from_static(b"x")));
+    drop(stream);
+    assert_eq!(heard(&mux, accepted).await, Inbound::Reset);
+}
+
+#[tokio::test]
+async fn a_connection_survives_the_break_of_its_carriers() {
+    let (link, mux) = honest(200_000).await;
+    let asks = link.asks();
+    let id = mux.lock().unwrap().open(message::encode(&ask("a.example"))).unwrap();
+    let stream = asks.accept().await.unwrap();
+    let sent: Vec<u8> = (0..500_000u32).flat_map(u32::to_le_bytes).collect();
+    let down = async {
+        stream.write(sent.clone().into()).await.unwrap();
+        stream.eof().await.unwrap();
+    };
+    let up = async {
+        let mut pieces = sent.chunks(50_000);
+        let mut piece = pieces.next();
+        let mut read = Vec::new();
+        let mut is_eof = false;
+        while piece.is_some() || !is_eof {
+            let mut agent = mux.lock().unwrap();
+            if let Some(bytes) = piece
+                && agent.has_room(id, bytes.len())
+            {
+                agent.send(id, Kind::Data(Channel::Net), Bytes::copy_from_slice(bytes));
+                piece = pieces.next();
+                if piece.is_none() {
+                    agent.send(id, Kind::Eof(Channel::Net), Bytes::new());
+                }
+            }
+            match agent.take(id) {
+                Some(Inbound::Data(_, bytes)) => read.extend_from_slice(&bytes),
+                Some(Inbound::Eof(_)) => is_eof = true,
+                None => {}
+                other => panic!("{other:?}"),
+            }
+            drop(agent);
+            tokio::task::yield_now().await;
+        }
+        read
+    };
+    let read = async {
+        let mut read = Vec::new();
+        while let NetInput::Data(bytes) = stream.read().await.unwrap() {
+            read.extend_from_slice(&bytes);
+        }
+        read
+    };
+    let ((), at_agent, at_daemon) = tokio::join!(down, up, read);
+    assert!(at_agent == sent, "{} of {} bytes, or others", at_agent.len(), sent.len());
+    assert!(at_daemon == sent, "{} of {} bytes, or others", at_daemon.len(), sent.len());
+}
+
+#[tokio::test]
+async fn a_connection_carries_nothing_but_its_bytes() {
+    let (link, mux) = honest(usize::MAX).await;
+    let asks = link.asks();
+    for (kind, payload) in [
+        (Kind::Data(Channel::Net), &b""[..]),
+        (Kind::Data(Channel::Stdout), b"x"),
+        (Kind::Eof(Channel::Stdin), b""),
+        (Kind::Message, b"x"),
+    ] {
+        let id = mux.lock().unwrap().open(message::encode(&ask("a.example"))).unwrap();
+        mux.lock().unwrap().send(id, kind, Bytes::from_static(payload));
+        let stream = asks.accept().await.unwrap();
+        let read = stream.read().await;
+        assert!(matches!(read, Err(LinkError::Protocol(ProtocolError::Malformed(_)))), "{kind:?}: {read:?}");
+    }
+    assert!(link.fault().is_none());
 }
 
 #[tokio::test]

@@ -130,6 +130,7 @@ fn layer(target: &str) -> &'static str {
         (Some("pool"), _) => "POOL",
         (Some("link"), _) => "LINK",
         (Some("engine"), _) => "ENGINE",
+        (Some("egress"), _) => "EGRESS",
         (Some("store"), _) => "STORE",
         (Some("app" | "config" | "local_daemon" | "port" | "stdio"), _) | (None, _) => "APP",
         _ => "LIB",

@@ -4,7 +4,7 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, daemon: the families of each
+//!                  Metrics ── http, tools, runs, pool, engine, egress, daemon: the families of each
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
@@ -17,6 +17,7 @@
 //! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
 mod daemon;
+mod egress;
 mod engine;
 mod http;
 mod pool;
@@ -58,6 +59,7 @@ struct Families {
     runs: runs::RunMetrics,
     pool: pool::PoolMetrics,
     engine: engine::EngineMetrics,
+    egress: egress::EgressMetrics,
     daemon: daemon::DaemonMetrics,
     state: state::StateGauges,
 }
@@ -71,6 +73,7 @@ impl Default for Metrics {
             runs: runs::RunMetrics::new(&make),
             pool: pool::PoolMetrics::new(&make),
             engine: engine::EngineMetrics::new(&make),
+            egress: egress::EgressMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             state: state::StateGauges::new(&make),
             families: make.made.into_inner(),

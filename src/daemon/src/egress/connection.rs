@@ -1,0 +1,264 @@
+//! One ask of a program, from its first message to the end of its connection.
+//!
+//! ```text
+//!  Ask::Connect ─ which run? ─ policy ─ bounds ─► Allowed ─ resolve ─ judge each address ─ dial ─► Connected
+//!        └───────── Refused ◄──┴─────────┴──────────────────┴───────────┴─────────────────┘           │
+//!                                                                     relay ◄─ the TLS hello, judged ◄┘
+//! ```
+//!
+//! Nothing is sent to the other side before the hello of a program that owes one was judged. Everything ends
+//! when the run is over: streams and connections reset themselves when they are dropped.
+
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use paddock_proto::message::{self, Ask, ConnectFailure, Reply};
+use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::client_hello::{self, ClientHello, MAX_HELLO};
+use super::gateway::{Egress, Runs};
+use super::host_name::{Host, HostName, HostNameError};
+use super::ledger::shown;
+use super::policy::BlockReason;
+use super::reach::{Open, Refusal, open};
+use super::relay::{Account, Cut, relay};
+use super::run::Run;
+use crate::link::{AskStream, LinkError, NetInput};
+
+/// The labels in metrics of what is blocked before any policy is asked.
+const BAD_NAME: &str = "bad_name";
+const UNKNOWN_RUN: &str = "unknown_run";
+
+/// A name that may not be looked up is blocked on every port; the reason that is told is that of this one.
+const HTTPS: u16 = 443;
+
+/// Serves one ask to its end.
+pub(super) async fn serve(egress: &Egress, runs: &Runs, stream: AskStream) {
+    let asked = stream.ask().clone();
+    // An error means that the stream or the link is gone: then nobody waits for an answer.
+    let _ = match asked {
+        Ask::Name { run, name } => {
+            let reply = look_up(egress, runs, run.as_deref(), &name);
+            answer(&stream, reply).await
+        }
+        Ask::Connect { run, host, port } => match runs.find(&run) {
+            Some(run) => {
+                tokio::select! {
+                    biased;
+                    () = run.over.cancelled() => Ok(()),
+                    ended = connect(egress, &run, &stream, &host, port) => ended,
+                }
+            }
+            None => {
+                unknown(runs, &run);
+                egress.metrics.egress_refused(UNKNOWN_RUN);
+                answer(&stream, Reply::Refused(ConnectFailure::Blocked)).await
+            }
+        },
+    };
+}
+
+/// The last answer on a stream.
+async fn answer(stream: &AskStream, reply: Reply) -> Result<(), LinkError> {
+    stream.reply(reply).await?;
+    stream.close().await
+}
+
+/// Logs that a run is not known, once for each container: the id comes from there.
+fn unknown(runs: &Runs, run: &str) {
+    if runs.is_first_unknown() {
+        info!(run_id = shown(run), "a run that may not reach outside asked for a connection");
+    }
+}
+
+/// Whether a name may be looked up. No name server is asked.
+fn look_up(egress: &Egress, runs: &Runs, run: Option<&str>, name: &str) -> Reply {
+    let candidates = match run {
+        Some(id) => runs.find(id).into_iter().collect(),
+        None => runs.all(),
+    };
+    let parsed = name.parse::<HostName>();
+    if let Ok(parsed) = &parsed
+        && candidates.iter().any(|run| run.policy.may_look_up(parsed))
+    {
+        return Reply::Allowed;
+    }
+    let label = match (&parsed, candidates.as_slice()) {
+        (_, []) => {
+            unknown(runs, run.unwrap_or_default());
+            UNKNOWN_RUN
+        }
+        // Of several runs nobody knows which one asked.
+        (Ok(_), [_, _, ..]) => BlockReason::NotAllowed.label(),
+        (Ok(parsed), [run]) => {
+            let judged = run.policy.judge(&Host::Name(parsed.clone()), HTTPS);
+            let reason = judged.err().unwrap_or(BlockReason::NotAllowed);
+            run.blocked(parsed.as_str(), 0, &reason);
+            reason.label()
+        }
+        (Err(error), candidates) => {
+            if let [run] = candidates {
+                run.blocked(&shown(name), 0, &error.problem);
+            }
+            BAD_NAME
+        }
+    };
+    egress.metrics.egress_blocked(label);
+    Reply::Refused(ConnectFailure::Blocked)
+}
+
+/// Makes a connection and carries it to its end, and tells the run what came of it.
+async fn connect(
+    egress: &Egress,
+    run: &Run,
+    stream: &AskStream,
+    host: &message::Host,
+    port: u16,
+) -> Result<(), LinkError> {
+    let asked = Instant::now();
+    let (parsed, name) = parse(host);
+    let made = match parsed {
+        Ok(host) => open(egress, run, stream, &host, port).await,
+        Err(error) => Err(Refusal::BadName(error)),
+    };
+    let made = match made {
+        Ok(made) => made,
+        Err(refusal) => return refused(egress, run, stream, (&name, port), refusal).await,
+    };
+    let _is_open = egress.metrics.egress_connected(asked.elapsed());
+    let traffic = run.ledger.connected(&name, port);
+    stream.reply(Reply::Connected).await?;
+    let account = Account::new(run, &traffic, &egress.metrics);
+    match carry(egress, stream, made, &account).await {
+        Ok(()) => {}
+        Err(Cut::Blocked(reason)) => {
+            egress.metrics.egress_blocked(reason.label());
+            run.blocked(&name, port, &reason);
+        }
+        Err(cut) => debug!(run_id = run.id, host = name, port, %cut, "a connection was cut short"),
+    }
+    Ok(())
+}
+
+/// The host that a program asks for, and how it is shown.
+fn parse(host: &message::Host) -> (Result<Host, HostNameError>, String) {
+    match host {
+        message::Host::Address(address) => (Ok(Host::Address(*address)), address.to_string()),
+        message::Host::Name(text) => match (text.parse::<IpAddr>(), text.parse::<HostName>()) {
+            (Ok(address), _) => (Ok(Host::Address(address)), address.to_string()),
+            (Err(_), Ok(name)) => {
+                let shown = name.as_str().to_owned();
+                (Ok(Host::Name(name)), shown)
+            }
+            (Err(_), Err(error)) => (Err(error), shown(text)),
+        },
+    }
+}
+
+/// Tells everybody that there is no connection.
+async fn refused(
+    egress: &Egress,
+    run: &Run,
+    stream: &AskStream,
+    (host, port): (&str, u16),
+    refusal: Refusal,
+) -> Result<(), LinkError> {
+    let failure = match refusal {
+        Refusal::Blocked(reason) => {
+            if matches!(reason, BlockReason::Limit(_)) {
+                egress.metrics.egress_limited(reason.label());
+            } else {
+                egress.metrics.egress_refused(reason.label());
+            }
+            run.blocked(host, port, &reason);
+            ConnectFailure::Blocked
+        }
+        Refusal::TooMany(reason) => {
+            egress.metrics.egress_limited(reason.label());
+            run.blocked(host, port, &reason);
+            ConnectFailure::TooMany
+        }
+        Refusal::BadName(error) => {
+            egress.metrics.egress_refused(BAD_NAME);
+            run.blocked(host, port, &error.problem);
+            ConnectFailure::Blocked
+        }
+        Refusal::Failed(failure) => {
+            egress.metrics.egress_failed();
+            run.ledger.failed(host, port, sentence(failure));
+            failure
+        }
+        Refusal::Gone => {
+            egress.metrics.egress_failed();
+            return Ok(());
+        }
+    };
+    answer(stream, Reply::Refused(failure)).await
+}
+
+/// What a run is told of a connection that was allowed.
+fn sentence(failure: ConnectFailure) -> &'static str {
+    match failure {
+        ConnectFailure::Blocked => "it is blocked",
+        ConnectFailure::NoAddress => "the name has no address",
+        ConnectFailure::Refused => "it refused the connection",
+        ConnectFailure::Unreachable => "it cannot be reached",
+        ConnectFailure::TimedOut => "it did not answer in time",
+        ConnectFailure::TooMany => "there are too many connections",
+    }
+}
+
+/// Carries a connection that was made to its end.
+async fn carry(
+    egress: &Egress,
+    stream: &AskStream,
+    mut open: Open,
+    account: &Account<'_>,
+) -> Result<(), Cut> {
+    let idle = egress.bounds.idle;
+    if let Some(name) = &open.tls_name {
+        let hello = tokio::select! {
+            hello = hello(stream, name) => hello?,
+            why = stream.abandoned() => return Err(why.into()),
+            () = account.idle(idle) => return Err(Cut::Idle),
+        };
+        if hello.is_empty() {
+            // The program only wanted to know whether it can connect.
+            stream.eof().await?;
+            stream.close().await?;
+            open.upstream.finish();
+            return Ok(());
+        }
+        account.goes_out(hello.len())?;
+        open.upstream.socket.write_all(&hello).await?;
+    }
+    relay(stream, &mut open.upstream, account, idle).await
+}
+
+/// The first bytes of the program, which begin with a TLS hello that has this name. Empty if the program ends
+/// its half without a byte.
+async fn hello(stream: &AskStream, name: &HostName) -> Result<BytesMut, Cut> {
+    let mut held = BytesMut::new();
+    loop {
+        match stream.read().await? {
+            NetInput::Data(bytes) => held.extend_from_slice(&bytes),
+            NetInput::Eof if held.is_empty() => return Ok(held),
+            NetInput::Eof => return Err(BlockReason::NotTls.into()),
+            NetInput::End => return Err(Cut::Program(LinkError::Reset)),
+        }
+        return match client_hello::read(&held) {
+            ClientHello::Incomplete if held.len() < MAX_HELLO => continue,
+            ClientHello::Name(found) if found.parse().as_ref() == Ok(name) => Ok(held),
+            ClientHello::Name(_) => Err(BlockReason::TlsName.into()),
+            ClientHello::NoName => Err(BlockReason::NoTlsName.into()),
+            ClientHello::Encrypted => Err(BlockReason::EncryptedHello.into()),
+            ClientHello::NotTls | ClientHello::Incomplete => Err(BlockReason::NotTls.into()),
+        };
+    }
+}
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

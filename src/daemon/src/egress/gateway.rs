@@ -1,0 +1,136 @@
+//! The way out of one container: it accepts what the programs in it ask for, on behalf of the runs that were
+//! admitted.
+//!
+//! ```text
+//!  Egress (of the daemon) ─ gateway(link) ─► Gateway ── one task: accept ─► a task for each ask
+//!                                              │ admit(run, policy)           │ (connection.rs)
+//!                                              └─► RunNetwork ── Runs ◄───────┘ which run, which policy?
+//! ```
+//!
+//! It must never serve an ask of a run that is not admitted, nor keep the link open.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{Instrument, Span};
+
+use super::connection;
+use super::policy::NetworkPolicy;
+use super::resolve::{Lookup, Resolver};
+use super::run::{Run, RunNetwork};
+use super::settings::{EgressBounds, EgressSettings};
+use crate::link::{Asks, Link};
+use crate::metrics::Metrics;
+
+/// What all ways out of the daemon share.
+pub struct Egress {
+    pub(super) bounds: EgressBounds,
+    pub(super) resolver: Resolver,
+    pub(super) metrics: Metrics,
+    pub(super) connections: Arc<Semaphore>,
+}
+
+impl Egress {
+    /// The way out as an operator set it up. `lookup` answers for the names that the settings do not have;
+    /// in the daemon it is [`super::resolve::SystemDns`].
+    #[must_use]
+    pub fn new(settings: &EgressSettings, lookup: impl Lookup, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Self {
+            bounds: settings.bounds,
+            resolver: Resolver::new(settings.hosts.clone(), lookup),
+            metrics,
+            connections: Arc::new(Semaphore::new(settings.bounds.connections)),
+        })
+    }
+
+    /// Serves what the programs of a container ask for, until the gateway is dropped or the link is lost. Log
+    /// lines carry the fields of `span`, which names the container and its session.
+    #[must_use]
+    pub fn gateway(self: &Arc<Self>, link: &Link, span: Span) -> Gateway {
+        let runs = Arc::new(Runs::default());
+        let stop = CancellationToken::new();
+        let (egress, asks) = (self.clone(), link.asks());
+        let accepting = accept(egress, asks, runs.clone(), span.clone());
+        let stopped = stop.clone();
+        let task = async move {
+            tokio::select! {
+                biased;
+                () = stopped.cancelled() => {}
+                () = accepting => {}
+            }
+        };
+        tokio::spawn(task.instrument(span));
+        Gateway { bounds: self.bounds, runs, _stop: stop.clone().drop_guard(), stop }
+    }
+}
+
+/// Starts a task for each ask. Their number is bounded by the streams that an agent may have open.
+async fn accept(egress: Arc<Egress>, asks: Asks, runs: Arc<Runs>, span: Span) {
+    while let Ok(stream) = asks.accept().await {
+        let (egress, runs) = (egress.clone(), runs.clone());
+        tokio::spawn(async move { connection::serve(&egress, &runs, stream).await }.instrument(span.clone()));
+    }
+}
+
+/// The way out of one container. Dropping it ends the connections of all its runs.
+pub struct Gateway {
+    bounds: EgressBounds,
+    runs: Arc<Runs>,
+    stop: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl Gateway {
+    /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted
+    /// before its program starts. A run that is admitted twice has only the later policy.
+    pub fn admit(&self, run_id: &str, policy: Arc<NetworkPolicy>) -> RunNetwork {
+        let run = Arc::new(Run::new(run_id, policy, self.bounds, self.stop.child_token()));
+        if let Some(earlier) = self.runs.lock().insert(run_id.to_owned(), run.clone()) {
+            earlier.over.cancel();
+        }
+        RunNetwork::new(run, Arc::downgrade(&self.runs))
+    }
+}
+
+/// The admitted runs of one container.
+#[derive(Default)]
+pub(super) struct Runs {
+    admitted: Mutex<HashMap<String, Arc<Run>>>,
+    /// Whether an ask of an unknown run was logged.
+    has_logged_unknown: AtomicBool,
+}
+
+impl Runs {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Run>>> {
+        // No code that can panic runs under this lock, so even a poisoned one holds valid data.
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Run>> {
+        self.lock().get(id).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Run>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Forgets a run, unless another was admitted by its id.
+    pub(super) fn forget(&self, run: &Arc<Run>) {
+        let mut admitted = self.lock();
+        if admitted.get(&run.id).is_some_and(|now| Arc::ptr_eq(now, run)) {
+            admitted.remove(&run.id);
+        }
+    }
+
+    /// True the first time.
+    pub(super) fn is_first_unknown(&self) -> bool {
+        !self.has_logged_unknown.swap(true, Relaxed)
+    }
+}
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! A run that may reach outside: its policy, what it has used of its bounds, and what it is told at its end.
+//!
+//! Ending it waits for nothing: its connections end by themselves, each with a reset.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::gateway::Runs;
+use super::host_name::HostName;
+use super::ledger::{Destination, Ledger, Traffic};
+use super::policy::{BlockReason, NetworkPolicy};
+use super::settings::EgressBounds;
+
+/// An admitted run, as its connections see it.
+pub(super) struct Run {
+    pub(super) id: String,
+    pub(super) policy: Arc<NetworkPolicy>,
+    pub(super) ledger: Ledger,
+    pub(super) connections: Arc<Semaphore>,
+    /// Cancelled when the run is over.
+    pub(super) over: CancellationToken,
+    bounds: EgressBounds,
+    bytes_left: AtomicU64,
+    totals: Traffic,
+    /// Names that were resolved for it.
+    names: Mutex<HashSet<HostName>>,
+    has_logged_more: AtomicBool,
+}
+
+impl Run {
+    pub(super) fn new(
+        id: &str,
+        policy: Arc<NetworkPolicy>,
+        bounds: EgressBounds,
+        over: CancellationToken,
+    ) -> Self {
+        Self {
+            id: id.to_owned(),
+            policy,
+            ledger: Ledger::default(),
+            connections: Arc::new(Semaphore::new(bounds.connections_per_run)),
+            over,
+            bounds,
+            bytes_left: AtomicU64::new(bounds.bytes_per_run),
+            totals: Traffic::default(),
+            names: Mutex::default(),
+            has_logged_more: AtomicBool::new(false),
+        }
+    }
+
+    /// Something was blocked: the run is told, and the log, once for each destination.
+    pub(super) fn blocked(&self, host: &str, port: u16, reason: &dyn Display) {
+        let reason = reason.to_string();
+        if self.ledger.blocked(host, port, &reason) {
+            info!(run_id = self.id, host, port, reason, "blocked");
+        } else if self.ledger.unlisted() > 0 && !self.has_logged_more.swap(true, Relaxed) {
+            info!(
+                run_id = self.id,
+                "this run asks for more destinations: what is blocked of them is only counted"
+            );
+        }
+    }
+
+    /// Whether it may still connect.
+    ///
+    /// # Errors
+    /// The bound that it has used up.
+    pub(super) fn has_bytes_left(&self) -> Result<(), BlockReason> {
+        if self.bytes_left.load(Relaxed) == 0 { Err(BlockReason::Limit(BYTES)) } else { Ok(()) }
+    }
+
+    /// Whether this name may be resolved too.
+    ///
+    /// # Errors
+    /// The bound that it has used up.
+    pub(super) fn count_name(&self, name: &HostName) -> Result<(), BlockReason> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.contains(name) {
+            return Ok(());
+        }
+        if names.len() >= self.bounds.names_per_run {
+            return Err(BlockReason::Limit(NAMES));
+        }
+        names.insert(name.clone());
+        Ok(())
+    }
+
+    /// Takes bytes from its bound, before they are passed on. At the first that do not fit it has none left.
+    ///
+    /// # Errors
+    /// The bound that it has used up.
+    pub(super) fn spend(&self, bytes: u64) -> Result<(), BlockReason> {
+        let spent = self.bytes_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
+        if spent.is_err() {
+            self.bytes_left.store(0, Relaxed);
+            return Err(BlockReason::Limit(BYTES));
+        }
+        Ok(())
+    }
+
+    /// Counts bytes that came in to the program.
+    pub(super) fn came_in(&self, traffic: &Traffic, bytes: u64) {
+        traffic.bytes_in.fetch_add(bytes, Relaxed);
+        self.totals.bytes_in.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts bytes that went out of it.
+    pub(super) fn went_out(&self, traffic: &Traffic, bytes: u64) {
+        traffic.bytes_out.fetch_add(bytes, Relaxed);
+        self.totals.bytes_out.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// What [`BlockReason::Limit`] says where a bound is reached.
+pub(super) const CONNECTIONS: &str = "this run has as many connections as it may have";
+pub(super) const ALL_CONNECTIONS: &str = "this server has as many connections as it may have";
+const BYTES: &str = "this run has moved as many bytes as it may";
+const NAMES: &str = "this run has looked up as many names as it may";
+
+/// The right of one run to reach outside, as its policy says. Dropping it ends what the run has open.
+pub struct RunNetwork {
+    run: Arc<Run>,
+    runs: Weak<Runs>,
+}
+
+impl RunNetwork {
+    pub(super) fn new(run: Arc<Run>, runs: Weak<Runs>) -> Self {
+        Self { run, runs }
+    }
+
+    /// Refuses everything that the run asks from now on and ends its connections, without waiting for either.
+    /// What it reached can still be asked for.
+    pub fn end(&self) {
+        self.run.over.cancel();
+        if let Some(runs) = self.runs.upgrade() {
+            runs.forget(&self.run);
+        }
+    }
+
+    /// The destinations of the run so far, in the order of their first use: the first
+    /// [`super::ledger::MAX_LISTED`].
+    pub fn ledger(&self) -> Vec<Destination> {
+        self.run.ledger.destinations()
+    }
+
+    /// How many further destinations there were, up to 10,000.
+    pub fn unlisted(&self) -> usize {
+        self.run.ledger.unlisted()
+    }
+
+    /// Bytes of all its connections: in to the program, and out of it.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.run.totals.bytes_in.load(Relaxed), self.run.totals.bytes_out.load(Relaxed))
+    }
+
+    /// Receives each destination when it is blocked for the first time, those so far included; at most
+    /// [`super::ledger::MAX_LISTED`]. It ends when the value and all connections of the run are gone. A
+    /// second call takes the place of the first.
+    pub fn blocked(&self) -> mpsc::UnboundedReceiver<Destination> {
+        self.run.ledger.listen()
+    }
+}
+
+impl Drop for RunNetwork {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

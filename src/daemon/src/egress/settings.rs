@@ -1,0 +1,36 @@
+//! What an operator decides about the way out, checked. The defaults stand in `config.example.toml`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::host_name::HostName;
+use super::policy::EgressRules;
+
+/// The settings of `[egress]`.
+#[derive(Debug, Clone)]
+pub struct EgressSettings {
+    /// What runs may be given at most.
+    pub rules: EgressRules,
+    /// Names with addresses of their own, which are looked at before DNS.
+    pub hosts: Vec<(HostName, Vec<IpAddr>)>,
+    /// The bounds of connections.
+    pub bounds: EgressBounds,
+}
+
+/// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or
+/// cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EgressBounds {
+    /// Connections that one run has at one time, those that are being made included.
+    pub connections_per_run: usize,
+    /// Connections that all runs of the daemon have at one time.
+    pub connections: usize,
+    /// The longest time from the request of a program to its connection: resolving and dialling.
+    pub connect: Duration,
+    /// A connection on which nothing moves for so long is cut.
+    pub idle: Duration,
+    /// Bytes of all connections of one run, both directions together.
+    pub bytes_per_run: u64,
+    /// Different names that one run may have resolved: a name that is looked up leaves the machine.
+    pub names_per_run: usize,
+}

@@ -1,0 +1,120 @@
+//! Metrics of the way out: connections of programs, what was blocked, and their bytes.
+
+use std::time::Duration;
+
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
+
+use super::{GaugeGuard, Make, Metrics, SECONDS};
+
+/// All ends of a program's attempt to connect.
+const OUTCOMES: [&str; 4] = ["connected", "blocked", "failed", "limited"];
+
+/// All reasons for which the daemon blocks a name or a connection.
+const REASONS: [&str; 12] = [
+    "not_allowed",
+    "mode",
+    "denied",
+    "not_global",
+    "own_address",
+    "tls_name",
+    "encrypted_hello",
+    "no_tls_name",
+    "not_tls",
+    "limit",
+    "bad_name",
+    "unknown_run",
+];
+
+pub(super) struct EgressMetrics {
+    connections: IntCounterVec,
+    blocked: IntCounterVec,
+    open: IntGauge,
+    bytes_in: IntCounter,
+    bytes_out: IntCounter,
+    connect: Histogram,
+}
+
+impl EgressMetrics {
+    pub(super) fn new(make: &Make) -> Self {
+        let bytes = make.counters(
+            "paddock_egress_bytes_total",
+            "Bytes of connections of programs: in to the program, out of it.",
+            &["direction"],
+        );
+        let egress = Self {
+            connections: make.counters(
+                "paddock_egress_connections_total",
+                "Connections that programs asked for, by outcome: connected, blocked (by policy), failed (on \
+                 the network), limited (too many).",
+                &["outcome"],
+            ),
+            blocked: make.counters(
+                "paddock_egress_blocked_total",
+                "Names and connections that were blocked, and connections cut for what they sent, by reason.",
+                &["reason"],
+            ),
+            open: make.gauge("paddock_egress_connections_open", "Connections of programs that are open."),
+            bytes_in: bytes.with_label_values(&["in"]),
+            bytes_out: bytes.with_label_values(&["out"]),
+            connect: make.histogram(
+                "paddock_egress_connect_seconds",
+                "Time from a program's request to its connection, names resolved.",
+                &SECONDS,
+            ),
+        };
+        // Each series begins at 0, since an alert on an increase does not see a series that begins at 1.
+        for outcome in OUTCOMES {
+            egress.connections.with_label_values(&[outcome]);
+        }
+        for reason in REASONS {
+            egress.blocked.with_label_values(&[reason]);
+        }
+        egress
+    }
+
+    fn ended(&self, outcome: &'static str) {
+        self.connections.with_label_values(&[outcome]).inc();
+    }
+}
+
+impl Metrics {
+    /// A program has its connection, which took so long to make. It counts as open while the value lives.
+    pub fn egress_connected(&self, took: Duration) -> GaugeGuard {
+        let egress = &self.0.egress;
+        egress.ended("connected");
+        egress.connect.observe(took.as_secs_f64());
+        GaugeGuard::of(egress.open.clone())
+    }
+
+    /// A program got no connection, because its run may not have it.
+    pub fn egress_refused(&self, reason: &'static str) {
+        self.0.egress.ended("blocked");
+        self.egress_blocked(reason);
+    }
+
+    /// A program got no connection, because a limit was reached.
+    pub fn egress_limited(&self, reason: &'static str) {
+        self.0.egress.ended("limited");
+        self.egress_blocked(reason);
+    }
+
+    /// A program got no connection, because the network or the other side gave none.
+    pub fn egress_failed(&self) {
+        self.0.egress.ended("failed");
+    }
+
+    /// A name was not answered, or an open connection was cut.
+    pub fn egress_blocked(&self, reason: &'static str) {
+        self.0.egress.blocked.with_label_values(&[reason]).inc();
+    }
+
+    /// So many bytes came in to a program.
+    pub fn egress_came_in(&self, bytes: u64) {
+        self.0.egress.bytes_in.inc_by(bytes);
+    }
+
+    /// So many bytes went out of a program.
+    pub fn egress_went_out(&self, bytes: u64) {
+        self.0.egress.bytes_out.inc_by(bytes);
+    }
+}
