@@ -1,8 +1,9 @@
 //! Reads which server a TLS client asks for, from the first bytes that it sends (RFC 8446, sections 4.1.2 and
 //! 5.1; RFC 6066, section 3).
 //!
-//! Pure: bytes in, an answer out. It must never hold or read more than [`MAX_HELLO`] bytes, nor take for a name
-//! what the server could read otherwise: everything that is not plainly one hello is [`ClientHello::NotTls`].
+//! Pure: bytes in, an answer out. It must never hold or read more than [`MAX_HELLO`] bytes, nor take for a
+//! name what the server could read otherwise: everything that is not plainly one hello is
+//! [`ClientHello::NotTls`].
 
 /// Bytes in which the whole hello must be. The largest that clients send have some 2 KiB.
 pub const MAX_HELLO: usize = 16 * 1024;

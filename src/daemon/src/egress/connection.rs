@@ -6,26 +6,25 @@
 //!                                                                     relay ◄─ the TLS hello, judged ◄┘
 //! ```
 //!
-//! Nothing is sent to the other side before the hello of a program that owes one was judged. Everything ends when
-//! the run is over: streams and connections reset themselves when they are dropped.
+//! Nothing is sent to the other side before the hello of a program that owes one was judged. Everything ends
+//! when the run is over: streams and connections reset themselves when they are dropped.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use bytes::BytesMut;
 use paddock_proto::message::{self, Ask, ConnectFailure, Reply};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::client_hello::{self, ClientHello, MAX_HELLO};
-use super::dial::{self, Upstream};
 use super::gateway::{Egress, Runs};
 use super::host_name::{Host, HostName, HostNameError};
 use super::ledger::shown;
 use super::policy::BlockReason;
+use super::reach::{Open, Refusal, open};
 use super::relay::{Account, Cut, relay};
-use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run};
+use super::run::Run;
 use crate::link::{AskStream, LinkError, NetInput};
 
 /// The labels in metrics of what is blocked before any policy is asked.
@@ -34,39 +33,6 @@ const UNKNOWN_RUN: &str = "unknown_run";
 
 /// A name that may not be looked up is blocked on every port; the reason that is told is that of this one.
 const HTTPS: u16 = 443;
-
-/// Why there is no connection.
-enum Refusal {
-    Blocked(BlockReason),
-    /// As many connections as there may be.
-    TooMany(BlockReason),
-    /// What the program asks for is no name.
-    BadName(HostNameError),
-    /// It was allowed, and could not be made.
-    Failed(ConnectFailure),
-    /// The program does not wait for it any more.
-    Gone,
-}
-
-impl From<BlockReason> for Refusal {
-    fn from(reason: BlockReason) -> Self {
-        Self::Blocked(reason)
-    }
-}
-
-impl From<LinkError> for Refusal {
-    fn from(_: LinkError) -> Self {
-        Self::Gone
-    }
-}
-
-/// A connection that was made, and what it holds as long as it is open.
-struct Open {
-    upstream: Upstream,
-    /// The name that the TLS hello must have.
-    tls_name: Option<HostName>,
-    _permits: [OwnedSemaphorePermit; 2],
-}
 
 /// Serves one ask to its end.
 pub(super) async fn serve(egress: &Egress, runs: &Runs, stream: AskStream) {
@@ -157,15 +123,15 @@ async fn connect(
         Ok(host) => open(egress, run, stream, &host, port).await,
         Err(error) => Err(Refusal::BadName(error)),
     };
-    let open = match made {
-        Ok(open) => open,
+    let made = match made {
+        Ok(made) => made,
         Err(refusal) => return refused(egress, run, stream, (&name, port), refusal).await,
     };
     let _is_open = egress.metrics.egress_connected(asked.elapsed());
     let traffic = run.ledger.connected(&name, port);
     stream.reply(Reply::Connected).await?;
     let account = Account::new(run, &traffic, &egress.metrics);
-    match carry(egress, stream, open, &account).await {
+    match carry(egress, stream, made, &account).await {
         Ok(()) => {}
         Err(Cut::Blocked(reason)) => {
             egress.metrics.egress_blocked(reason.label());
@@ -244,62 +210,6 @@ fn sentence(failure: ConnectFailure) -> &'static str {
     }
 }
 
-/// Judges, resolves and dials.
-async fn open(
-    egress: &Egress,
-    run: &Run,
-    stream: &AskStream,
-    host: &Host,
-    port: u16,
-) -> Result<Open, Refusal> {
-    let judged = run.policy.judge(host, port)?;
-    run.has_bytes_left()?;
-    let permit = |semaphore: &std::sync::Arc<tokio::sync::Semaphore>, bound| {
-        let taken = semaphore.clone().try_acquire_owned();
-        taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
-    };
-    let permits = [permit(&run.connections, CONNECTIONS)?, permit(&egress.connections, ALL_CONNECTIONS)?];
-    if let Host::Name(name) = host {
-        run.count_name(name)?;
-    }
-    stream.reply(Reply::Allowed).await?;
-    let reach = async {
-        let addresses = addresses(egress, run, host, port).await?;
-        dial::dial(&addresses).await.map_err(Refusal::Failed)
-    };
-    let upstream = tokio::select! {
-        made = tokio::time::timeout(egress.bounds.connect, reach) => {
-            made.unwrap_or(Err(Refusal::Failed(ConnectFailure::TimedOut)))?
-        }
-        _ = stream.abandoned() => return Err(Refusal::Gone),
-    };
-    Ok(Open { upstream, tls_name: judged.tls_name, _permits: permits })
-}
-
-/// The addresses that may be dialled, in the order in which to try them. Each is judged here, and what is judged
-/// here is what is dialled.
-async fn addresses(egress: &Egress, run: &Run, host: &Host, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
-    let found = match host {
-        Host::Address(address) => vec![*address],
-        Host::Name(name) => egress.resolver.resolve(name).await,
-    };
-    let mut first_reason = None;
-    let mut allowed = Vec::new();
-    for address in found {
-        match run.policy.judge_address(host, address, port) {
-            Ok(()) => allowed.push(SocketAddr::new(address, port)),
-            Err(reason) => {
-                first_reason.get_or_insert(reason);
-            }
-        }
-    }
-    match first_reason {
-        _ if !allowed.is_empty() => Ok(allowed),
-        Some(reason) => Err(reason.into()),
-        None => Err(Refusal::Failed(ConnectFailure::NoAddress)),
-    }
-}
-
 /// Carries a connection that was made to its end.
 async fn carry(
     egress: &Egress,
@@ -327,8 +237,8 @@ async fn carry(
     relay(stream, &mut open.upstream, account, idle).await
 }
 
-/// The first bytes of the program, which begin with a TLS hello that has this name. Empty if the program ends its
-/// half without a byte.
+/// The first bytes of the program, which begin with a TLS hello that has this name. Empty if the program ends
+/// its half without a byte.
 async fn hello(stream: &AskStream, name: &HostName) -> Result<BytesMut, Cut> {
     let mut held = BytesMut::new();
     loop {

@@ -1,15 +1,18 @@
 //! The TLS hello of a program, judged before the other side gets a byte.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use paddock_proto::Inbound;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::super::client_hello::tests::{hello_for, with_extension};
+use super::super::dial::dial;
 use super::super::test_world::*;
 use super::*;
-use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// A connection to a.example:443, of which everything is real but the port.
 struct Hello {
@@ -33,7 +36,7 @@ impl Hello {
         tokio::task::yield_now().await;
         let program = world.agent.ask(&to_name("run_1", "a.example", port));
         let stream = soon(asks.accept()).await.unwrap();
-        let upstream = dial::dial(&[SocketAddr::from(([127, 0, 0, 1], port))]).await.unwrap();
+        let upstream = dial(&[SocketAddr::from(([127, 0, 0, 1], port))]).await.unwrap();
         let (other, _) = soon(listener.accept()).await.unwrap();
         let permits = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let open =

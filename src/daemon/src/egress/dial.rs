@@ -1,7 +1,7 @@
 //! Makes the connection: to one of the addresses that were judged, and to no other.
 //!
-//! A connection that is not finished properly ends with a reset on the wire, so that the other side never takes
-//! half an exchange for a whole one.
+//! A connection that is not finished properly ends with a reset on the wire, so that the other side never
+//! takes half an exchange for a whole one.
 
 use std::io;
 use std::net::SocketAddr;

@@ -2,9 +2,9 @@
 //! admitted.
 //!
 //! ```text
-//!  Egress (of the daemon) ─ gateway(link) ─► Gateway ── one task: accept ─► a task for each ask (connection.rs)
-//!                                              │ admit(run, policy)                 │
-//!                                              └─► RunNetwork ── Runs: by run id ◄──┘ which run, which policy?
+//!  Egress (of the daemon) ─ gateway(link) ─► Gateway ── one task: accept ─► a task for each ask
+//!                                              │ admit(run, policy)           │ (connection.rs)
+//!                                              └─► RunNetwork ── Runs ◄───────┘ which run, which policy?
 //! ```
 //!
 //! It must never serve an ask of a run that is not admitted, nor keep the link open.
@@ -86,8 +86,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted before
-    /// its program starts. A run that is admitted twice has only the later policy.
+    /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted
+    /// before its program starts. A run that is admitted twice has only the later policy.
     pub fn admit(&self, run_id: &str, policy: Arc<NetworkPolicy>) -> RunNetwork {
         let run = Arc::new(Run::new(run_id, policy, self.bounds, self.stop.child_token()));
         if let Some(earlier) = self.runs.lock().insert(run_id.to_owned(), run.clone()) {
@@ -102,7 +102,7 @@ impl Gateway {
 pub(super) struct Runs {
     admitted: Mutex<HashMap<String, Arc<Run>>>,
     /// Whether an ask of an unknown run was logged.
-    pub(super) has_logged_unknown: AtomicBool,
+    has_logged_unknown: AtomicBool,
 }
 
 impl Runs {

@@ -201,7 +201,8 @@ mod tests {
         ledger.failed("b.example", 80, "it refused the connection");
         let entries = ledger.destinations();
         let json = serde_json::json!([
-            {"host": "a.example", "port": 443, "allowed": true, "reason": null, "bytes_in": 20, "bytes_out": 2},
+            {"host": "a.example", "port": 443, "allowed": true, "reason": null,
+             "bytes_in": 20, "bytes_out": 2},
             {"host": "b.example", "port": 80, "allowed": true, "reason": "it refused the connection",
              "bytes_in": 0, "bytes_out": 0},
         ]);

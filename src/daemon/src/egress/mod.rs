@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A container has no network: what PID 1 does not carry meets no route. Policy is per run; PID 1 says which
-//! run asks, and this module decides. Nothing here trusts what comes from a container, neither names nor bytes
-//! nor the order of messages.
+//! run asks, and this module decides. Nothing here trusts what comes from a container, neither names nor
+//! bytes nor the order of messages.
 //!
 //! It must never dial an address that it has not judged, ask a name server on behalf of a name that is not
 //! allowed, nor let a connection outlive its run.
@@ -28,6 +28,7 @@ pub mod host_name;
 pub mod ledger;
 pub mod pattern;
 pub mod policy;
+mod reach;
 mod relay;
 pub mod request;
 pub mod resolve;

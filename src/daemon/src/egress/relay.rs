@@ -1,12 +1,13 @@
-//! Moves the bytes of one connection between a program and the other side, until both halves are at their end.
+//! Moves the bytes of one connection between a program and the other side, until both halves are at their
+//! end.
 //!
 //! ```text
 //!  AskStream ─ read ─► write_all ─► the other side ─► shutdown when the program ends its half
 //!            ◄ write ─ read ◄─────                  └ eof      when the other side ends its own
 //! ```
 //!
-//! It must never hold more than one read of each direction beside the windows, and pass on no byte that the run
-//! has not paid for. Whatever cuts a connection short is a reset on both sides: the caller drops both.
+//! It must never hold more than one read of each direction beside the windows, and pass on no byte that the
+//! run has not paid for. Whatever cuts a connection short is a reset on both sides: the caller drops both.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,8 +28,8 @@ use crate::metrics::Metrics;
 /// The size of the buffers that are read into.
 const READ: usize = 64 * 1024;
 
-/// A new buffer is taken when less than this is left of one. Small pieces share a buffer: while the program does
-/// not read them they keep at most twice their own size.
+/// A new buffer is taken when less than this is left of one. Small pieces share a buffer: while the program
+/// does not read them they keep at most twice their own size.
 const LEAST_READ: usize = READ / 2;
 
 /// Why a connection was cut short.
@@ -161,7 +162,8 @@ async fn down(program: &AskStream, from: ReadHalf<'_>, account: &Account<'_>) ->
     Ok(program.eof().await?)
 }
 
-/// The next bytes of the other side; `None` at their end. It takes no buffer before there is something to read.
+/// The next bytes of the other side; `None` at their end. It takes no buffer before there is something to
+/// read.
 async fn read(from: &ReadHalf<'_>, buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {
     loop {
         from.readable().await?;

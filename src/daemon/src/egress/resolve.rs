@@ -1,7 +1,7 @@
 //! From a name to addresses: the operator's own list first, then DNS.
 //!
-//! It must never be asked for a name that the policy of the run does not allow: the question itself leaves the
-//! machine. Whether an address may be dialled is not decided here.
+//! It must never be asked for a name that the policy of the run does not allow: the question itself leaves
+//! the machine. Whether an address may be dialled is not decided here.
 
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::time::Duration;

@@ -165,8 +165,8 @@ impl RunNetwork {
     }
 
     /// Receives each destination when it is blocked for the first time, those so far included; at most
-    /// [`super::ledger::MAX_LISTED`]. It ends when the value and all connections of the run are gone. A second
-    /// call takes the place of the first.
+    /// [`super::ledger::MAX_LISTED`]. It ends when the value and all connections of the run are gone. A
+    /// second call takes the place of the first.
     pub fn blocked(&self) -> mpsc::UnboundedReceiver<Destination> {
         self.run.ledger.listen()
     }

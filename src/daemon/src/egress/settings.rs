@@ -17,7 +17,8 @@ pub struct EgressSettings {
     pub bounds: EgressBounds,
 }
 
-/// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or cut.
+/// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or
+/// cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EgressBounds {
     /// Connections that one run has at one time, those that are being made included.

@@ -5,8 +5,8 @@
 //!                                 └► reset                                    else
 //! ```
 //!
-//! Neither an [`Asks`] nor an [`AskStream`] keeps the link open. A stream must never wait where nobody accepts,
-//! and none may begin with anything but an [`Ask`].
+//! Neither an [`Asks`] nor an [`AskStream`] keeps the link open. A stream must never wait where nobody
+//! accepts, and none may begin with anything but an [`Ask`].
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -56,8 +56,8 @@ pub struct Asks {
 }
 
 impl Link {
-    /// Begins to accept the streams that the agent opens, until the value is dropped. It does not keep the link
-    /// open.
+    /// Begins to accept the streams that the agent opens, until the value is dropped. It does not keep the
+    /// link open.
     #[must_use]
     pub fn asks(&self) -> Asks {
         self.shared.lock().waiting.accepting += 1;
@@ -157,8 +157,8 @@ impl AskStream {
         }
     }
 
-    /// Waits until the connection is reset in the container, or the link is lost. What the program sent before
-    /// stays to be read. Cancel-safe.
+    /// Waits until the connection is reset in the container, or the link is lost. What the program sent
+    /// before stays to be read. Cancel-safe.
     pub async fn abandoned(&self) -> LinkError {
         self.raw.abandoned().await
     }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Requests are streams that the daemon opens; what programs ask for comes on streams that the agent opens
-//! ([`Link::asks`]). The keeper lives as long as a [`Link`] does. It must never redial a container whose agent broke the
-//! protocol, and must never hold the mux's lock across an await.
+//! ([`Link::asks`]). The keeper lives as long as a [`Link`] does. It must never redial a container whose
+//! agent broke the protocol, and must never hold the mux's lock across an await.
 
 mod asks;
 mod bridge;
@@ -94,7 +94,7 @@ pub trait Dial: Send + Sync + 'static {
         false
     }
 
-    /// Makes a direct carrier from the agent's offer. It replaces the dialed carrier.
+    /// Makes a direct carrier from the agent's offer, in place of the one that was dialed.
     fn direct(&self, _: Offer) -> Pin<Box<dyn Future<Output = Result<Carrier, DialError>> + Send + '_>> {
         Box::pin(async { Err(DialError::Failed("this dialer makes no direct carrier".to_owned())) })
     }

@@ -1,5 +1,5 @@
-//! What the two kinds of streams share, [`super::Stream`] and [`super::AskStream`]: frames in their order, within
-//! the agent's window.
+//! What the two kinds of streams share, [`super::Stream`] and [`super::AskStream`]: frames in their order,
+//! within the agent's window.
 //!
 //! It must never keep the link open, nor hold the mux's lock across an await.
 
@@ -48,7 +48,8 @@ impl RawStream {
         }
     }
 
-    /// Waits until the agent abandons the stream, or the link is lost. What arrived before stays. Cancel-safe.
+    /// Waits until the agent abandons the stream, or the link is lost. What arrived before stays.
+    /// Cancel-safe.
     pub(super) async fn abandoned(&self) -> LinkError {
         loop {
             let mut rung = pin!(self.bell.notified());

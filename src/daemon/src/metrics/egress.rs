@@ -44,8 +44,8 @@ impl EgressMetrics {
         let egress = Self {
             connections: make.counters(
                 "paddock_egress_connections_total",
-                "Connections that programs asked for, by outcome: connected, blocked (by policy), failed (on the \
-                 network), limited (too many).",
+                "Connections that programs asked for, by outcome: connected, blocked (by policy), failed (on \
+                 the network), limited (too many).",
                 &["outcome"],
             ),
             blocked: make.counters(

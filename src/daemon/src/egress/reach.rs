@@ -1,0 +1,106 @@
+//! Makes the connection that a program asks for: its policy, the bounds, its name, each address, and the
+//! dial.
+//!
+//! It must never dial an address that was not judged here, nor resolve a name before its policy allows it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use paddock_proto::message::{ConnectFailure, Reply};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::dial::{self, Upstream};
+use super::gateway::Egress;
+use super::host_name::{Host, HostName, HostNameError};
+use super::policy::BlockReason;
+use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run};
+use crate::link::{AskStream, LinkError};
+
+/// Why there is no connection.
+pub(super) enum Refusal {
+    Blocked(BlockReason),
+    /// As many connections as there may be.
+    TooMany(BlockReason),
+    /// What the program asks for is no name.
+    BadName(HostNameError),
+    /// It was allowed, and could not be made.
+    Failed(ConnectFailure),
+    /// The program does not wait for it any more.
+    Gone,
+}
+
+impl From<BlockReason> for Refusal {
+    fn from(reason: BlockReason) -> Self {
+        Self::Blocked(reason)
+    }
+}
+
+impl From<LinkError> for Refusal {
+    fn from(_: LinkError) -> Self {
+        Self::Gone
+    }
+}
+
+/// A connection that was made, and what it holds as long as it is open.
+pub(super) struct Open {
+    pub(super) upstream: Upstream,
+    /// The name that the TLS hello must have.
+    pub(super) tls_name: Option<HostName>,
+    pub(super) _permits: [OwnedSemaphorePermit; 2],
+}
+
+/// Judges, resolves and dials.
+pub(super) async fn open(
+    egress: &Egress,
+    run: &Run,
+    stream: &AskStream,
+    host: &Host,
+    port: u16,
+) -> Result<Open, Refusal> {
+    let judged = run.policy.judge(host, port)?;
+    run.has_bytes_left()?;
+    let permit = |semaphore: &Arc<Semaphore>, bound| {
+        let taken = semaphore.clone().try_acquire_owned();
+        taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
+    };
+    let permits = [permit(&run.connections, CONNECTIONS)?, permit(&egress.connections, ALL_CONNECTIONS)?];
+    if let Host::Name(name) = host {
+        run.count_name(name)?;
+    }
+    stream.reply(Reply::Allowed).await?;
+    let reach = async {
+        let addresses = addresses(egress, run, host, port).await?;
+        dial::dial(&addresses).await.map_err(Refusal::Failed)
+    };
+    let upstream = tokio::select! {
+        made = tokio::time::timeout(egress.bounds.connect, reach) => {
+            made.unwrap_or(Err(Refusal::Failed(ConnectFailure::TimedOut)))?
+        }
+        _ = stream.abandoned() => return Err(Refusal::Gone),
+    };
+    Ok(Open { upstream, tls_name: judged.tls_name, _permits: permits })
+}
+
+/// The addresses that may be dialled, in the order in which to try them. Each is judged here, and what is
+/// judged here is what is dialled.
+async fn addresses(egress: &Egress, run: &Run, host: &Host, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
+    let found = match host {
+        Host::Address(address) => vec![*address],
+        Host::Name(name) => egress.resolver.resolve(name).await,
+    };
+    let mut first_reason = None;
+    let mut allowed = Vec::new();
+    for address in found {
+        match run.policy.judge_address(host, address, port) {
+            Ok(()) => allowed.push(SocketAddr::new(address, port)),
+            Err(reason) => {
+                first_reason.get_or_insert(reason);
+            }
+        }
+    }
+    match first_reason {
+        _ if !allowed.is_empty() => Ok(allowed),
+        Some(reason) => Err(reason.into()),
+        None => Err(Refusal::Failed(ConnectFailure::NoAddress)),
+    }
+}
