@@ -14,12 +14,12 @@ use crate::support::{Daemon, PATIENCE, Ran, Setup, within};
 /// A daemon in mode `open` that knows `api.example` and `other.example` as this host.
 fn open(ports: &[u16]) -> Setup {
     let private: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    Daemon::with()
-        .set("egress.mode", "open")
-        .set("egress.private", private)
-        .set("egress.hosts", toml::Table::from_iter(
+    Daemon::with().set("egress.mode", "open").set("egress.private", private).set(
+        "egress.hosts",
+        toml::Table::from_iter(
             ["api.example", "other.example"].map(|name| (name.to_owned(), "127.0.0.1".into())),
-        ))
+        ),
+    )
 }
 
 fn allowed(domains: &[&str]) -> Value {
@@ -47,7 +47,8 @@ async fn a_program_reaches_what_its_call_allows_and_is_told_what_was_blocked() {
     let server = Upstream::http().await;
     let port = server.port();
     let d = open(&[port]).start().await;
-    let urls = format!("http://api.example:{port}/a http://other.example:{port}/b http://127.64.9.9:{port}/c");
+    let urls =
+        format!("http://api.example:{port}/a http://other.example:{port}/b http://127.64.9.9:{port}/c");
     let ran = d.run("python", GET).stdin(&urls).with("network", allowed(&["api.example"])).await;
     let ran = ran.expect_success();
     let lines: Vec<&str> = ran.stdout().lines().collect();
@@ -213,6 +214,11 @@ async fn modes_and_lists_are_held_and_refusals_name_what_would_allow_it() {
     d.stop().await;
 }
 
+/// All output of an execution so far, or its first.
+async fn read(d: &Daemon, id: &str) -> Ran {
+    d.tool("get_execution_output", json!({ "execution_id": id, "wait": true, "since": 0 })).await
+}
+
 #[tokio::test]
 async fn a_connection_dies_with_its_run_and_with_its_daemon() {
     let server = Upstream::echo().await;
@@ -220,7 +226,8 @@ async fn a_connection_dies_with_its_run_and_with_its_daemon() {
     let d = open(&[port]).start().await;
     let s = d.session("s");
     // A process that outlives its shell would keep the connection.
-    let command = format!("python3 -c \"
+    let command = format!(
+        "python3 -c \"
 import socket, time
 s = socket.create_connection(('api.example', {port}))
 print('connected', flush=True)
@@ -228,18 +235,14 @@ try: print('read', s.recv(1), flush=True)
 except OSError as e: print('broken', flush=True)
 t = socket.create_connection(('api.example', {port}))
 t.sendall(b'again'); print(t.recv(5), flush=True)
-\"");
+\""
+    );
     let config = json!({ "network": { "allowed_domains": ["api.example"] } });
     let begun = s.tool("execute_code_async").with("command", command).with("sandbox_config", config).await;
     let id = begun.text("execution_id").to_owned();
-    let read = |d: &Daemon, since: u64| {
-        let arguments = json!({ "execution_id": id, "wait": true, "since": since });
-        let call = d.rpc("tools/call", json!({ "name": "get_execution_output", "arguments": arguments }));
-        async move { Ran::of(call.await) }
-    };
     let connected = async {
         loop {
-            let page = read(&d, 0).await;
+            let page = read(&d, &id).await;
             if page.document.to_string().contains("connected") {
                 return;
             }
@@ -250,7 +253,7 @@ t.sendall(b'again'); print(t.recv(5), flush=True)
     let d = open(&[port]).store(&store).start().await;
     let ended = async {
         loop {
-            let page = read(&d, 0).await;
+            let page = read(&d, &id).await;
             if page.document["status"] != "running" {
                 return page;
             }

@@ -164,8 +164,7 @@ impl App {
         let signer = open_signer(config, &store, &url).await?;
         let egress = Egress::open(config.egress.clone(), metrics.clone());
         let bounds = settings::session_bounds(config);
-        let sessions =
-            Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
+        let sessions = Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
         let bounds = settings::execution_bounds(config);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone());

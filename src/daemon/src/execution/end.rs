@@ -108,7 +108,14 @@ impl Conclusion {
         let message = limit.and_then(reason).map(str::to_owned);
         Self {
             steps,
-            end: ExecutionEnd { state, exit_code: code, message, completed_ms: now_ms(), duration_ms, network: Vec::new() },
+            end: ExecutionEnd {
+                state,
+                exit_code: code,
+                message,
+                completed_ms: now_ms(),
+                duration_ms,
+                network: Vec::new(),
+            },
         }
     }
 

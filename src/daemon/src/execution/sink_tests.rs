@@ -103,6 +103,7 @@ fn report() -> RunReport {
         phases: Phases::default(),
         warm: false,
         is_cold: false,
+        network: Vec::new(),
     }
 }
 

@@ -71,7 +71,8 @@ impl World {
         let (dir, store) = store();
         let pool = Arc::new(FakePool::default());
         containers.iter().for_each(|container| pool.add(container));
-        let sessions = Sessions::with_pool(store.clone(), pool.clone(), egress(), bounds, Metrics::default()).unwrap();
+        let sessions =
+            Sessions::with_pool(store.clone(), pool.clone(), egress(), bounds, Metrics::default()).unwrap();
         let session = sessions.get("owner", &"session".parse().unwrap()).await.unwrap();
         Self { _dir: dir, store, pool, sessions, session }
     }

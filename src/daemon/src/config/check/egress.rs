@@ -53,9 +53,9 @@ impl Checker<'_> {
         let hosts = hosts.iter().map(|(name, address)| {
             let key = format!("egress.hosts.{name}");
             let name: HostName = name.parse().map_err(|error| self.fail(&key, format!("{error}")))?;
-            let address: IpAddr = address
-                .parse()
-                .map_err(|_| self.fail(&key, format!("is {address:?}, takes an address such as \"10.0.0.5\"")))?;
+            let address: IpAddr = address.parse().map_err(|_| {
+                self.fail(&key, format!("is {address:?}, takes an address such as \"10.0.0.5\""))
+            })?;
             Ok((name, vec![address]))
         });
         Ok(EgressSettings { rules, hosts: hosts.collect::<Result<_, _>>()?, bounds })

@@ -169,8 +169,7 @@ impl Sessions {
             // A run that the note does not have can have the longest wall time that there is.
             let noted = note.runs.iter().find(|run| run.id == id).cloned();
             let longest = self.bounds().longest;
-            let run =
-                noted.unwrap_or(RunNote { id, timeout: longest, is_command: false, network: None });
+            let run = noted.unwrap_or(RunNote { id, timeout: longest, is_command: false, network: None });
             let turn = self.gate.try_enter(&session.key, turn_kind(&note.language, &run)).await.ok();
             let (session, language) = (session.clone(), note.language.clone());
             in_flight.push(ResumableRun { session, language, run, turn });

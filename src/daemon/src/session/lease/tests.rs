@@ -64,7 +64,12 @@ async fn the_files_of_a_container_that_was_lost_under_other_programs_are_saved_b
         let leases = &mut *turn.work().await;
         let leased = leases.by_language.get_mut("python").unwrap();
         if is_at_work {
-            leased.note.begin(RunNote { id: "exec_1".into(), timeout: TIMEOUT, is_command: true, network: None });
+            leased.note.begin(RunNote {
+                id: "exec_1".into(),
+                timeout: TIMEOUT,
+                is_command: true,
+                network: None,
+            });
         }
         let lost = leased.container.link().lost();
         first.kill();
