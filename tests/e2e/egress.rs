@@ -49,7 +49,8 @@ async fn a_program_reaches_what_its_call_allows_and_is_told_what_was_blocked() {
     let d = open(&[port]).start().await;
     let urls =
         format!("http://api.example:{port}/a http://other.example:{port}/b http://127.64.9.9:{port}/c");
-    let ran = d.run("python", GET).stdin(&urls).with("network", allowed(&["api.example"])).await;
+    let s = d.session("s");
+    let ran = s.python(GET).stdin(&urls).with("network", allowed(&["api.example"])).await;
     let ran = ran.expect_success();
     let lines: Vec<&str> = ran.stdout().lines().collect();
     assert_eq!(lines[0], "GET /a HTTP/1.1", "{}", ran.document);
@@ -63,7 +64,7 @@ async fn a_program_reaches_what_its_call_allows_and_is_told_what_was_blocked() {
     assert_eq!((&blocked["allowed"], &blocked["reason"]), (&json!(false), &json!("not in allowed_domains")));
     assert!(ran.said.contains("other.example") && ran.said.contains("was blocked"), "{}", ran.said);
     // Without a network nothing is reached, and nothing is said of a network.
-    let ran = d.run("python", GET).stdin(&urls).await.expect_success();
+    let ran = s.python(GET).stdin(&urls).await.expect_success();
     assert!(ran.document.get("network").is_none() && server.connections() == 1, "{}", ran.document);
     d.stop().await;
 }
@@ -78,8 +79,9 @@ async fn programs_of_every_kind_connect_without_help() {
     let blocking = format!(
         "import socket
 with socket.create_connection(('api.example', {port})) as s:
+    peer = s.getpeername()[0]
     s.sendall(b'hello'); s.shutdown(socket.SHUT_WR)
-    print(b''.join(iter(lambda: s.recv(10), b'')), s.getpeername()[0] != '')"
+    print(b''.join(iter(lambda: s.recv(10), b'')), peer != '')"
     );
     s.python(&blocking).with("network", network()).await.expect_stdout("b'hello' True\n");
     let waiting = format!(

@@ -29,7 +29,7 @@ impl Hello {
         let asks = {
             let asks = world.link.asks();
             let (_, elsewhere) = Agent::linked().await;
-            world.gateway = world.egress.gateway(&elsewhere, tracing::Span::none());
+            world.gateway = world.egress.gateway(&elsewhere, tracing::Span::none()).open();
             asks
         };
         let (listener, port) = listener().await;

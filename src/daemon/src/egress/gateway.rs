@@ -48,24 +48,19 @@ impl Egress {
         })
     }
 
-    /// Serves what the programs of a container ask for, until the gateway is dropped or the link is lost. Log
-    /// lines carry the fields of `span`, which names the container and its session.
+    /// The way out of a container. What its programs ask for waits until [`Gateway::open`]. Log lines carry
+    /// the fields of `span`, which names the container and its session.
     #[must_use]
     pub fn gateway(self: &Arc<Self>, link: &Link, span: Span) -> Gateway {
-        let runs = Arc::new(Runs::default());
+        let waiting = WaitingGateway { egress: self.clone(), asks: link.asks(), span };
         let stop = CancellationToken::new();
-        let (egress, asks) = (self.clone(), link.asks());
-        let accepting = accept(egress, asks, runs.clone(), span.clone());
-        let stopped = stop.clone();
-        let task = async move {
-            tokio::select! {
-                biased;
-                () = stopped.cancelled() => {}
-                () = accepting => {}
-            }
-        };
-        tokio::spawn(task.instrument(span));
-        Gateway { bounds: self.bounds, runs, _stop: stop.clone().drop_guard(), stop }
+        Gateway {
+            bounds: self.bounds,
+            runs: Arc::default(),
+            waiting: Some(waiting),
+            _stop: stop.clone().drop_guard(),
+            stop,
+        }
     }
 }
 
@@ -81,11 +76,39 @@ async fn accept(egress: Arc<Egress>, asks: Asks, runs: Arc<Runs>, span: Span) {
 pub struct Gateway {
     bounds: EgressBounds,
     runs: Arc<Runs>,
+    /// `None` from [`Gateway::open`] on.
+    waiting: Option<WaitingGateway>,
     stop: CancellationToken,
     _stop: DropGuard,
 }
 
+/// What a gateway needs to begin.
+struct WaitingGateway {
+    egress: Arc<Egress>,
+    asks: Asks,
+    span: Span,
+}
+
 impl Gateway {
+    /// Begins to serve what the programs of the container ask for, until the gateway is dropped or the link is
+    /// lost. Runs of an earlier daemon must be admitted before.
+    #[must_use]
+    pub fn open(mut self) -> Self {
+        if let Some(WaitingGateway { egress, asks, span }) = self.waiting.take() {
+            let accepting = accept(egress, asks, self.runs.clone(), span.clone());
+            let stopped = self.stop.clone();
+            let task = async move {
+                tokio::select! {
+                    biased;
+                    () = stopped.cancelled() => {}
+                    () = accepting => {}
+                }
+            };
+            tokio::spawn(task.instrument(span));
+        }
+        self
+    }
+
     /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted
     /// before its program starts. A run that is admitted twice has only the later policy.
     pub fn admit(&self, run_id: &str, policy: Arc<NetworkPolicy>) -> RunNetwork {

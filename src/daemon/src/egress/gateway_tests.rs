@@ -193,7 +193,7 @@ async fn everything_ends_with_the_gateway_and_with_the_link() {
     let (listener, port) = listener().await;
     let _network = world.gateway.admit(RUN, policy(&["127.0.0.1"]));
     let (program, mut other) = world.connected(&listener, RUN).await;
-    world.gateway = world.egress.gateway(&world.link, tracing::Span::none());
+    world.gateway = world.egress.gateway(&world.link, tracing::Span::none()).open();
     program.expect_reset().await;
     assert!(soon(other.read(&mut [0; 8])).await.is_err());
     world.agent.ask(&to_loopback(RUN, port)).expect_last(BLOCKED).await;

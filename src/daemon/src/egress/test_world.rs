@@ -109,7 +109,7 @@ impl World {
         let settings = EgressSettings { rules: rules(), hosts: Vec::new(), bounds };
         let egress = Egress::new(&settings, names, metrics.clone());
         let (agent, link) = Agent::linked().await;
-        let gateway = egress.gateway(&link, Span::none());
+        let gateway = egress.gateway(&link, Span::none()).open();
         Self { egress, metrics, link, agent, gateway }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  keeper ─ a stream with its Ask ─► waiting ─► Asks::accept ─► AskStream     while somebody has the Asks
+//!                                 │                                           or will soon: after a restart
 //!                                 └► reset                                    else
 //! ```
 //!
@@ -25,6 +26,8 @@ use super::{Link, LinkError, LinkState};
 pub(super) struct Waiting {
     /// How many [`Asks`] there are.
     accepting: usize,
+    /// Whether there will be one soon: the container has runs of an earlier daemon.
+    is_expected: bool,
     asks: VecDeque<(StreamId, Ask)>,
 }
 
@@ -36,13 +39,18 @@ impl Waiting {
                 return Err(ProtocolError::Malformed("ask"));
             };
             let ask = message::decode(&first).map_err(|_| ProtocolError::Malformed("ask"))?;
-            if self.accepting > 0 {
+            if self.accepting > 0 || self.is_expected {
                 self.asks.push_back((id, ask));
             } else {
                 mux.reset(id);
             }
         }
         Ok(())
+    }
+
+    /// Streams wait from now on, until somebody has had the [`Asks`].
+    pub(super) fn expect(&mut self) {
+        self.is_expected = true;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -60,7 +68,10 @@ impl Link {
     /// link open.
     #[must_use]
     pub fn asks(&self) -> Asks {
-        self.shared.lock().waiting.accepting += 1;
+        let mut state = self.shared.lock();
+        state.waiting.accepting += 1;
+        state.waiting.is_expected = false;
+        drop(state);
         Asks { shared: self.shared.clone() }
     }
 }

@@ -63,6 +63,9 @@ impl Keeper {
     /// Makes the first carrier, then keeps carriers coming in a task of its own until `stop`.
     pub(super) async fn start(self, stop: CancellationToken) -> Result<Greeting, LinkError> {
         let (carrier, rest, greeting) = self.connect().await.map_err(|(error, _)| error)?;
+        if !greeting.runs.is_empty() {
+            self.shared.lock().waiting.expect();
+        }
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => self.shared.lose(LinkError::Closed),

@@ -4,6 +4,7 @@
 //! It must never give a container anything of a session before both the note and the agent name the session
 //! that owns it.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use paddock_proto::{Event, Request};
 use tokio::time::Instant;
 use tracing::{error_span, info, warn};
 
-use super::notes::{LeaseNote, LeaseNotes};
+use super::notes::{LeaseNote, LeaseNotes, RunNote};
 use super::{Leased, Leases};
-use crate::egress::{Egress, Gateway};
+use crate::egress::{Egress, Gateway, RunNetwork};
 use crate::link::{Incoming, Link, LinkError};
 use crate::metrics::Metrics;
 use crate::pool::core::LeaseRefusal;
@@ -84,15 +85,28 @@ impl Lessor {
         };
         let note = self.notes.write(container.name(), note);
         claim(container.link(), session.claim()).await?;
-        let gateway = self.gateway(session, &*container);
+        let gateway = self.gateway(session, &*container).open();
         self.keep(session, leases, language, Leased::new(container, Baseline::fresh(), note, gateway));
         Ok(())
     }
 
-    /// The way out of a container of this session.
+    /// The way out of a container of this session, not yet open.
     pub(super) fn gateway(&self, session: &Session, container: &dyn Container) -> Gateway {
         let span = error_span!("network", session_id = %session.id, container = container.short_id());
         self.egress.gateway(container.link(), span)
+    }
+
+    /// Lets programs that an earlier daemon started reach as much of what they asked for as this daemon's
+    /// configuration allows. Their connections ended with that daemon; the next ones work.
+    pub(super) fn admit_again(&self, gateway: &Gateway, runs: &[RunNote]) -> HashMap<String, RunNetwork> {
+        let admit = |run: &RunNote| match self.egress.grant(run.network.as_ref()?) {
+            Ok(grant) => Some((run.id.clone(), gateway.admit(&run.id, grant.policy))),
+            Err(error) => {
+                warn!(run_id = run.id, %error, "a run of an earlier daemon has no network any more");
+                None
+            }
+        };
+        runs.iter().filter_map(admit).collect()
     }
 
     /// Puts a container into the hands of its session.

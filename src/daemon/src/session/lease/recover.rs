@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::Leased;
 use super::notes::{LeaseNote, RunNote};
+use crate::egress::RunNetwork;
 use crate::link::LinkError;
 use crate::pool::AdoptedContainer;
 use crate::session::error::SessionError;
@@ -36,6 +37,8 @@ pub struct ResumableRun {
     session: Arc<Session>,
     language: String,
     run: RunNote,
+    /// Its way out, if it has one.
+    network: Option<RunNetwork>,
     /// Its turn, unless it must wait for one because programs of another language were under way as well.
     turn: Option<Turn>,
 }
@@ -63,12 +66,12 @@ impl ResumableRun {
         control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
-        let Self { session, language, run, turn } = self;
+        let Self { session, language, run, turn, network } = self;
         let turn = match turn {
             Some(turn) => turn,
             None => sessions.gate.enter(&session.key, turn_kind(&language, &run)).await?,
         };
-        let following = sessions.runs().resume(&turn, &language, &run, control, sink);
+        let following = sessions.runs().resume(&turn, &language, (&run, network), control, sink);
         turn.unless_closed(cancel, following).await.0
     }
 }
@@ -143,6 +146,7 @@ impl Sessions {
         if claim != session.claim() {
             return Err(LinkError::Refused.into());
         }
+        let mut networks;
         {
             let leases = &mut *session.work().await;
             let lessor = self.runs().lessor();
@@ -161,7 +165,8 @@ impl Sessions {
             let name = container.name();
             info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
             let gateway = lessor.gateway(&session, &*container);
-            let leased = Leased::new(container, baseline, kept, gateway);
+            networks = lessor.admit_again(&gateway, &note.runs);
+            let leased = Leased::new(container, baseline, kept, gateway.open());
             lessor.keep(&session, leases, &note.language, leased);
         }
         let mut in_flight = Vec::new();
@@ -172,7 +177,8 @@ impl Sessions {
             let run = noted.unwrap_or(RunNote { id, timeout: longest, is_command: false, network: None });
             let turn = self.gate.try_enter(&session.key, turn_kind(&note.language, &run)).await.ok();
             let (session, language) = (session.clone(), note.language.clone());
-            in_flight.push(ResumableRun { session, language, run, turn });
+            let network = networks.remove(&run.id);
+            in_flight.push(ResumableRun { session, language, run, turn, network });
         }
         Ok(in_flight)
     }

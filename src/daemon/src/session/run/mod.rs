@@ -31,7 +31,6 @@ use self::start::{StartedRun, Starter};
 use super::bounds::SessionBounds;
 use super::error::SessionError;
 use super::gate::turn::Turn;
-use super::lease::Leased;
 use super::lease::lessor::Lessor;
 use super::lease::notes::RunNote;
 use super::output::capture::{Capture, CapturedOutput};
@@ -200,7 +199,7 @@ impl Runs {
         &self,
         turn: &Turn,
         language: &str,
-        run: &RunNote,
+        (run, network): (&RunNote, Option<RunNetwork>),
         control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {
@@ -209,7 +208,6 @@ impl Runs {
             let leases = turn.work().await;
             let leased = leases.by_language.get(language).ok_or(LinkError::Closed)?;
             let stream = leased.container.link().request(&Request::Attach(run.id.clone()))?;
-            let network = self.network_again(leased, run);
             StartedRun::new(&*leased.container, stream, Phases::default(), network)
         };
         let followed = async {
@@ -227,19 +225,6 @@ impl Runs {
         };
         let end: Result<RunEnd, LinkError> = followed.await;
         Ok(self.finish(turn, language, &run.id, &started).report(begun, end).await)
-    }
-
-    /// The way out of a program that an earlier daemon started: as much of what it asked for as this daemon's
-    /// configuration allows. Its connections ended with that daemon; the next ones work.
-    fn network_again(&self, leased: &Leased, run: &RunNote) -> Option<RunNetwork> {
-        let request = run.network.as_ref()?;
-        match self.lessor().egress.grant(request) {
-            Ok(grant) => Some(leased.gateway.admit(&run.id, grant.policy)),
-            Err(error) => {
-                warn!(run_id = run.id, %error, "a run of an earlier daemon has no network any more");
-                None
-            }
-        }
     }
 
     /// Logs and counts how a program ended, and where its time went.
