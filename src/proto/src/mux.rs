@@ -230,8 +230,8 @@ impl Mux {
         self.streams.get(&id).is_none_or(|s| s.reset || !s.inbox.is_empty())
     }
 
-    /// True if the peer has abandoned the stream, or this side does not know it (any more). What arrived before
-    /// may not be taken yet.
+    /// True if the peer has abandoned the stream, or this side does not know it (any more). What arrived
+    /// before may not be taken yet.
     pub fn is_reset(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_none_or(|s| s.reset)
     }
@@ -402,8 +402,8 @@ impl Mux {
     /// [`ProtocolError::BadCredit`] if the peer says that it received bytes that were never sent.
     pub fn resume(&mut self, peer: &ResumePoints) -> Result<(), ProtocolError> {
         let heard: BTreeMap<_, _> = peer.streams.iter().copied().collect();
-        // A stream that was lost with the last carrier is unknown to the peer as well, and so is one of its own
-        // that it has forgotten.
+        // A stream that was lost with the last carrier is unknown to the peer as well, and so is one of its
+        // own that it has forgotten.
         let role = self.role;
         self.resets.retain(|id| {
             let mine = (id % 2 == 1) == (role == Role::Daemon);

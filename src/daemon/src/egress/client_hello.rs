@@ -47,10 +47,11 @@ pub fn read(bytes: &[u8]) -> ClientHello {
             }
             // What follows the hello in its own record is nothing that a client may send.
             Record::Whole | Record::Cut if excess(&message) => return ClientHello::NotTls,
-            Record::Whole => match whole(&message) {
-                Some(body) => return hello(body).unwrap_or(ClientHello::NotTls),
-                None => {}
-            },
+            Record::Whole => {
+                if let Some(body) = whole(&message) {
+                    return hello(body).unwrap_or(ClientHello::NotTls);
+                }
+            }
             Record::Cut if bytes.len() < MAX_HELLO => return ClientHello::Incomplete,
             Record::Cut | Record::Other => return ClientHello::NotTls,
         }

@@ -92,8 +92,8 @@ async fn a_hello_in_pieces_of_one_byte_passes_when_it_is_whole() {
     for byte in before {
         hello.program.send(&[*byte]).await;
     }
-    let mut nothing = [0; 8];
-    let early = tokio::time::timeout(std::time::Duration::from_millis(200), hello.other.read(&mut nothing));
+    let mut byte = [0];
+    let early = tokio::time::timeout(std::time::Duration::from_millis(200), hello.other.read(&mut byte));
     assert!(early.await.is_err(), "the other side received something before the hello was judged");
     hello.program.send(&[*last]).await;
     hello.expect_received(&bytes).await;

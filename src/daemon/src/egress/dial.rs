@@ -113,9 +113,9 @@ mod tests {
         let unreachable: SocketAddr = "[2001:db8::1]:9".parse().unwrap();
         for addresses in [[closed_port().await, unreachable], [unreachable, closed_port().await]] {
             let within = Duration::from_secs(2);
-            match tokio::time::timeout(within, dial(&addresses)).await {
-                Ok(dialled) => assert_eq!(dialled.err(), Some(ConnectFailure::Refused)),
-                Err(_) => {} // a host whose network swallows what goes to that address
+            // It times out on a host whose network swallows what goes to that address.
+            if let Ok(dialled) = tokio::time::timeout(within, dial(&addresses)).await {
+                assert_eq!(dialled.err(), Some(ConnectFailure::Refused));
             }
         }
         assert_eq!(dial(&[]).await.err(), Some(ConnectFailure::Unreachable));
