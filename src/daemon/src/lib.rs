@@ -69,7 +69,7 @@
 //! | [`app`] | the only wiring: from a configuration to a running daemon, and to its end |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
-//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
+//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
 //! | [`docs`] | the API for clients, the threat model, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`.
@@ -259,13 +259,13 @@ pub mod log;
 pub mod metrics;
 pub mod notifications;
 pub mod pool;
-mod port;
 mod printable;
 pub mod run_history;
 pub mod services;
 pub mod session;
 pub mod sign;
 mod signals;
+mod stand_in_port;
 pub mod stdio;
 pub mod store;
 pub mod terminal;

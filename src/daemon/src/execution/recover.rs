@@ -15,7 +15,7 @@ use super::log::ExecutionLog;
 use super::publish::EventPublisher;
 use super::sink::{DiscardSink, ExecutionSink};
 use super::stored::StoredExecution;
-use crate::session::{Control, ResumableRun, Session};
+use crate::session::{Control, ResumableRun, Session, SessionKey};
 use crate::store::{Store, StoreError, blocking};
 
 const LOST: &str = "the daemon was restarted, and the container is gone: what the program did is unknown";
@@ -85,13 +85,13 @@ impl Executions {
         let log = blocking(move || ExecutionLog::resumed(files)).await?;
         let is_told = log.0.has_ended();
         let publisher = EventPublisher::new(self.notifications.clone(), id.to_owned(), whose.clone());
-        let execution = Execution::running(id.to_owned(), whose.clone(), spec, log, publisher, None);
+        let execution = Execution::running(id.to_owned(), whose, spec, log, publisher, None);
         let execution = Arc::new(execution);
         self.all().insert(id.to_owned(), execution.clone());
         match (flying, conclusion) {
             (Some(flying), _) if !is_told => {
                 let (this, control) = (self.clone(), execution.control());
-                let permit = self.permits.of_running(whose);
+                let permit = self.permits.of_running(SessionKey::new(&session.owner, &session.id));
                 self.tasks.spawn(async move {
                     let mut sink = ExecutionSink::new(execution.clone(), None);
                     let following = flying.follow(&this.sessions, &execution.cancel, control, &mut sink);

@@ -18,7 +18,7 @@ use super::publish::EventPublisher;
 use super::sink::ExecutionSink;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
 use crate::session::{
-    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, TurnKind,
+    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, SessionKey, TurnKind,
 };
 use crate::store::{StoreError, blocking};
 
@@ -89,7 +89,7 @@ impl Executions {
     /// # Errors
     /// See [`ExecutionError`].
     pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<ExecutionPermit, ExecutionError> {
-        self.permits.enter((owner.to_owned(), session.clone())).await
+        self.permits.enter(SessionKey::new(owner, session)).await
     }
 
     /// Begins an execution in the session of its permit. What it writes also goes to `backlog`.
@@ -102,8 +102,8 @@ impl Executions {
         start: StartRequest,
         backlog: Option<OutputBacklog>,
     ) -> Result<Arc<Execution>, ExecutionError> {
-        let (owner, session) = permit.session();
-        let session = self.sessions.get(owner, session).await?;
+        let key = permit.session();
+        let session = self.sessions.get(key.owner(), key.id()).await?;
         let id = uuid::Uuid::new_v4().to_string();
         let spec = ExecutionSpec {
             command: start.command.clone(),

@@ -39,7 +39,7 @@ mod test_world;
 
 pub use bounds::SessionBounds;
 pub use error::SessionError;
-pub use gate::message::TurnKind;
+pub use gate::message::{SessionKey, TurnKind};
 pub use gate::turn::Turn;
 pub use id::{IdError, SessionId};
 pub use lease::recover::ResumableRun;

@@ -34,7 +34,7 @@ pub(super) async fn perform(
     checked: CheckedRun,
     cancel: CancellationToken,
 ) -> Result<Outcome, Failure> {
-    let _part = tools.backlog.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
+    let _held = tools.message_shares.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
     let cancel = cancel.child_token();
     let _gone = cancel.clone().drop_guard();
     let (tools, owner, output) = (tools.clone(), caller.owner.clone(), caller.output.clone());

@@ -66,7 +66,7 @@ impl Tool for ExecuteCode {
         let (session, start) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
         let answer_at = Instant::now() + WAIT;
-        let _part = tools.backlog.enter(&caller.owner, &session, caller.message.as_deref())?;
+        let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
         let permit = tokio::select! {
             permit = executions.enter(&caller.owner, &session) => permit?,
             () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),

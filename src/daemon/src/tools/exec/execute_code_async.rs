@@ -51,7 +51,7 @@ impl Tool for ExecuteCodeAsync {
         }
         let (session, start) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
-        let _part = tools.backlog.enter(&caller.owner, &session, caller.message.as_deref())?;
+        let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
         let permit = executions.enter(&caller.owner, &session).await?;
         started(&executions.start(permit, start, None).await?).await
     }
