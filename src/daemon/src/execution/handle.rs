@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::end::{Conclusion, ExecutionEnd, ExecutionState};
@@ -18,7 +19,7 @@ use super::log::{ExecutionLog, LogPosition};
 use super::publish::EventPublisher;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
 use crate::session::{Control, OutputBacklog, SessionError, SessionId};
-use crate::store::{LogFile, StoreError, WriteQueue};
+use crate::store::{LogFile, StoreClock, StoreError, WriteQueue};
 
 /// Pieces of input that wait for a program that does not read.
 const INPUT: usize = 2;
@@ -63,6 +64,8 @@ pub struct Execution {
 #[derive(Default)]
 struct ExecutionResult {
     end: Option<ExecutionEnd>,
+    /// When this daemon saw it end; `None` if an earlier daemon did.
+    seen_end: Option<Instant>,
     /// Why it could not begin.
     refusal: Option<SessionError>,
 }
@@ -110,7 +113,7 @@ impl Execution {
             spec,
             log,
             writer: None,
-            result: Mutex::new(ExecutionResult { end, refusal: None }),
+            result: Mutex::new(ExecutionResult { end, ..ExecutionResult::default() }),
             cancel: CancellationToken::new(),
             ask: watch::Sender::new(None),
             input: Mutex::new(None),
@@ -134,6 +137,13 @@ impl Execution {
     /// How it ended, once it has.
     pub fn end(&self) -> Option<ExecutionEnd> {
         self.result().end.clone()
+    }
+
+    /// How long it has been over; `None` if it is under way.
+    pub(super) fn since_end(&self, clock: &StoreClock) -> Option<Duration> {
+        let result = self.result();
+        let end = result.end.as_ref()?;
+        Some(result.seen_end.map_or_else(|| clock.since_ms(end.completed_ms), |seen| seen.elapsed()))
     }
 
     /// How it stands.
@@ -281,7 +291,10 @@ impl Execution {
         if let Some(writer) = &self.writer {
             writer.written().await;
         }
-        self.result().end = Some(end);
+        {
+            let mut result = self.result();
+            (result.end, result.seen_end) = (Some(end), Some(Instant::now()));
+        }
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.log.close();
         if let Some(writer) = &self.writer {

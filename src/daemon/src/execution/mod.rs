@@ -38,6 +38,7 @@ pub use self::start::{ExecutionError, StartRequest};
 pub use self::stored::ExecutionSpec;
 use crate::notifications::Notifications;
 use crate::session::{SessionId, Sessions};
+use crate::store::StoreClock;
 
 /// The bounds of executions.
 #[derive(Debug, Clone)]
@@ -59,6 +60,7 @@ pub struct Executions {
     all: Mutex<HashMap<String, Arc<Execution>>>,
     permits: Arc<ExecutionPermits>,
     notifications: Arc<Notifications>,
+    clock: StoreClock,
     tasks: TaskTracker,
     /// Ends the executions that are followed for nobody.
     ending: CancellationToken,
@@ -83,6 +85,7 @@ impl Executions {
             all: Mutex::default(),
             permits,
             notifications,
+            clock: StoreClock::new(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         })
@@ -133,3 +136,6 @@ impl Executions {
         self.tasks.wait().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,7 @@ mod run;
 mod sessions;
 mod sync;
 #[cfg(test)]
-mod test_world;
+pub(crate) mod test_world;
 
 pub use bounds::SessionBounds;
 pub use error::SessionError;

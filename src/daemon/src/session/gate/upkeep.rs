@@ -4,7 +4,7 @@
 //! Each piece of work is answered with one event. It must never begin any that the core did not ask for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use tracing::{info, warn};
 
@@ -143,23 +143,5 @@ impl GateDriver {
             Some(SessionKey::new(&owner, &session.parse().ok()?))
         };
         Ok(old.filter_map(key).collect())
-    }
-}
-
-/// The time of day as it was at the start, and what passed since: setting the machine's clock in between
-/// moves nothing, so that no jump of it deletes a session.
-pub(super) struct StoreClock {
-    day: SystemTime,
-    start: Instant,
-}
-
-impl StoreClock {
-    pub(super) fn new() -> Self {
-        Self { day: SystemTime::now(), start: Instant::now() }
-    }
-
-    fn now(&self) -> SystemTime {
-        let passed: Duration = self.start.elapsed();
-        self.day.checked_add(passed).unwrap_or(self.day)
     }
 }

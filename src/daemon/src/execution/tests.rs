@@ -1,0 +1,81 @@
+//! Executions over real sessions, whose pool has no containers: what happens around a command, not in it.
+
+use std::time::SystemTime;
+
+use futures_util::FutureExt;
+use paddock_proto::message::RunLimits;
+use tokio::time::timeout;
+
+use super::log::ExecutionLog;
+use super::stored::now_ms;
+use super::*;
+use crate::session::TurnKind;
+use crate::session::test_world::World;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const KEEP: Duration = Duration::from_secs(3600);
+
+fn executions(world: &World) -> Arc<Executions> {
+    let bounds = ExecutionBounds { max: 1, per_session: 1, keep: KEEP, kept: 10 };
+    Executions::new(world.sessions.clone(), bounds, Arc::default())
+}
+
+fn command() -> StartRequest {
+    StartRequest {
+        command: "true".to_owned(),
+        language: "python".to_owned(),
+        interactive: false,
+        directory: "/data".to_owned(),
+        environment: Vec::new(),
+        timeout: MINUTE,
+        limits: RunLimits::default(),
+        files: None,
+    }
+}
+
+impl Executions {
+    async fn permit(&self, world: &World) -> Result<ExecutionPermit, ExecutionError> {
+        self.enter(&world.session.owner, &world.session.id).await
+    }
+
+    /// Begins a command in the world's session.
+    async fn begin(self: &Arc<Self>, world: &World) -> Arc<Execution> {
+        let permit = self.permit(world).await.unwrap();
+        self.start(permit, command(), None).await.unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_jump_of_the_machine_s_clock_removes_an_execution() {
+    let world = World::without_containers().await;
+    let mut executions = executions(&world);
+    // The daemon started long ago by this clock, and the machine's clock was set forward since.
+    let day = Duration::from_secs(10_000_000);
+    let clock = StoreClock::at(SystemTime::UNIX_EPOCH + day);
+    Arc::get_mut(&mut executions).unwrap().clock = clock;
+    for (id, ago) in [("0a", KEEP / 2), ("0b", KEEP * 2)] {
+        let completed_ms = u64::try_from((day - ago).as_millis()).unwrap();
+        let end = ExecutionEnd { completed_ms, ..end::Conclusion::cancelled().end };
+        let whose = (world.session.owner.clone(), world.session.id.clone());
+        let spec =
+            ExecutionSpec { command: "sh".to_owned(), interactive: false, timeout: MINUTE, started_ms: 1 };
+        let log = ExecutionLog::unloaded(world.session.space.execution_files(id));
+        let execution = Execution::over_before(id.to_owned(), whose, spec, log, end);
+        executions.all().insert(id.to_owned(), Arc::new(execution));
+    }
+    executions.remove_expired().await;
+    let kept = executions.newest(&world.session.owner, 9);
+    assert_eq!(kept.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["0a"]);
+    // Or it was set back: what ends now ends long ago by its time.
+    let clock = StoreClock::at(SystemTime::UNIX_EPOCH + Duration::from_millis(now_ms()) + 3 * KEEP);
+    executions.all().clear();
+    Arc::get_mut(&mut executions).unwrap().clock = clock;
+    let execution = executions.begin(&world).await;
+    execution.end_within(Duration::ZERO);
+    execution.over().await;
+    executions.remove_expired().await;
+    assert_eq!(executions.kept(), 1);
+    tokio::time::advance(KEEP + MINUTE).await;
+    executions.remove_expired().await;
+    assert_eq!(executions.kept(), 0, "it expires all the same");
+}
