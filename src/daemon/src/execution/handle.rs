@@ -19,6 +19,8 @@ use super::log::{ExecutionLog, LogPosition};
 use super::publish::EventPublisher;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
 use crate::session::{Control, OutputBacklog, SessionError, SessionId};
+#[cfg(test)]
+use crate::store::WriteBatch;
 use crate::store::{LogFile, StoreClock, StoreError, WriteQueue};
 
 /// Pieces of input that wait for a program that does not read.
@@ -275,6 +277,12 @@ impl Execution {
         let writer = self.writer.as_ref()?;
         writer.written().await;
         writer.writer().take_error()
+    }
+
+    /// As if its log's writer had panicked.
+    #[cfg(test)]
+    pub(super) fn note_panic_of_writer(&self) {
+        self.writer.as_ref().unwrap().writer().failed();
     }
 
     /// Bytes of output that are in its log.

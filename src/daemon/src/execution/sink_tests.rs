@@ -293,6 +293,22 @@ async fn output_that_cannot_be_kept_ends_the_execution_which_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn output_whose_writer_panicked_is_said_to_be_lost_and_the_execution_ends() {
+    let stand = Stand::new(1 << 30).await;
+    let mut sink = stand.sink().await;
+    sink.begun();
+    written(&sink).await;
+    sink.execution.note_panic_of_writer();
+    assert!(sink.execution.cancel.is_cancelled(), "it goes on without a log");
+    sink.take(OUT, "after the hole\n".into());
+    written(&sink).await;
+    let conclusion = sink.conclusion(&report()).await;
+    assert_eq!(conclusion.end.state, ExecutionState::Failed);
+    sink.execution.finish(conclusion).await;
+    assert_eq!(events(&sink.execution).await, ["1 ready", "2 error"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn files_that_are_not_saved_are_in_the_message() {
     let stand = Stand::new(1 << 30).await;
     let sink = stand.sink().await;
