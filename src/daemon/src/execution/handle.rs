@@ -256,10 +256,36 @@ impl Execution {
         self.push(entries.into_iter().map(|entry| LogItem::Entry(entry, now)));
     }
 
-    /// Has it noted on disk what the execution is, for a daemon that comes after this one.
-    pub(super) fn note(&self, end: Option<ExecutionEnd>, conclusion: Option<Conclusion>) {
-        let stored = StoredExecution { spec: self.spec.clone(), end, conclusion };
-        self.push([LogItem::Note(Box::new(stored))]);
+    /// Has the end of its program noted on disk, for a daemon that comes after this one.
+    pub(super) fn note(&self, conclusion: Conclusion) {
+        self.push([self.noted(None, Some(conclusion))]);
+    }
+
+    /// What the execution is, as it is noted on disk.
+    fn noted(&self, end: Option<ExecutionEnd>, conclusion: Option<Conclusion>) -> LogItem {
+        LogItem::Note(Box::new(StoredExecution { spec: self.spec.clone(), end, conclusion }))
+    }
+
+    /// What is written last, in this order: a daemon that is killed in between leaves no last event without
+    /// the end that it is the event of.
+    fn last_items(&self, conclusion: Conclusion) -> Vec<LogItem> {
+        let now = now_ms();
+        let mut items = vec![self.noted(None, Some(conclusion.clone()))];
+        let Conclusion { steps, end } = conclusion;
+        items.extend(steps.into_iter().map(|step| LogItem::Entry(LogEntry::Lifecycle(step), now)));
+        items.extend([self.noted(Some(end), None), LogItem::Close]);
+        items
+    }
+
+    /// Writes what a daemon has written that is killed after so many of the last items; false if there are
+    /// fewer.
+    #[cfg(test)]
+    pub(super) fn die_after(&self, items: usize, conclusion: Conclusion) -> bool {
+        let mut all = self.last_items(conclusion);
+        let are_enough = items <= all.len();
+        all.truncate(items);
+        self.push(all);
+        are_enough
     }
 
     /// Ready once everything that was appended is on disk, or has failed.
@@ -292,10 +318,9 @@ impl Execution {
 
     /// It is over. Its last events are written and its end is noted; then its state changes; and only then
     /// readers and subscribers are woken, so that none of them finds it still running.
-    pub(super) async fn finish(&self, Conclusion { steps, end }: Conclusion) {
-        self.append(steps.into_iter().map(LogEntry::Lifecycle));
-        self.note(Some(end.clone()), None);
-        self.push([LogItem::Close]);
+    pub(super) async fn finish(&self, conclusion: Conclusion) {
+        let end = conclusion.end.clone();
+        self.push(self.last_items(conclusion));
         if let Some(writer) = &self.writer {
             writer.written().await;
         }

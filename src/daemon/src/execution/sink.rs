@@ -93,7 +93,7 @@ impl OutputSink for ExecutionSink {
     }
 
     fn ended(&mut self, end: &RunEnd, took: Duration) {
-        self.execution.note(None, Some(Conclusion::of(end, took, self.execution.spec.timeout)));
+        self.execution.note(Conclusion::of(end, took, self.execution.spec.timeout));
     }
 
     fn due(&self) -> Option<Instant> {

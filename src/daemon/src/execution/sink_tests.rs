@@ -270,6 +270,27 @@ fn nobody_finds_an_execution_running_that_was_told_to_be_over() {
     });
 }
 
+/// Of an execution that never had a program to tell of its end.
+#[tokio::test(start_paused = true)]
+async fn a_last_event_is_never_in_the_log_without_its_end_in_the_note() {
+    for items in 0.. {
+        let stand = Stand::new(1 << 30).await;
+        let sink = stand.sink().await;
+        if !sink.execution.die_after(items, Conclusion::cancelled()) {
+            assert!(items > 3, "{items}");
+            return;
+        }
+        written(&sink).await;
+        let is_told = sink.execution.log.has_ended();
+        drop(sink);
+        let noted = stand.space.executions().pop();
+        let noted = noted.map(|(_, note)| serde_json::from_slice::<StoredExecution>(&note).unwrap());
+        let end = noted.and_then(|noted| noted.end.or(noted.conclusion.map(|conclusion| conclusion.end)));
+        let is_kept = end.is_some_and(|end| end.state == ExecutionState::Cancelled);
+        assert!(is_kept || !is_told, "killed after {items} of the last items");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn output_that_cannot_be_kept_ends_the_execution_which_says_so() {
     let stand = Stand::new(40_000).await;
