@@ -73,7 +73,8 @@ struct ExecutionResult {
 }
 
 impl Execution {
-    /// One that is under way: its log, and the file to append to. Output also goes to `backlog`.
+    /// One that is under way: its log, and the file to append to. Output also goes to `backlog`, and `cancel`
+    /// ends it.
     pub(super) fn running(
         id: String,
         (owner, session): (String, SessionId),
@@ -81,8 +82,9 @@ impl Execution {
         (log, file): (ExecutionLog, LogFile),
         publisher: EventPublisher,
         backlog: Option<OutputBacklog>,
+        cancel: CancellationToken,
     ) -> Self {
-        let (log, cancel) = (Arc::new(log), CancellationToken::new());
+        let log = Arc::new(log);
         let writer = LogWriter::new(id.clone(), (log.clone(), file), publisher, backlog, cancel.clone());
         Self {
             writer: Some(WriteQueue::new(writer)),
@@ -308,7 +310,7 @@ impl Execution {
     /// As if its log's writer had panicked.
     #[cfg(test)]
     pub(super) fn note_panic_of_writer(&self) {
-        self.writer.as_ref().unwrap().writer().failed();
+        self.writer.iter().for_each(|writer| writer.writer().failed());
     }
 
     /// Bytes of output that are in its log.

@@ -62,7 +62,7 @@ pub struct Executions {
     notifications: Arc<Notifications>,
     clock: StoreClock,
     tasks: TaskTracker,
-    /// Ends the executions that are followed for nobody.
+    /// Ends all executions, and begins none any more.
     ending: CancellationToken,
 }
 
@@ -128,10 +128,10 @@ impl Executions {
         self.permits.under_way()
     }
 
-    /// Ends all that are under way, and resolves when their ends are kept.
+    /// Ends all that are under way, and resolves when their ends are kept. None begins any more: calls that
+    /// wait for a permit are refused.
     pub async fn close(&self) {
         self.ending.cancel();
-        self.all().values().for_each(|execution| execution.cancel.cancel());
         self.tasks.close();
         self.tasks.wait().await;
     }

@@ -85,7 +85,8 @@ impl Executions {
         let log = blocking(move || ExecutionLog::resumed(files)).await?;
         let is_told = log.0.has_ended();
         let publisher = EventPublisher::new(self.notifications.clone(), id.to_owned(), whose.clone());
-        let execution = Execution::running(id.to_owned(), whose, spec, log, publisher, None);
+        let cancel = self.ending.child_token();
+        let execution = Execution::running(id.to_owned(), whose, spec, log, publisher, None, cancel);
         let execution = Arc::new(execution);
         self.all().insert(id.to_owned(), execution.clone());
         match (flying, conclusion) {

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::execution::log::ExecutionLog;
@@ -45,7 +46,8 @@ impl Stand {
         let publisher = EventPublisher::new(self.notifications.clone(), ID.to_owned(), whose.clone());
         let timeout = Duration::from_secs(30);
         let spec = ExecutionSpec { command: "sh".to_owned(), interactive: false, timeout, started_ms: 1 };
-        Arc::new(Execution::running(ID.to_owned(), whose, spec, log, publisher, backlog))
+        let cancel = CancellationToken::new();
+        Arc::new(Execution::running(ID.to_owned(), whose, spec, log, publisher, backlog, cancel))
     }
 
     async fn sink(&self) -> ExecutionSink {

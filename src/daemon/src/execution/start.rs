@@ -78,6 +78,9 @@ pub enum ExecutionError {
          try again later"
     )]
     TooManyWait(usize),
+    /// Nothing begins any more.
+    #[error("the daemon is shutting down; no command begins any more")]
+    ShuttingDown,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -89,7 +92,11 @@ impl Executions {
     /// # Errors
     /// See [`ExecutionError`].
     pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<ExecutionPermit, ExecutionError> {
-        self.permits.enter(SessionKey::new(owner, session)).await
+        tokio::select! {
+            biased;
+            () = self.ending.cancelled() => Err(ExecutionError::ShuttingDown),
+            permit = self.permits.enter(SessionKey::new(owner, session)) => permit,
+        }
     }
 
     /// Begins an execution in the session of its permit. What it writes also goes to `backlog`.
@@ -102,6 +109,11 @@ impl Executions {
         start: StartRequest,
         backlog: Option<OutputBacklog>,
     ) -> Result<Arc<Execution>, ExecutionError> {
+        // From here on `close` waits for this call, and for what it spawns.
+        let _beginning = self.tasks.token();
+        if self.ending.is_cancelled() {
+            return Err(ExecutionError::ShuttingDown);
+        }
         let key = permit.session();
         let session = self.sessions.get(key.owner(), key.id()).await?;
         let id = uuid::Uuid::new_v4().to_string();
@@ -124,7 +136,8 @@ impl Executions {
         .await?;
         let whose = (session.owner.clone(), session.id.clone());
         let publisher = EventPublisher::new(self.notifications.clone(), id.clone(), whose.clone());
-        let execution = Execution::running(id.clone(), whose, spec, log, publisher, backlog.clone());
+        let cancel = self.ending.child_token();
+        let execution = Execution::running(id.clone(), whose, spec, log, publisher, backlog.clone(), cancel);
         let execution = Arc::new(execution);
         self.all().insert(id.clone(), execution.clone());
         let request = RunRequest {

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::log::ExecutionLog;
 use super::stored::now_ms;
 use super::*;
-use crate::session::TurnKind;
 use crate::session::test_world::World;
+use crate::store::slow_disk::{self, SlowDisk};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const KEEP: Duration = Duration::from_secs(3600);
@@ -78,4 +78,52 @@ async fn no_jump_of_the_machine_s_clock_removes_an_execution() {
     tokio::time::advance(KEEP + MINUTE).await;
     executions.remove_expired().await;
     assert_eq!(executions.kept(), 0, "it expires all the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_waits_for_its_permit_does_not_begin_while_the_daemon_ends() {
+    let world = World::without_containers().await;
+    let executions = executions(&world);
+    let first = executions.begin(&world).await;
+    let waiting = tokio::spawn({
+        let (executions, session) = (executions.clone(), world.session.clone());
+        async move {
+            let permit = executions.enter(&session.owner, &session.id).await?;
+            executions.start(permit, command(), None).await
+        }
+    });
+    tokio::time::sleep(MINUTE / 60).await;
+    assert!(!waiting.is_finished());
+    timeout(MINUTE, executions.close()).await.expect("it waits for a command that began meanwhile");
+    assert_eq!(first.state(), ExecutionState::Cancelled);
+    assert!(matches!(waiting.await.unwrap(), Err(ExecutionError::ShuttingDown)));
+    assert!(matches!(executions.permit(&world).await, Err(ExecutionError::ShuttingDown)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_has_its_permit_when_the_daemon_ends_does_not_begin() {
+    let world = World::without_containers().await;
+    let executions = executions(&world);
+    let permit = executions.permit(&world).await.unwrap();
+    timeout(MINUTE, executions.close()).await.expect("nothing is under way");
+    let started = executions.start(permit, command(), None).await;
+    assert!(matches!(started.map(|_| ()), Err(ExecutionError::ShuttingDown)));
+}
+
+#[test]
+fn a_command_that_is_beginning_when_the_daemon_ends_is_waited_for_and_cancelled() {
+    slow_disk::run(async {
+        let world = World::without_containers().await;
+        let executions = executions(&world);
+        let permit = executions.permit(&world).await.unwrap();
+        let disk = SlowDisk::new();
+        let mut starting = Box::pin(executions.start(permit, command(), None));
+        assert!(starting.as_mut().now_or_never().is_none(), "its log is made");
+        let mut closing = Box::pin(executions.close());
+        assert!(closing.as_mut().now_or_never().is_none(), "a command is beginning");
+        drop(disk);
+        let ends = async { tokio::join!(starting, closing).0.unwrap() };
+        let execution = timeout(MINUTE, ends).await.expect("it is cancelled");
+        assert_eq!(execution.state(), ExecutionState::Cancelled);
+    });
 }

@@ -9,11 +9,12 @@ use paddock_proto::limits::{DATA_DIR, MAX_ARGUMENT};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, json};
+use tokio_util::sync::CancellationToken;
 
 use super::sandbox_config::SandboxConfig;
 use super::{WAIT, is_well, put_state};
-use crate::execution::{Execution, StartRequest};
-use crate::session::SessionId;
+use crate::execution::{Execution, ExecutionPermit, Executions, StartRequest};
+use crate::session::{SessionError, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::registry::Offer;
 use crate::tools::schema::InputSchema;
@@ -101,6 +102,19 @@ impl ShellCommand {
     }
 }
 
+/// Waits for the permit of a command in this session, until the call is cancelled.
+pub(super) async fn permit(
+    executions: &Executions,
+    owner: &str,
+    session: &SessionId,
+    cancel: &CancellationToken,
+) -> Result<ExecutionPermit, Failure> {
+    tokio::select! {
+        permit = executions.enter(owner, session) => Ok(permit?),
+        () = cancel.cancelled() => Err(SessionError::Cancelled.into()),
+    }
+}
+
 /// The directory in which a command starts: a relative one is below `/data`.
 fn directory(given: Option<&str>) -> Result<String, Fault> {
     let invalid =
@@ -158,5 +172,28 @@ impl Drop for EndOnDrop {
         if let Some(execution) = &self.0 {
             execution.end_within(Duration::ZERO);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::ExecutionBounds;
+    use crate::session::test_world::World;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_cancelled_waits_for_no_permit() {
+        let world = World::without_containers().await;
+        let bounds = ExecutionBounds { max: 1, per_session: 1, keep: Duration::from_secs(3600), kept: 1 };
+        let executions = Executions::new(world.sessions.clone(), bounds, Arc::default());
+        let (cancel, session) = (CancellationToken::new(), &world.session);
+        let _first = permit(&executions, &session.owner, &session.id, &cancel).await.unwrap();
+        let cancelling = async {
+            tokio::task::yield_now().await;
+            cancel.cancel();
+        };
+        let waiting = permit(&executions, &session.owner, &session.id, &cancel);
+        let (second, ()) = tokio::join!(tokio::time::timeout(WAIT, waiting), cancelling);
+        assert!(second.expect("it waits on").is_err());
     }
 }
