@@ -175,6 +175,9 @@ impl Executions {
                 () = execution.told_to_end() => return Err(SessionError::Cancelled),
                 turn = self.sessions.enter(&session.owner, &session.id, kind) => turn?,
             };
+            if !Arc::ptr_eq(turn.session(), session) {
+                return Err(SessionError::Closed); // it was deleted, and with it the log
+            }
             let executing = self.sessions.runs().execute(&turn, &request, control, &mut sink);
             turn.unless_closed(&execution.cancel, executing).await.0
         };

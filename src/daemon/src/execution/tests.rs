@@ -127,3 +127,38 @@ fn a_command_that_is_beginning_when_the_daemon_ends_is_waited_for_and_cancelled(
         assert_eq!(execution.state(), ExecutionState::Cancelled);
     });
 }
+
+#[test]
+fn a_command_does_not_begin_in_the_session_that_came_after_its_own() {
+    slow_disk::run(async {
+        let world = World::without_containers().await;
+        let executions = executions(&world);
+        let (owner, id) = (world.session.owner.clone(), world.session.id.clone());
+        let permit = executions.permit(&world).await.unwrap();
+        let disk = SlowDisk::new();
+        let mut starting = Box::pin(executions.start(permit, command(), None));
+        assert!(starting.as_mut().now_or_never().is_none(), "its log is made");
+        let mut deleting = Box::pin(world.sessions.close(&owner, &id, true));
+        assert!(deleting.as_mut().now_or_never().is_none(), "its files are deleted");
+        drop(disk);
+        let (execution, deleted) = tokio::join!(starting, deleting);
+        assert!(deleted.unwrap());
+        let execution = execution.unwrap();
+        timeout(MINUTE, execution.over()).await.expect("it waits for a container of the new session");
+        assert_eq!(execution.state(), ExecutionState::Cancelled);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_whose_execution_cannot_be_read_is_followed_all_the_same() {
+    let (world, run) = World::with_a_command_in_flight("0a-1b").await;
+    let files = world.session.space.execution_files("0a-1b");
+    files.append().unwrap();
+    files.write_note(b"this is no note").unwrap();
+    let executions = executions(&world);
+    executions.recover(&world.store, vec![run]).await.unwrap();
+    assert_eq!(executions.kept(), 0);
+    executions.tasks.close();
+    timeout(MINUTE, executions.tasks.wait()).await.expect("it ends");
+    assert_eq!(world.saved("out").as_deref(), Some("made"));
+}
