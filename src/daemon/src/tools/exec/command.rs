@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::sandbox_config::SandboxConfig;
 use super::{WAIT, is_well, put_state};
 use crate::execution::{Execution, ExecutionPermit, Executions, StartRequest};
-use crate::session::{SessionError, SessionId};
+use crate::session::{OutputBacklog, SessionError, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::registry::Offer;
 use crate::tools::schema::InputSchema;
@@ -63,6 +63,17 @@ impl ShellCommand {
     pub(super) fn refine(schema: &mut InputSchema, offer: &Offer<'_>) {
         schema.set("timeout_seconds", "maximum", offer.limits.longest.as_secs_f64());
         schema.set("timeout_seconds", "default", offer.limits.execute_code.as_secs_f64());
+    }
+
+    /// Whether the call waits for the command's end.
+    pub(super) fn waits(&self) -> bool {
+        self.wait_for_completion.unwrap_or(true)
+    }
+
+    /// Where the command's output goes while the call waits. A command that goes on after its call must not
+    /// hold the caller's backlog open: the answer would wait for more output.
+    pub(super) fn output(&self, caller: &Caller) -> Option<OutputBacklog> {
+        caller.output.clone().filter(|_| self.waits())
     }
 
     /// Checks every argument of a call of `tool`.
@@ -180,6 +191,16 @@ mod tests {
     use super::*;
     use crate::execution::ExecutionBounds;
     use crate::session::test_world::World;
+
+    #[test]
+    fn a_command_that_its_call_does_not_wait_for_holds_no_backlog_open() {
+        let caller = Caller::new("owner", Some(OutputBacklog::default()));
+        for (waits, has_output) in [(json!(null), true), (json!(true), true), (json!(false), false)] {
+            let arguments = json!({ "command": "true", "wait_for_completion": waits });
+            let command: ShellCommand = serde_json::from_value(arguments).unwrap();
+            assert_eq!(command.output(&caller).is_some(), has_output, "{waits}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_cancelled_waits_for_no_permit() {

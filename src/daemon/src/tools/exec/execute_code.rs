@@ -60,14 +60,14 @@ impl Tool for ExecuteCode {
         cancel: CancellationToken,
     ) -> Result<Outcome, Failure> {
         let Self(command) = self;
-        let waits = command.wait_for_completion.unwrap_or(true);
+        let (waits, output) = (command.waits(), command.output(caller));
         let apart = command.lines == Some(true);
         let (session, start) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
         let answer_at = Instant::now() + WAIT;
         let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
         let permit = permit(executions, &caller.owner, &session, &cancel).await?;
-        let execution = executions.start(permit, start, caller.output.clone()).await?;
+        let execution = executions.start(permit, start, output).await?;
         if !waits {
             return started(&execution).await;
         }
