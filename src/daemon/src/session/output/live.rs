@@ -18,8 +18,8 @@
 //! as its output fits the answer. So the log serves readers by number, the backlog serves followers, and a
 //! command's sink feeds both.
 //!
-//! It must never hold more than [`HELD`] bytes and one frame, nor anything without a follower, nor make a
-//! program wait whose time is over.
+//! It must never hold more than [`HELD`] bytes and one frame, nor anything without a follower. A program that
+//! is told to end, or whose time is over, must not wait for a follower.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
