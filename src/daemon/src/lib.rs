@@ -49,7 +49,7 @@
 //! | [`pool`] | a pure core that decides and one driver that acts; how every container is made; the proof; runners |
 //! | [`session`] | the sessions in memory, each with its `/data` and its containers |
 //! | `session/gate` | a pure core decides who may work in a session, wait, close it, delete it, and which session is evicted; a driver acts |
-//! | `session/lease` | the containers of sessions: noted in the store, taken over after a restart |
+//! | `session/lease` | the containers of sessions: noted in the store, taken over after a restart, given up |
 //! | `session/run` | one program, from its request to its report |
 //! | `session/output` | what programs write: captured for the answer, passed on live, fairly between floods |
 //! | `session/port` | the few operations that sessions need of pool and engine, and a fake of them for unit tests |
@@ -130,7 +130,7 @@
 //! | the bridge | the link connects again and continues where it was; no caller notices |
 //! | the container, or PID 1 | the run is `lost`; the session continues in another container with everything that was saved |
 //! | the agent cannot be reached, but the container runs | the daemon pauses the container, the Engine archives `/data`, complete files are saved, and the container is removed |
-//! | the store's disk is full | the answer says so and has the output; the container keeps the files, and the next call saves them |
+//! | the store's disk is full | the answer says so and has the output; the container keeps the files, and the next call saves them; if the container has to go before, the daemon tries once more |
 //! | the store's file system becomes read-only or fails | the same; `/ready` and `/health` report it until a write succeeds again, which the daemon tries every second |
 //! | the engine dies, or answers no ping | calls that need a new container are refused, files are served, runs on a direct carrier continue; idle containers are removed when the engine is back |
 //! | this daemon, by a signal | running programs may finish, or a second signal ends them; all files are saved, all containers removed |

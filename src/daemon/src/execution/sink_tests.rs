@@ -14,9 +14,9 @@ use crate::execution::log::event::{EventBody, ExecutionEvent};
 use crate::execution::publish::EventPublisher;
 use crate::execution::stored::{ExecutionSpec, StoredExecution};
 use crate::notifications::{Notification, Notifications};
-use crate::session::{Pace, Phases};
+use crate::session::{Pace, Phases, Unsaved};
 use crate::store::slow_disk::{self, SlowDisk};
-use crate::store::{Amount, Options, Quota, Space, Store, blocking};
+use crate::store::{Amount, Options, Quota, Space, Store, StoreError, blocking};
 
 const OUT: OutputStream = OutputStream::Stdout;
 const ERR: OutputStream = OutputStream::Stderr;
@@ -335,10 +335,17 @@ async fn output_whose_writer_panicked_is_said_to_be_lost_and_the_execution_ends(
 async fn files_that_are_not_saved_are_in_the_message() {
     let stand = Stand::new(1 << 30).await;
     let sink = stand.sink().await;
-    let unsaved = RunReport { unsaved: Some(crate::store::StoreError::Gone), ..report() };
-    let conclusion = sink.conclusion(&unsaved).await;
-    assert_eq!(conclusion.end.state, ExecutionState::Completed);
-    assert!(conclusion.end.message.is_some_and(|message| message.contains("are not saved")));
+    for (is_kept, fate) in [(true, "the next call saves them"), (false, "they are lost")] {
+        let unsaved = || Some(Unsaved { error: StoreError::Gone, is_kept });
+        let conclusion = sink.conclusion(&RunReport { unsaved: unsaved(), ..report() }).await;
+        assert_eq!(conclusion.end.state, ExecutionState::Completed);
+        let message = conclusion.end.message.unwrap();
+        assert!(message.contains("are not saved") && message.contains(fate), "{message}");
+        let end = RunEnd::Lost("it died".to_owned());
+        let lost = sink.conclusion(&RunReport { end, unsaved: unsaved(), ..report() }).await;
+        let message = lost.end.message.unwrap();
+        assert!(message.contains("it died") && message.contains(fate), "{message}");
+    }
 }
 
 #[test]

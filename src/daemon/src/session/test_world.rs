@@ -74,6 +74,7 @@ impl World {
             session: world.session.id.as_str().to_owned(),
             language: "python".to_owned(),
             runs: vec![run],
+            unsaved: false,
         };
         // As a daemon leaves it that is killed.
         std::mem::forget(LeaseNotes::new(world.store.folder("leases").unwrap()).write("c1", note));

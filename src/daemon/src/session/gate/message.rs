@@ -252,6 +252,8 @@ pub(super) enum ReleaseReason {
     Evicted,
     /// A call closes the session.
     Closed,
+    /// A call deletes the session: nothing of the containers is to be saved.
+    Deleted,
     /// The daemon is shutting down.
     Shutdown,
 }

@@ -160,7 +160,8 @@ impl Sessions {
             let kept = lessor.notes.write(container.name(), note.clone());
             let name = container.name();
             info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
-            lessor.keep(&session, leases, &note.language, Leased::new(container, baseline, kept));
+            let leased = Leased::new(container, baseline, kept, lessor.data);
+            lessor.keep(&session, leases, &note.language, leased);
         }
         let mut in_flight = Vec::new();
         for id in runs {
@@ -189,7 +190,7 @@ impl Sessions {
                 logged,
                 changed: report.changed,
                 not_saved: report.not_saved,
-                unsaved: report.unsaved.map(|error| error.to_string()),
+                unsaved: report.unsaved.map(|unsaved| unsaved.to_string()),
             },
             Err(error) => Recovered::lost(id, &error),
         };

@@ -96,8 +96,8 @@ async fn run(
         document.insert("images_not_shown".into(), more.into());
     }
     tools.put_earlier_runs(session, &mut document);
-    if let Some(error) = report.unsaved.take() {
-        answer::put_unsaved(&mut document, error);
+    if let Some(unsaved) = report.unsaved.take() {
+        answer::put_unsaved(&mut document, unsaved);
     }
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));
