@@ -80,9 +80,9 @@
 //!
 //! | question | path of the answer |
 //! |---|---|
-//! | Where is an idle session evicted? | `session/gate/core.rs` |
-//! | What happens to output when nobody reads it? | `session/output/capture.rs`; live output: `session/output/live.rs` |
-//! | Where does a call wait for its turn? | `session/gate/core.rs` |
+//! | Where is an idle session evicted? | after its time: `session/gate/core/sweep.rs`; for another session: `session/gate/core/permits.rs` |
+//! | What happens to output when nobody reads it? | of code: `session/output/capture.rs`; of commands: `execution/log`; live output: `session/output/live.rs` |
+//! | Where does a call wait for its turn? | `session/gate/core/calls.rs`, and which call fits: `session/gate/core/state.rs` |
 //! | How is a container made, and with which limits? | `pool/spec.rs` |
 //! | How does the daemon know that containers are really locked down? | `pool/proof.rs` |
 //! | What becomes of a running program when the daemon is killed? | `session/lease/recover.rs`, `execution/recover.rs` |
@@ -138,7 +138,7 @@
 //!
 //! A daemon that starts examines what its owner has on the engine. A container that has today's specification
 //! is armed again: it becomes idle if PID 1 says that nothing ever ran in it, and its session's if PID 1 and
-//! the journal name the same session. The new daemon follows a run in progress to its end, includes the
+//! the lease's note name the same session. The new daemon follows a run in progress to its end, includes the
 //! output that no daemon had logged before, saves its files, and reports it in the next answer of that
 //! session (`earlier_runs`). An execution can be read and ended as before. If its container is gone, a run or
 //! execution is reported as `lost`. Everything else is removed, and a sweep keeps looking for containers that
@@ -177,7 +177,7 @@
 //!   the answer. The agent kills the holder after it has seen that it is stopped and that nobody is left to
 //!   wake it (before, 4 of the 9 ms of a run were waiting for this).
 //! * **Output is logged as it arrives, and becomes events when it is read.** A flood costs its bytes and a
-//!   count of its lines. Of many floods the daemon takes one large piece at a time, with a rest after it, and
+//!   count of its lines. Of many floods the daemon takes one large piece at a time, each after a pause, and
 //!   flow control makes the programs wait. A line to a quiet command and back took 18.9 ms (p99) beside 64
 //!   floods before, and takes 1.8 ms now, the same as alone (`make bench`).
 //! * **PID 1 enforces file policies.** Landlock forbids the program every change by path. PID 1 hears of each
@@ -193,8 +193,8 @@
 //!   hold up a program. `paddock run` is a pipe, so it asks for all output, and the program waits for it.
 //! * **An answer has two readers.** A model pays for each byte, so its text is the output (beginning and
 //!   end), the files and what went wrong, each once. A program reads the document. Hosts differ in what they
-//!   pass to their model, so `api::mcp::reader` chooses the form by how the client speaks; `bench/README.md`
-//!   has the tokens.
+//!   pass to their model, so `api::mcp::audience` chooses the form by how the client speaks;
+//!   `bench/README.md` has the tokens.
 //! * **An execution is opened by its id**, a random UUID, by any caller with a token of its owner's name, in
 //!   any session: a client that reconnects has another session and the same work. If a call names a session
 //!   too, it must be the execution's own.
