@@ -33,14 +33,14 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::pool::{AdoptedContainer, Pool, PoolConfig};
-use crate::port;
 use crate::run_history::RunHistory;
 use crate::services::Services;
 use crate::session::Sessions;
 use crate::sign::Signer;
 use crate::signals::Signals;
+use crate::stand_in_port;
 use crate::store::Store;
-use crate::tools::{Backlog, ReadPermits, ToolSets, Tools};
+use crate::tools::{MessageShares, ReadPermits, ToolSets, Tools};
 
 /// How long the removal of all containers may take at the end: each takes less than a second, and a few go at
 /// a time.
@@ -53,7 +53,7 @@ const ENGINE_BACK: Duration = Duration::from_secs(5);
 pub(crate) enum Port {
     /// Fail.
     AsConfigured,
-    /// Take another, and the same one the next time if it is free then: see [`crate::port`].
+    /// Take another, and the same one the next time if it is free then: see [`crate::stand_in_port`].
     OrAnother,
 }
 
@@ -129,7 +129,7 @@ impl App {
         // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
         let http = match port {
             Port::AsConfigured => TcpListener::bind(config.http.addr).await,
-            Port::OrAnother => port::bind(config.http.addr, &config.store.root).await,
+            Port::OrAnother => stand_in_port::bind(config.http.addr, &config.store.root).await,
         };
         let http = http.map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let scraped = match config.metrics.addr {
@@ -188,7 +188,7 @@ impl App {
             sets: ToolSets::configured(&config.mcp.toolsets),
             exec_runner: config.exec.runner.clone(),
             reading: ReadPermits::default(),
-            backlog: Arc::new(Backlog::default()),
+            message_shares: Arc::new(MessageShares::default()),
         });
         let mcp_key = store.secret("mcp.secret")?;
         let api = settings::api(config, &url, store.folder("mcp")?, mcp_key);

@@ -49,7 +49,7 @@
 //! | [`pool`] | a pure core that decides and one driver that acts; how every container is made; the proof; runners |
 //! | [`session`] | the sessions in memory, each with its `/data` and its containers |
 //! | `session/gate` | a pure core decides who may work in a session, wait, close it, delete it, and which session is evicted; a driver acts |
-//! | `session/lease` | the containers of sessions: noted in the store, taken over after a restart |
+//! | `session/lease` | the containers of sessions: noted in the store, taken over after a restart, given up |
 //! | `session/run` | one program, from its request to its report |
 //! | `session/output` | what programs write: captured for the answer, passed on live, fairly between floods |
 //! | `session/port` | the few operations that sessions need of pool and engine, and a fake of them for unit tests |
@@ -70,7 +70,7 @@
 //! | [`app`] | the only wiring: from a configuration to a running daemon, and to its end |
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
-//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
+//! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
 //! | [`docs`] | the API for clients, the threat model, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`.
@@ -81,9 +81,9 @@
 //!
 //! | question | path of the answer |
 //! |---|---|
-//! | Where is an idle session evicted? | `session/gate/core.rs` |
-//! | What happens to output when nobody reads it? | `session/output/capture.rs`; live output: `session/output/live.rs` |
-//! | Where does a call wait for its turn? | `session/gate/core.rs` |
+//! | Where is an idle session evicted? | after its time: `session/gate/core/sweep.rs`; for another session: `session/gate/core/permits.rs` |
+//! | What happens to output when nobody reads it? | of code: `session/output/capture.rs`; of commands: `execution/log`; live output: `session/output/live.rs` |
+//! | Where does a call wait for its turn? | `session/gate/core/calls.rs`, and which call fits: `session/gate/core/state.rs` |
 //! | How is a container made, and with which limits? | `pool/spec.rs` |
 //! | How does the daemon know that containers are really locked down? | `pool/proof.rs` |
 //! | What becomes of a running program when the daemon is killed? | `session/lease/recover.rs`, `execution/recover.rs` |
@@ -131,7 +131,7 @@
 //! | the bridge | the link connects again and continues where it was; no caller notices |
 //! | the container, or PID 1 | the run is `lost`; the session continues in another container with everything that was saved |
 //! | the agent cannot be reached, but the container runs | the daemon pauses the container, the Engine archives `/data`, complete files are saved, and the container is removed |
-//! | the store's disk is full | the answer says so and has the output; the container keeps the files, and the next call saves them |
+//! | the store's disk is full | the answer says so and has the output; the container keeps the files, and the next call saves them; if the container has to go before, the daemon tries once more |
 //! | the store's file system becomes read-only or fails | the same; `/ready` and `/health` report it until a write succeeds again, which the daemon tries every second |
 //! | the engine dies, or answers no ping | calls that need a new container are refused, files are served, runs on a direct carrier continue; idle containers are removed when the engine is back |
 //! | this daemon, by a signal | running programs may finish, or a second signal ends them; all files are saved, all containers removed |
@@ -139,7 +139,7 @@
 //!
 //! A daemon that starts examines what its owner has on the engine. A container that has today's specification
 //! is armed again: it becomes idle if PID 1 says that nothing ever ran in it, and its session's if PID 1 and
-//! the journal name the same session. The new daemon follows a run in progress to its end, includes the
+//! the lease's note name the same session. The new daemon follows a run in progress to its end, includes the
 //! output that no daemon had logged before, saves its files, and reports it in the next answer of that
 //! session (`earlier_runs`). An execution can be read and ended as before. If its container is gone, a run or
 //! execution is reported as `lost`. Everything else is removed, and a sweep keeps looking for containers that
@@ -178,7 +178,7 @@
 //!   the answer. The agent kills the holder after it has seen that it is stopped and that nobody is left to
 //!   wake it (before, 4 of the 9 ms of a run were waiting for this).
 //! * **Output is logged as it arrives, and becomes events when it is read.** A flood costs its bytes and a
-//!   count of its lines. Of many floods the daemon takes one large piece at a time, with a rest after it, and
+//!   count of its lines. Of many floods the daemon takes one large piece at a time, each after a pause, and
 //!   flow control makes the programs wait. A line to a quiet command and back took 18.9 ms (p99) beside 64
 //!   floods before, and takes 1.8 ms now, the same as alone (`make bench`).
 //! * **PID 1 enforces file policies.** Landlock forbids the program every change by path. PID 1 hears of each
@@ -194,8 +194,8 @@
 //!   hold up a program. `paddock run` is a pipe, so it asks for all output, and the program waits for it.
 //! * **An answer has two readers.** A model pays for each byte, so its text is the output (beginning and
 //!   end), the files and what went wrong, each once. A program reads the document. Hosts differ in what they
-//!   pass to their model, so `api::mcp::reader` chooses the form by how the client speaks; `bench/README.md`
-//!   has the tokens.
+//!   pass to their model, so `api::mcp::audience` chooses the form by how the client speaks;
+//!   `bench/README.md` has the tokens.
 //! * **An execution is opened by its id**, a random UUID, by any caller with a token of its owner's name, in
 //!   any session: a client that reconnects has another session and the same work. If a call names a session
 //!   too, it must be the execution's own.
@@ -261,13 +261,13 @@ pub mod log;
 pub mod metrics;
 pub mod notifications;
 pub mod pool;
-mod port;
 mod printable;
 pub mod run_history;
 pub mod services;
 pub mod session;
 pub mod sign;
 mod signals;
+mod stand_in_port;
 pub mod stdio;
 pub mod store;
 pub mod terminal;

@@ -53,7 +53,7 @@ pub(super) struct LargeBodies {
     last: Arc<Semaphore>,
 }
 
-/// The permits of one body, until its call has ended, or counts in the backlog of its session.
+/// The permits of one body, until its call has ended, or counts in the share of its session.
 #[derive(Debug, Default)]
 pub(super) struct BodyPermits {
     shared: Option<OwnedSemaphorePermit>,

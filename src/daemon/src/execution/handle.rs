@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::end::{Conclusion, ExecutionEnd, ExecutionState};
@@ -19,7 +20,9 @@ use super::publish::EventPublisher;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
 use crate::egress::{Destination, NetworkView};
 use crate::session::{Control, OutputBacklog, SessionError, SessionId};
-use crate::store::{LogFile, StoreError, WriteQueue};
+#[cfg(test)]
+use crate::store::WriteBatch;
+use crate::store::{LogFile, StoreClock, StoreError, WriteQueue};
 
 /// Pieces of input that wait for a program that does not read.
 const INPUT: usize = 2;
@@ -66,12 +69,15 @@ pub struct Execution {
 #[derive(Default)]
 struct ExecutionResult {
     end: Option<ExecutionEnd>,
+    /// When this daemon saw it end; `None` if an earlier daemon did.
+    seen_end: Option<Instant>,
     /// Why it could not begin.
     refusal: Option<SessionError>,
 }
 
 impl Execution {
-    /// One that is under way: its log, and the file to append to. Output also goes to `backlog`.
+    /// One that is under way: its log, and the file to append to. Output also goes to `backlog`, and `cancel`
+    /// ends it.
     pub(super) fn running(
         id: String,
         (owner, session): (String, SessionId),
@@ -79,8 +85,9 @@ impl Execution {
         (log, file): (ExecutionLog, LogFile),
         publisher: EventPublisher,
         backlog: Option<OutputBacklog>,
+        cancel: CancellationToken,
     ) -> Self {
-        let (log, cancel) = (Arc::new(log), CancellationToken::new());
+        let log = Arc::new(log);
         let writer = LogWriter::new(id.clone(), (log.clone(), file), publisher, backlog, cancel.clone());
         Self {
             writer: Some(WriteQueue::new(writer)),
@@ -113,7 +120,7 @@ impl Execution {
             spec,
             log,
             writer: None,
-            result: Mutex::new(ExecutionResult { end, refusal: None }),
+            result: Mutex::new(ExecutionResult { end, ..ExecutionResult::default() }),
             cancel: CancellationToken::new(),
             ask: watch::Sender::new(None),
             input: Mutex::new(None),
@@ -148,6 +155,13 @@ impl Execution {
     pub fn network(&self) -> Option<Vec<Destination>> {
         let told = self.end().map(|end| end.network).filter(|network| !network.is_empty());
         told.or_else(|| self.network.get().map(NetworkView::destinations))
+    }
+
+    /// How long it has been over; `None` if it is under way.
+    pub(super) fn since_end(&self, clock: &StoreClock) -> Option<Duration> {
+        let result = self.result();
+        let end = result.end.as_ref()?;
+        Some(result.seen_end.map_or_else(|| clock.since_ms(end.completed_ms), |seen| seen.elapsed()))
     }
 
     /// How it stands.
@@ -258,10 +272,36 @@ impl Execution {
         self.push(entries.into_iter().map(|entry| LogItem::Entry(entry, now)));
     }
 
-    /// Has it noted on disk what the execution is, for a daemon that comes after this one.
-    pub(super) fn note(&self, end: Option<ExecutionEnd>, conclusion: Option<Conclusion>) {
-        let stored = StoredExecution { spec: self.spec.clone(), end, conclusion };
-        self.push([LogItem::Note(Box::new(stored))]);
+    /// Has the end of its program noted on disk, for a daemon that comes after this one.
+    pub(super) fn note(&self, conclusion: Conclusion) {
+        self.push([self.noted(None, Some(conclusion))]);
+    }
+
+    /// What the execution is, as it is noted on disk.
+    fn noted(&self, end: Option<ExecutionEnd>, conclusion: Option<Conclusion>) -> LogItem {
+        LogItem::Note(Box::new(StoredExecution { spec: self.spec.clone(), end, conclusion }))
+    }
+
+    /// What is written last, in this order: a daemon that is killed in between leaves no last event without
+    /// the end that it is the event of.
+    fn last_items(&self, conclusion: Conclusion) -> Vec<LogItem> {
+        let now = now_ms();
+        let mut items = vec![self.noted(None, Some(conclusion.clone()))];
+        let Conclusion { steps, end } = conclusion;
+        items.extend(steps.into_iter().map(|step| LogItem::Entry(LogEntry::Lifecycle(step), now)));
+        items.extend([self.noted(Some(end), None), LogItem::Close]);
+        items
+    }
+
+    /// Writes what a daemon has written that is killed after so many of the last items; false if there are
+    /// fewer.
+    #[cfg(test)]
+    pub(super) fn die_after(&self, items: usize, conclusion: Conclusion) -> bool {
+        let mut all = self.last_items(conclusion);
+        let are_enough = items <= all.len();
+        all.truncate(items);
+        self.push(all);
+        are_enough
     }
 
     /// Ready once everything that was appended is on disk, or has failed.
@@ -281,6 +321,12 @@ impl Execution {
         writer.writer().take_error()
     }
 
+    /// As if its log's writer had panicked.
+    #[cfg(test)]
+    pub(super) fn note_panic_of_writer(&self) {
+        self.writer.iter().for_each(|writer| writer.writer().failed());
+    }
+
     /// Bytes of output that are in its log.
     pub(crate) fn output(&self) -> u64 {
         self.log.output()
@@ -288,14 +334,16 @@ impl Execution {
 
     /// It is over. Its last events are written and its end is noted; then its state changes; and only then
     /// readers and subscribers are woken, so that none of them finds it still running.
-    pub(super) async fn finish(&self, Conclusion { steps, end }: Conclusion) {
-        self.append(steps.into_iter().map(LogEntry::Lifecycle));
-        self.note(Some(end.clone()), None);
-        self.push([LogItem::Close]);
+    pub(super) async fn finish(&self, conclusion: Conclusion) {
+        let end = conclusion.end.clone();
+        self.push(self.last_items(conclusion));
         if let Some(writer) = &self.writer {
             writer.written().await;
         }
-        self.result().end = Some(end);
+        {
+            let mut result = self.result();
+            (result.end, result.seen_end) = (Some(end), Some(Instant::now()));
+        }
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.log.close();
         if let Some(writer) = &self.writer {

@@ -38,6 +38,7 @@ pub use self::start::{ExecutionError, StartRequest};
 pub use self::stored::ExecutionSpec;
 use crate::notifications::Notifications;
 use crate::session::{SessionId, Sessions};
+use crate::store::StoreClock;
 
 /// The bounds of executions.
 #[derive(Debug, Clone)]
@@ -59,8 +60,9 @@ pub struct Executions {
     all: Mutex<HashMap<String, Arc<Execution>>>,
     permits: Arc<ExecutionPermits>,
     notifications: Arc<Notifications>,
+    clock: StoreClock,
     tasks: TaskTracker,
-    /// Ends the executions that are followed for nobody.
+    /// Ends all executions, and begins none any more.
     ending: CancellationToken,
 }
 
@@ -83,6 +85,7 @@ impl Executions {
             all: Mutex::default(),
             permits,
             notifications,
+            clock: StoreClock::new(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         })
@@ -125,11 +128,14 @@ impl Executions {
         self.permits.under_way()
     }
 
-    /// Ends all that are under way, and resolves when their ends are kept.
+    /// Ends all that are under way, and resolves when their ends are kept. None begins any more: calls that
+    /// wait for a permit are refused.
     pub async fn close(&self) {
         self.ending.cancel();
-        self.all().values().for_each(|execution| execution.cancel.cancel());
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::ExecutionError;
-use crate::session::SessionId;
-
-/// A session, by its owner and id.
-pub(super) type SessionKey = (String, SessionId);
+use crate::session::SessionKey;
 
 /// How many may have a permit, and wait for one.
 #[derive(Debug, Clone)]
@@ -171,7 +168,7 @@ mod tests {
     }
 
     fn of(session: &str) -> SessionKey {
-        ("default".to_owned(), session.parse().unwrap())
+        SessionKey::new("default", &session.parse().unwrap())
     }
 
     fn come(

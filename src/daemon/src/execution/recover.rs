@@ -15,7 +15,7 @@ use super::log::ExecutionLog;
 use super::publish::EventPublisher;
 use super::sink::{DiscardSink, ExecutionSink};
 use super::stored::StoredExecution;
-use crate::session::{Control, ResumableRun, Session};
+use crate::session::{Control, ResumableRun, Session, SessionKey};
 use crate::store::{Store, StoreError, blocking};
 
 const LOST: &str = "the daemon was restarted, and the container is gone: what the program did is unknown";
@@ -49,9 +49,11 @@ impl Executions {
                 }
             };
             for (id, note) in session.space.executions() {
-                if let Err(error) = self.take_over(&session, &id, &note, flying.remove(&id)).await {
+                let mut run = flying.remove(&id);
+                if let Err(error) = self.take_over(&session, &id, &note, &mut run).await {
                     warn!(execution_id = id, %error, "an execution of an earlier daemon cannot be read");
                 }
+                run.into_iter().for_each(|run| self.discard(run));
             }
         }
         // Nobody can read these any more: they are followed to their ends, and that is all.
@@ -62,12 +64,13 @@ impl Executions {
         Ok(())
     }
 
+    /// Takes over one execution. Leaves `flying` where it is if nobody can read what the program writes.
     async fn take_over(
         self: &Arc<Self>,
         session: &Arc<Session>,
         id: &str,
         note: &[u8],
-        flying: Option<ResumableRun>,
+        flying: &mut Option<ResumableRun>,
     ) -> Result<(), StoreError> {
         let what = || format!("what is noted of the execution {id} is not to be read");
         let StoredExecution { spec, end, conclusion } =
@@ -75,8 +78,7 @@ impl Executions {
         let whose = (session.owner.clone(), session.id.clone());
         let files = session.space.execution_files(id);
         if let Some(end) = end {
-            // Its agent need not know that its end was acknowledged.
-            flying.into_iter().for_each(|flying| self.discard(flying));
+            // Its agent need not know yet that its end was acknowledged: `flying` can be left.
             let log = ExecutionLog::unloaded(files);
             let execution = Execution::over_before(id.to_owned(), whose, spec, log, end);
             self.all().insert(id.to_owned(), Arc::new(execution));
@@ -85,13 +87,15 @@ impl Executions {
         let log = blocking(move || ExecutionLog::resumed(files)).await?;
         let is_told = log.0.has_ended();
         let publisher = EventPublisher::new(self.notifications.clone(), id.to_owned(), whose.clone());
-        let execution = Execution::running(id.to_owned(), whose.clone(), spec, log, publisher, None);
+        let cancel = self.ending.child_token();
+        let execution = Execution::running(id.to_owned(), whose, spec, log, publisher, None, cancel);
         let execution = Arc::new(execution);
         self.all().insert(id.to_owned(), execution.clone());
-        match (flying, conclusion) {
-            (Some(flying), _) if !is_told => {
+        let followed = if is_told { None } else { flying.take() };
+        match (followed, conclusion) {
+            (Some(flying), _) => {
                 let (this, control) = (self.clone(), execution.control());
-                let permit = self.permits.of_running(whose);
+                let permit = self.permits.of_running(SessionKey::new(&session.owner, &session.id));
                 self.tasks.spawn(async move {
                     let mut sink = ExecutionSink::new(execution.clone(), None);
                     let following = flying.follow(&this.sessions, &execution.cancel, control, &mut sink);
@@ -104,8 +108,7 @@ impl Executions {
                     this.finish(&execution, conclusion).await;
                 });
             }
-            (flying, conclusion) => {
-                flying.into_iter().for_each(|flying| self.discard(flying));
+            (None, conclusion) => {
                 let begun = execution.last_event() > 0;
                 let mut conclusion = conclusion.unwrap_or_else(|| match begun {
                     true => Conclusion::error(ExecutionState::Lost, LOST.to_owned(), 0),

@@ -1,6 +1,6 @@
 //! How long an execution can be read after its end.
 //!
-//! It must never remove an execution that is under way.
+//! It must never remove an execution that is under way, nor any because the machine's clock was set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::Executions;
 use super::handle::Execution;
-use super::stored::now_ms;
 use crate::store::blocking;
 
 /// How often executions that need not be kept are looked for.
@@ -28,7 +27,7 @@ impl Executions {
     /// Removes executions that ended long ago, the oldest of an owner beyond the number that is kept, and
     /// those whose session was removed.
     pub(super) async fn remove_expired(&self) {
-        let expired = self.take_expired(now_ms());
+        let expired = self.take_expired();
         if expired.is_empty() {
             return;
         }
@@ -41,22 +40,20 @@ impl Executions {
         }
     }
 
-    fn take_expired(&self, now: u64) -> Vec<Arc<Execution>> {
-        let keep_ms = u64::try_from(self.bounds.keep.as_millis()).unwrap_or(u64::MAX);
+    fn take_expired(&self) -> Vec<Arc<Execution>> {
         let mut all = self.all();
-        let mut over: Vec<(u64, Arc<Execution>)> = all
+        let mut over: Vec<(Duration, Arc<Execution>)> = all
             .values()
-            .filter_map(|execution| Some((execution.end()?.completed_ms, execution.clone())))
+            .filter_map(|execution| Some((execution.since_end(&self.clock)?, execution.clone())))
             .collect();
-        over.sort_by_key(|(completed, _)| *completed);
+        over.sort_by_key(|(since, _)| *since);
         // From the newest on, so many of each owner: nobody's go for another's.
         let mut kept: HashMap<&str, usize> = HashMap::new();
         let mut expired = Vec::new();
-        for (completed, execution) in over.iter().rev() {
+        for (since, execution) in &over {
             let of_owner = kept.entry(&execution.owner).or_default();
             *of_owner += 1;
-            let is_old = now.saturating_sub(*completed) > keep_ms;
-            if *of_owner > self.bounds.kept || is_old || execution.is_gone() {
+            if *of_owner > self.bounds.kept || *since > self.bounds.keep || execution.is_gone() {
                 expired.push(execution.clone());
             }
         }

@@ -42,11 +42,10 @@ impl ExecutionSink {
         if let Some(error) = self.execution.log_error().await {
             let message = format!("its output could not be kept, so it was ended: {error}");
             conclusion = Conclusion::error(ExecutionState::Failed, message, conclusion.end.duration_ms);
-        } else if let Some(error) = &report.unsaved {
-            let message = format!(
-                "the files that it made or changed are not saved: {error}; the next call saves them if it can"
-            );
-            conclusion.end.message = Some(message);
+        } else if let Some(unsaved) = &report.unsaved {
+            let unsaved = format!("the files that it made or changed are not saved: {unsaved}");
+            let before = conclusion.end.message.map(|message| format!("{message}; ")).unwrap_or_default();
+            conclusion.end.message = Some(before + &unsaved);
         }
         conclusion.end.network.clone_from(&report.network);
         conclusion
@@ -105,7 +104,7 @@ impl OutputSink for ExecutionSink {
     }
 
     fn ended(&mut self, end: &RunEnd, took: Duration) {
-        self.execution.note(None, Some(Conclusion::of(end, took, self.execution.spec.timeout)));
+        self.execution.note(Conclusion::of(end, took, self.execution.spec.timeout));
     }
 
     fn due(&self) -> Option<Instant> {

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::execution::log::ExecutionLog;
@@ -13,9 +14,9 @@ use crate::execution::log::event::{EventBody, ExecutionEvent};
 use crate::execution::publish::EventPublisher;
 use crate::execution::stored::{ExecutionSpec, StoredExecution};
 use crate::notifications::{Notification, Notifications};
-use crate::session::{Pace, Phases};
+use crate::session::{Pace, Phases, Unsaved};
 use crate::store::slow_disk::{self, SlowDisk};
-use crate::store::{Amount, Options, Quota, Space, Store, blocking};
+use crate::store::{Amount, Options, Quota, Space, Store, StoreError, blocking};
 
 const OUT: OutputStream = OutputStream::Stdout;
 const ERR: OutputStream = OutputStream::Stderr;
@@ -45,7 +46,8 @@ impl Stand {
         let publisher = EventPublisher::new(self.notifications.clone(), ID.to_owned(), whose.clone());
         let timeout = Duration::from_secs(30);
         let spec = ExecutionSpec { command: "sh".to_owned(), interactive: false, timeout, started_ms: 1 };
-        Arc::new(Execution::running(ID.to_owned(), whose, spec, log, publisher, backlog))
+        let cancel = CancellationToken::new();
+        Arc::new(Execution::running(ID.to_owned(), whose, spec, log, publisher, backlog, cancel))
     }
 
     async fn sink(&self) -> ExecutionSink {
@@ -271,6 +273,27 @@ fn nobody_finds_an_execution_running_that_was_told_to_be_over() {
     });
 }
 
+/// Of an execution that never had a program to tell of its end.
+#[tokio::test(start_paused = true)]
+async fn a_last_event_is_never_in_the_log_without_its_end_in_the_note() {
+    for items in 0.. {
+        let stand = Stand::new(1 << 30).await;
+        let sink = stand.sink().await;
+        if !sink.execution.die_after(items, Conclusion::cancelled()) {
+            assert!(items > 3, "{items}");
+            return;
+        }
+        written(&sink).await;
+        let is_told = sink.execution.log.has_ended();
+        drop(sink);
+        let noted = stand.space.executions().pop();
+        let noted = noted.map(|(_, note)| serde_json::from_slice::<StoredExecution>(&note).unwrap());
+        let end = noted.and_then(|noted| noted.end.or(noted.conclusion.map(|conclusion| conclusion.end)));
+        let is_kept = end.is_some_and(|end| end.state == ExecutionState::Cancelled);
+        assert!(is_kept || !is_told, "killed after {items} of the last items");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn output_that_cannot_be_kept_ends_the_execution_which_says_so() {
     let stand = Stand::new(40_000).await;
@@ -294,13 +317,36 @@ async fn output_that_cannot_be_kept_ends_the_execution_which_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn output_whose_writer_panicked_is_said_to_be_lost_and_the_execution_ends() {
+    let stand = Stand::new(1 << 30).await;
+    let mut sink = stand.sink().await;
+    sink.begun();
+    written(&sink).await;
+    sink.execution.note_panic_of_writer();
+    assert!(sink.execution.cancel.is_cancelled(), "it goes on without a log");
+    sink.take(OUT, "after the hole\n".into());
+    written(&sink).await;
+    let conclusion = sink.conclusion(&report()).await;
+    assert_eq!(conclusion.end.state, ExecutionState::Failed);
+    sink.execution.finish(conclusion).await;
+    assert_eq!(events(&sink.execution).await, ["1 ready", "2 error"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn files_that_are_not_saved_are_in_the_message() {
     let stand = Stand::new(1 << 30).await;
     let sink = stand.sink().await;
-    let unsaved = RunReport { unsaved: Some(crate::store::StoreError::Gone), ..report() };
-    let conclusion = sink.conclusion(&unsaved).await;
-    assert_eq!(conclusion.end.state, ExecutionState::Completed);
-    assert!(conclusion.end.message.is_some_and(|message| message.contains("are not saved")));
+    for (is_kept, fate) in [(true, "the next call saves them"), (false, "they are lost")] {
+        let unsaved = || Some(Unsaved { error: StoreError::Gone, is_kept });
+        let conclusion = sink.conclusion(&RunReport { unsaved: unsaved(), ..report() }).await;
+        assert_eq!(conclusion.end.state, ExecutionState::Completed);
+        let message = conclusion.end.message.unwrap();
+        assert!(message.contains("are not saved") && message.contains(fate), "{message}");
+        let end = RunEnd::Lost("it died".to_owned());
+        let lost = sink.conclusion(&RunReport { end, unsaved: unsaved(), ..report() }).await;
+        let message = lost.end.message.unwrap();
+        assert!(message.contains("it died") && message.contains(fate), "{message}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::sink::ExecutionSink;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
 use crate::egress::NetworkGrant;
 use crate::session::{
-    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, TurnKind,
+    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, SessionKey, TurnKind,
 };
 use crate::store::{StoreError, blocking};
 
@@ -81,6 +81,9 @@ pub enum ExecutionError {
          try again later"
     )]
     TooManyWait(usize),
+    /// Nothing begins any more.
+    #[error("the daemon is shutting down; no command begins any more")]
+    ShuttingDown,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -92,7 +95,11 @@ impl Executions {
     /// # Errors
     /// See [`ExecutionError`].
     pub async fn enter(&self, owner: &str, session: &SessionId) -> Result<ExecutionPermit, ExecutionError> {
-        self.permits.enter((owner.to_owned(), session.clone())).await
+        tokio::select! {
+            biased;
+            () = self.ending.cancelled() => Err(ExecutionError::ShuttingDown),
+            permit = self.permits.enter(SessionKey::new(owner, session)) => permit,
+        }
     }
 
     /// Begins an execution in the session of its permit. What it writes also goes to `backlog`.
@@ -105,8 +112,13 @@ impl Executions {
         start: StartRequest,
         backlog: Option<OutputBacklog>,
     ) -> Result<Arc<Execution>, ExecutionError> {
-        let (owner, session) = permit.session();
-        let session = self.sessions.get(owner, session).await?;
+        // From here on `close` waits for this call, and for what it spawns.
+        let _beginning = self.tasks.token();
+        if self.ending.is_cancelled() {
+            return Err(ExecutionError::ShuttingDown);
+        }
+        let key = permit.session();
+        let session = self.sessions.get(key.owner(), key.id()).await?;
         let id = uuid::Uuid::new_v4().to_string();
         let spec = ExecutionSpec {
             command: start.command.clone(),
@@ -127,7 +139,8 @@ impl Executions {
         .await?;
         let whose = (session.owner.clone(), session.id.clone());
         let publisher = EventPublisher::new(self.notifications.clone(), id.clone(), whose.clone());
-        let execution = Execution::running(id.clone(), whose, spec, log, publisher, backlog.clone());
+        let cancel = self.ending.child_token();
+        let execution = Execution::running(id.clone(), whose, spec, log, publisher, backlog.clone(), cancel);
         let execution = Arc::new(execution);
         self.all().insert(id.clone(), execution.clone());
         let request = RunRequest {
@@ -166,6 +179,9 @@ impl Executions {
                 () = execution.told_to_end() => return Err(SessionError::Cancelled),
                 turn = self.sessions.enter(&session.owner, &session.id, kind) => turn?,
             };
+            if !Arc::ptr_eq(turn.session(), session) {
+                return Err(SessionError::Closed); // it was deleted, and with it the log
+            }
             let executing = self.sessions.runs().execute(&turn, &request, control, &mut sink);
             turn.unless_closed(&execution.cancel, executing).await.0
         };

@@ -13,15 +13,16 @@
 //! * `gate` decides which call may be in a session, and which sessions have containers; a call names its
 //!   session by owner and id, and gets a [`Turn`], which names the session that the call is in.
 //! * `registry` has the sessions in memory; `sessions` is the door for the rest of the daemon.
-//! * `lease` gets containers and gives them up, and takes over those of an earlier daemon.
+//! * `lease` gets containers and gives them up, and takes over those of an earlier daemon. It tries once more
+//!   to save files that the store could not take, before their container goes.
 //! * `run` runs one program, from its turn to its report; `output` captures what it writes.
 //! * `sync` brings files into a container, and what changed out of it.
 //! * `port` names the few operations that all of these need of the pool and the engine; unit tests play a
 //!   container behind it.
 //!
-//! The store is the truth and a container a cache: a lease can be dropped between any two calls and nothing
-//! is lost. Nothing in here may run programs of two languages of one session at a time, change its files from
-//! outside while a program runs, or let a container of one session see another.
+//! The store is the truth and a container a cache: a lease can be dropped between any two calls, and nothing
+//! is lost that an answer called saved. Nothing in here may run programs of two languages of one session at a
+//! time, change its files from outside while a program runs, or let a container of one session see another.
 
 mod bounds;
 mod error;
@@ -35,11 +36,11 @@ mod run;
 mod sessions;
 mod sync;
 #[cfg(test)]
-mod test_world;
+pub(crate) mod test_world;
 
 pub use bounds::SessionBounds;
 pub use error::SessionError;
-pub use gate::message::TurnKind;
+pub use gate::message::{SessionKey, TurnKind};
 pub use gate::turn::Turn;
 pub use id::{IdError, SessionId};
 pub use lease::recover::ResumableRun;
@@ -50,6 +51,6 @@ pub use output::stream::{CapturedStream, Excerpt};
 pub use registry::Session;
 pub use run::Runs;
 pub use run::follow::{Control, OutputSink};
-pub use run::report::{Phases, Recovered, RunEnd, RunReport, limit_name};
+pub use run::report::{Phases, Recovered, RunEnd, RunReport, Unsaved, limit_name};
 pub use run::request::{Program, RunRequest, new_run_id};
 pub use sessions::Sessions;

@@ -1,4 +1,5 @@
-//! Sessions over a store on disk and a pool of fake containers, for the unit tests of this folder.
+//! Sessions over a store on disk and a pool of fake containers, for the unit tests of this folder, and of
+//! executions.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,12 +11,13 @@ use paddock_proto::RelPath;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::lease::notes::{LeaseNote, LeaseNotes};
-use super::port::fake::{FakeContainer, FakePool};
+use super::lease::notes::{LeaseNote, LeaseNotes, RunNote};
+use super::port::FoundContainer;
+use super::port::fake::{FakeContainer, FakePool, collect_file};
 use super::run::follow::{Control, OutputSink};
 use super::run::report::RunReport;
 use super::run::request::{Program, RunRequest};
-use super::{Session, SessionBounds, SessionError, Sessions, Turn, TurnKind};
+use super::{ResumableRun, Session, SessionBounds, SessionError, Sessions, Turn, TurnKind};
 use crate::config::{Config, Overrides};
 use crate::egress::Egress;
 use crate::metrics::Metrics;
@@ -28,12 +30,12 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const QUOTA: Quota = Quota { bytes: 32 << 20, entries: 1000, file: 32 << 20 };
 
 /// Sessions, and what is under them.
-pub(super) struct World {
+pub(crate) struct World {
     _dir: TempDir,
-    pub(super) store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     pub(super) pool: Arc<FakePool>,
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) session: Arc<Session>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) session: Arc<Session>,
 }
 
 /// The bounds of tests: a call may wait for long, since paused time passes quickly.
@@ -63,6 +65,32 @@ pub(super) fn store() -> (TempDir, Arc<Store>) {
 }
 
 impl World {
+    /// A world in which a call waits for its container for as long as it may.
+    pub(crate) async fn without_containers() -> Self {
+        Self::new(&[]).await
+    }
+
+    /// A world after a restart of the daemon, and a command of this id, which is about to end in the session
+    /// and to leave the file `out`.
+    pub(crate) async fn with_a_command_in_flight(id: &str) -> (Self, ResumableRun) {
+        let container = FakeContainer::scripted("c1", |script| script.collect = collect_file("out", "made"));
+        let world = Self::new(&[]).await;
+        let run = RunNote { id: id.to_owned(), timeout: TIMEOUT, is_command: true };
+        let note = LeaseNote {
+            owner: world.session.owner.clone(),
+            session: world.session.id.as_str().to_owned(),
+            language: "python".to_owned(),
+            runs: vec![run],
+            unsaved: false,
+        };
+        // As a daemon leaves it that is killed.
+        std::mem::forget(LeaseNotes::new(world.store.folder("leases").unwrap()).write("c1", note));
+        let (claim, runs) = (world.session.claim(), vec![id.to_owned()]);
+        let found = FoundContainer { container: container.lease().await, claim, runs };
+        let run = world.sessions.recover(vec![found]).await.pop().unwrap();
+        (world, run)
+    }
+
     pub(super) async fn new(containers: &[&FakeContainer]) -> Self {
         Self::bounded(containers, bounds()).await
     }
@@ -77,7 +105,7 @@ impl World {
         Self { _dir: dir, store, pool, sessions, session }
     }
 
-    pub(super) async fn enter(&self, kind: TurnKind) -> Result<Turn, SessionError> {
+    pub(crate) async fn enter(&self, kind: TurnKind) -> Result<Turn, SessionError> {
         self.sessions.enter(&self.session.owner, &self.session.id, kind).await
     }
 
@@ -129,7 +157,7 @@ impl World {
     }
 
     /// What the store has under this path.
-    pub(super) fn saved(&self, path: &str) -> Option<String> {
+    pub(crate) fn saved(&self, path: &str) -> Option<String> {
         saved(&self.session.space, path)
     }
 

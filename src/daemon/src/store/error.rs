@@ -124,6 +124,12 @@ impl StoreError {
         }
     }
 
+    /// A thread of the daemon panicked while it wrote: what it wrote may be lost.
+    pub(crate) fn panicked() -> Self {
+        let source = io::Error::other("the daemon failed; its log says where");
+        Self::Io { what: "what a program wrote could not be kept".to_owned(), source }
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |source| {
             let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);

@@ -55,6 +55,7 @@
 mod apply;
 mod batch;
 mod checkpoint;
+mod clock;
 mod error;
 mod execution_files;
 mod journal;
@@ -95,6 +96,8 @@ pub use open::SavedFile;
 pub use space::Space;
 
 pub use execution_files::ExecutionFiles;
+
+pub(crate) use clock::StoreClock;
 
 use crate::id::{from_hex, hex, random_hex};
 use replace::replace;

@@ -23,6 +23,9 @@ pub(crate) trait WriteBatch: Send + 'static {
 
     /// Writes the items, in their order. It keeps its errors, see [`WriteQueue::writer`].
     fn write(&mut self, batch: Vec<Self::Item>);
+
+    /// Notes as an error that [`WriteBatch::write`] panicked: its batch may be lost.
+    fn failed(&mut self);
 }
 
 /// See the module documentation. Dropping it loses nothing: what was pushed is still written.
@@ -114,7 +117,9 @@ impl<W: WriteBatch> SharedQueue<W> {
             let batch = std::mem::take(&mut queue.waiting);
             drop(queue);
             // A writer that panics loses its batch, and its queue goes on: no task may wait for it for ever.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.writer().write(batch)));
+            if catch_unwind(AssertUnwindSafe(|| self.writer().write(batch))).is_err() {
+                self.writer().failed();
+            }
         }
     }
 }
@@ -160,6 +165,7 @@ mod tests {
         begun: mpsc::Sender<Vec<u32>>,
         go: mpsc::Receiver<()>,
         wrote: Vec<u32>,
+        failures: usize,
     }
 
     impl WriteBatch for Gated {
@@ -171,11 +177,15 @@ mod tests {
             assert_ne!(batch, [666], "a writer that panics");
             self.wrote.extend(batch);
         }
+
+        fn failed(&mut self) {
+            self.failures += 1;
+        }
     }
 
     fn gated() -> (WriteQueue<Gated>, mpsc::Receiver<Vec<u32>>, mpsc::Sender<()>) {
         let ((begun, batches), (gate, go)) = (mpsc::channel(), mpsc::channel());
-        (WriteQueue::new(Gated { begun, go, wrote: Vec::new() }), batches, gate)
+        (WriteQueue::new(Gated { begun, go, wrote: Vec::new(), failures: 0 }), batches, gate)
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,13 +216,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_panics_loses_its_batch_and_no_other() {
+    async fn a_writer_that_panics_loses_its_batch_and_no_other_and_notes_it() {
         let (queue, _batches, gate) = gated();
-        for (item, wrote) in [(1, vec![1]), (666, vec![1]), (2, vec![1, 2])] {
+        for (item, wrote, failures) in [(1, vec![1], 0), (666, vec![1], 1), (2, vec![1, 2], 1)] {
             queue.push([item]);
             gate.send(()).unwrap();
             tokio::time::timeout(Duration::from_secs(10), queue.written()).await.expect("it is woken");
-            assert_eq!(queue.writer().wrote, wrote);
+            let writer = queue.writer();
+            assert_eq!((&writer.wrote, writer.failures), (&wrote, failures));
         }
     }
 

@@ -182,6 +182,7 @@ impl From<ExecutionError> for Failure {
             ExecutionError::TooMany { .. }
             | ExecutionError::TooManyOfSession { .. }
             | ExecutionError::TooManyWait(_) => Fault::new(Code::QueueFull, error.to_string()).into(),
+            ExecutionError::ShuttingDown => Fault::new(Code::EngineUnavailable, error.to_string()).into(),
             ExecutionError::Store(error) => error.into(),
         }
     }

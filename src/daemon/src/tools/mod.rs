@@ -12,12 +12,12 @@
 
 mod answer;
 mod arguments;
-mod backlog;
 mod code;
 mod content;
 mod exec;
 mod fault;
 mod language;
+mod message_shares;
 mod network;
 mod outcome;
 mod registry;
@@ -34,11 +34,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::answer::mime_type;
 pub use self::arguments::ArgumentError;
-pub use self::backlog::{ArrivedMessage, Backlog};
 pub use self::code::ReadPermits;
 pub(crate) use self::code::{check_free, now_ns};
 pub(crate) use self::fault::Failure;
 pub use self::fault::{Code, Fault};
+pub use self::message_shares::{ArrivedMessage, MessageShares};
 pub use self::outcome::{CallError, Image, Outcome, Timing};
 #[cfg(test)]
 pub(crate) use self::registry::TOOLS;
@@ -92,8 +92,8 @@ pub struct Tools {
     pub exec_runner: String,
     /// Bounds the answers that hold a file.
     pub reading: ReadPermits,
-    /// Bounds what the calls of one session hold.
-    pub backlog: Arc<Backlog>,
+    /// Bounds the messages that the calls of one session hold.
+    pub message_shares: Arc<MessageShares>,
 }
 
 /// A caller of tools.

@@ -111,23 +111,12 @@ impl Handler {
         let cancel = context.ct.clone();
         let over = CancellationToken::new();
         let mut reporting = pin!(ProgressReports::new(context, token, follower).send(over.clone()));
-        let done = {
-            let call = self.tools.call(&caller, Self::sets(context), name, arguments, cancel.clone());
-            let mut call = pin!(call.instrument(span.clone()));
-            tokio::select! {
-                done = &mut call => done,
-                // The reports go on until the call is over.
-                never = async {
-                    (&mut reporting).await;
-                    std::future::pending::<Infallible>().await
-                } => match never {},
-                () = self.ended(call_context) => {
-                    // What the program did until now is still saved.
-                    cancel.cancel();
-                    call.await
-                }
-            }
+        let call = self.tools.call(&caller, Self::sets(context), name, arguments, cancel.clone());
+        let ended = async {
+            self.ended(call_context).await;
+            cancel.cancel(); // what the program did until now is still saved
         };
+        let done = beside(call.instrument(span.clone()), reporting.as_mut(), ended).await;
         drop(caller); // it holds the backlog open
         over.cancel();
         let _ = tokio::time::timeout(LAST_PIECES, reporting).await;
@@ -247,6 +236,23 @@ impl ServerHandler for Handler {
     }
 }
 
+/// The result of a call, beside which its progress is reported and its end awaited. Both go on until the call
+/// is over: a program that is told to end can still have output for its reader.
+async fn beside<T>(
+    call: impl Future<Output = T>,
+    reporting: impl Future<Output = ()>,
+    ended: impl Future<Output = ()>,
+) -> T {
+    let others = async {
+        tokio::join!(reporting, ended);
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        done = call => done,
+        never = others => match never {},
+    }
+}
+
 /// The span whose ids every log line of a call has: that of its request, or its own where the message names
 /// another trace.
 fn span(call_context: Option<&CallContext>, owner: &str, meta: &RequestMetaObject) -> Span {
@@ -269,4 +275,28 @@ fn span(call_context: Option<&CallContext>, owner: &str, meta: &RequestMetaObjec
 /// A tool's name for the log: only the names of tools reach it.
 fn shortened(name: &str) -> &str {
     name.get(..name.len().min(40)).unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_go_on_while_a_call_that_has_to_end_ends() {
+        let (told, read) = (CancellationToken::new(), Semaphore::new(0));
+        let call = async {
+            told.cancelled().await;
+            drop(read.acquire().await); // the program waits for its reader
+        };
+        let reporting = async {
+            told.cancelled().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            read.add_permits(1);
+        };
+        let ended = async { told.cancel() };
+        let done = tokio::time::timeout(Duration::from_secs(60), beside(call, reporting, ended)).await;
+        done.expect("nobody reads what the program writes");
+    }
 }

@@ -113,12 +113,7 @@ impl LogWriter {
         }
         let written = if steps { file.append_last(&bytes) } else { file.append(&bytes) };
         if let Err(error) = written {
-            // Output that is kept nowhere would be lost without a word: the execution ends here, and says
-            // why.
-            warn!(execution_id = self.id, %error, "the output of an execution cannot be kept; it is ended");
-            self.cancel.cancel();
-            self.error.get_or_insert(error);
-            return;
+            return self.give_up(error);
         }
         if let Some(backlog) = &self.backlog {
             for (entry, _) in &entries {
@@ -136,6 +131,13 @@ impl LogWriter {
             self.log.advance();
             self.publisher.publish(&appended);
         }
+    }
+
+    /// Output that is kept nowhere would be lost without a word: the execution ends here, and says why.
+    fn give_up(&mut self, error: StoreError) {
+        warn!(execution_id = self.id, %error, "the output of an execution cannot be kept; it is ended");
+        self.cancel.cancel();
+        self.error.get_or_insert(error);
     }
 
     fn note(&self, stored: &StoredExecution) {
@@ -165,5 +167,10 @@ impl WriteBatch for LogWriter {
             }
         }
         self.flush();
+    }
+
+    fn failed(&mut self) {
+        self.group = EntryGroup::default();
+        self.give_up(StoreError::panicked());
     }
 }

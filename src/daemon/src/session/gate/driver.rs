@@ -24,11 +24,10 @@ use tokio_util::sync::CancellationToken;
 use super::core::{Core, GateCounts};
 use super::message::{Action, CallId, Denial, Event, GateBounds, ReleaseReason, SessionKey};
 use super::turn::{Pass, Turn};
-use super::upkeep::StoreClock;
 use crate::metrics::Metrics;
 use crate::session::lease::Permit;
 use crate::session::registry::{Registry, Session};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreClock, StoreError};
 
 /// The one driver of a daemon's gate.
 pub(super) struct GateDriver {

@@ -10,21 +10,21 @@ use crate::session::id::SessionId;
 ///
 /// Cheap to clone: every event and every action carries one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::session) struct SessionKey(Arc<(String, SessionId)>);
+pub struct SessionKey(Arc<(String, SessionId)>);
 
 impl SessionKey {
     /// The session `id` of `owner`.
-    pub(in crate::session) fn new(owner: &str, id: &SessionId) -> Self {
+    pub fn new(owner: &str, id: &SessionId) -> Self {
         Self(Arc::new((owner.to_owned(), id.clone())))
     }
 
     /// Whose session it is.
-    pub(in crate::session) fn owner(&self) -> &str {
+    pub fn owner(&self) -> &str {
         &self.0.0
     }
 
     /// The session's id.
-    pub(in crate::session) fn id(&self) -> &SessionId {
+    pub fn id(&self) -> &SessionId {
         &self.0.1
     }
 }
@@ -252,6 +252,8 @@ pub(super) enum ReleaseReason {
     Evicted,
     /// A call closes the session.
     Closed,
+    /// A call deletes the session: nothing of the containers is to be saved.
+    Deleted,
     /// The daemon is shutting down.
     Shutdown,
 }

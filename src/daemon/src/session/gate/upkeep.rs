@@ -1,16 +1,17 @@
 //! What the driver does outside of its mutex: it answers and cancels calls, loads sessions, drops their
-//! containers, deletes their files, and looks for files that no call uses.
+//! containers, whose unsaved files it has saved before, deletes their files, and looks for files that no call
+//! uses.
 //!
 //! Each piece of work is answered with one event. It must never begin any that the core did not ask for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use tracing::{info, warn};
 
 use super::driver::{GateDriver, Order};
 use super::message::{Event, ReleaseReason, SessionKey};
-use crate::session::lease::Leases;
+use crate::session::lease::Leased;
 use crate::session::registry::Session;
 use crate::store::{StoreError, StoredSession, blocking};
 
@@ -25,9 +26,9 @@ impl GateDriver {
                 Order::Load(key) => self.in_background(|driver| async move { driver.load(key).await }),
                 Order::Release(key, session, why) => {
                     self.log_release(&key, why);
-                    self.tidy(key, session, |work| *work = Leases::default());
+                    self.tidy(key, session, |_| true, why != ReleaseReason::Deleted);
                 }
-                Order::DropLost(key, session) => self.tidy(key, session, Leases::drop_lost),
+                Order::DropLost(key, session) => self.tidy(key, session, Leased::is_lost, true),
                 Order::Delete { key, by_call } => {
                     self.in_background(move |driver| async move { driver.delete(key, by_call).await });
                 }
@@ -60,22 +61,42 @@ impl GateDriver {
                 info!(%session_id, why = "evicted for another", "containers released");
                 self.metrics.released("evicted");
             }
-            ReleaseReason::Closed => self.metrics.released("closed"),
+            ReleaseReason::Closed | ReleaseReason::Deleted => self.metrics.released("closed"),
             ReleaseReason::Shutdown => {}
         }
     }
 
-    /// Takes something out of a session that no call is in. It goes before the core hears that it is gone.
-    fn tidy(self: &Arc<Self>, key: SessionKey, session: Option<Arc<Session>>, take_out: fn(&mut Leases)) {
+    /// Takes these containers out of a session that no call is in. They go before the core hears that they
+    /// are gone. If `saves`, their files that the store has not are saved first.
+    fn tidy(
+        self: &Arc<Self>,
+        key: SessionKey,
+        session: Option<Arc<Session>>,
+        which: fn(&Leased) -> bool,
+        saves: bool,
+    ) {
         let done = Event::Tidied { key };
         let Some(session) = session else { return self.tell(done) };
-        if session.try_work().map(|mut work| take_out(&mut work)).is_some() {
+        let is_done = match session.try_work() {
+            Some(mut work) if !(saves && work.have_unsaved(which)) => {
+                work.give_up(which);
+                true
+            }
+            Some(_) | None => false,
+        };
+        if is_done {
             drop(session); // or it would count as held at a sweep
             return self.tell(done);
         }
-        // A container of an earlier daemon is just being given back to it.
-        self.in_background(|driver| async move {
-            take_out(&mut *session.work().await);
+        // There are files to save, or a container of an earlier daemon is just being given back.
+        self.in_background(move |driver| async move {
+            {
+                let mut work = session.work().await;
+                if saves {
+                    work.save_unsaved(&session, which).await;
+                }
+                work.give_up(which);
+            }
             drop(session);
             driver.tell(done);
         });
@@ -143,23 +164,5 @@ impl GateDriver {
             Some(SessionKey::new(&owner, &session.parse().ok()?))
         };
         Ok(old.filter_map(key).collect())
-    }
-}
-
-/// The time of day as it was at the start, and what passed since: setting the machine's clock in between
-/// moves nothing, so that no jump of it deletes a session.
-pub(super) struct StoreClock {
-    day: SystemTime,
-    start: Instant,
-}
-
-impl StoreClock {
-    pub(super) fn new() -> Self {
-        Self { day: SystemTime::now(), start: Instant::now() }
-    }
-
-    fn now(&self) -> SystemTime {
-        let passed: Duration = self.start.elapsed();
-        self.day.checked_add(passed).unwrap_or(self.day)
     }
 }

@@ -66,7 +66,7 @@ impl Lessor {
         language: &str,
         deadline: Instant,
     ) -> Result<(), SessionError> {
-        if let Some(leased) = leases.by_language.get(language)
+        if let Some(leased) = leases.by_language.get_mut(language)
             && let Some(fault) = leased.container.link().fault()
         {
             info!(session_id = %session.id, %fault, "a container has ended; another is taken");
@@ -82,11 +82,13 @@ impl Lessor {
             session: session.id.as_str().to_owned(),
             language: language.to_owned(),
             runs: Vec::new(),
+            unsaved: false,
         };
         let note = self.notes.write(container.name(), note);
         claim(container.link(), session.claim()).await?;
         let gateway = self.gateway(session, &*container).open();
-        self.keep(session, leases, language, Leased::new(container, Baseline::fresh(), note, gateway));
+        let leased = Leased::new(container, Baseline::fresh(), note, (self.data, gateway));
+        self.keep(session, leases, language, leased);
         Ok(())
     }
 
@@ -115,10 +117,11 @@ impl Lessor {
         leases.by_language.insert(language.to_owned(), leased);
     }
 
-    /// Saves the files of a container that was lost under other programs, before it is given up.
-    async fn save_what_is_left(&self, session: &Session, leased: &Leased) {
+    /// Saves the files of a container that was lost, before it is given up: those of other programs that are
+    /// in it, and those that the store did not take before.
+    async fn save_what_is_left(&self, session: &Session, leased: &mut Leased) {
         if !leased.note.has_runs() {
-            return;
+            return leased.save_unsaved(session).await;
         }
         if let Err(error) = salvage::salvage(&session.space, &*leased.container, self.data).await {
             warn!(session_id = %session.id, %error, "the files of a lost container could not be saved");

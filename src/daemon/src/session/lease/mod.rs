@@ -6,12 +6,15 @@
 //!  recover  found after a restart, its note and its claim agree ────────┘
 //! ```
 //!
+//! A container can have files that the store could not take. Before it is given up, `save` tries once more.
+//!
 //! It must never give up a container in which a program runs, unless the container is lost or must not be
 //! used again.
 
 pub(in crate::session) mod lessor;
 pub(in crate::session) mod notes;
 pub(in crate::session) mod recover;
+mod save;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +24,7 @@ use tokio::time::Instant;
 use self::notes::NoteFile;
 use crate::egress::Gateway;
 use crate::session::port::Container;
+use crate::session::sync::DataBounds;
 use crate::session::sync::baseline::Baseline;
 
 /// The containers of one session, by language; held while files are on their way, and never while a program
@@ -60,6 +64,8 @@ pub(in crate::session) struct Leased {
     /// The way out of the container.
     pub(in crate::session) gateway: Gateway,
     pub(in crate::session) cold: ColdRuns,
+    /// The most that is taken out of it.
+    data: DataBounds,
 }
 
 impl Leases {
@@ -68,9 +74,14 @@ impl Leases {
         self.by_language.get_mut(language).filter(|leased| leased.container.name() == name)
     }
 
+    /// The container of a language, unless a program runs in it.
+    pub(in crate::session) fn resting(&mut self, language: &str) -> Option<&mut Leased> {
+        self.by_language.get_mut(language).filter(|leased| !leased.note.has_runs())
+    }
+
     /// Gives up the container of a language, unless a program runs in it.
     pub(in crate::session) fn drop_resting(&mut self, language: &str) {
-        if self.by_language.get(language).is_some_and(|leased| !leased.note.has_runs()) {
+        if self.resting(language).is_some() {
             self.by_language.remove(language);
         }
         self.drop_unused_permit();
@@ -84,9 +95,9 @@ impl Leases {
         self.drop_unused_permit();
     }
 
-    /// Gives up the containers whose agents cannot be reached any more.
-    pub(in crate::session) fn drop_lost(&mut self) {
-        self.by_language.retain(|_, leased| leased.container.link().fault().is_none());
+    /// Gives up these containers.
+    pub(in crate::session) fn give_up(&mut self, which: impl Fn(&Leased) -> bool) {
+        self.by_language.retain(|_, leased| !which(leased));
         self.drop_unused_permit();
     }
 
@@ -103,9 +114,14 @@ impl Leased {
         container: Box<dyn Container>,
         baseline: Baseline,
         note: NoteFile,
-        gateway: Gateway,
+        (data, gateway): (DataBounds, Gateway),
     ) -> Self {
-        Self { container, baseline, note, gateway, cold: ColdRuns::default() }
+        Self { container, baseline, note, gateway, cold: ColdRuns::default(), data }
+    }
+
+    /// Whether its agent cannot be reached any more.
+    pub(in crate::session) fn is_lost(&self) -> bool {
+        self.container.link().fault().is_some()
     }
 }
 

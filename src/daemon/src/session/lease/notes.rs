@@ -1,7 +1,8 @@
 //! Notes on disk that say which session owns a container: for the next daemon, if this one is killed.
 //!
 //! ```text
-//!  leases/<name of the container>   one line of JSON: owner, session, language, the runs in flight
+//!  leases/<name of the container>   one line of JSON: owner, session, language, the runs in flight, and
+//!                                   whether the container has files that are not saved
 //! ```
 //!
 //! A note is written before its container gets anything of the session, and removed with the lease. It is not
@@ -29,6 +30,9 @@ pub(in crate::session) struct LeaseNote {
     pub(in crate::session) language: String,
     /// From before a program is sent until its files are saved.
     pub(in crate::session) runs: Vec<RunNote>,
+    /// Whether the container has files that the store could not take.
+    #[serde(default)]
+    pub(in crate::session) unsaved: bool,
 }
 
 /// A run whose end is not settled.
@@ -110,6 +114,18 @@ impl NoteFile {
         }
     }
 
+    /// The container has files that the store could not take, or has none any more.
+    pub(in crate::session) fn set_unsaved(&mut self, unsaved: bool) {
+        if std::mem::replace(&mut self.note.unsaved, unsaved) != unsaved {
+            self.save();
+        }
+    }
+
+    /// Whether the container has files that the store could not take.
+    pub(in crate::session) fn has_unsaved(&self) -> bool {
+        self.note.unsaved
+    }
+
     /// Whether a run is in flight.
     pub(in crate::session) fn has_runs(&self) -> bool {
         !self.note.runs.is_empty()
@@ -141,15 +157,16 @@ mod tests {
             session: session.into(),
             language: "python".into(),
             runs: Vec::new(),
+            unsaved: false,
         }
     }
 
     #[test]
-    fn a_record_says_what_is_in_flight_and_goes_with_its_lease() {
+    fn a_note_says_what_is_in_flight_and_goes_with_its_lease() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = LeaseNotes::new(dir.path().to_owned());
-        let mut kept = journal.write("paddock-a", note("line\nbreak"));
-        drop(journal.write("paddock-b", note("s")));
+        let notes = LeaseNotes::new(dir.path().to_owned());
+        let mut kept = notes.write("paddock-a", note("line\nbreak"));
+        drop(notes.write("paddock-b", note("s")));
         let flight = RunNote {
             id: "run_1".into(),
             timeout: Duration::from_secs(30),
@@ -157,18 +174,19 @@ mod tests {
             network: Some(NetworkRequest::open()),
         };
         kept.begin(flight.clone());
+        kept.set_unsaved(true);
         std::mem::forget(kept); // as kill -9 does
-        let told = LeaseNote { runs: vec![flight], ..note("line\nbreak") };
-        assert_eq!(journal.read(), [("paddock-a".to_owned(), told)]);
-        journal.forget("paddock-a");
-        assert_eq!(journal.read(), []);
+        let told = LeaseNote { runs: vec![flight], unsaved: true, ..note("line\nbreak") };
+        assert_eq!(notes.read(), [("paddock-a".to_owned(), told)]);
+        notes.forget("paddock-a");
+        assert_eq!(notes.read(), []);
     }
 
     #[test]
     fn a_shorter_line_over_a_longer_one_is_read_and_half_a_line_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = LeaseNotes::new(dir.path().to_owned());
-        let mut kept = journal.write("a", note("s"));
+        let notes = LeaseNotes::new(dir.path().to_owned());
+        let mut kept = notes.write("a", note("s"));
         let id = "a-long-name-of-a-run";
         kept.begin(RunNote {
             id: id.into(),
@@ -180,8 +198,8 @@ mod tests {
         std::mem::forget(kept);
         fs::write(dir.path().join("torn"), "{\"owner\":\"def").unwrap();
         // A session that takes the container over writes a shorter line over the note.
-        std::mem::forget(journal.write("a", note("t")));
-        assert_eq!(journal.read(), [("a".to_owned(), note("t"))]);
+        std::mem::forget(notes.write("a", note("t")));
+        assert_eq!(notes.read(), [("a".to_owned(), note("t"))]);
         assert!(!dir.path().join("torn").exists());
     }
 }

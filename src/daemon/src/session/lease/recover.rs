@@ -166,7 +166,7 @@ impl Sessions {
             info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
             let gateway = lessor.gateway(&session, &*container);
             networks = lessor.admit_again(&gateway, &note.runs);
-            let leased = Leased::new(container, baseline, kept, gateway.open());
+            let leased = Leased::new(container, baseline, kept, (lessor.data, gateway.open()));
             lessor.keep(&session, leases, &note.language, leased);
         }
         let mut in_flight = Vec::new();
@@ -198,7 +198,7 @@ impl Sessions {
                 logged,
                 changed: report.changed,
                 not_saved: report.not_saved,
-                unsaved: report.unsaved.map(|error| error.to_string()),
+                unsaved: report.unsaved.map(|unsaved| unsaved.to_string()),
             },
             Err(error) => Recovered::lost(id, &error),
         };

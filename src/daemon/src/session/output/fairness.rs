@@ -2,7 +2,7 @@
 //! write as fast as they can.
 //!
 //! A large piece of output needs the one permit of the daemon, until it is written. Where many pieces wait
-//! for it, each is followed by a pause, in which the daemon and the machine serve others. Meanwhile flow
+//! for it, a pause comes before each, in which the daemon and the machine serve others. Meanwhile flow
 //! control holds the programs back. It must never hold up a small piece.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

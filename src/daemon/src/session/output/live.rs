@@ -18,8 +18,8 @@
 //! as its output fits the answer. So the log serves readers by number, the backlog serves followers, and a
 //! command's sink feeds both.
 //!
-//! It must never hold more than [`HELD`] bytes and one frame, nor anything without a follower, nor make a
-//! program wait whose time is over.
+//! It must never hold more than [`HELD`] bytes and one frame, nor anything without a follower. A program that
+//! is told to end, or whose time is over, must not wait for a follower.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -181,9 +181,17 @@ impl OutputFollower {
         appender.into_iter().for_each(Waker::wake);
         match (read, is_over) {
             (Some(piece), _) => Poll::Ready(Some(piece)),
-            (None, true) => Poll::Ready(None),
+            (None, true) => Poll::Ready(self.unfinished_end()),
             (None, false) => Poll::Pending,
         }
+    }
+
+    /// The first bytes of a character with which the output of a stream ended; once for each stream.
+    fn unfinished_end(&mut self) -> Option<OutputPiece> {
+        let stream = OutputStream::BOTH.into_iter().find(|stream| !self.begun[stream.index()].is_empty())?;
+        let bytes = std::mem::take(&mut self.begun[stream.index()]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Some(OutputPiece { stream: Some(stream), text })
     }
 }
 

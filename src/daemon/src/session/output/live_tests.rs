@@ -62,6 +62,20 @@ fn a_character_that_comes_in_parts_is_one() {
 }
 
 #[test]
+fn a_character_that_is_never_finished_is_the_last_piece_of_its_stream() {
+    let backlog = OutputBacklog::default();
+    let mut follower = backlog.follow(Pace::Lossy);
+    backlog.append(ERR, &"\u{20ac}".as_bytes()[..2]);
+    backlog.append(OUT, b"a\xc3");
+    let piece = |stream, text: &str| (Some(stream), text.to_owned());
+    assert_eq!(read(&mut follower), (vec![piece(OUT, "a")], false), "the rest may still come");
+    drop(backlog);
+    let ends = vec![piece(OUT, "\u{fffd}"), piece(ERR, "\u{fffd}")];
+    assert_eq!(read(&mut follower), (ends, true));
+    assert_eq!(read(&mut follower), (Vec::new(), true), "once for each stream");
+}
+
+#[test]
 fn a_slow_follower_loses_the_middle_and_is_told_how_much() {
     let backlog = OutputBacklog::default();
     let mut follower = backlog.follow(Pace::Lossy);

@@ -86,4 +86,26 @@ impl WriteBatch for RunLog {
             self.error = self.try_write(batch).err();
         }
     }
+
+    fn failed(&mut self) {
+        self.error.get_or_insert_with(StoreError::panicked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::test_world;
+
+    #[tokio::test]
+    async fn a_log_whose_writer_panicked_has_an_error_and_no_more_output() {
+        let (_dir, store) = test_world::store();
+        let space = store.space("owner", "session").await.unwrap();
+        let mut log = RunLog::new(space.clone(), "run_1");
+        log.write(vec![LogPiece::Output(Bytes::from_static(b"one"))]);
+        log.failed();
+        log.write(vec![LogPiece::Output(Bytes::from_static(b"three"))]);
+        assert_eq!(space.log("run_1").unwrap().size().unwrap(), 3, "output with a hole");
+        assert!(log.take_error().is_some());
+    }
 }

@@ -9,7 +9,7 @@ use paddock_proto::{Request, message};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::report::{RunEnd, RunReport};
+use super::report::{RunEnd, RunReport, Unsaved};
 use super::start::StartedRun;
 use crate::link::LinkError;
 use crate::metrics::Metrics;
@@ -17,9 +17,13 @@ use crate::session::gate::turn::Turn;
 use crate::session::lease::{Leased, Leases};
 use crate::session::port;
 use crate::session::sync::{Collected, DataBounds, SyncError, delta, salvage, sum};
+use crate::store::StoreError;
 
 /// Added to the report of a lost run whose files could be saved all the same.
 const SALVAGED: &str = "; the files that it had made until then were saved";
+
+/// Added to the report of a lost run whose files the store did not take.
+const NOT_SALVAGED: &str = "; the files that it had made until then are lost: ";
 
 /// What the end of a run works with.
 pub(super) struct Finish<'a> {
@@ -77,14 +81,16 @@ impl Finish<'_> {
                 let (files, bytes) = sum(&collected.changed);
                 self.metrics.files_out(files, bytes);
                 let keep = is_clean && !collected.is_container_behind;
+                self.note_unsaved(leases, false);
                 report.saved(collected);
                 keep
             }
             // The container still has everything; the next call saves it, if there is room then.
             Err(SyncError::Store(error)) => {
                 let session_id = &self.turn.session().id;
-                warn!(%session_id, run_id = self.id, %error, "files could not be saved");
-                report.unsaved = Some(error);
+                warn!(%session_id, run_id = self.id, is_kept = is_clean, %error, "files could not be saved");
+                self.note_unsaved(leases, !matches!(error, StoreError::Pending(_)));
+                report.unsaved = Some(Unsaved { error, is_kept: is_clean });
                 is_clean
             }
             // The program ran, but what it left could not be fetched: that is not a success.
@@ -97,19 +103,27 @@ impl Finish<'_> {
 
     /// The agent is out of reach: the engine takes the files out of the container, if that still runs.
     async fn rescue(&self, leases: &mut Leases, report: &mut RunReport, why: &(dyn Display + Sync)) {
-        let mut outcome = "";
+        let mut outcome = String::new();
         if let Some(leased) = self.leased(leases) {
             let space = &self.turn.session().space;
             match salvage::salvage(space, &*leased.container, self.data).await {
                 Ok(Some(collected)) => {
                     report.saved(collected);
-                    outcome = SALVAGED;
+                    outcome = SALVAGED.to_owned();
                 }
                 Ok(None) => {}
-                Err(error) => report.unsaved = Some(error),
+                Err(StoreError::Pending(_)) => outcome = SALVAGED.to_owned(), // they will be in place
+                Err(error) => outcome = format!("{NOT_SALVAGED}{error}"),
             }
         }
         report.end = RunEnd::Lost(format!("{why}{outcome}"));
+    }
+
+    /// Notes whether the container has files that the store could not take.
+    fn note_unsaved(&self, leases: &mut Leases, unsaved: bool) {
+        if let Some(leased) = self.leased(leases) {
+            leased.note.set_unsaved(unsaved);
+        }
     }
 
     async fn save(&self, leases: &mut Leases) -> Result<Collected, SyncError> {

@@ -55,7 +55,8 @@ pub trait OutputSink: Send + Sync {
     /// report the same end to the next daemon.
     fn ended(&mut self, _end: &report::RunEnd, _took: Duration) {}
 
-    /// Ready while the sink accepts more. Nobody waits for that once the program's time is over.
+    /// Ready while the sink accepts more. Nobody waits for that once the program is told to end, or its time
+    /// is over.
     fn poll_room(&self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -143,6 +144,8 @@ impl Follower<'_> {
         let feeding = self.feed(stdin);
         tokio::pin!(feeding);
         let (mut is_cancelled, mut can_be_asked, mut is_fed, mut was_overdue) = (false, true, false, false);
+        // Once an end was asked for, output is not held back any more: the end comes behind it.
+        let mut is_to_end = false;
         let (mut has_begun, mut written) = (false, [0_u64; 2]);
         // Whether the sink writes, and the permit of a large piece while it does.
         let (mut writes, mut permit) = (false, None);
@@ -155,10 +158,12 @@ impl Follower<'_> {
         loop {
             let due = sink.due();
             let incoming = async {
-                tokio::select! {
-                    biased;
-                    () = poll_fn(|context| sink.poll_room(context)) => {}
-                    () = tokio::time::sleep_until(begun + timeout) => {}
+                if !is_to_end {
+                    tokio::select! {
+                        biased;
+                        () = poll_fn(|context| sink.poll_room(context)) => {}
+                        () = tokio::time::sleep_until(begun + timeout) => {}
+                    }
                 }
                 self.stream.next().await
             };
@@ -194,11 +199,12 @@ impl Follower<'_> {
                     }
                 }
                 () = cancel.cancelled(), if !is_cancelled => {
-                    is_cancelled = true;
+                    (is_cancelled, is_to_end) = (true, true);
                     end_requests.push(self.request_end(Duration::ZERO)?);
                 }
                 changed = ask.changed(), if can_be_asked => match (changed, *ask.borrow_and_update()) {
                     (Ok(()), Some(grace)) => {
+                        is_to_end = true;
                         let until = Instant::now() + grace + GRACE;
                         if until > begun + timeout + GRACE {
                             overdue.as_mut().reset(until);

@@ -157,7 +157,11 @@ impl Runs {
             // A call that never had the container does not touch it, and does not wait for a call that gets
             // one.
             if is_touched {
-                turn.work().await.drop_resting(&request.language);
+                let mut leases = turn.work().await;
+                if let Some(leased) = leases.resting(&request.language) {
+                    leased.save_unsaved(turn.session()).await;
+                }
+                leases.drop_resting(&request.language);
             }
             // A container that does not take the files can be full of what earlier code left there; a new one
             // is not.

@@ -1,6 +1,6 @@
 //! The outcome of a run, in plain values from which tools make their answers.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use paddock_proto::message::{self, Entry, Limit, Outcome};
@@ -20,8 +20,8 @@ pub struct RunReport {
     pub changed: Vec<Entry>,
     /// Paths that it made and that are not saved, and why.
     pub not_saved: Vec<(Vec<u8>, &'static str)>,
-    /// Why nothing of it is saved: the store failed.
-    pub unsaved: Option<StoreError>,
+    /// Why nothing of it is saved, and what becomes of it: the store failed.
+    pub unsaved: Option<Unsaved>,
     /// From the sending of the code to the death of its last process.
     pub duration: Duration,
     /// Where its call's time went beside that.
@@ -32,6 +32,31 @@ pub struct RunReport {
     pub is_cold: bool,
     /// Where it connected to, or tried to.
     pub network: Vec<Destination>,
+}
+
+/// Files that a run made or changed, and that the store did not take.
+#[derive(Debug)]
+pub struct Unsaved {
+    /// The store's error.
+    pub error: StoreError,
+    /// Whether the container has them still, for the next call.
+    pub is_kept: bool,
+}
+
+impl Unsaved {
+    /// What becomes of them: the end of a sentence.
+    pub fn fate(&self) -> &'static str {
+        match self.is_kept {
+            true => "the next call saves them if it can",
+            false => "they are lost, because their container could not be kept",
+        }
+    }
+}
+
+impl fmt::Display for Unsaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.error, self.fate())
+    }
 }
 
 /// How long a run took outside of its program.
@@ -154,8 +179,7 @@ pub struct Recovered {
     pub changed: Vec<Entry>,
     /// Paths that it made and that are not saved, and why.
     pub not_saved: Vec<(Vec<u8>, &'static str)>,
-    /// Why nothing of it is saved: the store failed. The container keeps it; the next call saves it if it
-    /// can.
+    /// Why nothing of it is saved, and what becomes of it: the store failed.
     pub unsaved: Option<String>,
 }
 

@@ -63,9 +63,7 @@ impl Tools {
         if let Some(unsaved) = &earlier.unsaved {
             entry["success"] = json!(false);
             entry["error"] = json!(Code::QuotaExceeded.as_str());
-            entry["message"] = json!(format!(
-                "{message} Its files are not saved: {unsaved}. The next call saves them if it can."
-            ));
+            entry["message"] = json!(format!("{message} Its files are not saved: {unsaved}."));
         }
         if matches!(earlier.end, RunEnd::Lost(_)) {
             entry["error"] = json!(Code::Lost.as_str());

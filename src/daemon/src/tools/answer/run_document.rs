@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::artifacts::{LISTED, put_if};
 use super::explanation::{EndExplanation, explanation};
 use super::hint::{HINT_READS, hint};
-use crate::session::{CapturedOutput, CapturedStream, RunEnd, RunReport, RunRequest, Session};
+use crate::session::{CapturedOutput, CapturedStream, RunEnd, RunReport, RunRequest, Session, Unsaved};
 use crate::sign::SignedTarget;
 use crate::store::StoreError;
 use crate::tools::fault::Failure;
@@ -28,20 +28,20 @@ pub(in crate::tools) fn status(report: &RunReport) -> &'static str {
 }
 
 /// Marks the document of a run whose files could not be saved as a failure, whatever the program said itself.
-pub(in crate::tools) fn put_unsaved(document: &mut Map<String, Value>, error: StoreError) {
-    let fate = match &error {
-        StoreError::Pending(_) => "The program ran.",
+pub(in crate::tools) fn put_unsaved(document: &mut Map<String, Value>, unsaved: Unsaved) {
+    let fate = match &unsaved.error {
+        StoreError::Pending(_) => "The program ran.".to_owned(),
         StoreError::InUse(_)
         | StoreError::Full(_)
         | StoreError::Quota { .. }
         | StoreError::Unwritable(_)
         | StoreError::Gone
         | StoreError::Io { .. } => {
-            "The program ran, but the files that it made or changed are not saved; the next call saves them \
-             if it can."
+            let fate = unsaved.fate();
+            format!("The program ran, but the files that it made or changed are not saved; {fate}.")
         }
     };
-    let (code, why) = match Failure::from(error) {
+    let (code, why) = match Failure::from(unsaved.error) {
         Failure::Fault(fault) => (fault.code, fault.message),
         Failure::Call(error) => (Code::QuotaExceeded, error.to_string()),
     };

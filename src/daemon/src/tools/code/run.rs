@@ -34,7 +34,7 @@ pub(super) async fn perform(
     checked: CheckedRun,
     cancel: CancellationToken,
 ) -> Result<Outcome, Failure> {
-    let _part = tools.backlog.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
+    let _held = tools.message_shares.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
     let cancel = cancel.child_token();
     let _gone = cancel.clone().drop_guard();
     let (tools, owner, output) = (tools.clone(), caller.owner.clone(), caller.output.clone());
@@ -96,8 +96,8 @@ async fn run(
         document.insert("images_not_shown".into(), more.into());
     }
     tools.put_earlier_runs(session, &mut document);
-    if let Some(error) = report.unsaved.take() {
-        answer::put_unsaved(&mut document, error);
+    if let Some(unsaved) = report.unsaved.take() {
+        answer::put_unsaved(&mut document, unsaved);
     }
     drop(turn);
     let failed = document.get("success") != Some(&Value::Bool(true));

@@ -69,7 +69,7 @@ impl Tool for UploadFile {
         let is_workflow = self.conversation_id.is_some() && self.content_base64.is_none();
         let overwrite = self.overwrite.unwrap_or(is_workflow);
 
-        let _part = tools.backlog.enter(&caller.owner, &id, caller.message.as_deref())?;
+        let _held = tools.message_shares.enter(&caller.owner, &id, caller.message.as_deref())?;
         let turn = tools.services.sessions.enter(&caller.owner, &id, TurnKind::Whole).await?;
         let session = turn.session().clone();
         if !overwrite && session.space.manifest().get(&path).is_some() {

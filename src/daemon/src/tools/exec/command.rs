@@ -9,11 +9,12 @@ use paddock_proto::limits::{DATA_DIR, MAX_ARGUMENT};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, json};
+use tokio_util::sync::CancellationToken;
 
 use super::sandbox_config::{SandboxConfig, SandboxTerms};
 use super::{WAIT, is_well, put_state};
-use crate::execution::{Execution, StartRequest};
-use crate::session::SessionId;
+use crate::execution::{Execution, ExecutionPermit, Executions, StartRequest};
+use crate::session::{OutputBacklog, SessionError, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::registry::Offer;
 use crate::tools::schema::InputSchema;
@@ -64,6 +65,17 @@ impl ShellCommand {
         schema.set("timeout_seconds", "default", offer.limits.execute_code.as_secs_f64());
     }
 
+    /// Whether the call waits for the command's end.
+    pub(super) fn waits(&self) -> bool {
+        self.wait_for_completion.unwrap_or(true)
+    }
+
+    /// Where the command's output goes while the call waits. A command that goes on after its call must not
+    /// hold the caller's backlog open: the answer would wait for more output.
+    pub(super) fn output(&self, caller: &Caller) -> Option<OutputBacklog> {
+        caller.output.clone().filter(|_| self.waits())
+    }
+
     /// Checks every argument of a call of `tool`.
     pub(super) fn check(
         self,
@@ -100,6 +112,19 @@ impl ShellCommand {
             network,
         };
         Ok((session, start))
+    }
+}
+
+/// Waits for the permit of a command in this session, until the call is cancelled.
+pub(super) async fn permit(
+    executions: &Executions,
+    owner: &str,
+    session: &SessionId,
+    cancel: &CancellationToken,
+) -> Result<ExecutionPermit, Failure> {
+    tokio::select! {
+        permit = executions.enter(owner, session) => Ok(permit?),
+        () = cancel.cancelled() => Err(SessionError::Cancelled.into()),
     }
 }
 
@@ -160,5 +185,38 @@ impl Drop for EndOnDrop {
         if let Some(execution) = &self.0 {
             execution.end_within(Duration::ZERO);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::ExecutionBounds;
+    use crate::session::test_world::World;
+
+    #[test]
+    fn a_command_that_its_call_does_not_wait_for_holds_no_backlog_open() {
+        let caller = Caller::new("owner", Some(OutputBacklog::default()));
+        for (waits, has_output) in [(json!(null), true), (json!(true), true), (json!(false), false)] {
+            let arguments = json!({ "command": "true", "wait_for_completion": waits });
+            let command: ShellCommand = serde_json::from_value(arguments).unwrap();
+            assert_eq!(command.output(&caller).is_some(), has_output, "{waits}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_cancelled_waits_for_no_permit() {
+        let world = World::without_containers().await;
+        let bounds = ExecutionBounds { max: 1, per_session: 1, keep: Duration::from_secs(3600), kept: 1 };
+        let executions = Executions::new(world.sessions.clone(), bounds, Arc::default());
+        let (cancel, session) = (CancellationToken::new(), &world.session);
+        let _first = permit(&executions, &session.owner, &session.id, &cancel).await.unwrap();
+        let cancelling = async {
+            tokio::task::yield_now().await;
+            cancel.cancel();
+        };
+        let waiting = permit(&executions, &session.owner, &session.id, &cancel);
+        let (second, ()) = tokio::join!(tokio::time::timeout(WAIT, waiting), cancelling);
+        assert!(second.expect("it waits on").is_err());
     }
 }

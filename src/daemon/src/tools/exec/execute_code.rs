@@ -12,11 +12,10 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::command::{EndOnDrop, ShellCommand, check_started, started};
+use super::command::{EndOnDrop, ShellCommand, check_started, permit, started};
 use super::get_execution_output::put_page;
 use super::{WAIT, is_well, put_state};
 use crate::config::ToolSet;
-use crate::session::SessionError;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
@@ -62,17 +61,14 @@ impl Tool for ExecuteCode {
         cancel: CancellationToken,
     ) -> Result<Outcome, Failure> {
         let Self(command) = self;
-        let waits = command.wait_for_completion.unwrap_or(true);
+        let (waits, output) = (command.waits(), command.output(caller));
         let apart = command.lines == Some(true);
         let (session, start) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
         let answer_at = Instant::now() + WAIT;
-        let _part = tools.backlog.enter(&caller.owner, &session, caller.message.as_deref())?;
-        let permit = tokio::select! {
-            permit = executions.enter(&caller.owner, &session) => permit?,
-            () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
-        };
-        let execution = executions.start(permit, start, caller.output.clone()).await?;
+        let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
+        let permit = permit(executions, &caller.owner, &session, &cancel).await?;
+        let execution = executions.start(permit, start, output).await?;
         if !waits {
             return started(&execution).await;
         }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::command::{ShellCommand, started};
+use super::command::{ShellCommand, permit, started};
 use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
@@ -42,7 +42,7 @@ impl Tool for ExecuteCodeAsync {
         self,
         tools: &Arc<Tools>,
         caller: &Caller,
-        _: CancellationToken,
+        cancel: CancellationToken,
     ) -> Result<Outcome, Failure> {
         let Self(command) = self;
         if command.wait_for_completion == Some(true) {
@@ -51,8 +51,8 @@ impl Tool for ExecuteCodeAsync {
         }
         let (session, start) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
-        let _part = tools.backlog.enter(&caller.owner, &session, caller.message.as_deref())?;
-        let permit = executions.enter(&caller.owner, &session).await?;
+        let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
+        let permit = permit(executions, &caller.owner, &session, &cancel).await?;
         started(&executions.start(permit, start, None).await?).await
     }
 }

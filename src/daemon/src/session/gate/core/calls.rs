@@ -234,7 +234,8 @@ impl Core {
         let (was_closed, step) = (state.closed && !has_permit, CloseStep::Release);
         state.occupancy = Occupancy::Chore(Chore::Close { call, delete, was_closed, step });
         if has_permit {
-            actions.push(Action::Release { key: key.clone(), why: ReleaseReason::Closed });
+            let why = if delete { ReleaseReason::Deleted } else { ReleaseReason::Closed };
+            actions.push(Action::Release { key: key.clone(), why });
         } else {
             self.go_on_closing(key, now, actions);
         }

@@ -26,6 +26,7 @@ fn note(world: &World, runs: &[RunNote]) {
         session: "session".into(),
         language: "python".into(),
         runs: runs.to_vec(),
+        unsaved: false,
     };
     let notes = LeaseNotes::new(world.store.folder("leases").unwrap());
     std::mem::forget(notes.write("c1", note));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::ContainerStatus;
+use crate::session::Unsaved;
 use crate::session::sync::salvage::tests::archive;
 use crate::store::StoreError;
 
@@ -31,7 +32,9 @@ async fn a_store_that_fails_keeps_the_container_and_the_next_call_saves_its_file
     world.store.break_for_test(true);
     let report = world.run().await.unwrap();
     assert_eq!(report.end, exited(0));
-    assert!(matches!(report.unsaved, Some(StoreError::Unwritable(_))), "{:?}", report.unsaved);
+    let unsaved = report.unsaved.unwrap();
+    assert!(matches!(unsaved, Unsaved { error: StoreError::Unwritable(_), is_kept: true }), "{unsaved}");
+    assert!(world.notes()[0].1.unsaved, "the next daemon does not know");
     assert_eq!((report.changed.len(), world.saved("out")), (0, None));
     assert!(!container.is_given_up());
     assert_eq!(
@@ -42,7 +45,7 @@ async fn a_store_that_fails_keeps_the_container_and_the_next_call_saves_its_file
     assert_eq!(world.notes()[0].1.runs, []);
     world.store.break_for_test(false);
     let report = world.run().await.unwrap();
-    assert!(report.unsaved.is_none());
+    assert!(report.unsaved.is_none() && !world.notes()[0].1.unsaved);
     assert_eq!((world.saved("out").as_deref(), world.pool.leased()), (Some("made"), 1));
 }
 
@@ -54,8 +57,10 @@ async fn processes_that_would_not_die_take_their_container_along() {
         container.script().run = vec![Step::UntilEof(Channel::Code), Step::Say(survivors)];
         let world = World::new(&[&container]).await;
         world.store.break_for_test(is_broken);
-        assert_eq!(world.run().await.unwrap().end, exited(0));
+        let report = world.run().await.unwrap();
+        assert_eq!(report.end, exited(0));
         assert!(container.is_given_up(), "is_broken: {is_broken}");
+        assert_eq!(report.unsaved.map(|unsaved| unsaved.is_kept), is_broken.then_some(false));
         assert_eq!(world.saved("out").is_some(), !is_broken);
     }
 }
@@ -140,8 +145,10 @@ async fn a_rescue_that_the_store_does_not_take_is_said_so() {
     let world = World::new(&[&container]).await;
     world.store.break_for_test(true);
     let report = world.run().await.unwrap();
-    assert!(is_lost(&report.end) && matches!(report.unsaved, Some(StoreError::Unwritable(_))));
-    assert_eq!(world.saved("rescued"), None);
+    let ReportedEnd::Lost(why) = &report.end else { panic!("{:?}", report.end) };
+    assert!(why.contains("are lost: the store cannot be written"), "{why}");
+    assert!(report.unsaved.is_none(), "no call saves what is gone");
+    assert!(container.is_given_up() && world.saved("rescued").is_none());
 }
 
 /// Two commands run in one container, which dies: the first to see it saves the files, the last of them too.

@@ -205,6 +205,29 @@ async fn a_sink_without_room_holds_the_program_back_as_long_as_its_time_lasts() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_program_that_is_told_to_end_is_not_held_back_for_a_reader() {
+    for is_asked in [false, true] {
+        let container = running(vec![write(100), Step::UntilToldToEnd, Step::Say(cancelled())]);
+        let world = World::new(&[&container]).await;
+        let mut sink = Counting { has_room: false, ..Counting::keeping_from(0) };
+        let (cancel, (ask, asked)) = (CancellationToken::new(), watch::channel(None));
+        let control = Control { cancel: cancel.clone(), ask: asked, stdin: None };
+        let ending = async {
+            container.until(|request| matches!(request, Request::Run(_))).await;
+            match is_asked {
+                true => drop(ask.send_replace(Some(SECOND))),
+                false => cancel.cancel(),
+            }
+        };
+        let begun = Instant::now();
+        let (request, taken) = (code(), &mut sink);
+        let (report, ()) = tokio::join!(world.execute(&request, control, taken), ending);
+        assert_eq!((report.unwrap().end.limit(), sink.bytes), (Some(Limit::Cancelled), 100));
+        assert!(begun.elapsed() < SECOND, "it waited for {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_command_begins_once_and_reads_what_is_sent_to_it() {
     let steps = vec![Step::Say(Event::Begun), Step::UntilEof(Channel::Stdin), Step::Say(ended())];
     let container = FakeContainer::scripted("c1", |script| script.run = steps);

@@ -197,11 +197,12 @@ impl Oracle {
                 let longest = others.map(|other| self.books[other].used).min();
                 assert_eq!(longest, Some(self.books[key].used), "others rested for longer than {key}");
             }
-            ReleaseReason::Closed => {
+            ReleaseReason::Closed | ReleaseReason::Deleted => {
                 let call = self.first_in(book).expect("somebody closes it");
                 let Queued { wish: Wish::Close { delete }, .. } = self.take_first(key, call) else {
                     panic!("{call:?} does not close {key}");
                 };
+                assert_eq!(delete, why == ReleaseReason::Deleted);
                 let step = Step::Release;
                 let book = self.books.get_mut(key).expect("it is known");
                 book.owed = Some(Owed::Close { call, delete, was_closed: false, step });

@@ -3,20 +3,20 @@
 //! The calls of one session run one after the other, and each holds its message until it ends. The daemon
 //! bounds the memory of messages that arrive (`api::body`). If waiting calls counted there, one session's
 //! queue could hold all of it for minutes, and no other session's message could arrive. So a call leaves that
-//! count when it enters the backlog of its session. A session has a share of the backlog: a call over it is
-//! refused at once. It must never refuse the only large call of a session.
+//! count when it takes a part of its session's share. A call that would exceed the share is refused at once.
+//! This module must never refuse the only large call of a session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Code, Fault};
-use crate::session::SessionId;
+use crate::session::{SessionId, SessionKey};
 
-/// Bytes of large messages that the calls of one session may hold together: a quarter of the backlog.
+/// Bytes of large messages that the calls of one session may hold together: a quarter of [`ALL`].
 const SHARE: u64 = 32 << 20;
 
-/// Bytes of large messages in the backlog, of all sessions. A call that finds no room goes on counting among
-/// the messages that arrive.
+/// Bytes of large messages that the calls of all sessions may hold outside of that count. A call that finds
+/// no room goes on counting among the messages that arrive.
 const ALL: u64 = 128 << 20;
 
 /// A message that has arrived, and counts among those until it is released.
@@ -27,31 +27,29 @@ pub trait ArrivedMessage: Send + Sync {
     fn release(&self);
 }
 
-/// The calls that hold large messages.
+/// What each session holds of its share.
 #[derive(Debug, Default)]
-pub struct Backlog(Mutex<BacklogSums>);
-
-type BacklogKey = (String, SessionId);
+pub struct MessageShares(Mutex<MessageSums>);
 
 #[derive(Debug, Default)]
-struct BacklogSums {
+struct MessageSums {
     /// By owner and session.
-    sessions: HashMap<BacklogKey, u64>,
+    sessions: HashMap<SessionKey, u64>,
     /// Of those messages that were released.
     all: u64,
 }
 
-/// The part of one call, until it is dropped.
+/// The message of one call: its part of the session's share, until this is dropped.
 #[derive(Debug)]
-pub(super) struct BacklogPart {
-    backlog: Arc<Backlog>,
-    key: BacklogKey,
+pub(super) struct HeldMessage {
+    shares: Arc<MessageShares>,
+    key: SessionKey,
     bytes: u64,
     is_released: bool,
 }
 
-impl Backlog {
-    /// Takes the part of a call; `None` for a small message.
+impl MessageShares {
+    /// Takes a part of the session's share for the message of a call; `None` for a small message.
     ///
     /// # Errors
     /// Other calls of the session hold so much that this one would exceed the share.
@@ -60,14 +58,14 @@ impl Backlog {
         owner: &str,
         session: &SessionId,
         message: Option<&dyn ArrivedMessage>,
-    ) -> Result<Option<BacklogPart>, Fault> {
+    ) -> Result<Option<HeldMessage>, Fault> {
         let Some((message, bytes)) = message.map(|message| (message, message.bytes())) else {
             return Ok(None);
         };
         if bytes == 0 {
             return Ok(None);
         }
-        let key = (owner.to_owned(), session.clone());
+        let key = SessionKey::new(owner, session);
         let mut sums = self.sums();
         let sum = sums.sessions.get(&key).copied().unwrap_or_default();
         if sum > 0 && sum + bytes > SHARE {
@@ -84,17 +82,17 @@ impl Backlog {
             message.release();
         }
         drop(sums);
-        Ok(Some(BacklogPart { backlog: self.clone(), key, bytes, is_released }))
+        Ok(Some(HeldMessage { shares: self.clone(), key, bytes, is_released }))
     }
 
-    fn sums(&self) -> MutexGuard<'_, BacklogSums> {
+    fn sums(&self) -> MutexGuard<'_, MessageSums> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for BacklogPart {
+impl Drop for HeldMessage {
     fn drop(&mut self) {
-        let mut sums = self.backlog.sums();
+        let mut sums = self.shares.sums();
         if self.is_released {
             sums.all -= self.bytes;
         }
@@ -127,47 +125,44 @@ mod tests {
 
     /// The part, and whether the message was released.
     fn enter(
-        backlog: &Arc<Backlog>,
+        shares: &Arc<MessageShares>,
         owner: &str,
         id: &str,
         bytes: u64,
-    ) -> Result<(Option<BacklogPart>, bool), Fault> {
+    ) -> Result<(Option<HeldMessage>, bool), Fault> {
         let message = Message(bytes, AtomicBool::new(false));
-        let part = backlog.enter(owner, &id.parse().unwrap(), Some(&message))?;
+        let part = shares.enter(owner, &id.parse().unwrap(), Some(&message))?;
         Ok((part, message.1.into_inner()))
     }
 
     #[test]
     fn one_session_holds_its_share_and_no_more() {
-        let backlog = Arc::new(Backlog::default());
-        let mut held: Vec<_> = (0..32).map(|_| enter(&backlog, "a", "full", 1 << 20).unwrap()).collect();
-        let refused = enter(&backlog, "a", "full", 70_000).unwrap_err();
+        let shares = Arc::new(MessageShares::default());
+        let mut held: Vec<_> = (0..32).map(|_| enter(&shares, "a", "full", 1 << 20).unwrap()).collect();
+        let refused = enter(&shares, "a", "full", 70_000).unwrap_err();
         assert!(refused.code == Code::QueueFull && refused.message.contains("70000"), "{}", refused.message);
-        assert!(enter(&backlog, "a", "full", 0).unwrap().0.is_none(), "small messages are never refused");
-        assert!(backlog.enter("a", &"full".parse().unwrap(), None).unwrap().is_none());
-        drop((
-            enter(&backlog, "a", "other", 1 << 20).unwrap(),
-            enter(&backlog, "b", "full", 1 << 20).unwrap(),
-        ));
+        assert!(enter(&shares, "a", "full", 0).unwrap().0.is_none(), "small messages are never refused");
+        assert!(shares.enter("a", &"full".parse().unwrap(), None).unwrap().is_none());
+        drop((enter(&shares, "a", "other", 1 << 20).unwrap(), enter(&shares, "b", "full", 1 << 20).unwrap()));
         held.pop();
-        held.push(enter(&backlog, "a", "full", 70_000).unwrap());
+        held.push(enter(&shares, "a", "full", 70_000).unwrap());
         held.clear();
-        drop(enter(&backlog, "a", "full", 2 * SHARE).unwrap());
-        let sums = backlog.sums();
+        drop(enter(&shares, "a", "full", 2 * SHARE).unwrap());
+        let sums = shares.sums();
         assert!(sums.sessions.is_empty() && sums.all == 0, "nothing is kept of sessions without calls");
     }
 
     #[test]
-    fn a_message_is_released_while_the_backlog_has_room() {
-        let backlog = Arc::new(Backlog::default());
-        let first: Vec<_> = (0..4).map(|n| enter(&backlog, "a", &n.to_string(), SHARE).unwrap()).collect();
+    fn a_message_is_released_while_there_is_room() {
+        let shares = Arc::new(MessageShares::default());
+        let first: Vec<_> = (0..4).map(|n| enter(&shares, "a", &n.to_string(), SHARE).unwrap()).collect();
         assert!(first.iter().all(|(_, is_released)| *is_released));
-        let (part, is_released) = enter(&backlog, "a", "more", 1).unwrap();
+        let (part, is_released) = enter(&shares, "a", "more", 1).unwrap();
         assert!(part.is_some() && !is_released, "it still counts as a call that is arriving");
         drop((first, part));
-        let (part, is_released) = enter(&backlog, "a", "more", SHARE).unwrap();
+        let (part, is_released) = enter(&shares, "a", "more", SHARE).unwrap();
         assert!(is_released, "there is room again");
         drop(part);
-        assert_eq!(backlog.sums().all, 0);
+        assert_eq!(shares.sums().all, 0);
     }
 }
