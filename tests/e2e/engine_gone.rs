@@ -182,3 +182,23 @@ async fn an_image_for_another_architecture_is_ignored_and_the_previous_one_stays
     d.session("again").sh("echo again").await.expect_stdout("again\n");
     d.stop_on(&engine.host()).await;
 }
+
+#[tokio::test]
+async fn an_agents_volume_that_was_removed_is_filled_again() {
+    let engine = PrivateEngine::with_image("paddock-example-sh").await;
+    let d = Daemon::with().env("DOCKER_HOST", &engine.host()).start().await;
+    let view = View::on(&engine.host().parse().expect("a host"), &d.store.owner()).await;
+    let agents = async || {
+        let labels = ["app=paddock-agent", &format!("paddock.made-by={}", d.store.owner())];
+        let found = view.engine.volume_list(&labels.map(str::to_owned)).await.expect("volumes");
+        found.into_iter().map(|volume| volume.name).collect::<Vec<_>>()
+    };
+    let before = agents().await;
+    assert_eq!(before.len(), 1, "{before:?}");
+    view.engine.volume_remove(&before[0]).await.expect("no container uses it");
+    d.session("s").sh("echo served").await.expect_stdout("served\n");
+    d.log.line("the agent is missing in its volume").await;
+    assert_eq!(agents().await, before);
+    d.session("t").sh("echo served").await.expect_stdout("served\n");
+    d.stop_on(&engine.host()).await;
+}

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use paddock::engine::{ContainerId, ContainerSpec, VolumeSpec};
+use paddock::engine::{
+    ContainerId, ContainerSpec, HostConfig, Mount, MountType, VolumeName, VolumeOptions, VolumeSpec,
+};
 use serde_json::json;
 use tokio::try_join;
 
@@ -332,4 +334,65 @@ async fn an_outdated_container_is_removed_and_that_of_another_owner_is_not() {
     d.stop().await;
     let decoys = try_join!(view.engine.container_inspect(&decoy), view.engine.volume_inspect(&volume.name));
     decoys.expect("the decoys were left alone");
+}
+
+#[tokio::test]
+async fn the_agents_volumes_of_earlier_builds_are_removed_unless_they_are_used_or_another_owners() {
+    let d = Daemon::start().await;
+    let (store, view) = (d.store.clone(), d.view().await);
+    d.stop().await;
+    let owner = store.owner();
+    let another = format!("not-{owner}");
+    let _cleared = Cleared::of(&another);
+
+    let volume = async |first: char, made_by: &str| {
+        let name: VolumeName = format!("paddock-agent-{first}{}", &owner[..15]).parse().expect("a name");
+        let labels = [("app", "paddock-agent"), ("paddock.made-by", made_by)];
+        let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let spec = VolumeSpec { labels, ..VolumeSpec::local(name.clone()) };
+        view.engine.volume_create(&spec).await.expect("a volume");
+        name
+    };
+    let [unused, used, foreign] =
+        [volume('0', &owner).await, volume('1', &owner).await, volume('2', &another).await];
+    // A container of another daemon uses one of them.
+    let labels = [("app", "paddock"), ("paddock.owner", another.as_str())];
+    let mount = Mount {
+        kind: MountType::Volume,
+        source: used.to_string(),
+        target: "/used".to_owned(),
+        read_only: true,
+        volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
+    };
+    let spec = ContainerSpec {
+        image: "paddock-example-sh".into(),
+        labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        host_config: HostConfig { mounts: vec![mount], ..HostConfig::default() },
+        ..ContainerSpec::default()
+    };
+    let user = view.engine.container_create(None, &spec).await.expect("a container").id;
+    let left = async || {
+        let mut left = Vec::new();
+        for name in [&unused, &used, &foreign] {
+            if view.engine.volume_inspect(name).await.is_ok() {
+                left.push(name.clone());
+            }
+        }
+        left
+    };
+
+    let d = Daemon::with().store(&store).start().await;
+    let (first, log) = (left().await, d.log.text());
+    d.session("s").sh("echo served").await.expect_stdout("served\n");
+    d.stop().await;
+    view.engine.container_remove(&user).await.expect("removed");
+    let d = Daemon::with().store(&store).start().await;
+    let second = left().await;
+    d.stop().await;
+    for name in &second {
+        view.engine.volume_remove(name).await.expect("removed");
+    }
+    assert_eq!(first, [used, foreign.clone()]);
+    assert!(log.contains("removed the agent's volumes of earlier builds volumes=1"), "{log}");
+    assert_eq!(second, [foreign]);
 }

@@ -226,7 +226,8 @@
 //! * Every queue, buffer, body, frame and wait has a named bound; every Engine call has a deadline.
 //! * Nothing that comes out of a container is trusted: names, sizes, order, exit codes.
 //! * The daemon never touches containers and volumes of another owner. It leaves none of its own after its
-//!   end, and none without a purpose 15 s after its start.
+//!   end, and none without a purpose 15 s after its start. Only the agent's volume stays, which all daemons
+//!   of a build share (`pool/agent.rs`).
 //! * Bad input is refused before anything changes.
 //! * No label of a metric contains the words of a caller or a program; no log line contains a secret.
 //! * The page renders data as text only, and loads nothing from other servers.

@@ -8,25 +8,31 @@
 //!
 //! So any number of clients share one pool. The relay outlives the daemon that it is connected to: it answers
 //! the unfinished requests of a dead daemon with an error and sends the client's first messages again to the
-//! next daemon (or to this process); the client notices nothing else. After the end of the client's input, or
-//! a signal, unfinished requests have `shutdown.drain` to be answered.
+//! next daemon (or to this process). A message that the dead daemon has certainly not begun
+//! ([`connection`] knows when that is certain) goes to the next daemon too; the client notices nothing else.
+//! After the end of the client's input, or a signal, unfinished requests have `shutdown.drain` to be
+//! answered.
 //!
-//! The relay must never write anything but messages to standard output, nor send a call twice, nor outlive
-//! its client for longer than that.
+//! The relay must never write anything but messages to standard output, nor send a call again that may have
+//! begun, nor outlive its client for longer than that.
 
+mod connection;
 mod messages;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use bytes::Bytes;
+use tokio::io::{AsyncBufReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use self::connection::{DaemonConnection, Heard};
 use self::messages::{ClientMessage, PendingRequests};
 use crate::api::{CLIENT, LAST_ANSWERS, RpcRefusal, SocketKind};
 use crate::app::AppError;
@@ -42,6 +48,9 @@ const COMING_BACK: Duration = Duration::from_secs(5);
 const MARGIN: Duration = Duration::from_secs(1);
 /// Messages from the client that may wait for a daemon.
 const AHEAD: usize = 64;
+/// Daemons that may end, one after the other, without having begun one message. The client then receives an
+/// error: whatever ends these daemons may end all of them.
+const MOST_ENDED: u32 = 3;
 
 /// Serves one client until its input ends, or a signal arrives; a second signal ends it at once.
 ///
@@ -55,6 +64,8 @@ pub async fn serve(config: Config, metrics: Metrics) -> Result<(), AppError> {
         max,
         begun: VecDeque::new(),
         pending: PendingRequests::default(),
+        unsent: VecDeque::new(),
+        ended: 0,
         input: input(max),
         out: tokio::io::stdout(),
     };
@@ -141,37 +152,32 @@ async fn read_line<R: tokio::io::AsyncBufRead + Unpin>(
     }
 }
 
-struct StdioRelay {
+struct StdioRelay<W> {
     /// The id of this client for every daemon.
     name: String,
     local: LocalDaemon,
     /// Bytes of the longest message.
     max: usize,
     /// The client's first messages, which a later daemon is sent again.
-    begun: VecDeque<Vec<u8>>,
+    begun: VecDeque<Bytes>,
     pending: PendingRequests,
+    /// Messages that no daemon has begun, in their order. No further message is read while there are any.
+    unsent: VecDeque<Bytes>,
+    /// Daemons that ended, since the last message of the client, without having begun a message.
+    ended: u32,
     input: mpsc::Receiver<Vec<u8>>,
-    out: tokio::io::Stdout,
+    out: W,
 }
 
-/// A connection to a daemon.
-struct DaemonConnection {
-    from: BufReader<OwnedReadHalf>,
-    to: OwnedWriteHalf,
-}
-
-/// Reads a complete line from the daemon into `line`; false if the daemon is gone. Without a daemon it never
-/// returns.
-async fn read_message(daemon: &mut Option<DaemonConnection>, line: &mut Vec<u8>) -> bool {
+/// What the daemon says; without a daemon it never returns.
+async fn hear(daemon: &mut Option<DaemonConnection>) -> Heard {
     match daemon {
-        Some(daemon) => {
-            daemon.from.read_until(b'\n', line).await.is_ok_and(|n| n > 0) && line.ends_with(b"\n")
-        }
+        Some(daemon) => daemon.hear().await,
         None => std::future::pending().await,
     }
 }
 
-impl StdioRelay {
+impl<W: AsyncWrite + Unpin> StdioRelay<W> {
     /// Runs until the client's input ends or a signal arrives, and then until all requests are answered or
     /// their time is over.
     async fn run(&mut self, ends: &StopSignals) -> Result<(), AppError> {
@@ -179,7 +185,6 @@ impl StdioRelay {
             daemon = self.reach(Duration::ZERO) => Some(daemon?),
             () = ends.begun.cancelled() => return Ok(()),
         };
-        let mut line = Vec::new();
         // While stopping: the deadline for answers, and whether this process's daemon was told to end its
         // runs.
         let (mut until, mut cut) = (None, false);
@@ -202,48 +207,107 @@ impl StdioRelay {
                     (until, cut) = (Some(Instant::now() + LAST_ANSWERS + MARGIN), true);
                 }
                 asked = self.input.recv(), if until.is_none() => match asked {
-                    Some(asked) => {
-                        let asked = match self.check(asked) {
-                            Ok(asked) => asked,
-                            Err(refusal) => {
-                                let mut answer = refusal.to_json().to_string().into_bytes();
-                                answer.push(b'\n');
-                                self.say(&answer).await?;
-                                continue;
-                            }
-                        };
-                        let to = match &mut daemon {
-                            Some(to) => to,
-                            gone => gone.insert(tokio::select! {
-                                again = self.reconnect() => again?,
-                                () = ends.begun.cancelled() => return Ok(()),
-                            }),
-                        };
-                        self.note(&asked);
-                        // If the daemon is gone, the next read notices it.
-                        let _ = to.to.write_all(&asked).await;
-                    }
+                    Some(asked) => match self.check(asked) {
+                        Ok(asked) => {
+                            self.ended = 0;
+                            self.unsent.push_back(asked.into());
+                            self.send_all(&mut daemon, ends).await?;
+                        }
+                        Err(refusal) => {
+                            let mut answer = refusal.to_json().to_string().into_bytes();
+                            answer.push(b'\n');
+                            self.say(&answer).await?;
+                        }
+                    },
                     None => ends.begun.cancel(),
                 },
-                heard = read_message(&mut daemon, &mut line) => {
-                    if heard {
-                        let said = std::mem::take(&mut line);
-                        if self.pending.hear(&said) {
-                            self.say(&said).await?;
-                        }
-                    } else {
-                        // The relay connects to the next daemon when there is a message for it.
-                        warn!("the daemon is gone");
-                        (daemon, line) = (None, Vec::new());
-                        if self.begun.front().is_some_and(|begun| self.pending.has_asked(begun)) {
-                            self.begun.clear(); // the client receives an error, and initializes again
-                        }
-                        self.give_up("the daemon stopped before it answered").await?;
+                heard = hear(&mut daemon) => {
+                    self.take(&mut daemon, heard).await?;
+                    if until.is_none() {
+                        self.send_all(&mut daemon, ends).await?;
                     }
-                },
+                }
             }
         }
+        self.refuse_unsent("the client left before a daemon took the call").await?;
         self.give_up("the call did not finish within shutdown.drain after the client left").await
+    }
+
+    /// Sends what no daemon has begun, to this daemon or to the next. Once the relay stops, it waits for no
+    /// further daemon.
+    async fn send_all(
+        &mut self,
+        daemon: &mut Option<DaemonConnection>,
+        ends: &StopSignals,
+    ) -> Result<(), AppError> {
+        while let Some(message) = self.unsent.front().cloned() {
+            let to = match &mut *daemon {
+                Some(to) => to,
+                gone => gone.insert(tokio::select! {
+                    again = self.reconnect() => again?,
+                    () = ends.begun.cancelled() => return Ok(()),
+                }),
+            };
+            if to.send(&message).await {
+                self.unsent.pop_front();
+                self.note(&message);
+                continue;
+            }
+            // What it said before it ended is still to be heard, and its end.
+            while daemon.is_some() {
+                let heard = hear(daemon).await;
+                self.take(daemon, heard).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what the daemon says.
+    async fn take(&mut self, daemon: &mut Option<DaemonConnection>, heard: Heard) -> Result<(), AppError> {
+        match heard {
+            Heard::Message(said) => {
+                if self.pending.hear(&said) {
+                    self.say(&said).await?;
+                }
+                if let (Some(daemon), true) = (daemon, self.pending.is_empty()) {
+                    daemon.forget_last();
+                }
+                Ok(())
+            }
+            Heard::Gone { unread } => {
+                // The relay connects to the next daemon when there is a message for it.
+                warn!("the daemon is gone");
+                *daemon = None;
+                self.lose(unread).await
+            }
+        }
+    }
+
+    /// The daemon is gone: answers its unfinished requests, but the one that it has certainly not begun.
+    async fn lose(&mut self, unread: Option<Bytes>) -> Result<(), AppError> {
+        let initializes = self.begun.front().is_some_and(|begun| self.pending.has_asked(begun));
+        if let Some(unread) = unread.filter(|unread| self.pending.take_back(unread)) {
+            self.unsent.push_front(unread);
+        }
+        if initializes {
+            self.begun.clear(); // it is sent again, or the client receives an error and initializes again
+        }
+        self.give_up("the daemon stopped before it answered").await?;
+        self.ended += u32::from(!self.unsent.is_empty());
+        if self.ended < MOST_ENDED {
+            return Ok(());
+        }
+        self.refuse_unsent("every daemon stopped before it took the call").await
+    }
+
+    /// Answers the requests that no daemon has begun, and drops them.
+    async fn refuse_unsent(&mut self, why: &str) -> Result<(), AppError> {
+        for message in std::mem::take(&mut self.unsent) {
+            if let Some(answer) = messages::not_begun(&message, why) {
+                self.say(&answer).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Answers requests that no daemon will answer.
@@ -276,15 +340,15 @@ impl StdioRelay {
     }
 
     /// Keeps the messages that a later daemon must receive, and the ids of requests.
-    fn note(&mut self, line: &[u8]) {
+    fn note(&mut self, line: &Bytes) {
         match messages::read(line) {
             ClientMessage::Initialize(id) => {
-                self.begun = VecDeque::from([line.to_vec()]);
+                self.begun = VecDeque::from([line.clone()]);
                 self.pending.ask(id);
             }
             ClientMessage::Initialized => {
                 self.begun.truncate(1);
-                self.begun.push_back(line.to_vec());
+                self.begun.push_back(line.clone());
             }
             ClientMessage::Cancelled(id) => self.pending.forget(&id),
             ClientMessage::Request(id) => self.pending.ask(id),
@@ -299,7 +363,8 @@ impl StdioRelay {
             if messages::read(line).is_request() {
                 self.pending.ask_silently(line);
             }
-            let _ = daemon.to.write_all(line).await;
+            // If it is gone already, the message that follows finds it out.
+            let _ = daemon.send(line).await;
         }
         Ok(daemon)
     }
@@ -312,9 +377,9 @@ impl StdioRelay {
     /// Connects to the daemon of the store; if there is none for `leave`, this process becomes it.
     async fn reach(&mut self, leave: Duration) -> Result<DaemonConnection, AppError> {
         loop {
-            let (from, mut to) = self.local.reach(SocketKind::Lines, leave).await?.into_split();
-            if to.write_all(format!("{}\n", self.name).as_bytes()).await.is_ok() {
-                return Ok(DaemonConnection { from: BufReader::new(from), to });
+            let mut daemon = DaemonConnection::new(self.local.reach(SocketKind::Lines, leave).await?);
+            if daemon.send(&format!("{}\n", self.name).into_bytes().into()).await {
+                return Ok(daemon);
             } // the daemon just stopped
         }
     }

@@ -1,28 +1,48 @@
 //! The agent's volume: the embedded program, stored once per engine under a name made of its content.
 //!
+//! All daemons of one build on an engine share the volume, so it stays when one of them ends. A label names
+//! the owner whose daemon made it: a later build of that owner removes it, unless a container uses it. A
+//! daemon that shared it, and has no container at that moment, loses it. It therefore fills the volume again
+//! when a container does not start because the program is missing; the engine makes a volume that a new
+//! container needs and that does not exist.
+//!
 //! The volume must never be trusted by its name alone: every start of the daemon reads it back and compares
-//! it, because an earlier daemon may have died while it wrote.
+//! it, because an earlier daemon may have died while it wrote. The volume that a daemon of another owner made
+//! must never be removed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use paddock_proto::limits::AGENT_DIR;
+use paddock_proto::limits::{AGENT_DIR, AGENT_PROGRAM};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio_tar::{Archive, Builder, EntryType, Header};
+use tracing::{debug, info, warn};
 
-use super::spec::APP;
+use super::container::gone;
+use super::spec::{APP, OWNER};
 use crate::engine::{
-    ContainerId, ContainerSpec, Engine, EngineError, HostConfig, ImageRef, Mount, MountType, VolumeName,
-    VolumeOptions, VolumeSpec,
+    ContainerId, ContainerSpec, Engine, EngineError, HostConfig, ImageRef, Mount, MountType, Volume,
+    VolumeName, VolumeOptions, VolumeSpec,
 };
 use crate::id::hex;
+
+#[cfg(test)]
+mod tests;
 
 /// The agent's program, built by the build script.
 static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
 
 /// Nobody may read the program, so that a process that runs it can be neither dumped nor traced.
 const MODE: u32 = 0o111;
+
+/// The beginning of the names of these volumes; [`DIGITS`] of the content's hash follow.
+const PREFIX: &str = "paddock-agent-";
+const DIGITS: usize = 16;
+/// The label of these volumes. It is not that of containers and their volumes, which have one owner.
+const LABEL: (&str, &str) = ("app", "paddock-agent");
+/// The label that names the owner whose daemon made the volume.
+const MADE_BY: &str = "paddock.made-by";
 
 /// How long this daemon waits for another one to finish writing, which takes well under a second.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
@@ -54,8 +74,74 @@ pub enum AgentError {
 /// # Errors
 /// See [`AgentError`].
 pub(super) async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
-    let labels = BTreeMap::from([("app".to_owned(), "paddock-agent".to_owned())]);
+    let labels = labels(owner[1].strip_prefix(OWNER).and_then(|value| value.strip_prefix('=')));
     put(engine, image, owner, volume_name()?, labels).await
+}
+
+/// The labels of the volume, if a daemon of this owner makes it.
+pub(super) fn labels(owner: Option<&str>) -> BTreeMap<String, String> {
+    let labels = [LABEL].into_iter().chain(owner.map(|owner| (MADE_BY, owner)));
+    labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Removes the volumes of other builds that daemons of this owner made and no container uses. Failures are
+/// only logged: the next start tries again.
+pub(super) async fn remove_outdated(engine: &Engine, owner: &str) {
+    let Ok(current) = volume_name() else { return };
+    let wanted: Vec<String> =
+        labels(Some(owner)).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let found = match engine.volume_list(&wanted).await {
+        Ok(found) => found,
+        Err(error) => return warn!(%error, "the agent's volumes of earlier builds cannot be listed"),
+    };
+    let mut removed = 0;
+    for name in outdated(found, owner, &current) {
+        match gone(engine.volume_remove(&name).await) {
+            Ok(()) => removed += 1,
+            Err(error) if error.is_conflict() => debug!(%name, "an earlier build's volume is in use"),
+            Err(error) => warn!(%name, %error, "an earlier build's volume could not be removed"),
+        }
+    }
+    if removed > 0 {
+        info!(volumes = removed, "removed the agent's volumes of earlier builds");
+    }
+}
+
+/// The volumes that a daemon of this owner made for an agent other than the current one.
+fn outdated(found: Vec<Volume>, owner: &str, current: &VolumeName) -> Vec<VolumeName> {
+    let is_ours = |volume: &Volume| labels(Some(owner)).iter().all(|(k, v)| volume.labels.get(k) == Some(v));
+    let is_agents = |name: &VolumeName| {
+        let digits = name.as_str().strip_prefix(PREFIX);
+        digits.is_some_and(|digits| {
+            digits.len() == DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    };
+    let ours = found.into_iter().filter(is_ours).map(|volume| volume.name);
+    ours.filter(|name| name != current && is_agents(name)).collect()
+}
+
+/// Fills the agent's volume of a container that did not start, if the program is missing in it. Whether it
+/// was, so that the container may start now.
+///
+/// # Errors
+/// See [`AgentError`].
+pub(super) async fn restore(
+    engine: &Engine,
+    container: &ContainerId,
+    spec: &ContainerSpec,
+) -> Result<bool, AgentError> {
+    match engine.archive_stat(container, AGENT_PROGRAM).await {
+        Ok(_) => return Ok(false),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mount = spec.host_config.mounts.iter().find(|mount| mount.target == AGENT_DIR);
+    let (Some(mount), Some(owner)) = (mount, spec.labels.get(OWNER)) else { return Ok(false) };
+    warn!(volume = mount.source, "the agent is missing in its volume, which is filled again");
+    let owned = [APP.to_owned(), format!("{OWNER}={owner}")];
+    let labels = mount.volume_options.as_ref().map(|options| options.labels.clone()).unwrap_or_default();
+    put(engine, &spec.image.parse()?, &owned, mount.source.parse()?, labels).await?;
+    Ok(true)
 }
 
 /// The same in a volume of this name, for a caller that must not leave the shared volume behind.
@@ -69,8 +155,8 @@ pub(super) async fn put(
     name: VolumeName,
     labels: BTreeMap<String, String>,
 ) -> Result<(), AgentError> {
-    engine.volume_create(&VolumeSpec { labels, ..VolumeSpec::local(name.clone()) }).await?;
-    let spec = helper(image, &name, owner);
+    engine.volume_create(&VolumeSpec { labels: labels.clone(), ..VolumeSpec::local(name.clone()) }).await?;
+    let spec = helper(image, mount(&name, labels, false), owner);
     let reader = engine.container_create(None, &spec).await?.id;
     let good = holds(engine, &reader).await;
     // Also after a failure. The next start finds a container that is left behind by its label.
@@ -105,18 +191,22 @@ async fn lock(engine: &Engine, volume: &VolumeName, spec: &ContainerSpec) -> Res
 /// # Errors
 /// None that can happen: see [`AgentError::Name`].
 pub(super) fn volume_name() -> Result<VolumeName, AgentError> {
-    Ok(format!("paddock-agent-{}", hex(&Sha256::digest(PROGRAM)[..8])).parse()?)
+    Ok(format!("{PREFIX}{}", hex(&Sha256::digest(PROGRAM)[..DIGITS / 2])).parse()?)
 }
 
-fn helper(image: &ImageRef, volume: &VolumeName, owner: &[String; 2]) -> ContainerSpec {
-    debug_assert!(owner.iter().any(|label| label == APP));
-    let mount = Mount {
+/// The mount of the volume. The engine gives it these labels if it has to make it.
+pub(super) fn mount(volume: &VolumeName, labels: BTreeMap<String, String>, read_only: bool) -> Mount {
+    Mount {
         kind: MountType::Volume,
         source: volume.to_string(),
         target: AGENT_DIR.to_owned(),
-        read_only: false,
-        volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
-    };
+        read_only,
+        volume_options: Some(VolumeOptions { no_copy: true, labels, ..VolumeOptions::default() }),
+    }
+}
+
+fn helper(image: &ImageRef, mount: Mount, owner: &[String; 2]) -> ContainerSpec {
+    debug_assert!(owner.iter().any(|label| label == APP));
     let labels = owner.iter().filter_map(|label| label.split_once('='));
     ContainerSpec {
         image: image.to_string(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::agent;
 use super::core::{StartFailure, Uid};
 use super::restored::is_miscounted;
 use super::runner::Runner;
@@ -86,7 +87,22 @@ pub(super) async fn start(
         .map_err(at("creating the volume for /data", StartFailure::Create))?;
     let created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
     let id = created.map_err(at("creating the container", StartFailure::Create))?.id;
-    engine.container_start(&id).await.map_err(at("starting the container", StartFailure::Start))?;
+    if let Err(error) = engine.container_start(&id).await {
+        // Another daemon may have removed the agent's volume before this container was made.
+        let restored = match error.status() {
+            Some(_) => agent::restore(engine, &id, &plan.container).await,
+            None => Ok(false),
+        };
+        let started = match restored {
+            Ok(true) => engine.container_start(&id).await,
+            Ok(false) => Err(error),
+            Err(why) => {
+                warn!(name = %plan.name, error = %why, "the agent's volume could not be filled again");
+                Err(error)
+            }
+        };
+        started.map_err(at("starting the container", StartFailure::Start))?;
+    }
     let bridge = Bridge { engine: engine.clone(), container: id.clone() };
     let (link, _) = Link::open(bridge, terms.of(&plan.name)).await?;
     Ok(ArmedContainer {

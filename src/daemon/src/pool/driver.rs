@@ -50,6 +50,8 @@ pub(super) struct PoolDriver {
     pub(super) messages: mpsc::UnboundedReceiver<DriverMessage>,
     pub(super) sender: mpsc::UnboundedSender<DriverMessage>,
     pub(super) runners: watch::Sender<Arc<Runners>>,
+    /// Requests that only a release can serve, see [`Snapshot::starved`].
+    pub(super) starved: watch::Sender<usize>,
     pub(super) by_id: HashMap<RunnerId, Arc<Runner>>,
     pub(super) members: HashMap<MemberId, MemberContainer>,
     pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, LeaseRefusal>>>,
@@ -70,6 +72,8 @@ impl PoolDriver {
     /// Runs until the pool was shut down and its last container is gone.
     pub(super) async fn run(mut self) {
         loop {
+            let starved = self.core.starved();
+            self.starved.send_if_modified(|known| std::mem::replace(known, starved) != starved);
             let deadline = self.core.next_deadline();
             tokio::select! {
                 message = self.messages.recv() => match message {

@@ -105,6 +105,7 @@ pub struct Pool {
     done: latest::Receiver<bool>,
     fatal: latest::Receiver<Option<Arc<PoolError>>>,
     engine_up: latest::Receiver<bool>,
+    starved: latest::Receiver<usize>,
     settings: PoolSettings,
 }
 
@@ -127,6 +128,7 @@ impl Pool {
         let (blueprint, found, survivors) = watch.first_look().await?;
         let warming = warm::load_queue(&engine).await;
         let settings = config.settings.clone();
+        let (starved, starved_now) = latest::channel(0);
         let mut driver = PoolDriver {
             engine,
             blueprint,
@@ -136,6 +138,7 @@ impl Pool {
             messages,
             sender: sender.clone(),
             runners,
+            starved,
             by_id: HashMap::new(),
             members: HashMap::new(),
             waiters: HashMap::new(),
@@ -159,6 +162,7 @@ impl Pool {
             done,
             fatal,
             engine_up,
+            starved: starved_now,
             settings,
         };
         Ok((pool, adopted))
@@ -211,13 +215,15 @@ impl Pool {
         answer.await.ok()
     }
 
-    /// Whether all `max_members` containers are in use, so that a request can only be served after a release.
-    pub async fn is_full(&self) -> bool {
-        let full = |now: Snapshot| {
-            let free = now.runners.values().any(|runner| runner.idle + runner.destroying > 0);
-            now.members() >= self.settings.max_members as usize && !free
-        };
-        self.snapshot().await.is_some_and(full)
+    /// Requests that only the release of a lease can serve. Every lease that was dropped before this call is
+    /// taken into account, since the driver hears of it first.
+    pub async fn starved(&self) -> usize {
+        self.snapshot().await.map_or(0, |now| now.starved)
+    }
+
+    /// Changes whenever [`Pool::starved`] does. The driver's end is dropped when the pool ends.
+    pub fn starved_changes(&self) -> latest::Receiver<usize> {
+        self.starved.clone()
     }
 
     /// Resolves once the engine has not answered for `patience` without interruption.

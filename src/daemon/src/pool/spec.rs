@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use paddock_proto::limits::{AGENT_DIR, AGENT_PROGRAM, DATA_ALIASES, DATA_DIR};
+use paddock_proto::limits::{AGENT_PROGRAM, DATA_ALIASES, DATA_DIR};
 use sha2::{Digest, Sha256};
 
 use super::core::Uid;
 use super::runner::Runner;
-use super::seccomp;
+use super::{agent, seccomp};
 use crate::engine::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
     VolumeName, VolumeOptions, VolumeSpec,
@@ -297,15 +297,16 @@ impl Blueprint {
     fn host_config(&self, runner: &Runner, name: &VolumeName) -> HostConfig {
         let bounds = &self.bounds;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let mount = |source: &VolumeName, target: &str, read_only| Mount {
+        let mount = |target: &str| Mount {
             kind: MountType::Volume,
-            source: source.to_string(),
+            source: name.to_string(),
             target: target.to_owned(),
-            read_only,
+            read_only: false,
             volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
         };
-        let mut mounts = vec![mount(&self.agent, AGENT_DIR, true), mount(name, DATA_DIR, false)];
-        mounts.extend(DATA_ALIASES.iter().map(|alias| mount(name, alias, false)));
+        let agent = agent::mount(&self.agent, agent::labels(Some(&self.owner)), true);
+        let mut mounts = vec![agent, mount(DATA_DIR)];
+        mounts.extend(DATA_ALIASES.iter().map(|alias| mount(alias)));
         if MOUNTING.contains(&bounds.runtime.as_str()) {
             mounts.push(self.terminals(name));
         }

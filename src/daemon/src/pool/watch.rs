@@ -97,6 +97,8 @@ impl EngineWatch {
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let found = self.look(&blueprint, left.free_uid(&self.uids)).await?;
         let survivors = left.take_over(&blueprint, &found, &self.terms).await;
+        // Only now: the containers of an earlier build, which used its volume, are gone.
+        agent::remove_outdated(&self.engine, &self.owner).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }

@@ -25,6 +25,7 @@ use futures_util::stream::BoxStream;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::Claim;
 use tokio::io::AsyncRead;
+use tokio::sync::watch;
 
 use crate::engine::{ContainerStatus, EngineError};
 use crate::link::{Incoming, Link, LinkError, Stream};
@@ -47,9 +48,12 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     /// Waits for an armed container that runs `language`. A caller that drops the future leaves the queue.
     async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal>;
 
-    /// Whether every container that there may be is in use, so that nobody gets one before another is given
-    /// up.
-    async fn is_full(&self) -> bool;
+    /// How many callers of [`ContainerPool::lease`] can only be served after another container is given up.
+    /// It takes every container into account that was given up before this call.
+    async fn starved(&self) -> usize;
+
+    /// Changes whenever that number does, until the pool ends.
+    fn starved_changes(&self) -> watch::Receiver<usize>;
 }
 
 /// A leased container. Dropping it destroys the container.
@@ -116,8 +120,12 @@ impl ContainerPool for Pool {
         Ok(Box::new(Pool::lease(self, language).await?))
     }
 
-    async fn is_full(&self) -> bool {
-        Pool::is_full(self).await
+    async fn starved(&self) -> usize {
+        Pool::starved(self).await
+    }
+
+    fn starved_changes(&self) -> watch::Receiver<usize> {
+        Pool::starved_changes(self)
     }
 }
 

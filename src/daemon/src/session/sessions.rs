@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::bounds::SessionBounds;
 use super::error::SessionError;
@@ -13,6 +14,7 @@ use super::gate::Gate;
 use super::gate::message::{GateBounds, SessionKey, TurnKind};
 use super::gate::turn::Turn;
 use super::id::SessionId;
+use super::lease::eviction::evict_for_pool;
 use super::lease::lessor::Lessor;
 use super::lease::notes::LeaseNotes;
 use super::output::fairness::OutputFairness;
@@ -34,6 +36,7 @@ pub struct Sessions {
     /// Ends what is followed without a caller.
     pub(in crate::session) ending: CancellationToken,
     pub(crate) metrics: Metrics,
+    _evicting: AbortOnDropHandle<()>,
 }
 
 impl Sessions {
@@ -72,11 +75,13 @@ impl Sessions {
         let notes = LeaseNotes::new(store.folder("leases")?);
         let gate = Gate::new(store, terms, bounds.retention, metrics.clone());
         let (data, wait) = (bounds.data_bounds(), bounds.wait);
+        let evicting = tokio::spawn(evict_for_pool(pool.clone(), gate.clone()));
         let lessor = Lessor { pool, notes, gate: gate.clone(), metrics: metrics.clone(), data, egress, wait };
         let fairness = OutputFairness::default();
         let starter = Starter { lessor, data, max_log: bounds.max_log, metrics: metrics.clone() };
         let runs = Runs { bounds: bounds.clone(), starter, fairness, metrics: metrics.clone() };
-        Ok(Arc::new(Self { runs, bounds, gate, ending: CancellationToken::new(), metrics }))
+        let (ending, _evicting) = (CancellationToken::new(), AbortOnDropHandle::new(evicting));
+        Ok(Arc::new(Self { runs, bounds, gate, ending, metrics, _evicting }))
     }
 
     /// Waits for the turn of a call in the session of this owner and id, at most for `pool.wait`. Dropping

@@ -75,7 +75,7 @@ impl World {
     pub(crate) async fn with_a_command_in_flight(id: &str) -> (Self, ResumableRun) {
         let container = FakeContainer::scripted("c1", |script| script.collect = collect_file("out", "made"));
         let world = Self::new(&[]).await;
-        let run = RunNote { id: id.to_owned(), timeout: TIMEOUT, is_command: true };
+        let run = RunNote { id: id.to_owned(), timeout: TIMEOUT, is_command: true, network: None };
         let note = LeaseNote {
             owner: world.session.owner.clone(),
             session: world.session.id.as_str().to_owned(),

@@ -112,6 +112,15 @@ impl PendingRequests {
         self.asked.remove(id);
     }
 
+    /// Forgets a request that the daemon has not begun, since it is to be sent again. False if nobody waits
+    /// for its answer.
+    pub(super) fn take_back(&mut self, line: &[u8]) -> bool {
+        match read(line) {
+            ClientMessage::Initialize(id) | ClientMessage::Request(id) => self.asked.remove(&id),
+            ClientMessage::Initialized | ClientMessage::Cancelled(_) | ClientMessage::Other => false,
+        }
+    }
+
     /// Notes a request that was sent to the daemon again, and whose answer the client must not receive.
     pub(super) fn ask_silently(&mut self, line: &[u8]) {
         if let ClientMessage::Initialize(id) | ClientMessage::Request(id) = read(line) {
@@ -138,15 +147,27 @@ impl PendingRequests {
     pub(super) fn give_up(&mut self, why: &str) -> impl Iterator<Item = Vec<u8>> + use<> {
         let message = format!("{why}; what the call did is unknown, and it is not repeated");
         self.silent.clear();
-        std::mem::take(&mut self.asked).into_iter().map(move |id| {
-            let id: Value = serde_json::from_str(&id).unwrap_or(Value::Null);
-            let answer =
-                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": message } });
-            let mut line = answer.to_string().into_bytes();
-            line.push(b'\n');
-            line
-        })
+        std::mem::take(&mut self.asked).into_iter().map(move |id| error(&id, &message))
     }
+}
+
+/// The answer to a request that no daemon has begun; `None` if it is no request.
+pub(super) fn not_begun(line: &[u8], why: &str) -> Option<Vec<u8>> {
+    match read(line) {
+        ClientMessage::Initialize(id) | ClientMessage::Request(id) => {
+            Some(error(&id, &format!("{why}; it did not begin, and may be sent again")))
+        }
+        ClientMessage::Initialized | ClientMessage::Cancelled(_) | ClientMessage::Other => None,
+    }
+}
+
+/// The answer to the request with this id, as JSON.
+fn error(id: &str, message: &str) -> Vec<u8> {
+    let id: Value = serde_json::from_str(id).unwrap_or(Value::Null);
+    let answer = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": message } });
+    let mut line = answer.to_string().into_bytes();
+    line.push(b'\n');
+    line
 }
 
 #[cfg(test)]
@@ -176,6 +197,12 @@ mod tests {
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#));
         assert!(pending.hear(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#), "a request of the daemon");
+        let ping = br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#;
+        assert!(pending.take_back(ping) && !pending.take_back(ping), "it is sent again once");
+        assert!(!pending.take_back(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#));
+        let refused = not_begun(ping, "it is gone").unwrap();
+        assert!(String::from_utf8_lossy(&refused).contains(r#""id":"a","error""#));
+        pending.ask("\"a\"".into());
         let told: Vec<_> = pending.give_up("it is gone").collect();
         assert_eq!(told.len(), 1);
         assert!(String::from_utf8_lossy(&told[0]).contains(r#""id":"a""#));

@@ -47,6 +47,34 @@ impl PoolCore {
         self.start(&mut stock, actions);
     }
 
+    /// Waiters for whom nothing can be started before a leased member is released: every slot is taken, and
+    /// no member will leave its own without that.
+    pub(in crate::pool) fn starved(&self) -> usize {
+        if !self.may_start() || self.runners.values().all(|runner| runner.waiters.is_empty()) {
+            return 0;
+        }
+        let stock = self.count_stock();
+        let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
+        let leaves = |member: &&PoolMember| match member.state {
+            MemberState::Idle { .. } | MemberState::Destroying { .. } => true,
+            MemberState::Starting { outlook } => outlook != Outlook::Wanted,
+            MemberState::Leased => false,
+        };
+        let leaving = self.members.values().filter(leaves).count();
+        // Starts that no waiter of their runner needs: once idle, they give way to other waiters.
+        let surplus = |(id, runner): (&RunnerId, &RunnerState)| {
+            stock.of(*id).coming.saturating_sub(runner.waiters.len())
+        };
+        let surplus: usize = self.runners.iter().map(surplus).sum();
+        self.unserved(&stock).saturating_sub(free + leaving + surplus)
+    }
+
+    /// Waiters that need a start of their own, which could begin now.
+    fn unserved(&self, stock: &Stock) -> usize {
+        let ready = self.runners.iter().filter(|(_, runner)| runner.paused_until().is_none());
+        ready.map(|(&id, runner)| runner.waiters.len().saturating_sub(stock.of(id).coming)).sum()
+    }
+
     /// When the first paused runner that needs a start may have one.
     pub(super) fn earliest_retry(&self) -> Option<Instant> {
         if !self.may_start() {
@@ -131,10 +159,8 @@ impl PoolCore {
     /// Destroys idle members of other runners when every slot is taken and waiters need a start that could
     /// begin now.
     fn make_room(&mut self, stock: &Stock, actions: &mut Vec<PoolAction>) {
-        let unserved = self.runners.iter().filter(|(_, r)| r.paused_until().is_none());
-        let unserved: usize =
-            unserved.map(|(&id, r)| r.waiters.len().saturating_sub(stock.of(id).coming)).sum();
-        let needed = unserved.min((self.settings.max_starting as usize).saturating_sub(stock.starting));
+        let needed =
+            self.unserved(stock).min((self.settings.max_starting as usize).saturating_sub(stock.starting));
         let free = (self.settings.max_members as usize).saturating_sub(self.members.len());
         for _ in 0..needed.saturating_sub(free + stock.leaving) {
             // A runner with an idle member has no waiter, so every idle member is another runner's. The

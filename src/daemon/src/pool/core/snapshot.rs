@@ -10,6 +10,8 @@ use super::{PoolCore, RunnerId};
 pub struct Snapshot {
     /// Every runner that exists, and every removed runner that still has members.
     pub runners: BTreeMap<RunnerId, RunnerSnapshot>,
+    /// Requests that wait, and that nothing can be started for before a lease is released.
+    pub starved: usize,
     /// Whether the engine counts as up.
     pub engine_up: bool,
     /// Whether the pool is closing.
@@ -68,6 +70,7 @@ impl PoolCore {
                 MemberState::Destroying { .. } => entry.destroying += 1,
             }
         }
-        Snapshot { runners, engine_up: self.engine_up, shutting_down: self.shutting_down }
+        let (engine_up, shutting_down) = (self.engine_up, self.shutting_down);
+        Snapshot { runners, starved: self.starved(), engine_up, shutting_down }
     }
 }

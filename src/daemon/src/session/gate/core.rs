@@ -49,7 +49,8 @@
 //!   recently used first, and never more sessions than calls wait. A session whose own calls wait is spared
 //!   until it has had its permit for [`SLICE`], so that a long queue in one session neither loses its
 //!   containers between two calls nor keeps all other sessions out. A session that a call is in is never
-//!   evicted.
+//!   evicted. For a container that the pool has no slot for ([`Event::PoolFull`]), one session is evicted in
+//!   the same order, if one rests at that moment.
 //! * **Closing** denies the programs that wait, cancels what runs, waits (without a deadline) for the whole
 //!   session, and then drops its containers. A call that comes later waits behind it, and finds its files
 //!   again.
@@ -101,6 +102,8 @@ pub(super) struct Core {
     deadlines: BTreeSet<(Instant, CallId, SessionKey)>,
     sweeping: Sweeping,
     shutting_down: bool,
+    /// How often a session with a permit came to rest.
+    rests: u64,
 }
 
 /// How many there are of what, for metrics and tests.
@@ -127,6 +130,7 @@ impl Core {
             deadlines: BTreeSet::new(),
             sweeping: Sweeping::default(),
             shutting_down: false,
+            rests: 0,
         }
     }
 
@@ -157,6 +161,12 @@ impl Core {
             && self.sessions.values().all(|state| state.is_resting() && state.waiting.is_empty())
     }
 
+    /// How often a session that can be evicted came to rest. While this number does not change, no further
+    /// session can be evicted.
+    pub(super) fn rests(&self) -> u64 {
+        self.rests
+    }
+
     /// How many there are of what.
     pub(super) fn counts(&self) -> GateCounts {
         GateCounts {
@@ -177,7 +187,7 @@ impl Core {
             Event::Leave { key, call } => self.leave(&key, call, now, actions),
             Event::Want { key, call, waits } => self.want(key, call, waits, now, actions),
             Event::Return { key } => self.give_back(&key, now, actions),
-            Event::PoolFull { key } => self.pool_full(&key, now, actions),
+            Event::PoolFull => self.pool_full(now, actions),
             Event::Lost { key } => self.lost(&key, actions),
             Event::Loaded { key, found, closed } => self.loaded(&key, found, closed, now, actions),
             Event::LoadFailed { key } => self.load_failed(&key, actions),
@@ -220,5 +230,6 @@ impl Core {
         self.make_room(now, actions);
         self.let_in(key, now, actions);
         self.rest(key, actions);
+        self.count_rest(key);
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct GateDriver {
     /// Told when the next deadline comes earlier than the timer knows.
     earlier: Arc<Notify>,
     quiet: watch::Sender<bool>,
+    /// See [`Core::rests`].
+    rests: watch::Sender<u64>,
 }
 
 struct GateState {
@@ -136,6 +138,7 @@ impl GateDriver {
             runtime: Handle::current(),
             earlier: earlier.clone(),
             quiet: watch::channel(false).0,
+            rests: watch::channel(0).0,
         });
         driver.runtime.spawn(keep_time(Arc::downgrade(&driver), earlier));
         driver
@@ -159,6 +162,19 @@ impl GateDriver {
     pub(super) fn tell_failed(self: &Arc<Self>, event: Event, error: StoreError) {
         let (_, orders) = self.take_in(&mut self.state(), event, Some(error), None);
         self.carry_out(orders);
+    }
+
+    /// Tells the core that the pool is full; whether a session gives its containers up.
+    pub(super) fn evict_for_pool(self: &Arc<Self>) -> bool {
+        let (_, orders) = self.take_in(&mut self.state(), Event::PoolFull, None, None);
+        let gives_up = orders.iter().any(|order| matches!(order, Order::Release(..)));
+        self.carry_out(orders);
+        gives_up
+    }
+
+    /// Changes whenever a session that can be evicted comes to rest.
+    pub(super) fn rests(&self) -> watch::Receiver<u64> {
+        self.rests.subscribe()
     }
 
     /// A turn was dropped.
@@ -267,6 +283,8 @@ impl GateDriver {
             }
         }
         self.set_alarm(state);
+        let rests = state.core.rests();
+        self.rests.send_if_modified(|known| std::mem::replace(known, rests) != rests);
         if state.core.is_quiet() {
             self.quiet.send_replace(true);
         }

@@ -151,8 +151,8 @@ pub(super) enum Event {
     },
     /// A permit was dropped: the session needs it no more.
     Return { key: SessionKey },
-    /// The pool cannot start a container for this session, because every slot is taken.
-    PoolFull { key: SessionKey },
+    /// The pool cannot start a container that a call waits for, because every slot is taken.
+    PoolFull,
     /// A container of this session was lost.
     Lost { key: SessionKey },
     /// The answer to [`Action::Load`].

@@ -27,6 +27,8 @@ mod upkeep;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use self::driver::{GateAnswer, GateDriver};
 use self::message::{Denial, Event, GateBounds, SessionKey, TurnKind};
 use self::turn::Turn;
@@ -159,9 +161,16 @@ impl Gate {
         if let GateAnswer::Permit(permit) = answer { Ok(permit) } else { Err(self.denied(answer)) }
     }
 
-    /// The pool has no slot for a container of this session: another session that rests is evicted for it.
-    pub(in crate::session) fn pool_is_full(&self, session: &Session) {
-        self.driver.tell(Event::PoolFull { key: session.key.clone() });
+    /// The pool has no slot for a container that a call waits for: a session that rests is evicted for it.
+    /// Its containers are given up before this returns, unless something still holds them. False if no
+    /// session gives any up.
+    pub(in crate::session) fn evict_for_pool(&self) -> bool {
+        self.driver.evict_for_pool()
+    }
+
+    /// Changes whenever a session comes to rest that can be evicted.
+    pub(in crate::session) fn rests(&self) -> watch::Receiver<u64> {
+        self.driver.rests()
     }
 
     /// Drops a container of this session as soon as it is lost and no call uses it: nothing keeps a dead

@@ -209,8 +209,11 @@ async fn a_container_that_the_pool_has_no_slot_for_evicts_a_session_and_an_adopt
     assert!(matches!(house.gate.free_permit(&adopted).await, Err(SessionError::MaxSessions { .. })));
     assert_eq!(house.gate.live(), 1, "nothing is evicted for nothing");
     let works = house.enter("b", code()).await;
-    house.gate.pool_is_full(works.session());
+    let rests = house.gate.rests();
+    assert!(house.gate.evict_for_pool() && !house.gate.evict_for_pool(), "only one rests");
     assert_eq!(house.gate.live(), 0);
+    drop(works);
+    assert!(!rests.has_changed().unwrap(), "nobody who can be evicted came to rest");
     assert!(house.gate.free_permit(&adopted).await.is_ok());
 }
 

@@ -28,9 +28,6 @@ use crate::session::registry::Session;
 use crate::session::sync::baseline::Baseline;
 use crate::session::sync::{DataBounds, salvage};
 
-/// How often a call that waits for a container looks whether the pool is full.
-const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
-
 /// Gets containers for sessions.
 pub(in crate::session) struct Lessor {
     pub(in crate::session) pool: Arc<dyn ContainerPool>,
@@ -76,7 +73,7 @@ impl Lessor {
         if leases.by_language.contains_key(language) {
             return Ok(());
         }
-        let container = self.wait_for_container(session, language, deadline).await?;
+        let container = self.wait_for_container(language, deadline).await?;
         let note = LeaseNote {
             owner: session.owner.clone(),
             session: session.id.as_str().to_owned(),
@@ -128,34 +125,25 @@ impl Lessor {
         }
     }
 
-    /// Waits for a container until `deadline`. While the pool is full, resting sessions are evicted for it.
+    /// Waits for a container until `deadline`. While the pool has no slot for it, sessions that rest are
+    /// evicted ([`eviction`](super::eviction)).
     async fn wait_for_container(
         &self,
-        session: &Session,
         language: &str,
         deadline: Instant,
     ) -> Result<Box<dyn Container>, LeaseRefusal> {
         let mut granted = pin!(self.pool.lease(language));
-        loop {
-            tokio::select! {
-                biased;
-                granted = &mut granted => return granted,
-                () = tokio::time::sleep_until(deadline) => {
-                    let refusal = match self.pool.is_full().await {
-                        true => LeaseRefusal::Full,
-                        // The wait for other sessions to rest is part of it.
-                        false => LeaseRefusal::WaitedTooLong { waited: self.wait },
-                    };
-                    self.metrics.refused(refusal.as_str());
-                    return Err(refusal);
-                }
-                () = tokio::time::sleep(LOOK_FOR_ROOM) => {
-                    if self.pool.is_full().await {
-                        self.gate.pool_is_full(session);
-                    }
-                }
-            }
+        if let Ok(granted) = tokio::time::timeout_at(deadline, &mut granted).await {
+            return granted;
         }
+        // Asked before this call leaves the queue of the pool.
+        let refusal = match self.pool.starved().await {
+            // The wait for other sessions to rest is part of it.
+            0 => LeaseRefusal::WaitedTooLong { waited: self.wait },
+            _ => LeaseRefusal::Full,
+        };
+        self.metrics.refused(refusal.as_str());
+        Err(refusal)
     }
 }
 

@@ -4,6 +4,8 @@
 //!  lessor   pool grants one ─► note on disk ─► claim told to the agent ─┐
 //!                                                                       ├─► Leased ─► dropped: destroyed
 //!  recover  found after a restart, its note and its claim agree ────────┘
+//!
+//!  eviction   the pool is full, a session rests: it is evicted
 //! ```
 //!
 //! A container can have files that the store could not take. Before it is given up, `save` tries once more.
@@ -11,6 +13,7 @@
 //! It must never give up a container in which a program runs, unless the container is lost or must not be
 //! used again.
 
+pub(in crate::session) mod eviction;
 pub(in crate::session) mod lessor;
 pub(in crate::session) mod notes;
 pub(in crate::session) mod recover;

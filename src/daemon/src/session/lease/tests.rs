@@ -1,7 +1,5 @@
 //! How sessions get containers, wait for them, and lose them; cold runs by a clock of the test's own.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::notes::RunNote;
 use super::*;
 use crate::pool::core::LeaseRefusal;
@@ -11,10 +9,10 @@ use crate::session::test_world::{TIMEOUT, World, bounds};
 use crate::session::{SessionBounds, SessionError};
 
 /// Why a call gets no container that waits for 30 s, and for how long it did.
-async fn refused(is_full: bool) -> (LeaseRefusal, u128) {
+async fn refused(starved: usize) -> (LeaseRefusal, u128) {
     let wait = Duration::from_secs(30);
     let world = World::bounded(&[], SessionBounds { wait, ..bounds() }).await;
-    world.pool.is_full.store(is_full, Relaxed);
+    world.pool.starve(starved);
     let begun = Instant::now();
     let ran = world.run().await;
     let Err(SessionError::NoContainer(refusal)) = ran else { panic!("{ran:?}") };
@@ -24,33 +22,74 @@ async fn refused(is_full: bool) -> (LeaseRefusal, u128) {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_a_container_until_its_deadline() {
-    let (refusal, waited) = refused(false).await;
+    let (refusal, waited) = refused(0).await;
     assert!(matches!(refusal, LeaseRefusal::WaitedTooLong { .. }), "{refusal}");
     assert_eq!(waited, 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waited_for_a_full_pool_says_so() {
-    let (refusal, waited) = refused(true).await;
+    let (refusal, waited) = refused(1).await;
     assert!(matches!(refusal, LeaseRefusal::Full), "{refusal}");
     assert_eq!(waited, 30);
 }
 
+/// Lets every task run that can, while no time passes.
+async fn settle() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_full_pool_takes_the_container_of_a_session_that_rests() {
+async fn a_full_pool_takes_the_container_of_a_session_that_rests_at_once() {
     let (first, second) = (FakeContainer::new("c1"), FakeContainer::new("c2"));
     let world = World::new(&[&first]).await;
     world.run().await.unwrap();
-    world.pool.is_full.store(true, Relaxed);
     let other = world.sessions.get("owner", &"other".parse().unwrap()).await.unwrap();
     let freed = async {
-        while !first.is_given_up() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        settle().await;
+        assert!(!first.is_given_up(), "nobody needs it yet");
+        let begun = Instant::now();
+        world.pool.starve(1);
+        settle().await;
+        assert!(first.is_given_up() && begun.elapsed().is_zero(), "{:?}", begun.elapsed());
         world.pool.add(&second);
     };
     let (ran, ()) = tokio::join!(world.run_in(&other), freed);
     assert_eq!((ran.unwrap().end.exit_code(), second.runs()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_comes_to_rest_while_the_pool_is_full_gives_its_container_up_at_once() {
+    let container = FakeContainer::new("c1");
+    let world = World::new(&[&container]).await;
+    world.run().await.unwrap();
+    let turn = world.turn().await;
+    world.pool.starve(1);
+    settle().await;
+    assert!(!container.is_given_up(), "a call is in");
+    let begun = Instant::now();
+    drop(turn);
+    settle().await;
+    assert!(container.is_given_up() && begun.elapsed().is_zero());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_sessions_are_evicted_than_the_pool_needs() {
+    let containers = ["c1", "c2", "c3"].map(FakeContainer::new);
+    let world = World::new(&containers.each_ref()).await;
+    for name in ["a", "b", "c"] {
+        let session = world.sessions.get("owner", &name.parse().unwrap()).await.unwrap();
+        world.run_in(&session).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let given_up = || containers.each_ref().map(|container| container.is_given_up());
+    for (starved, expected) in [(1, [true, false, false]), (0, [true, false, false]), (2, [true; 3])] {
+        world.pool.starve(starved);
+        settle().await;
+        assert_eq!(given_up(), expected, "the least recently used first");
+    }
 }
 
 #[tokio::test(start_paused = true)]

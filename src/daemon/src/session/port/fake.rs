@@ -15,12 +15,12 @@ mod script;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 pub(in crate::session) use self::agent::FakeContainer;
 pub(in crate::session) use self::script::{Script, Step, collect_file, end_of_run, ended, file};
@@ -125,8 +125,10 @@ impl Container for FakeLease {
 pub(in crate::session) struct FakePool {
     idle: Mutex<VecDeque<FakeContainer>>,
     came: Notify,
-    leased: AtomicUsize,
-    pub(in crate::session) is_full: AtomicBool,
+    /// The containers that were leased.
+    leased: Mutex<Vec<FakeContainer>>,
+    /// How many of them must be given up before nobody is starved.
+    wanted_back: watch::Sender<usize>,
 }
 
 impl FakePool {
@@ -137,7 +139,16 @@ impl FakePool {
 
     /// How many containers were leased.
     pub(in crate::session) fn leased(&self) -> usize {
-        self.leased.load(Relaxed)
+        self.leased.lock().unwrap().len()
+    }
+
+    /// From now on so many callers can only be served after as many containers are given up.
+    pub(in crate::session) fn starve(&self, callers: usize) {
+        self.wanted_back.send_replace(self.given_up() + callers);
+    }
+
+    fn given_up(&self) -> usize {
+        self.leased.lock().unwrap().iter().filter(|container| container.is_given_up()).count()
     }
 }
 
@@ -147,14 +158,19 @@ impl ContainerPool for FakePool {
         loop {
             let next = self.idle.lock().unwrap().pop_front();
             if let Some(container) = next {
-                self.leased.fetch_add(1, Relaxed);
+                self.leased.lock().unwrap().push(container.clone());
                 return Ok(container.lease().await);
             }
             self.came.notified().await;
         }
     }
 
-    async fn is_full(&self) -> bool {
-        self.is_full.load(Relaxed)
+    async fn starved(&self) -> usize {
+        let wanted_back = *self.wanted_back.borrow();
+        wanted_back.saturating_sub(self.given_up())
+    }
+
+    fn starved_changes(&self) -> watch::Receiver<usize> {
+        self.wanted_back.subscribe()
     }
 }

@@ -28,6 +28,48 @@ fn cold() -> Stand {
 }
 
 #[test]
+fn a_waiter_is_starved_only_while_nothing_but_a_release_can_serve_it() {
+    let settings = RawPoolSettings { idle_per_runner: 0, max_members: 2, ..usual() };
+    let mut pool = Stand::new(settings);
+    pool.add(0);
+    let first = starts(&pool.request(0).1)[0];
+    pool.started(first);
+    let second = starts(&pool.request(0).1)[0];
+    assert_eq!(pool.starved(), 0, "the last slot is its own");
+    pool.started(second);
+    let (third, _) = pool.request(0);
+    pool.request(0);
+    assert_eq!(pool.starved(), 2);
+    pool.released(first);
+    assert_eq!(pool.starved(), 1, "a slot is about to be free");
+    pool.destroyed(first);
+    assert_eq!(pool.starved(), 1, "it is taken, for the other waiter");
+    pool.send(PoolEvent::Abandon { waiter: third });
+    assert_eq!(pool.starved(), 0, "the start is now the second waiter's");
+    pool.request(0);
+    assert_eq!(pool.starved(), 1);
+    pool.send(PoolEvent::EngineDown);
+    assert_eq!(pool.starved(), 0);
+}
+
+#[test]
+fn a_member_that_no_waiter_of_its_runner_needs_serves_another_runners() {
+    let settings = RawPoolSettings { idle_per_runner: 1, max_members: 2, ..usual() };
+    let mut pool = Stand::new(settings);
+    pool.add(0);
+    pool.finish_all();
+    pool.request(0);
+    // One is leased, one is being started for no waiter.
+    pool.add(1);
+    pool.request(1);
+    assert_eq!((pool.members(), pool.starved()), (2, 0));
+    pool.finish_all();
+    assert_eq!(pool.runner(1).leased, 1);
+    pool.request(1);
+    assert_eq!(pool.starved(), 1);
+}
+
+#[test]
 fn a_new_runner_is_warmed_within_the_bound_on_starts() {
     let mut pool = Stand::new(RawPoolSettings { idle_per_runner: 3, ..usual() });
     let first = starts(&pool.add(0));

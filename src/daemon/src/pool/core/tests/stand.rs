@@ -122,6 +122,10 @@ impl Stand {
         self.core.snapshot().members()
     }
 
+    pub(super) fn starved(&self) -> usize {
+        self.core.snapshot().starved
+    }
+
     pub(super) fn has_deadline(&self) -> bool {
         self.core.next_deadline().is_some()
     }

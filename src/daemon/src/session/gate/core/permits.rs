@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::state::{Chore, Occupancy};
+use super::state::{Chore, Occupancy, SessionState};
 use super::{Action, CallId, Core, Denial, ReleaseReason, SLICE, SessionKey};
 
 /// The permit of one session.
@@ -78,6 +78,7 @@ impl Core {
 
     fn grant(&mut self, key: SessionKey, call: CallId, now: Instant, actions: &mut Vec<Action>) {
         self.permits.entry(key.clone()).or_insert(PermitHeld { since: now, copies: 0 }).copies += 1;
+        self.count_rest(&key); // a session that no call is in gets a container of an earlier daemon
         actions.push(Action::Grant { key, call });
     }
 
@@ -109,10 +110,17 @@ impl Core {
     }
 
     /// A container cannot be started beside all others: a session that rests gives its own up.
-    pub(super) fn pool_full(&mut self, key: &SessionKey, now: Instant, actions: &mut Vec<Action>) {
-        let waits = self.sessions.get(key).is_some_and(|state| !state.is_resting());
-        if waits && self.terms.evicts {
+    pub(super) fn pool_full(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.terms.evicts {
             self.evict(now, actions);
+        }
+    }
+
+    /// Counts that a session came to rest, if it has a permit: from now on it can be evicted.
+    pub(super) fn count_rest(&mut self, key: &SessionKey) {
+        let rests = self.sessions.get(key).is_some_and(SessionState::is_resting);
+        if rests && self.permits.contains_key(key) {
+            self.rests += 1;
         }
     }
 

@@ -352,7 +352,7 @@ fn nobody_waits_or_is_evicted_where_the_configuration_says_so() {
     gate.leave(0, first);
     let second = gate.enter(1, code("sh"));
     assert_eq!(denied(&gate.want(1, second)), [(second, Denial::NoEviction)]);
-    assert_eq!(gate.send(Event::PoolFull { key: key(1) }), []);
+    assert_eq!(gate.send(Event::PoolFull), []);
     assert!(gate.has_permit(0));
 }
 
@@ -373,14 +373,30 @@ fn a_container_of_an_earlier_daemon_gets_a_free_permit_and_evicts_nobody() {
 #[test]
 fn a_session_that_rests_is_evicted_for_a_container_that_cannot_be_started() {
     let mut gate = gate();
-    let [rests, works] = [gate.work(0, code("sh")), gate.work(1, code("python"))];
-    assert_eq!(gate.send(Event::PoolFull { key: key(1) }), [], "nobody rests");
+    let [rests, _works] = [gate.work(0, code("sh")), gate.work(1, code("python"))];
+    assert_eq!(gate.send(Event::PoolFull), [], "nobody rests");
     gate.leave(0, rests);
-    let actions = gate.send(Event::PoolFull { key: key(1) });
+    let actions = gate.send(Event::PoolFull);
     assert_eq!(released(&actions), [(key(0), ReleaseReason::Evicted)]);
     gate.finish_all();
-    gate.leave(1, works);
-    assert_eq!(gate.send(Event::PoolFull { key: key(1) }), [], "it does not wait for one any more");
+    assert_eq!(gate.send(Event::PoolFull), [], "nobody else rests");
+}
+
+#[test]
+fn a_session_that_comes_to_rest_is_counted_if_it_can_be_evicted() {
+    let mut gate = gate();
+    let (first, second) = (gate.enter(0, code("sh")), gate.work(1, code("sh")));
+    gate.leave(0, first);
+    assert_eq!(gate.rests(), 0, "it has no permit");
+    let (next, _) = gate.ask(1, code("sh"));
+    gate.leave(1, second);
+    assert_eq!(gate.rests(), 0, "the next call is in");
+    gate.leave(1, next);
+    assert_eq!(gate.rests(), 1);
+    // A container of an earlier daemon.
+    let call = gate.call();
+    gate.send(Event::Want { key: key(0), call, waits: false });
+    assert_eq!(gate.rests(), 2);
 }
 
 #[test]

@@ -26,7 +26,7 @@ enum Happening {
     /// By a call that is in no session, as for a container of an earlier daemon.
     WantFree(u8),
     Return(u8),
-    PoolFull(u8),
+    PoolFull,
     Lost(u8),
     /// The driver does something that it owes; the store works or fails.
     Finish(Index, bool),
@@ -89,7 +89,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         10 => index().prop_map(Happening::Want),
         1 => of.clone().prop_map(Happening::WantFree),
         1 => of.clone().prop_map(Happening::Return),
-        1 => of.clone().prop_map(Happening::PoolFull),
+        1 => Just(Happening::PoolFull),
         1 => of.clone().prop_map(Happening::Lost),
         14 => (index(), prop::bool::weighted(0.85)).prop_map(|(i, works)| Happening::Finish(i, works)),
         1 => of.clone().prop_map(Happening::Store),
@@ -177,7 +177,7 @@ fn perform(stand: &mut Stand, happening: Happening) {
                 stand.send(Event::Return { key: key(of) });
             }
         }
-        Happening::PoolFull(of) => drop(stand.send(Event::PoolFull { key: key(of) })),
+        Happening::PoolFull => drop(stand.send(Event::PoolFull)),
         Happening::Lost(of) => drop(stand.send(Event::Lost { key: key(of) })),
         Happening::Finish(i, works) => {
             let owing = stand.oracle.owing();

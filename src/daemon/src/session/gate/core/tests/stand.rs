@@ -218,6 +218,10 @@ impl Stand {
         self.oracle.permits.contains_key(&key(number))
     }
 
+    pub(super) fn rests(&self) -> u64 {
+        self.core.rests()
+    }
+
     pub(super) fn counts(&self) -> GateCounts {
         self.core.counts()
     }

@@ -86,10 +86,7 @@ impl Oracle {
                     }
                 }
             }
-            Event::PoolFull { key } => {
-                let waits = self.books.get(&key).is_some_and(|book| !Self::rests(book) || !book.in_memory);
-                self.may_evict_for_pool = waits && self.terms.evicts;
-            }
+            Event::PoolFull => self.may_evict_for_pool = self.terms.evicts,
             Event::Lost { key } => {
                 if let Some(book) = self.books.get_mut(&key) {
                     book.lost = true;

@@ -1,0 +1,237 @@
+//! The agent's volumes on an engine that the test plays.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+
+use super::*;
+use crate::engine::EngineLimits;
+use crate::pool::container;
+use crate::pool::core::Uid;
+use crate::pool::runner::Runner;
+use crate::pool::secret::AgentTerms;
+use crate::pool::spec::{Blueprint, Bounds};
+
+const OWN: &str = "0123456789abcdef0123456789abcdef";
+const VOLUME: &str = r#"{"Name":"paddock-any","Driver":"local"}"#;
+
+/// An engine that answers by a script, and notes what it is asked.
+struct Fake {
+    engine: Engine,
+    asked: Arc<Mutex<Vec<String>>>,
+    _folder: TempDir,
+}
+
+impl Fake {
+    /// `script` is given the method and the path of a request without the version, and how often it came
+    /// before.
+    async fn new(script: impl Fn(&str, usize) -> Response<Full<Bytes>> + Send + Sync + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engine.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (asked, script) = (Arc::new(Mutex::new(Vec::new())), Arc::new(script));
+        let noted = asked.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (noted, script) = (noted.clone(), script.clone());
+                let serve = service_fn(move |request: Request<Incoming>| {
+                    let answer = answer(&request, &noted, &*script);
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), serve));
+            }
+        });
+        let host = format!("unix://{}", path.display()).parse().unwrap();
+        let engine = Engine::connect(&host, EngineLimits::default()).await.unwrap();
+        Self { engine, asked, _folder: folder }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.asked().iter().filter(|asked| *asked == what).count()
+    }
+}
+
+fn answer(
+    request: &Request<Incoming>,
+    noted: &Mutex<Vec<String>>,
+    script: &dyn Fn(&str, usize) -> Response<Full<Bytes>>,
+) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if path.ends_with("/version") {
+        let version = r#"{"Version":"x","ApiVersion":"1.41","MinAPIVersion":"1.12","Os":"linux","Arch":"x"}"#;
+        return json(StatusCode::OK, version);
+    }
+    let what = format!("{} {}", request.method(), path.strip_prefix("/v1.41").unwrap());
+    let mut noted = noted.lock().unwrap();
+    let before = noted.iter().filter(|asked| **asked == what).count();
+    noted.push(what.clone());
+    script(&what, before)
+}
+
+fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let answer = Response::builder().status(status).header("content-type", "application/json");
+    answer.body(Full::new(body.into())).unwrap()
+}
+
+fn refused(status: StatusCode) -> Response<Full<Bytes>> {
+    json(status, r#"{"message":"it is refused"}"#)
+}
+
+fn done() -> Response<Full<Bytes>> {
+    Response::builder().status(StatusCode::NO_CONTENT).body(Full::default()).unwrap()
+}
+
+/// The volume as it should be, and as the engine packs it.
+async fn packed() -> Response<Full<Bytes>> {
+    let mut builder = Builder::new(Vec::new());
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(MODE);
+    header.set_size(PROGRAM.len() as u64);
+    builder.append_data(&mut header, "agent", PROGRAM).await.unwrap();
+    let stat = r#"{"name":"agent","size":1,"mode":73,"mtime":"2026-01-01T00:00:00Z"}"#;
+    Response::builder()
+        .header("content-type", "application/x-tar")
+        .header("x-docker-container-path-stat", BASE64_STANDARD.encode(stat))
+        .body(Full::new(builder.into_inner().await.unwrap().into()))
+        .unwrap()
+}
+
+fn volume(name: &str, labels: BTreeMap<String, String>) -> Volume {
+    let labels = serde_json::json!(labels);
+    serde_json::from_value(serde_json::json!({ "Name": name, "Driver": "local", "Labels": labels })).unwrap()
+}
+
+fn named(first: char) -> String {
+    format!("{PREFIX}{first}{}", "0".repeat(DIGITS - 1))
+}
+
+#[test]
+fn only_other_builds_volumes_of_this_owner_are_outdated() {
+    let current: VolumeName = named('c').parse().unwrap();
+    let ours = || labels(Some(OWN));
+    let app_only = labels(None);
+    let found = vec![
+        volume(&named('a'), ours()),
+        volume(current.as_str(), ours()),
+        volume(&named('1'), labels(Some("another"))),
+        volume(&named('2'), app_only),
+        volume(&named('3'), BTreeMap::from([(MADE_BY.to_owned(), OWN.to_owned())])),
+        // A trial's, another program's, and a name of the operator's choice.
+        volume("paddock-agent-doctor-6789-0123456789ab", ours()),
+        volume("another-0000000000000000", ours()),
+        volume("paddock-agent-000000000000000A", ours()),
+        volume(&named('b'), ours()),
+    ];
+    let outdated: Vec<_> = outdated(found, OWN, &current).iter().map(ToString::to_string).collect();
+    assert_eq!(outdated, [named('a'), named('b')]);
+    assert!(volume_name().is_ok_and(|name| name.as_str().len() == PREFIX.len() + DIGITS));
+}
+
+#[tokio::test]
+async fn a_volume_in_use_stays_and_keeps_no_other_from_being_removed() {
+    let fake = Fake::new(|what, _| {
+        if what == "GET /volumes" {
+            let found = ['a', 'b', 'd'].map(|first| {
+                serde_json::json!({ "Name": named(first), "Driver": "local", "Labels": labels(Some(OWN)) })
+            });
+            return json(StatusCode::OK, serde_json::json!({ "Volumes": found }).to_string());
+        }
+        match what == format!("DELETE /volumes/{}", named('a')) {
+            true => refused(StatusCode::CONFLICT),
+            false => done(),
+        }
+    })
+    .await;
+    remove_outdated(&fake.engine, OWN).await;
+    let removals = ['a', 'b', 'd'].map(|first| format!("DELETE /volumes/{}", named(first)));
+    assert_eq!(fake.asked()[1..], removals);
+}
+
+/// Starts a container whose first start the engine refuses, on an engine that has the program in its volume
+/// or not, until it is refused for good or was started twice.
+async fn start(fake: &Fake) {
+    let runner = Runner {
+        language: "sh".into(),
+        image: "x".into(),
+        image_id: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
+        argv: vec![],
+        env: vec![],
+        libraries: String::new(),
+        stdin: false,
+        warm: vec![],
+        volumes: vec![],
+    };
+    let (owner, agent) = (OWN.to_owned(), volume_name().unwrap());
+    let blueprint = Blueprint { owner, agent, bounds: Bounds::example(), maps_users: false };
+    let plan = blueprint.plan(&runner, Uid(20_000)).unwrap();
+    let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1) };
+    let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);
+    let started = async {
+        while fake.count(&format!("POST /containers/{}/start", id())) < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        ended = starting => assert!(ended.is_err()),
+        () = started => {}
+    }
+}
+
+fn id() -> String {
+    "b".repeat(64)
+}
+
+async fn engine(has_program: bool) -> Fake {
+    let packed = Mutex::new(Some(packed().await));
+    let container = |rest: &str| format!("/containers/{}{rest}", id());
+    let (start, archive) = (format!("POST {}", container("/start")), container("/archive"));
+    let (stat, get) = (format!("HEAD {archive}"), format!("GET {archive}"));
+    Fake::new(move |what, before| match what {
+        "POST /volumes/create" => json(StatusCode::CREATED, VOLUME),
+        "POST /containers/create" => {
+            json(StatusCode::CREATED, serde_json::json!({ "Id": id(), "Warnings": [] }).to_string())
+        }
+        _ if what == start && before == 0 => refused(StatusCode::BAD_REQUEST),
+        _ if what == stat && !has_program => refused(StatusCode::NOT_FOUND),
+        _ if what == stat || what == get => packed.lock().unwrap().take().unwrap(),
+        _ => done(),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_container_starts_after_all_if_the_agents_volume_was_removed() {
+    let fake = engine(false).await;
+    start(&fake).await;
+    let made = ["POST /volumes/create", "POST /containers/create"].map(str::to_owned);
+    let of = |method: &str, rest: &str| format!("{method} /containers/{}{rest}", id());
+    let [first, again] = [of("POST", "/start"), of("POST", "/start")];
+    // The volume is made, and read in a container that is never started.
+    let filled = [made.to_vec(), vec![of("GET", "/archive"), of("DELETE", "")]].concat();
+    let all = [made.to_vec(), vec![first, of("HEAD", "/archive")], filled, vec![again]].concat();
+    assert_eq!(fake.asked()[..all.len()], all);
+}
+
+#[tokio::test]
+async fn a_container_that_does_not_start_for_another_reason_is_not_started_again() {
+    let fake = engine(true).await;
+    start(&fake).await;
+    let of = |method: &str, rest: &str| format!("{method} /containers/{}{rest}", id());
+    assert_eq!(fake.asked()[2..], [of("POST", "/start"), of("HEAD", "/archive")]);
+}
