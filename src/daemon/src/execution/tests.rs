@@ -30,6 +30,7 @@ fn command() -> StartRequest {
         timeout: MINUTE,
         limits: RunLimits::default(),
         files: None,
+        network: None,
     }
 }
 
