@@ -17,8 +17,8 @@
 //! * A program from its start to the death of its last process: `start`, `program`, `job`, `report`,
 //!   `supervise`, `bounds`, `pump`, `stdin_pipe`, `sweep`.
 //! * The image's warm part, which takes runs: `warm`.
-//! * What every program is put under, and the calls of programs that are stopped for PID 1: `intercept`; which
-//!   files a run may write and read: `policy`; the way out: `network`.
+//! * What every program is put under, and the calls of programs that are stopped for PID 1: `intercept`;
+//!   which files a run may write and read: `policy`; the way out: `network`.
 //! * What changed in `/data`, either way: `collect`, `apply`, `baseline`, `walk`, `fingerprint`, `files`.
 //! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `tree`, `reap`,
 //!   `sys`, `pause`.

@@ -50,8 +50,8 @@ pub(crate) fn in_memory(name: &str, parts: &[&[u8]]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Prepares a program without limits, whose calls nobody answers; with it come the reading ends of its standard output and
-/// error.
+/// Prepares a program without limits, whose calls nobody answers; with it come the reading ends of its
+/// standard output and error.
 ///
 /// # Errors
 /// `EINVAL` for text with a NUL; the system's own where there is no pipe left.

@@ -182,8 +182,8 @@ pub enum Event {
     },
     /// The warm part stands.
     Warm,
-    /// The run's [`RunSpec::files`] or [`RunSpec::network`] is not possible in this container; its program was
-    /// never started.
+    /// The run's [`RunSpec::files`] or [`RunSpec::network`] is not possible in this container; its program
+    /// was never started.
     Unsupported {
         /// What is missing.
         what: String,

@@ -1,8 +1,8 @@
 //! The system calls of seccomp's user notification (`seccomp_unotify(2)`), as safe functions.
 //!
-//! A call that was judged must never go on in the kernel ([`StoppedCall::proceed`]): the kernel would read the
-//! arguments again, and they may have changed since. Only what needs no judgement may, because every call that
-//! the kernel could make in its place is harmless as well; see [`crate::network`].
+//! A call that was judged must never go on in the kernel ([`StoppedCall::proceed`]): the kernel would read
+//! the arguments again, and they may have changed since. Only what needs no judgement may, because every call
+//! that the kernel could make in its place is harmless as well; see [`crate::network`].
 #![expect(unsafe_code, reason = "seccomp and its ioctls have no safe form")]
 
 use std::io;

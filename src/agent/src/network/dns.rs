@@ -1,5 +1,5 @@
-//! Messages of the domain name system (RFC 1035), as far as a resolver needs them that answers one question at
-//! a time. Pure: bytes in, bytes out.
+//! Messages of the domain name system (RFC 1035), as far as a resolver needs them that answers one question
+//! at a time. Pure: bytes in, bytes out.
 //!
 //! Programs write the questions. It must never read outside of a message, follow a compression pointer, or
 //! pass on a name with any byte but those that names of hosts have; what comes behind the question (EDNS) is

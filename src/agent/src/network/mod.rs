@@ -8,22 +8,23 @@
 //! ```
 //!
 //! The container has no network but `lo`, and the daemon decides, resolves and dials. This half only says
-//! which run asks (who, run) and carries bytes. So if something here fails, or is passed by, nothing gets out.
+//! which run asks (who, run) and carries bytes. So if something here fails, or is passed by, nothing gets
+//! out.
 //!
 //! - The address is read once, and the program's own socket is connected by PID 1: nothing can be swapped in
 //!   between. The socket stays the program's: its number, its flags, its place in an epoll set.
-//! - **Most calls go on in the kernel** (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`): of Unix sockets, to loopback, of
-//!   anything but TCP, of a run without a network, of a process that cannot be looked into or belongs to no
-//!   run for sure. The kernel reads the address again, and it may be another by then. That is harmless: every
-//!   `connect` that the kernel makes in here can reach `lo` only, whatever its address. The program could make
-//!   each of them by `sendto` with `MSG_FASTOPEN` as well, which is not stopped. And nothing on `lo` lets it
-//!   out: PID 1 listens for one connection at a time and serves only the socket that it connected itself
-//!   (join), and the resolver passes on nothing but names. So the errors of a run without a network are the
-//!   kernel's own, as without a filter.
+//! - **Most calls go on in the kernel** (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`): of Unix sockets, to loopback,
+//!   of anything but TCP, of a run without a network, of a process that cannot be looked into or belongs to
+//!   no run for sure. The kernel reads the address again, and it may be another by then. That is harmless:
+//!   every `connect` that the kernel makes in here can reach `lo` only, whatever its address. The program
+//!   could make each of them by `sendto` with `MSG_FASTOPEN` as well, which is not stopped. And nothing on
+//!   `lo` lets it out: PID 1 listens for one connection at a time and serves only the socket that it
+//!   connected itself (join), and the resolver passes on nothing but names. So the errors of a run without a
+//!   network are the kernel's own, as without a filter.
 //! - Which run asks: a program that PID 1 started for a run has a listener of its own; of a warm part's the
-//!   process tree tells (who). The processes of a run cannot be looked into by another's (Landlock), nor their
-//!   descriptors taken (`pidfd_getfd` is refused to programs): a run gets another's network only from that
-//!   run itself.
+//!   process tree tells (who). The processes of a run cannot be looked into by another's (Landlock), nor
+//!   their descriptors taken (`pidfd_getfd` is refused to programs): a run gets another's network only from
+//!   that run itself.
 //! - A run's connections are reset before its end is told (run).
 //!
 //! Limits and differences:

@@ -90,8 +90,8 @@ struct WaitingGateway {
 }
 
 impl Gateway {
-    /// Begins to serve what the programs of the container ask for, until the gateway is dropped or the link is
-    /// lost. Runs of an earlier daemon must be admitted before.
+    /// Begins to serve what the programs of the container ask for, until the gateway is dropped or the link
+    /// is lost. Runs of an earlier daemon must be admitted before.
     #[must_use]
     pub fn open(mut self) -> Self {
         if let Some(WaitingGateway { egress, asks, span }) = self.waiting.take() {

@@ -37,6 +37,10 @@ impl Egress {
     /// The configuration does not allow it, or an entry is malformed: see [`PolicyRefusal`].
     pub fn grant(&self, request: &NetworkRequest) -> Result<NetworkGrant, PolicyRefusal> {
         let policy = Arc::new(self.rules.policy(request)?);
+        if let Some(name) = request.services.first() {
+            let reason = "is no service: this server has none".to_owned();
+            return Err(PolicyRefusal::Malformed { list: "services", pattern: name.clone(), reason });
+        }
         Ok(NetworkGrant { request: request.clone(), policy })
     }
 

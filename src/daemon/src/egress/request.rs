@@ -49,9 +49,8 @@ pub enum NetworkArgument {
         /// What it may not reach, even if it is allowed.
         #[schemars(default)]
         denied_domains: Vec<String>,
-        /// Names of services that this server offers. Each is reached by http at the host NAME.paddock and
-        /// needs no credential.
-        #[schemars(default)]
+        /// Names of services; this server has none yet, and refuses each.
+        #[schemars(skip)]
         services: Vec<String>,
     },
 }

@@ -5,9 +5,9 @@
 //! other socket family but four, memfd_secret, ptrace, process_vm_*, kcmp, namespaces, mounts, keys, bpf,
 //! perf, vmsplice, 32-bit calls. runc skips names that an older libseccomp does not know.
 //!
-//! `pidfd_getfd` is allowed for PID 1 alone, which connects the sockets of programs with it: the agent refuses
-//! it to every program by a filter of its own, since a program could take another run's connections. The probe
-//! tries it under that filter.
+//! `pidfd_getfd` is allowed for PID 1 alone, which connects the sockets of programs with it: the agent
+//! refuses it to every program by a filter of its own, since a program could take another run's connections.
+//! The probe tries it under that filter.
 //!
 //! Three groups of calls are refused because they would harm other programs, not because of holes:
 //!

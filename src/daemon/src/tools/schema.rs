@@ -67,6 +67,17 @@ fn simplify(schema: &mut Schema) {
     if schema.get("default").is_some_and(is_empty) {
         schema.shift_remove("default");
     }
+    // An argument that can be left out, of a type that has several forms.
+    if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
+        forms.retain(|form| form.get("type").is_none_or(|kind| kind != "null"));
+        if let [Value::Object(only)] = forms.as_mut_slice() {
+            let only = std::mem::take(only);
+            schema.shift_remove("anyOf");
+            for (keyword, value) in only {
+                schema.entry(keyword).or_insert(value);
+            }
+        }
+    }
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|kind| kind != "null");
         if let [only] = types.as_slice() {

@@ -1,5 +1,5 @@
-//! What programs may reach outside of their containers. Names and addresses are read by [`crate::egress`], which
-//! says what is wrong with one; this module says where it stands.
+//! What programs may reach outside of their containers. Names and addresses are read by [`crate::egress`],
+//! which says what is wrong with one; this module says where it stands.
 
 use std::fmt::Display;
 use std::net::IpAddr;

@@ -31,6 +31,8 @@ pub(in crate::tools) struct RunCode {
     conversation_id: Option<SessionName>,
     /// Another name for conversationId.
     session_id: Option<SessionName>,
+    /// What the program may reach outside of its container: true for all that the operator allows, or lists.
+    /// Left out: nothing.
     network: Option<NetworkArgument>,
     /// Environment variables for this run.
     #[serde(default)]

@@ -30,6 +30,8 @@ pub(in crate::tools) struct RunPython {
     /// Another name for session_id.
     #[serde(rename = "conversationId")]
     conversation_id: Option<SessionName>,
+    /// What the program may reach outside of its container: true for all that the operator allows, or lists.
+    /// Left out: nothing.
     network: Option<NetworkArgument>,
 }
 

@@ -35,8 +35,6 @@ struct Network {
     /// Not these, whatever is allowed.
     #[serde(alias = "deniedDomains")]
     denied_domains: Option<Vec<String>>,
-    /// Services of the operator, by name: http://NAME.paddock/ inside.
-    services: Option<Vec<String>>,
 }
 
 /// What a configuration means.
@@ -91,7 +89,7 @@ impl SandboxConfig {
         let network = NetworkArgument::Lists {
             allowed_domains: network.allowed_domains.unwrap_or_default(),
             denied_domains: network.denied_domains.unwrap_or_default(),
-            services: network.services.unwrap_or_default(),
+            services: Vec::new(),
         };
         let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
         let (deny_read, deny_write) = (deny_read.unwrap_or_default(), deny_write.unwrap_or_default());
