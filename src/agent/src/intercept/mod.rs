@@ -47,8 +47,8 @@ pub(crate) fn can_notify() -> bool {
 /// The errno of `pidfd_getfd` where a program calls it; 0 where it goes through.
 pub(crate) fn refuses_descriptors() -> i32 {
     let refused = sys::in_a_child(|| {
-        // Without the filter it would be refused for its descriptor, if at all.
-        let call = || pidfd_getfd(rustix::stdio::stdin(), -1, PidfdGetfdFlags::empty()).err();
+        // A descriptor that is no process: without the filter it would be refused for that.
+        let call = || pidfd_getfd(rustix::stdio::stdin(), 0, PidfdGetfdFlags::empty()).err();
         Confinement::silent().enter().is_ok() && call() == Some(Errno::PERM)
     });
     if refused { Errno::PERM.raw_os_error() } else { 0 }

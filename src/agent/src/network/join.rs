@@ -67,7 +67,9 @@ async fn meet(socket: &ProgramSocket, at: SocketAddr, mut called: SocketAddr) ->
     })?;
     called.set_port(port);
     match socket.connect(called) {
-        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(Errno::INPROGRESS) => {}
+        // Another thread of the program was first.
+        Ok(()) => return Err(Errno::ISCONN),
         Err(errno) => return Err(errno),
     }
     let begun = Instant::now();

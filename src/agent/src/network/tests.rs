@@ -139,7 +139,9 @@ fn play(network: bool, program: fn() -> bool, after: fn(&[Ask])) {
             let stops = Stops { connect: true, ..Stops::default() };
             let (confinement, socket) = Confinement::stopped(stops).expect("it can be made");
             let child = match sys::fork().expect("a child") {
-                Fork::Child => sys::exit(i32::from(!(confinement.enter().is_ok() && program()))),
+                Fork::Child => {
+                    sys::exit(i32::from(!sys::in_a_child(|| confinement.enter().is_ok() && program())))
+                }
                 Fork::Parent(pid) => pid,
             };
             drop(confinement);
@@ -232,6 +234,8 @@ fn a_call_that_does_not_wait_is_in_progress_and_then_there_or_reset() {
         };
         let (begun, mut stream) = begin(ECHO);
         assert_eq!(begun, Err(rustix::io::Errno::INPROGRESS));
+        let again = || rustix::net::connect(&stream, &SocketAddr::from((OUTSIDE, ECHO)));
+        assert_eq!((again(), again()), (Ok(()), Err(rustix::io::Errno::ISCONN)), "as the kernel has it");
         assert!(says(&mut stream, b"late"));
         let (begun, mut stream) = begin(LATE_REFUSAL);
         assert_eq!(begun, Err(rustix::io::Errno::INPROGRESS));
@@ -308,8 +312,20 @@ fn many_connections_are_open_at_once_and_one_too_many_is_refused() {
             }
         };
         assert_eq!((open.len(), refused), (192, Some(libc::EADDRNOTAVAIL)));
-        open.iter_mut().all(|stream| says(stream, b"still"))
+        assert!(open.iter_mut().all(|stream| says(stream, b"still")));
+        drop(open);
+        let begun = Instant::now();
+        while StdStream::connect((OUTSIDE, ECHO)).is_err() {
+            assert!(begun.elapsed() < LONG / 2, "there is no room again");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
     });
+}
+
+#[test]
+fn a_connection_ends_when_the_program_closes_it_however_many_there_were() {
+    run(true, || (0..500).all(|_| StdStream::connect((OUTSIDE, ECHO)).is_ok()));
 }
 
 #[test]
@@ -318,8 +334,8 @@ fn what_it_costs() {
     run(true, || {
         let connect = |to: SocketAddr| {
             let begun = Instant::now();
-            for _ in 0..1000 {
-                drop(StdStream::connect(to).expect("it is connected"));
+            for n in 0..1000 {
+                drop(StdStream::connect(to).unwrap_or_else(|error| panic!("{n}: {error}")));
             }
             begun.elapsed().as_micros() / 1000
         };
