@@ -91,7 +91,11 @@ pub(crate) fn continue_all() {
 pub(crate) fn in_a_child(act: impl FnOnce() -> bool) -> bool {
     match fork() {
         Err(_) => false,
-        Ok(Fork::Child) => exit(i32::from(!act())),
+        Ok(Fork::Child) => {
+            // A panic must not go on in the frames of the parent, whose copy would end well.
+            let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+            exit(i32::from(!good.unwrap_or(false)))
+        }
         Ok(Fork::Parent(pid)) => {
             let mut status = 0;
             // SAFETY: `status` outlives the call.

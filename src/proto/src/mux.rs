@@ -25,6 +25,9 @@ use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
 /// A credit is sent once this much was consumed.
 const CREDIT_STEP: u64 = (WINDOW / 4) as u64;
 
+/// With this many streams, those that are over are told at once.
+const CROWDED: usize = MAX_STREAMS / 2;
+
 /// Which end of the link this is; it decides which stream numbers this end opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -341,9 +344,15 @@ impl Mux {
 
     /// True if there is something to send that the peer may wait for. Credits and closes of streams on which
     /// both sides have sent everything can wait for the next frame: on their own they would cost each side a
-    /// system call, and the peer a wakeup.
+    /// system call, and the peer a wakeup. With many streams they do not wait: until both sides have sent them
+    /// they take the room of others, and where there is no room there is no next frame.
     pub fn is_pressing(&self) -> bool {
-        !self.resets.is_empty() || self.streams.values().any(StreamState::is_pressing)
+        let is_pressing = if self.streams.len() < CROWDED {
+            StreamState::is_pressing
+        } else {
+            |s: &StreamState| s.owes_credit() || s.sent < s.out.len() || s.is_over()
+        };
+        !self.resets.is_empty() || self.streams.values().any(is_pressing)
     }
 
     /// Writes what there is to send into `out`, stream by stream in turn, until about `budget` bytes,
@@ -355,13 +364,13 @@ impl Mux {
         }
         let mut done = Vec::new();
         for (id, stream) in &mut self.streams {
-            let ended = stream.ended();
+            let is_over = stream.is_over();
             if stream.owes_credit() {
                 stream.reported = stream.consumed;
                 let payload = Bytes::copy_from_slice(&stream.consumed.to_le_bytes());
                 Frame { stream: *id, kind: Kind::Credit, payload }.encode(out);
             }
-            if (ended && stream.out_closed && stream.out.is_empty()) || (stream.detached && stream.reset) {
+            if is_over {
                 done.push(*id);
             }
         }
@@ -442,6 +451,11 @@ impl StreamState {
     /// The peer has closed it, and everything that it sent was taken.
     fn ended(&self) -> bool {
         self.in_closed && self.inbox.is_empty()
+    }
+
+    /// Nothing is left but to forget it.
+    fn is_over(&self) -> bool {
+        (self.ended() && self.out_closed && self.out.is_empty()) || (self.detached && self.reset)
     }
 
     fn is_pressing(&self) -> bool {

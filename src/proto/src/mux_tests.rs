@@ -419,6 +419,32 @@ fn what_is_left_of_a_stream_that_is_over_goes_with_what_comes_next() {
     }
 }
 
+#[test]
+fn streams_that_are_over_never_take_the_room_of_all_others() {
+    let mut pair = Pair::new();
+    let most = crate::limits::MAX_STREAMS * 3 / 4;
+    let ids: Vec<_> = (0..most).map(|_| pair.agent.open(Bytes::from_static(b"ask")).unwrap()).collect();
+    // As a link does it: only what is pressing goes.
+    let exchange = |pair: &mut Pair| {
+        while pair.agent.is_pressing() || pair.daemon.is_pressing() {
+            pair.pump(1 << 20);
+        }
+    };
+    exchange(&mut pair);
+    for id in ids {
+        assert_eq!(pair.daemon.accept(), Some(id));
+        assert!(matches!(pair.daemon.take(id), Some(Inbound::Message(_))));
+        for side in [&mut pair.daemon, &mut pair.agent] {
+            side.send(id, Kind::Close, Bytes::new());
+            side.finish(id);
+        }
+    }
+    exchange(&mut pair);
+    for side in [&pair.daemon, &pair.agent] {
+        assert!(side.open_streams() < most, "{}", side.open_streams());
+    }
+}
+
 #[path = "mux_stray_tests.rs"]
 mod stray;
 

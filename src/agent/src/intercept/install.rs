@@ -26,7 +26,7 @@ use crate::sys::EXTRA_FD;
 pub(crate) struct Confinement {
     /// Its Landlock domain, where the kernel has one.
     ruleset: Option<Rc<OwnedFd>>,
-    filter: Vec<libc::sock_filter>,
+    filter: Rc<[libc::sock_filter]>,
     listener: Listener,
 }
 
@@ -46,8 +46,7 @@ pub(crate) struct ListenerSocket(pub(super) OwnedFd);
 impl Confinement {
     /// Of a program whose calls nobody answers.
     pub(crate) fn silent() -> Self {
-        let filter = program(Stops::default());
-        Self { ruleset: domain::own(), filter, listener: Listener::None }
+        Self { ruleset: domain::own(), filter: nothing_stopped(), listener: Listener::None }
     }
 
     /// Of a program whose calls PID 1 answers.
@@ -57,7 +56,7 @@ impl Confinement {
     pub(crate) fn stopped(stops: Stops) -> io::Result<(Self, ListenerSocket)> {
         let (socket, other) = pair()?;
         let listener = Listener::Needed(socket);
-        Ok((Self { ruleset: domain::own(), filter: program(stops), listener }, ListenerSocket(other)))
+        Ok((Self { ruleset: domain::own(), filter: program(stops).into(), listener }, ListenerSocket(other)))
     }
 
     /// The same, but it starts also where the kernel cannot stop calls.
@@ -97,10 +96,16 @@ impl Confinement {
             Listener::Needed(socket) => send(socket.as_fd(), &notify::install(&self.filter)?),
             Listener::Wanted(socket) => match notify::install(&self.filter) {
                 Ok(listener) => send(socket.as_fd(), &listener),
-                Err(_) => notify::install_without_listener(&program(Stops::default())),
+                Err(_) => notify::install_without_listener(&nothing_stopped()),
             },
         }
     }
+}
+
+/// The filter that stops nothing; made once.
+fn nothing_stopped() -> Rc<[libc::sock_filter]> {
+    thread_local!(static FILTER: Rc<[libc::sock_filter]> = program(Stops::default()).into());
+    FILTER.with(Rc::clone)
 }
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -64,7 +64,7 @@ impl Answers for ConnectAnswers {
         let (network, listener, run) = (self.network.clone(), listener.clone(), wanted.run.clone());
         run.spawn(async move {
             let pending = PendingCall { network, listener, call };
-            match pending.serve(&wanted, &daemon).await {
+            match pending.serve(wanted, &daemon).await {
                 Ok(program) => traffic::carry(program, daemon).await,
                 // The daemon's stream and the program's side, if there is one, are reset.
                 Err(errno) => pending.answer(Err(errno)),
@@ -88,7 +88,8 @@ impl ConnectAnswers {
         let Some(host) = self.host(to.ip().to_canonical()) else { return Ok(None) };
         #[expect(clippy::cast_possible_truncation, reason = "as the kernel takes its arguments")]
         let socket = ProgramSocket::copy(caller, fd as i32)?;
-        if !socket.is_tcp_for(to)? {
+        // Many programs call again to learn how far it is.
+        if !socket.is_tcp_for(to)? || socket.is_connected() {
             return Ok(None);
         }
         caller.is_waiting()?;
@@ -126,8 +127,8 @@ impl PendingCall {
     ///
     /// # Errors
     /// What the call is answered with, if it is not answered yet.
-    async fn serve(&self, wanted: &Wanted, daemon: &Stream) -> Result<tokio::net::TcpStream, Errno> {
-        let (socket, is_v4) = (&wanted.socket, wanted.to.is_ipv4());
+    async fn serve(&self, wanted: Wanted, daemon: &Stream) -> Result<tokio::net::TcpStream, Errno> {
+        let Wanted { socket, to, .. } = wanted;
         let waits = socket.waits()?;
         let patience = socket.patience().unwrap_or(Duration::MAX);
         let allowed = self.while_it_waits(allowed(daemon, waits));
@@ -136,14 +137,16 @@ impl PendingCall {
         if !self.is_waiting() {
             return Err(Errno::SRCH);
         }
-        let program = join(socket, is_v4).await?;
+        let program = join(&socket, to.is_ipv4()).await?;
         if waits {
             // The kernel's own state: a call that waited leaves none in progress.
-            let _ = socket.connect(wanted.to);
+            let _ = socket.connect(to);
             self.answer(Ok(()));
         } else {
             self.answer(Err(Errno::INPROGRESS));
         }
+        // With this copy the connection would stay when the program closes its own.
+        drop(socket);
         if !connected {
             reply(daemon, true).await?;
         }

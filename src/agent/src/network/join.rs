@@ -1,7 +1,7 @@
 //! Connects a program's socket with PID 1, on loopback.
 //!
 //! ```text
-//!  PID 1: listens on 127.0.0.1, any port ─► connects the program's socket to it ─► accepts it ─► closes the listener
+//!  PID 1: listens on any port of 127.0.0.1 ─► connects the program's socket to it ─► accepts ─► listens no more
 //! ```
 //!
 //! Each connection has a listener of its own, for the microseconds that this takes. Nobody else's connection
@@ -67,7 +67,9 @@ async fn meet(socket: &ProgramSocket, at: SocketAddr, mut called: SocketAddr) ->
     })?;
     called.set_port(port);
     match socket.connect(called) {
-        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(Errno::INPROGRESS) => {}
+        // Another thread of the program was first.
+        Ok(()) => return Err(Errno::ISCONN),
         Err(errno) => return Err(errno),
     }
     let begun = Instant::now();

@@ -49,6 +49,17 @@ impl Resolver {
         Ok(Self { udp: UdpSocket::bind(ADDRESS).await?, tcp: TcpListener::bind(ADDRESS).await? })
     }
 
+    /// On other ports than programs look for, and which those are.
+    #[cfg(test)]
+    pub(super) async fn elsewhere() -> (Self, u16, u16) {
+        let any = (ADDRESS.0, 0);
+        let (udp, tcp) =
+            (UdpSocket::bind(any).await.expect("a port"), TcpListener::bind(any).await.expect("a port"));
+        let (udp_port, tcp_port) =
+            (udp.local_addr().expect("bound").port(), tcp.local_addr().expect("bound").port());
+        (Self { udp, tcp }, udp_port, tcp_port)
+    }
+
     /// Answers for as long as the container lives.
     pub(crate) fn serve(self, network: Rc<Network>) {
         let asked = Rc::new(Cell::new(0));

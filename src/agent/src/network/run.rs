@@ -41,3 +41,38 @@ impl RunNetwork {
         connections.shutdown().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_end_with_their_run_and_none_begins_afterwards() {
+        LocalSet::new()
+            .run_until(async {
+                let run = RunNetwork::new("r".to_owned(), true);
+                let held = Rc::new(());
+                for begun in [false, true] {
+                    let hold = held.clone();
+                    run.spawn(async move {
+                        let _hold = hold;
+                        std::future::pending::<()>().await;
+                    });
+                    if begun {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                assert_eq!(Rc::strong_count(&held), 3);
+                run.close().await;
+                assert_eq!((Rc::strong_count(&held), run.is_open()), (1, false));
+                let hold = held.clone();
+                run.spawn(async move { drop(hold) });
+                assert_eq!(Rc::strong_count(&held), 1, "it is not begun");
+            })
+            .await;
+    }
+}

@@ -47,6 +47,11 @@ impl ProgramSocket {
             && sockopt::socket_protocol(&*self.0)? == Some(ipproto::TCP))
     }
 
+    /// Whether it is connected already.
+    pub(super) fn is_connected(&self) -> bool {
+        rustix::net::getpeername(&*self.0).is_ok()
+    }
+
     /// Whether the program waits in its calls, as of now.
     pub(super) fn waits(&self) -> Result<bool, Errno> {
         Ok(!fcntl_getfl(&*self.0)?.contains(OFlags::NONBLOCK))
@@ -62,7 +67,8 @@ impl ProgramSocket {
         sockopt::ipv6_v6only(&*self.0).unwrap_or(true)
     }
 
-    /// Connects it, or goes on connecting it: `INPROGRESS`, then `ALREADY` until the connection is there.
+    /// Connects it, or goes on connecting it: always `INPROGRESS` at first, `ALREADY` until the connection is
+    /// there, `Ok` once, `ISCONN` from then on.
     pub(super) fn connect(&self, to: SocketAddr) -> Result<(), Errno> {
         let flags = FASTOPEN | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         rustix::net::sendto(&*self.0, &[], flags, &to).map(|_| ())

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream as StdStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -34,6 +35,9 @@ const LATE_REFUSAL: u16 = 3;
 const CUT: u16 = 4;
 const SILENT: u16 = 5;
 const SINK: u16 = 6;
+
+/// Where the resolver is, by datagram and by connection; set before the program is forked.
+static PORTS: [AtomicU16; 2] = [AtomicU16::new(0), AtomicU16::new(0)];
 
 fn spec(network: bool) -> RunSpec {
     RunSpec {
@@ -136,10 +140,16 @@ fn play(network: bool, program: fn() -> bool, after: fn(&[Ask])) {
             let net = Network::new(link);
             net.names.borrow_mut().address_of("allowed.example");
             let run = net.begin(&spec(network));
+            let (resolver, udp, tcp) = Resolver::elsewhere().await;
+            PORTS[0].store(udp, Relaxed);
+            PORTS[1].store(tcp, Relaxed);
+            resolver.serve(net.clone());
             let stops = Stops { connect: true, ..Stops::default() };
             let (confinement, socket) = Confinement::stopped(stops).expect("it can be made");
             let child = match sys::fork().expect("a child") {
-                Fork::Child => sys::exit(i32::from(!(confinement.enter().is_ok() && program()))),
+                Fork::Child => {
+                    sys::exit(i32::from(!sys::in_a_child(|| confinement.enter().is_ok() && program())))
+                }
                 Fork::Parent(pid) => pid,
             };
             drop(confinement);
@@ -232,6 +242,8 @@ fn a_call_that_does_not_wait_is_in_progress_and_then_there_or_reset() {
         };
         let (begun, mut stream) = begin(ECHO);
         assert_eq!(begun, Err(rustix::io::Errno::INPROGRESS));
+        let again = || rustix::net::connect(&stream, &SocketAddr::from((OUTSIDE, ECHO)));
+        assert_eq!((again(), again()), (Ok(()), Err(rustix::io::Errno::ISCONN)), "as the kernel has it");
         assert!(says(&mut stream, b"late"));
         let (begun, mut stream) = begin(LATE_REFUSAL);
         assert_eq!(begun, Err(rustix::io::Errno::INPROGRESS));
@@ -308,8 +320,71 @@ fn many_connections_are_open_at_once_and_one_too_many_is_refused() {
             }
         };
         assert_eq!((open.len(), refused), (192, Some(libc::EADDRNOTAVAIL)));
-        open.iter_mut().all(|stream| says(stream, b"still"))
+        assert!(open.iter_mut().all(|stream| says(stream, b"still")));
+        drop(open);
+        let begun = Instant::now();
+        while StdStream::connect((OUTSIDE, ECHO)).is_err() {
+            assert!(begun.elapsed() < LONG / 2, "there is no room again");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
     });
+}
+
+#[test]
+fn a_connection_ends_when_the_program_closes_it_however_many_there_were() {
+    run(true, || (0..500).all(|_| StdStream::connect((OUTSIDE, ECHO)).is_ok()));
+}
+
+/// A question for the addresses of a name of two labels.
+fn question(labels: [&str; 2]) -> Vec<u8> {
+    let mut message = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in labels {
+        message.push(u8::try_from(label.len()).expect("short"));
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.extend([0, 0, 1, 0, 1]);
+    message
+}
+
+/// The code of the answer, and its last four bytes.
+fn asked(labels: [&str; 2]) -> (u8, [u8; 4]) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.set_read_timeout(Some(LONG)).expect("it may");
+    socket.send_to(&question(labels), ("127.0.0.1", PORTS[0].load(Relaxed))).expect("it goes");
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).expect("an answer");
+    (answer[3] & 15, *answer[..length].last_chunk().expect("long enough"))
+}
+
+#[test]
+fn a_name_that_the_run_may_reach_has_an_address_and_no_other_has() {
+    let program = || {
+        assert_eq!(asked(["allowed", "example"]), (0, [127, 64, 0, 1]));
+        assert_eq!(asked(["blocked", "example"]).0, 3);
+        assert_eq!(asked(["a b", "example"]).0, 3);
+        assert_eq!(asked(["my", "localhost"]), (0, [127, 0, 0, 1]));
+        // By connection.
+        let mut stream = StdStream::connect(("127.0.0.1", PORTS[1].load(Relaxed))).expect("it listens");
+        let message = question(["allowed", "example"]);
+        let length = u16::try_from(message.len()).expect("short").to_be_bytes();
+        stream.write_all(&[&length[..], &message].concat()).expect("room");
+        let mut answer = [0; 2];
+        stream.read_exact(&mut answer).expect("a length");
+        let mut answer = vec![0; usize::from(u16::from_be_bytes(answer))];
+        stream.read_exact(&mut answer).expect("an answer");
+        answer.ends_with(&[127, 64, 0, 1])
+    };
+    play(true, program, |asks| {
+        let ask = |name: &str| Ask::Name { run: None, name: name.to_owned() };
+        let (allowed, blocked) = (ask("allowed.example"), ask("blocked.example"));
+        assert_eq!(asks, [allowed.clone(), blocked, allowed]);
+    });
+}
+
+#[test]
+fn without_a_run_that_has_a_network_no_name_is_asked_for() {
+    play(false, || asked(["allowed", "example"]).0 == 3, |asks| assert_eq!(asks, []));
 }
 
 #[test]
@@ -318,8 +393,8 @@ fn what_it_costs() {
     run(true, || {
         let connect = |to: SocketAddr| {
             let begun = Instant::now();
-            for _ in 0..1000 {
-                drop(StdStream::connect(to).expect("it is connected"));
+            for n in 0..1000 {
+                drop(StdStream::connect(to).unwrap_or_else(|error| panic!("{n}: {error}")));
             }
             begun.elapsed().as_micros() / 1000
         };
