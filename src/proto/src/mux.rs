@@ -344,8 +344,8 @@ impl Mux {
 
     /// True if there is something to send that the peer may wait for. Credits and closes of streams on which
     /// both sides have sent everything can wait for the next frame: on their own they would cost each side a
-    /// system call, and the peer a wakeup. With many streams they do not wait: until both sides have sent them
-    /// they take the room of others, and where there is no room there is no next frame.
+    /// system call, and the peer a wakeup. With many streams they do not wait: until both sides have sent
+    /// them they take the room of others, and where there is no room there is no next frame.
     pub fn is_pressing(&self) -> bool {
         let is_pressing = if self.streams.len() < CROWDED {
             StreamState::is_pressing

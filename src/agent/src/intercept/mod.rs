@@ -11,9 +11,9 @@
 //! The kernel allows one listener in a chain of filters, so a program has one filter, which stops all that
 //! somebody answers. Every program has one, whatever its run may do: it refuses `pidfd_getfd`, with which a
 //! program could take the connections of another. Every program also has a Landlock domain of its own
-//! (domain). Both together cost a program about 50 µs at its start, measured by `what_it_costs` below on a busy
-//! machine of two cores (kernel 6.18); a run that a warm part takes pays nothing, since the part is under both
-//! from its own start.
+//! (domain). Both together cost a program about 50 µs at its start, measured by `what_it_costs` below on a
+//! busy machine of two cores (kernel 6.18); a run that a warm part takes pays nothing, since the part is
+//! under both from its own start.
 //!
 //! PID 1 must never wait inside of a call, nor give one program's calls more than a turn before others run.
 
@@ -40,7 +40,8 @@ use crate::sys;
 pub(crate) fn can_notify() -> bool {
     thread_local!(static WORKS: bool = sys::in_a_child(|| {
         let all = Stops { files: FileCalls::ChangesAndOpens, connect: true };
-        notify::is_known() && Confinement::stopped(all).is_ok_and(|(program, _socket)| program.enter().is_ok())
+        let enters = || Confinement::stopped(all).is_ok_and(|(program, _socket)| program.enter().is_ok());
+        notify::is_known() && enters()
     }));
     WORKS.with(|works| *works)
 }

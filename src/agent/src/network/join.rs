@@ -1,7 +1,7 @@
 //! Connects a program's socket with PID 1, on loopback.
 //!
 //! ```text
-//!  PID 1: listens on any port of 127.0.0.1 ─► connects the program's socket to it ─► accepts ─► listens no more
+//!  PID 1: listens on a port of 127.0.0.1 ─► connects the program's socket to it ─► accepts ─► closes that
 //! ```
 //!
 //! Each connection has a listener of its own, for the microseconds that this takes. Nobody else's connection

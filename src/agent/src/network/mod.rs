@@ -3,8 +3,8 @@
 //! ```text
 //!  program ── getaddrinfo ──► resolver, 127.0.0.1:53 ── Ask::Name ────────► daemon: may it know the name?
 //!     │   ◄── 127.64.x.y ──── (dns, names)
-//!     └────── connect ──► stopped by its filter (crate::intercept) ─► connect ── Ask::Connect ─► daemon: may it?
-//!     ◄═══════ its own socket, connected on loopback (socket, join) ═══ traffic ═══ a stream ═══ daemon dials
+//!     └────── connect ──► stopped by its filter (intercept) ─► connect ── Ask::Connect ─► daemon: may it?
+//!     ◄═══════ its own socket, connected on loopback (socket, join) ══ traffic ══ a stream ══ daemon dials
 //! ```
 //!
 //! The container has no network but `lo`, and the daemon decides, resolves and dials. This half only says

@@ -316,7 +316,8 @@ mod tests {
                 "CgroupnsMode": "private", "UsernsMode": "host", "PidsLimit": 1, "Memory": 2, "MemorySwap": 3,
                 "NanoCpus": 4, "Ulimits": [{"Name": "core", "Soft": 0, "Hard": -1}], "ShmSize": 5,
                 "LogConfig": {"Type": "none"}, "MaskedPaths": [], "ReadonlyPaths": ["/proc/sys"],
-                "Dns": ["127.0.0.1"], "DnsOptions": ["ndots:0"], "DnsSearch": ["."], "OomScoreAdj": 800, "Runtime": "runsc",
+                "Dns": ["127.0.0.1"], "DnsOptions": ["ndots:0"], "DnsSearch": ["."], "OomScoreAdj": 800,
+                "Runtime": "runsc",
                 "RestartPolicy": {"Name": "no"}, "Init": false, "Sysctls": {"a.b": "1"}
             }
         });

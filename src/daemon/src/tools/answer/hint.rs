@@ -60,8 +60,8 @@ pub(in crate::tools) fn hint(stderr: &str, failed: bool, network: ProgramNetwork
             "Programs have no network here: they reach nothing but servers that they start themselves."
         }
         ProgramNetwork::NotAsked => {
-            "Programs have no network unless their call asks for one, with `network` (run_code, run_python) or \
-             `sandbox_config.network` (execute_code)."
+            "Programs have no network unless their call asks for one, with `network` (run_code, run_python) \
+             or `sandbox_config.network` (execute_code)."
         }
         // What was blocked is said destination by destination.
         ProgramNetwork::Granted => return None,

@@ -77,8 +77,8 @@ impl Tool for RunCode {
              /workspace) stay for the conversation and are returned as download links. matplotlib figures \
              that are shown (plt.show) or left open are saved as /data/figure_1.png and so on; small images \
              are included in the answer. A long output is shortened to its beginning and end, {} in all \
-             (also in `output`; `stdout` and `stderr` have up to {} each); log_url has the whole output. {} At \
-             most {} bytes of code, and {} seconds unless timeout_seconds is given.",
+             (also in `output`; `stdout` and `stderr` have up to {} each); log_url has the whole output. {} \
+             At most {} bytes of code, and {} seconds unless timeout_seconds is given.",
             offer.languages(),
             values::size(limits.shown as u64),
             values::size(limits.output as u64),
