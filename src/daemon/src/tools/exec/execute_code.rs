@@ -38,8 +38,8 @@ impl Tool for ExecuteCode {
             "Run a shell command (/bin/sh -c) in an isolated container with the programs of the {} image, \
              and return its output. Each command is a new process that starts in /data (also /mnt/data and \
              /workspace); files there stay for the session. {} The command is stopped after {} seconds \
-             unless timeout_seconds is given. If it takes longer than 45 seconds, and the call does not ask for \
-             progress, the answer has status running and the command continues: read the rest with \
+             unless timeout_seconds is given. If it takes longer than 45 seconds, and the call does not ask \
+             for progress, the answer has status running and the command continues: read the rest with \
              get_execution_output. A long output is shortened to its beginning and end, {} in all; \
              get_execution_output returns the whole. `output` in the document is a list of events; lines \
              that were written within half a second are one event, unless lines is true.",
