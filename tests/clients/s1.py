@@ -218,7 +218,7 @@ async def tools():
         for tool in ("get_execution_output", "get_execution_status", "cancel_execution"):
             await client.fault("execution_not_found", tool, execution_id="abc-123")
         domains = {"network": {"allowed_domains": ["example.com"]}}
-        await client.fault("network_unavailable", "execute_code", command="true", sandbox_config=domains)
+        await client.fault("unsupported_policy", "execute_code", command="true", sandbox_config=domains)
 
 
 async def events():

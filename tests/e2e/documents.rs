@@ -1,7 +1,7 @@
 //! The examples of the documents that the daemon's tools come from. Each request is as in its document and
 //! sent as a call without a session: those of the commands (its program is in `s1.rs`), those of the protocol
-//! with its two handshakes, and those of the Python sandbox. A request for network access is refused by name
-//! today. The tests must never compare more of an answer than the document contains.
+//! with its two handshakes, and those of the Python sandbox. By default a request for network access is
+//! refused with the setting that would allow it. The tests must never compare more of an answer than the document contains.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -162,8 +162,8 @@ async fn the_calls_of_the_protocol_are_answered_as_its_document_says() {
 
 #[tokio::test]
 async fn the_calls_of_commands_are_answered_as_their_document_says() {
-    let d = Daemon::start().await;
-    // The document's own call asks for network access, which is refused by name.
+    let by_default = Daemon::start().await;
+    let d = Daemon::with().set("egress.mode", "open").start().await;
     let with_network = r#"{
       "name": "execute_code",
       "arguments": {
@@ -179,10 +179,11 @@ async fn the_calls_of_commands_are_answered_as_their_document_says() {
         "wait_for_completion": true
       }
     }"#;
-    let refused = called(&d, with_network).await;
-    assert_eq!(refused["structuredContent"]["error"], "network_unavailable", "{refused}");
-    let ran =
-        called(&d, &with_network.replace(r#""network": {"allowed_domains": ["example.com"]},"#, "")).await;
+    let refused = &called(&by_default, with_network).await["structuredContent"];
+    assert_eq!(refused["error"], "unsupported_policy", "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("egress.allow")), "{refused}");
+    by_default.stop().await;
+    let ran = called(&d, with_network).await;
     let document = in_text(&ran);
     assert_eq!((&document["status"], &document["exit_code"]), (&json!("completed"), &json!(0)));
     let told = document["output"].as_array().expect("events");

@@ -52,7 +52,7 @@ async fn a_program_reaches_what_its_call_allows_and_is_told_what_was_blocked() {
     let s = d.session("s");
     let ran = s.python(GET).stdin(&urls).with("network", allowed(&["api.example"])).await;
     let ran = ran.expect_success();
-    let lines: Vec<&str> = ran.stdout().lines().collect();
+    let lines: Vec<&str> = ran.text("output").lines().collect();
     assert_eq!(lines[0], "GET /a HTTP/1.1", "{}", ran.document);
     assert!(lines[1].starts_with("URLError"), "{}", ran.document);
     assert!(lines[2].contains("refused") || lines[2].contains("Permission denied"), "{}", ran.document);
@@ -143,8 +143,9 @@ for text in ('2130706433', '0x7f.1', '017700000001'):
 "
     );
     let ran = d.run("python", &tries).with("network", allowed(&["api.example"])).await.expect_success();
-    assert!(!ran.stdout().contains("went through"), "{}", ran.document);
-    assert_eq!(ran.stdout().lines().count(), 13, "{}", ran.document);
+    let output = ran.text("output");
+    assert!(!output.contains("went through"), "{}", ran.document);
+    assert_eq!(output.lines().count(), 13, "{}", ran.document);
     assert_eq!(server.connections(), 0, "{}", ran.document);
     // The program that tried all that still reaches what it may.
     let urls = format!("http://api.example:{port}/");

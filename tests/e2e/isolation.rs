@@ -41,11 +41,9 @@ async fn there_is_no_network() {
         assert!(matches!(way.as_str(), Some("ENETUNREACH" | "EADDRNOTAVAIL" | "EACCES" | "EPERM")), "{seen}");
     }
     assert_eq!((&seen[1], &seen[2]), (&serde_json::json!(["lo"]), &serde_json::json!(true)), "{seen}");
-    assert_eq!(
-        seen[3],
-        serde_json::json!(["nameserver", "127.0.0.1"]),
-        "the host's resolver is not copied in"
-    );
+    let resolver = seen[3].as_array().expect("words");
+    assert_eq!(resolver[..2], ["nameserver", "127.0.0.1"], "the host's resolver is not copied in: {seen}");
+    assert!(!resolver.iter().skip(2).any(|word| word == "nameserver" || word == "search"), "{seen}");
     d.stop().await;
 }
 

@@ -313,7 +313,8 @@ async fn failures_of_a_tool_are_results() {
     d.run("python", "   ").await.expect_error("invalid_argument");
     d.run("python", "print('\0')").await.expect_error("invalid_argument");
     d.run("python", &"#".repeat(100_001)).await.expect_error("too_large");
-    d.run("python", "1").with("network", true).await.expect_error("network_unavailable");
+    let more = json!({ "allowed_domains": ["example.com"] });
+    d.run("python", "1").with("network", more).await.expect_error("unsupported_policy");
     d.run("python", "1").env("A=B", "x").await.expect_error("invalid_argument");
     d.run("python", "1").env("", "x").await.expect_error("invalid_argument");
     d.run("python", "1").env("A", "x\0").await.expect_error("invalid_argument");

@@ -25,8 +25,8 @@ async fn wrong_arguments_are_named() {
         (begin().with("working_directory", "a\0"), "invalid_argument", "`working_directory`"),
         (
             begin().with("sandbox_config", json!({ "network": { "allowed_domains": ["example.com"] } })),
-            "network_unavailable",
-            "allowed_domains",
+            "unsupported_policy",
+            "egress.allow",
         ),
         (
             begin().with("sandbox_config", json!({ "resource_limits": { "max_processes": 0 } })),
