@@ -9,8 +9,8 @@
 //! So any number of clients share one pool. The relay outlives the daemon that it is connected to: it answers
 //! the unfinished requests of a dead daemon with an error and sends the client's first messages again to the
 //! next daemon (or to this process). A message that the dead daemon has certainly not begun
-//! ([`connection`] knows when that is certain) goes to the next daemon too; the client notices nothing else.
-//! After the end of the client's input, or a signal, unfinished requests have `shutdown.drain` to be
+//! (`stdio/connection.rs` knows when that is certain) goes to the next daemon too; the client notices nothing
+//! else. After the end of the client's input, or a signal, unfinished requests have `shutdown.drain` to be
 //! answered.
 //!
 //! The relay must never write anything but messages to standard output, nor send a call again that may have

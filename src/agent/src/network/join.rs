@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 
 use super::socket::ProgramSocket;
 
-/// Connections that may wait for [`accept`]; with one there would be no room behind a stranger's.
+/// Connections that may wait to be accepted; with one there would be no room behind a stranger's.
 const BACKLOG: i32 = 64;
 
 /// Connections of strangers that are reset before PID 1 gives up.

@@ -237,10 +237,9 @@ impl Program {
     }
 
     pub(super) async fn reply(&self) -> Reply {
-        match self.next().await {
-            Inbound::Message(bytes) => message::decode(&bytes).unwrap(),
-            other => panic!("{other:?} in place of a reply"),
-        }
+        let inbound = self.next().await;
+        let Inbound::Message(bytes) = inbound else { panic!("{inbound:?} in place of a reply") };
+        message::decode(&bytes).unwrap()
     }
 
     pub(super) async fn expect_connected(&self) {
@@ -298,11 +297,14 @@ impl Program {
     pub(super) async fn read_to_eof(&self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
-            match self.next().await {
-                Inbound::Data(Channel::Net, bytes) => all.extend_from_slice(&bytes),
-                Inbound::Eof(Channel::Net) => return all,
-                other => panic!("{other:?} after {} bytes", all.len()),
+            let inbound = self.next().await;
+            if inbound == Inbound::Eof(Channel::Net) {
+                return all;
             }
+            let Inbound::Data(Channel::Net, bytes) = inbound else {
+                panic!("{inbound:?} after {} bytes", all.len());
+            };
+            all.extend_from_slice(&bytes);
         }
     }
 

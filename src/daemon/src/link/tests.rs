@@ -354,23 +354,26 @@ async fn a_connection_survives_the_break_of_its_carriers() {
         let mut read = Vec::new();
         let mut is_eof = false;
         while piece.is_some() || !is_eof {
-            let mut agent = mux.lock().unwrap();
-            if let Some(bytes) = piece
-                && agent.has_room(id, bytes.len())
             {
-                agent.send(id, Kind::Data(Channel::Net), Bytes::copy_from_slice(bytes));
-                piece = pieces.next();
-                if piece.is_none() {
-                    agent.send(id, Kind::Eof(Channel::Net), Bytes::new());
+                let mut agent = mux.lock().unwrap();
+                if let Some(bytes) = piece
+                    && agent.has_room(id, bytes.len())
+                {
+                    agent.send(id, Kind::Data(Channel::Net), Bytes::copy_from_slice(bytes));
+                    piece = pieces.next();
+                    if piece.is_none() {
+                        agent.send(id, Kind::Eof(Channel::Net), Bytes::new());
+                    }
+                }
+                match agent.take(id) {
+                    Some(Inbound::Data(_, bytes)) => read.extend_from_slice(&bytes),
+                    Some(Inbound::Eof(_)) => is_eof = true,
+                    None => {}
+                    Some(other @ (Inbound::Message(_) | Inbound::Close | Inbound::Reset)) => {
+                        panic!("{other:?}")
+                    }
                 }
             }
-            match agent.take(id) {
-                Some(Inbound::Data(_, bytes)) => read.extend_from_slice(&bytes),
-                Some(Inbound::Eof(_)) => is_eof = true,
-                None => {}
-                other => panic!("{other:?}"),
-            }
-            drop(agent);
             tokio::task::yield_now().await;
         }
         read

@@ -1,7 +1,7 @@
 //! What a call asks to reach outside, checked against what this daemon gives.
 
 use super::answer::ProgramNetwork;
-use crate::egress::{NetworkGrant, NetworkMode, NetworkRequest, PolicyRefusal};
+use crate::egress::{NetworkGrant, NetworkMode, NetworkRequest, PolicyRefusal, RefusalKind};
 use crate::tools::{Code, Fault, Tools};
 
 /// What a program may reach; `None` if the call asks for nothing. `argument` is the name under which the call
@@ -13,10 +13,10 @@ pub(super) fn grant(
 ) -> Result<Option<NetworkGrant>, Fault> {
     let Some(request) = request else { return Ok(None) };
     let refused = |refusal: PolicyRefusal| {
-        let code = match refusal {
-            PolicyRefusal::Unavailable { .. } => Code::NetworkUnavailable,
-            PolicyRefusal::Unsupported { .. } => Code::UnsupportedPolicy,
-            PolicyRefusal::Malformed { .. } => Code::InvalidArgument,
+        let code = match refusal.kind() {
+            RefusalKind::NetworkUnavailable => Code::NetworkUnavailable,
+            RefusalKind::UnsupportedPolicy => Code::UnsupportedPolicy,
+            RefusalKind::InvalidArgument => Code::InvalidArgument,
         };
         Fault::new(code, format!("`{argument}`: {refusal}"))
     };
