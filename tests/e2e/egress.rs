@@ -54,15 +54,16 @@ async fn a_program_reaches_what_its_call_allows_and_is_told_what_was_blocked() {
     let ran = ran.expect_success();
     let lines: Vec<&str> = ran.text("output").lines().collect();
     assert_eq!(lines[0], "GET /a HTTP/1.1", "{}", ran.document);
-    assert!(lines[1].starts_with("URLError"), "{}", ran.document);
-    assert!(lines[2].contains("refused") || lines[2].contains("Permission denied"), "{}", ran.document);
+    assert!(lines[1].starts_with("HTTPError HTTP Error 403"), "{}", ran.document);
+    assert!(lines[2].starts_with("HTTPError HTTP Error 403"), "{}", ran.document);
     assert_eq!(server.connections(), 1);
     let reached = entry(&ran, "api.example");
     assert_eq!((&reached["port"], &reached["allowed"]), (&json!(port), &json!(true)), "{reached}");
     assert!(reached["bytes_in"].as_u64() > Some(0) && reached["bytes_out"].as_u64() > Some(0), "{reached}");
     let blocked = entry(&ran, "other.example");
     assert_eq!((&blocked["allowed"], &blocked["reason"]), (&json!(false), &json!("not in allowed_domains")));
-    assert!(ran.said.contains("other.example") && ran.said.contains("was blocked"), "{}", ran.said);
+    let said = format!("other.example:{port} was blocked: not in allowed_domains");
+    assert!(ran.said.contains(&said), "{}", ran.said);
     // Without a network nothing is reached, and nothing is said of a network.
     let ran = s.python(GET).stdin(&urls).await.expect_success();
     assert!(ran.document.get("network").is_none() && server.connections() == 1, "{}", ran.document);
@@ -109,6 +110,52 @@ socket.on('error', (error) => console.log(String(error)));"
     let id = ran.text("execution_id").to_owned();
     let status = d.tool("get_execution_status", json!({ "execution_id": id })).await;
     assert_eq!(entry(&status, "api.example")["bytes_in"], 6, "{}", status.document);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn programs_that_know_proxies_are_told_in_a_sentence() {
+    let server = Upstream::http().await;
+    let port = server.port();
+    let d = open(&[port]).start().await;
+    let s = d.session("s");
+    let config = json!({ "network": { "allowed_domains": ["api.example"] } });
+    let of = |command: String| {
+        s.tool("execute_code").with("command", command).with("sandbox_config", config.clone())
+    };
+    let asked = |url: &str| {
+        format!(
+            "python3 -c \"import requests
+r = requests.get('{url}'); print(r.status_code, r.text.strip())\""
+        )
+    };
+    let ran = of(asked(&format!("http://api.example:{port}/x?y"))).await;
+    assert!(ran.said.contains("200 GET /x?y HTTP/1.1"), "{}", ran.said);
+    let ran = of(asked(&format!("http://other.example:{port}/"))).await;
+    assert!(ran.said.contains(&format!("403 other.example:{port} is blocked")), "{}", ran.said);
+    assert!(ran.said.contains(&format!("other.example:{port} was blocked: not in")), "{}", ran.said);
+    // A tunnel, by hand; and what is no run's credential.
+    let tunnel = "python3 -c \"
+import base64, os, socket, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ['https_proxy'])
+def ask(target, user):
+    s = socket.create_connection((proxy.hostname, proxy.port))
+    value = base64.b64encode(user.encode()).decode()
+    s.sendall(f'CONNECT {target} HTTP/1.1\\r\\nProxy-Authorization: Basic {value}\\r\\n\\r\\n'.encode())
+    first = s.recv(1000).split(b'\\r')[0].decode()
+    s.sendall(b'GET /in HTTP/1.0\\r\\n\\r\\n')
+    print(first, s.recv(1000)[-15:] if ' 200 ' in first else '')
+user = f'{proxy.username}:{proxy.password}'
+";
+    let targets = format!("ask('api.example:{port}', user); ask('api.example:{port}', 'run:guess')");
+    let ran = of(format!("{tunnel}{targets}\"")).await;
+    assert!(ran.said.contains("200 Connection established b'GET /in HTTP/1.0'"), "{}", ran.said);
+    assert!(ran.said.contains("HTTP/1.1 407 "), "{}", ran.said);
+    // A run without a network is told of no proxy, and an own variable is left as it is.
+    s.python("import os; print([n for n in os.environ if 'proxy' in n.lower()])").await.expect_stdout("[]\n");
+    let own = s.python("import os; print(os.environ['http_proxy'], 'https_proxy' in os.environ)");
+    let own = own.env("http_proxy", "http://mine").with("network", allowed(&["api.example"]));
+    own.await.expect_stdout("http://mine True\n");
     d.stop().await;
 }
 

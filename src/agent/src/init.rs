@@ -20,7 +20,7 @@ use crate::complain::complain;
 use crate::container::Container;
 use crate::foreign::Brief;
 use crate::hello::{HELLO_WITHIN, greet, take_over};
-use crate::network::Resolver;
+use crate::network::{Proxy, Resolver};
 use crate::{apply, baseline, collect, probe, run_stream, tree, warm};
 
 /// Connections that have not sent their hello yet; only code in the container could make more.
@@ -39,10 +39,14 @@ async fn serve() -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let container = Rc::new(Container::new());
-    // Before any code, which could take the port.
+    // Before any code, which could take the ports.
     match Resolver::bind().await {
         Ok(resolver) => resolver.serve(container.network.clone()),
         Err(error) => complain(&format!("there is no resolver in this container: {error}")),
+    }
+    match Proxy::bind().await {
+        Ok(proxy) => proxy.serve(container.network.clone()),
+        Err(error) => complain(&format!("there is no proxy in this container: {error}")),
     }
     spawn_local(container.reaper.clone().serve());
     spawn_local(accept_streams(container.clone()));

@@ -27,7 +27,7 @@ use crate::{collect, network, policy};
 const LONGEST_GRACE_MS: u64 = 60_000;
 
 /// Answers a [`Request::Run`] on `stream`.
-pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpec) {
+pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: RunSpec) {
     if container.runs.get(&spec.id).is_some() {
         let what = format!("there is a run {} already", spec.id);
         stream.event(&Event::Failed { what }).await;
@@ -54,7 +54,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, spec: RunSpe
     let begun_before = container.runs.begin();
     let alone = container.runs.len() == 1;
     let begun = Instant::now();
-    let network = container.network.begin(&spec);
+    let network = container.network.begin(&mut spec);
     let mut end = match start(&container, &spec, &network, input).await {
         Ok(process) => supervise(&container, &outlet, &spec, process, stdin.map(StdinPipe::start)).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),

@@ -7,6 +7,9 @@
 //!     ◄═══════ its own socket, connected on loopback (socket, join) ══ traffic ══ a stream ══ daemon dials
 //! ```
 //!
+//! Programs that know proxies find one in their environment (proxy), with a credential of their run: it hears
+//! the name that they mean, and can say in a sentence what is blocked.
+//!
 //! The container has no network but `lo`, and the daemon decides, resolves and dials. This half only says
 //! which run asks (who, run) and carries bytes. So if something here fails, or is passed by, nothing gets
 //! out.
@@ -44,6 +47,7 @@ mod connect;
 mod dns;
 mod join;
 mod names;
+mod proxy;
 mod resolver;
 mod run;
 mod socket;
@@ -58,6 +62,8 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use self::connect::ConnectAnswers;
 use self::names::Names;
+use self::proxy::Credentials;
+pub(crate) use self::proxy::Proxy;
 pub(crate) use self::resolver::Resolver;
 pub(crate) use self::run::RunNetwork;
 pub(crate) use self::who::{Owner, PartRun, Place};
@@ -68,24 +74,36 @@ use crate::link::Link;
 pub(crate) struct Network {
     link: Rc<Link>,
     names: RefCell<Names>,
+    credentials: Credentials,
     /// Runs under way that have a network.
     open: Cell<usize>,
 }
 
 impl Network {
     pub(crate) fn new(link: Rc<Link>) -> Rc<Self> {
-        Rc::new(Self { link, names: RefCell::default(), open: Cell::new(0) })
+        Rc::new(Self {
+            link,
+            names: RefCell::default(),
+            credentials: Credentials::default(),
+            open: Cell::new(0),
+        })
     }
 
-    /// A run begins; call [`Network::end`] before its end is told.
-    pub(crate) fn begin(&self, spec: &RunSpec) -> Rc<RunNetwork> {
+    /// A run begins; call [`Network::end`] before its end is told. One that has a network gets the variables
+    /// that tell its programs of the proxy.
+    pub(crate) fn begin(&self, spec: &mut RunSpec) -> Rc<RunNetwork> {
         self.open.set(self.open.get() + usize::from(spec.network));
-        Rc::new(RunNetwork::new(spec.id.clone(), spec.network))
+        let run = Rc::new(RunNetwork::new(spec.id.clone(), spec.network));
+        if spec.network {
+            spec.env.extend(self.credentials.admit(&run, &spec.env));
+        }
+        run
     }
 
     /// A run is over: its connections are reset.
     pub(crate) async fn end(&self, run: &RunNetwork) {
         self.open.set(self.open.get() - usize::from(run.is_open()));
+        self.credentials.forget(run);
         run.close().await;
     }
 

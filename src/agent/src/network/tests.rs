@@ -139,7 +139,7 @@ fn play(network: bool, program: fn() -> bool, after: fn(&[Ask])) {
             spawn_local(async move { carried.carry(carrier, BytesMut::new()).await });
             let net = Network::new(link);
             net.names.borrow_mut().address_of("allowed.example");
-            let run = net.begin(&spec(network));
+            let run = net.begin(&mut spec(network));
             let (resolver, udp, tcp) = Resolver::elsewhere().await;
             PORTS[0].store(udp, Relaxed);
             PORTS[1].store(tcp, Relaxed);
