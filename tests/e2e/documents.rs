@@ -1,7 +1,8 @@
 //! The examples of the documents that the daemon's tools come from. Each request is as in its document and
 //! sent as a call without a session: those of the commands (its program is in `s1.rs`), those of the protocol
 //! with its two handshakes, and those of the Python sandbox. By default a request for network access is
-//! refused with the setting that would allow it. The tests must never compare more of an answer than the document contains.
+//! refused with the setting that would allow it. The tests must never compare more of an answer than the
+//! document contains.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

@@ -61,7 +61,7 @@ fn the_schema_has_both_forms() {
     assert_eq!(forms[0]["type"], "boolean");
     assert_eq!((&forms[1]["type"], &forms[1]["additionalProperties"]), (&json!("object"), &json!(false)));
     assert_eq!(forms[1].get("required"), None);
-    for list in ["allowed_domains", "denied_domains", "services"] {
+    for list in ["allowed_domains", "denied_domains"] {
         let property = &forms[1]["properties"][list];
         assert_eq!((&property["type"], &property["items"]["type"]), (&json!("array"), &json!("string")));
         assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{property}");
