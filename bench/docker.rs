@@ -118,6 +118,8 @@ fn host(host: &HostConfig, dir: &Path, flag: &mut impl FnMut(&str, &str)) -> io:
         flag("sysctl", &format!("{name}={value}"));
     }
     host.dns.iter().for_each(|server| flag("dns", server));
+    host.dns_options.iter().for_each(|option| flag("dns-option", option));
+    host.dns_search.iter().for_each(|domain| flag("dns-search", domain));
     host.log_config.iter().for_each(|log| flag("log-driver", &log.kind));
     host.tmpfs.iter().for_each(|(path, options)| flag("tmpfs", &format!("{path}:{options}")));
     Ok(())
