@@ -21,7 +21,7 @@ use crate::container::Container;
 use crate::foreign::Brief;
 use crate::hello::{HELLO_WITHIN, greet, take_over};
 use crate::network::{Proxy, Resolver};
-use crate::{apply, baseline, collect, probe, run_stream, tree, warm};
+use crate::{apply, baseline, collect, intercept, probe, run_stream, tree, warm};
 
 /// Connections that have not sent their hello yet; only code in the container could make more.
 const MAX_STRANGERS: usize = 8;
@@ -39,7 +39,8 @@ async fn serve() -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let container = Rc::new(Container::new());
-    // Before any code, which could take the ports.
+    // Before any code, which could take the ports, or all descriptors.
+    intercept::separates();
     match Resolver::bind().await {
         Ok(resolver) => resolver.serve(container.network.clone()),
         Err(error) => complain(&format!("there is no resolver in this container: {error}")),

@@ -21,7 +21,7 @@ use crate::program::CodeInput;
 use crate::start::{ProgramInput, start};
 use crate::stdin_pipe::StdinPipe;
 use crate::supervise::{is_its_own, not_started, supervise};
-use crate::{collect, network, policy};
+use crate::{collect, policy};
 
 /// The longest time that a run may be given to end after SIGTERM.
 const LONGEST_GRACE_MS: u64 = 60_000;
@@ -34,7 +34,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
         stream.close().await;
         return;
     }
-    let lacks_network = || spec.network.then(network::missing).flatten();
+    let lacks_network = || spec.network.then(|| container.network.missing()).flatten();
     if let Some(what) = spec.files.as_ref().and_then(policy::missing).or_else(lacks_network) {
         stream.event(&Event::Unsupported { what }).await;
         stream.close().await;

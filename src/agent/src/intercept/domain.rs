@@ -11,6 +11,7 @@
 //! call. It must never refuse anything on files, and must never be entered by PID 1, which looks into all.
 #![expect(unsafe_code, reason = "landlock_restrict_self of an inherited descriptor has no safe form")]
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -25,10 +26,16 @@ use crate::sys::{self, EXTRA_FD};
 /// The first version of Landlock that can allow files to be moved between directories.
 const LANDLOCK: u32 = 2;
 
-/// The ruleset that forbids nothing; `None` where the kernel has no Landlock, or too old a one.
+/// The ruleset that forbids nothing; `None` where the kernel has no Landlock, or too old a one. Runs have no
+/// network there ([`crate::network::missing`]): a program could use that of another by writing to its memory.
 pub(super) fn own() -> Option<Rc<OwnedFd>> {
-    thread_local!(static RULESET: Option<Rc<OwnedFd>> = make());
-    RULESET.with(Clone::clone)
+    thread_local!(static RULESET: RefCell<Option<Rc<OwnedFd>>> = const { RefCell::new(None) });
+    RULESET.with_borrow_mut(|ruleset| {
+        if ruleset.is_none() {
+            *ruleset = make(); // also after a failure that may pass, such as too many open files
+        }
+        ruleset.clone()
+    })
 }
 
 fn make() -> Option<Rc<OwnedFd>> {
@@ -90,7 +97,7 @@ mod tests {
     #[test]
     fn programs_in_domains_of_their_own_cannot_look_into_each_other() {
         if own().is_none() {
-            return; // the kernel has no Landlock, and the daemon lets such runs take turns
+            return; // the kernel has no Landlock, and runs have no network
         }
         // Of `mem` and `environ` more is asked (Yama), or less (CAP_PERFMON).
         let look = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok();

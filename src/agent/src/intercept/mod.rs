@@ -31,6 +31,8 @@ pub(crate) use install::{Confinement, ListenerSocket};
 pub(crate) use notify::StoppedCall;
 pub(crate) use serve::{Answerers, Answers, NotifyListener};
 
+use crate::complain::complain;
+
 use rustix::io::Errno;
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
@@ -56,6 +58,12 @@ pub(crate) fn refuses_descriptors() -> i32 {
     if refused { Errno::PERM.raw_os_error() } else { 0 }
 }
 
+/// Whether each program gets a Landlock domain of its own. Asked before any code runs, it makes what that
+/// needs, so that no program comes without one later.
+pub(crate) fn separates() -> bool {
+    domain::own().is_some()
+}
+
 /// What keeps PID 1 from looking into the programs of this container; `None` if nothing does.
 pub(crate) fn blind() -> Option<String> {
     // From 2 on nobody without capabilities may read another process' memory.
@@ -71,7 +79,9 @@ impl ListenerSocket {
     /// Answers the calls of a program and of all that it starts, in a task of its own.
     pub(crate) fn serve(self, answerers: Answerers) {
         tokio::task::spawn_local(async move {
-            let _ = serve::serve(self.0, answerers).await;
+            if let Err(error) = serve::serve(self.0, answerers).await {
+                complain(&format!("the calls of a program cannot be answered any more: {error}"));
+            }
         });
     }
 }

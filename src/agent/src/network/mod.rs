@@ -26,8 +26,8 @@
 //!   network are the kernel's own, as without a filter.
 //! - Which run asks: a program that PID 1 started for a run has a listener of its own; of a warm part's the
 //!   process tree tells (who). The processes of a run cannot be looked into by another's (Landlock), nor
-//!   their descriptors taken (`pidfd_getfd` is refused to programs): a run gets another's network only from
-//!   that run itself.
+//!   their descriptors taken (`pidfd_getfd` is refused to programs). They share `/data` and `/tmp`, though:
+//!   code that one run writes there, and another executes, has the network of the other.
 //! - A run's connections are reset before its end is told (run).
 //!
 //! Limits and differences:
@@ -75,8 +75,10 @@ pub(crate) struct Network {
     link: Rc<Link>,
     names: RefCell<Names>,
     credentials: Credentials,
-    /// Runs under way that have a network.
-    open: Cell<usize>,
+    /// Whether its resolver serves.
+    resolves: Cell<bool>,
+    /// The runs under way.
+    runs: RefCell<Vec<Rc<RunNetwork>>>,
 }
 
 impl Network {
@@ -85,15 +87,19 @@ impl Network {
             link,
             names: RefCell::default(),
             credentials: Credentials::default(),
-            open: Cell::new(0),
+            resolves: Cell::new(false),
+            runs: RefCell::default(),
         })
     }
 
     /// A run begins; call [`Network::end`] before its end is told. One that has a network gets the variables
     /// that tell its programs of the proxy.
     pub(crate) fn begin(&self, spec: &mut RunSpec) -> Rc<RunNetwork> {
-        self.open.set(self.open.get() + usize::from(spec.network));
         let run = Rc::new(RunNetwork::new(spec.id.clone(), spec.network));
+        if self.open_runs() == 0 {
+            self.names.borrow_mut().make_room();
+        }
+        self.runs.borrow_mut().push(run.clone());
         if spec.network {
             spec.env.extend(self.credentials.admit(&run, &spec.env));
         }
@@ -102,9 +108,21 @@ impl Network {
 
     /// A run is over: its connections are reset.
     pub(crate) async fn end(&self, run: &RunNetwork) {
-        self.open.set(self.open.get() - usize::from(run.is_open()));
+        self.runs.borrow_mut().retain(|known| !std::ptr::eq(known.as_ref(), run));
         self.credentials.forget(run);
         run.close().await;
+    }
+
+    /// Runs under way that have a network.
+    fn open_runs(&self) -> usize {
+        self.runs.borrow().iter().filter(|run| run.is_open()).count()
+    }
+
+    /// The run under way that has a network, if there is no other run: then it is known who asks.
+    fn only_run(&self) -> Option<String> {
+        let runs = self.runs.borrow();
+        let [run] = runs.as_slice() else { return None };
+        run.is_open().then(|| run.id.clone())
     }
 
     /// Who answers the `connect`s of a program.
@@ -113,8 +131,22 @@ impl Network {
     }
 }
 
-/// What this container lacks for programs to reach the network; `None` if it lacks nothing.
-pub(crate) fn missing() -> Option<String> {
+impl Network {
+    /// What this container lacks for programs to reach the network; `None` if it lacks nothing.
+    pub(crate) fn missing(&self) -> Option<String> {
+        if !self.resolves.get() {
+            return Some("the network needs port 53 of 127.0.0.1, which PID 1 could not take".to_owned());
+        }
+        missing()
+    }
+}
+
+fn missing() -> Option<String> {
+    if !intercept::separates() {
+        let what = "the network needs Landlock version 2 or newer, which keeps the programs of one run out of \
+                    the memory of another";
+        return Some(what.to_owned());
+    }
     if let Some(what) = intercept::blind() {
         return Some(format!("the network needs {what}"));
     }

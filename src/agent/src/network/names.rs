@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// Names of one container. With more the resolver fails: forgetting one would free its address.
+/// Names that runs may have looked up at one time. With more the resolver fails.
 const MAX_NAMES: usize = 4096;
 
 /// 127.64.0.0/10: all of it is loopback, and nobody's own servers use it.
@@ -18,6 +18,8 @@ const MASK: u32 = 0xFFC0_0000;
 pub(super) struct Names {
     indices: HashMap<String, usize>,
     names: Vec<String>,
+    /// How many names were forgotten: their addresses stand for nothing any more.
+    forgotten: u32,
 }
 
 impl Names {
@@ -32,12 +34,25 @@ impl Names {
                 self.names.len() - 1
             }
         };
-        Some(Ipv4Addr::from_bits(FIRST + 1 + u32::try_from(index).ok()?))
+        let number = self.forgotten.checked_add(u32::try_from(index).ok()?)?;
+        let address = Ipv4Addr::from_bits(FIRST + 1 + number);
+        is_reserved(address).then_some(address)
+    }
+
+    /// Forgets all names if there are many, so that one run cannot fill the table for all that follow. To be
+    /// called when no run has a network; no address is given out again.
+    pub(super) fn make_room(&mut self) {
+        if self.names.len() >= MAX_NAMES / 2 {
+            self.forgotten =
+                self.forgotten.saturating_add(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+            self.names.clear();
+            self.indices.clear();
+        }
     }
 
     /// The name that an address stands for.
     pub(super) fn name_of(&self, address: Ipv4Addr) -> Option<&str> {
-        let index = address.to_bits().checked_sub(FIRST + 1)?;
+        let index = address.to_bits().checked_sub(FIRST + 1)?.checked_sub(self.forgotten)?;
         self.names.get(usize::try_from(index).ok()?).map(String::as_str)
     }
 }
@@ -74,6 +89,22 @@ mod tests {
         }
         assert_eq!(names.address_of("more.example"), None);
         assert_eq!(names.address_of("0.example"), Some(Ipv4Addr::new(127, 64, 0, 1)));
+    }
+
+    #[test]
+    fn a_table_that_one_run_has_filled_is_empty_for_the_next_and_no_address_comes_again() {
+        let mut names = Names::default();
+        let first = names.address_of("a.example").expect("room");
+        names.make_room();
+        assert_eq!(names.name_of(first), Some("a.example"), "a few names do no harm");
+        for n in 0..MAX_NAMES - 1 {
+            names.address_of(&format!("{n}.example")).expect("room");
+        }
+        assert_eq!(names.address_of("more.example"), None);
+        names.make_room();
+        let again = names.address_of("a.example").expect("room");
+        assert!(again != first && names.name_of(first).is_none(), "{again}");
+        assert_eq!(names.name_of(again), Some("a.example"));
     }
 
     #[test]

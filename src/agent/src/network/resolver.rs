@@ -1,8 +1,8 @@
 //! The resolver of the container, on port 53 of 127.0.0.1: names that a run may reach, and no others.
 //!
 //! It asks the daemon whether a name may be looked up, and nobody else: no question leaves before a
-//! connection is made. A datagram does not show its run, so a name counts that any run under way may reach;
-//! the connection is judged by its own run anyway. It must never hold more than a bounded number of
+//! connection is made. A datagram does not show its run: where several are under way, a name counts that any
+//! of them may reach; the connection is judged by its own run anyway. It must never hold more than a bounded number of
 //! questions; what is over that is dropped, as by any busy resolver.
 
 use std::cell::Cell;
@@ -63,6 +63,7 @@ impl Resolver {
     /// Answers for as long as the container lives.
     pub(crate) fn serve(self, network: Rc<Network>) {
         let asked = Rc::new(Cell::new(0));
+        network.resolves.set(true);
         spawn_local(datagrams(network.clone(), Rc::new(self.udp), asked.clone()));
         spawn_local(connections(network, self.tcp, asked));
     }
@@ -167,14 +168,15 @@ fn at_once(network: &Network, message: &[u8]) -> Option<Vec<u8>> {
             None => Answer::NoName,
         }));
     }
-    (network.open.get() == 0).then(|| query.answer(Answer::NoName))
+    // As where nobody listens: programs then say that a name cannot be resolved for the moment.
+    (network.open_runs() == 0).then(|| query.answer(Answer::Failure))
 }
 
 /// Asks the daemon.
 async fn answer(network: &Rc<Network>, message: &[u8]) -> Vec<u8> {
     let Ok(Query { name: Some(name), .. }) = Query::read(message) else { return Vec::new() };
     let allowed = async {
-        let ask = Ask::Name { run: None, name: name.clone() };
+        let ask = Ask::Name { run: network.only_run(), name: name.clone() };
         let stream = network.link.open(message::encode(&ask))?;
         let allowed = reply(&stream, false).await;
         stream.close().await;
