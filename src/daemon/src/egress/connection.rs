@@ -85,22 +85,23 @@ fn look_up(egress: &Egress, runs: &Runs, run: Option<&str>, name: &str) -> Reply
     {
         return Reply::Allowed;
     }
-    let label = match (&parsed, candidates.as_slice()) {
-        (_, []) => {
+    // Where nobody knows which run asked, no run is told: a run beside it could fill its answer.
+    let asker = candidates.first().filter(|_| run.is_some());
+    let label = match (&parsed, asker) {
+        _ if candidates.is_empty() => {
             unknown(runs, run.unwrap_or_default());
             UNKNOWN_RUN
         }
-        // Of several runs nobody knows which one asked.
-        (Ok(_), [_, _, ..]) => BlockReason::NotAllowed.label(),
-        (Ok(parsed), [run]) => {
-            let judged = run.policy.judge(&Host::Name(parsed.clone()), HTTPS);
+        (Ok(_), None) => BlockReason::NotAllowed.label(),
+        (Ok(parsed), Some(asker)) => {
+            let judged = asker.policy.judge(&Host::Name(parsed.clone()), HTTPS);
             let reason = judged.err().unwrap_or(BlockReason::NotAllowed);
-            run.blocked(parsed.as_str(), 0, &reason);
+            asker.blocked(parsed.as_str(), 0, &reason);
             reason.label()
         }
-        (Err(error), candidates) => {
-            if let [run] = candidates {
-                run.blocked(&shown(name), 0, &error.problem);
+        (Err(error), asker) => {
+            if let Some(asker) = asker {
+                asker.blocked(&shown(name), 0, &error.problem);
             }
             BAD_NAME
         }

@@ -4,7 +4,7 @@
 //! takes half an exchange for a whole one.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -22,6 +22,12 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    /// The other side's address, if that is this host's own: a connection to it begins at the same address.
+    pub(super) fn own_address(&self) -> Option<IpAddr> {
+        let (own, other) = (self.socket.local_addr().ok()?.ip(), self.socket.peer_addr().ok()?.ip());
+        (own == other).then_some(other)
+    }
+
     /// Everything was sent and received: the drop closes the connection properly.
     pub(super) fn finish(&mut self) {
         self.is_finished = true;

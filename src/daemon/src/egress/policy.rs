@@ -257,12 +257,27 @@ impl NetworkPolicy {
         self.check_denied(&dialled, port)?;
         let is_own = self.own_addresses.iter().any(|own| address::is_same(*own, address));
         let special = address::special_range(address);
-        let is_named = || self.allow.iter().any(|own| !own.is_any_host() && own.matches(host, port));
-        let is_private = |own: &Pattern| own.matches(&dialled, port) || own.matches(host, port);
-        if (is_own || special.is_some()) && !(is_named() && self.private.iter().any(is_private)) {
+        if (is_own || special.is_some()) && !self.is_private(host, address, port) {
             return Err(special.map_or(BlockReason::OwnAddress, BlockReason::NotGlobal));
         }
         Ok(())
+    }
+
+    /// Judges an address that has turned out to be this host's own: its addresses change while the daemon
+    /// runs.
+    ///
+    /// # Errors
+    /// [`BlockReason::OwnAddress`], unless `private` lists it for a destination that the policy names.
+    pub fn judge_own_address(&self, host: &Host, address: IpAddr, port: u16) -> Result<(), BlockReason> {
+        if self.is_private(host, address, port) { Ok(()) } else { Err(BlockReason::OwnAddress) }
+    }
+
+    /// Whether an address may be reached although it is not public or is the host's own.
+    fn is_private(&self, host: &Host, address: IpAddr, port: u16) -> bool {
+        let dialled = Host::Address(address);
+        let is_named = || self.allow.iter().any(|own| !own.is_any_host() && own.matches(host, port));
+        let is_private = |own: &Pattern| own.matches(&dialled, port) || own.matches(host, port);
+        is_named() && self.private.iter().any(is_private)
     }
 
     /// The services that the run asked for. Whether they exist, and for its tenant, is not checked.

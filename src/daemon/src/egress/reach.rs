@@ -70,7 +70,12 @@ pub(super) async fn open(
     stream.reply(Reply::Allowed).await?;
     let reach = async {
         let addresses = addresses(egress, run, host, port).await?;
-        dial::dial(&addresses).await.map_err(Refusal::Failed)
+        let upstream = dial::dial(&addresses).await.map_err(Refusal::Failed)?;
+        // Nothing was sent yet.
+        if let Some(own) = upstream.own_address() {
+            run.policy.judge_own_address(host, own, port)?;
+        }
+        Ok(upstream)
     };
     let upstream = tokio::select! {
         made = tokio::time::timeout(egress.bounds.connect, reach) => {

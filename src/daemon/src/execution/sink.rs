@@ -104,7 +104,9 @@ impl OutputSink for ExecutionSink {
     }
 
     fn ended(&mut self, end: &RunEnd, took: Duration) {
-        self.execution.note(Conclusion::of(end, took, self.execution.spec.timeout));
+        let mut conclusion = Conclusion::of(end, took, self.execution.spec.timeout);
+        conclusion.end.network = self.execution.network().unwrap_or_default();
+        self.execution.note(conclusion);
     }
 
     fn due(&self) -> Option<Instant> {

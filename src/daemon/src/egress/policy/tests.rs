@@ -368,3 +368,28 @@ fn every_reason_is_a_short_sentence_and_has_a_label() {
     }
     assert_eq!(BlockReason::EncryptedHello.label(), "encrypted_hello");
 }
+
+#[test]
+fn an_address_that_turns_out_to_be_this_hosts_own_needs_an_entry_in_private() {
+    let address: IpAddr = "45.33.32.156".parse().unwrap();
+    let host = Host::Name("api.example".parse().unwrap());
+    let judged = |private: &[&str], allowed: &[&str]| {
+        let private = private.iter().map(|text| text.parse().unwrap()).collect();
+        let rules = EgressRules {
+            mode: NetworkMode::Open,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            private,
+            own_addresses: Vec::new(),
+        };
+        let request = NetworkRequest { allowed_domains: owned(allowed), ..NetworkRequest::default() };
+        let policy = rules.policy(&request).unwrap();
+        assert_eq!(policy.judge_address(&host, address, 80), Ok(()), "nobody knew that it is its own");
+        policy.judge_own_address(&host, address, 80)
+    };
+    assert_eq!(judged(&[], &["api.example"]), Err(BlockReason::OwnAddress));
+    assert_eq!(judged(&["45.33.32.156:80"], &["api.example"]), Ok(()));
+    assert_eq!(judged(&["45.33.32.156:81"], &["api.example"]), Err(BlockReason::OwnAddress));
+    assert_eq!(judged(&["api.example"], &["api.example"]), Ok(()));
+    assert_eq!(judged(&["45.33.32.156:80"], &["*"]), Err(BlockReason::OwnAddress), "`*` names nothing");
+}

@@ -178,6 +178,13 @@ impl Follower<'_> {
                     }
                     Incoming::Event(Event::Ended(end)) => {
                         let reported = report::RunEnd::Ended { outcome: end.outcome, limit: end.limit };
+                        // Its connections are over: what was blocked last is told before its end.
+                        if let Some(network) = self.network {
+                            network.end();
+                        }
+                        while let Some(destination) = blocked.as_mut().and_then(|one| one.try_recv().ok()) {
+                            sink.blocked(destination);
+                        }
                         sink.ended(&reported, Duration::from_micros(end.wall_us));
                         poll_fn(|context| sink.poll_written(context)).await;
                         self.stream.release();
