@@ -264,6 +264,32 @@ async fn modes_and_lists_are_held_and_refusals_name_what_would_allow_it() {
     d.stop().await;
 }
 
+#[tokio::test]
+async fn what_a_program_has_sent_before_its_end_arrives() {
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let server = Upstream::start(move |mut stream| {
+        let sender = sender.clone();
+        async move {
+            let mut all = Vec::new();
+            let ended = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut all).await;
+            let _ = sender.send((all.len(), ended.is_ok()));
+        }
+    })
+    .await;
+    let port = server.port();
+    let d = open(&[port]).start().await;
+    let send = format!(
+        "import socket\ns = socket.create_connection(('api.example', {port}))\ns.sendall(bytes(3_000_000))"
+    );
+    let s = d.session("s");
+    for _ in 0..2 {
+        s.python(&send).with("network", allowed(&["api.example"])).await.expect_success();
+        let sent = within(PATIENCE, "all bytes", received.recv()).await;
+        assert_eq!(sent, Some((3_000_000, true)));
+    }
+    d.stop().await;
+}
+
 /// All output of an execution so far, or its first.
 async fn read(d: &Daemon, id: &str) -> Ran {
     d.tool("get_execution_output", json!({ "execution_id": id, "wait": true, "since": 0 })).await

@@ -62,10 +62,14 @@ impl Answers for ConnectAnswers {
             return call.answer(fd, Err(Errno::ADDRNOTAVAIL));
         };
         let (network, listener, run) = (self.network.clone(), listener.clone(), wanted.run.clone());
-        run.spawn(async move {
+        run.clone().spawn(async move {
             let pending = PendingCall { network, listener, call };
-            match pending.serve(wanted, &daemon).await {
-                Ok(program) => traffic::carry(program, daemon).await,
+            let served = tokio::select! {
+                served = pending.serve(wanted, &daemon) => served,
+                () = run.over() => return, // the caller is dead
+            };
+            match served {
+                Ok(program) => traffic::carry(program, daemon, &run).await,
                 // The daemon's stream and the program's side, if there is one, are reset.
                 Err(errno) => pending.answer(Err(errno)),
             }

@@ -157,7 +157,7 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
     };
     let network = network.clone();
     let id = run.id.clone();
-    run.spawn(async move {
+    run.clone().spawn(async move {
         let shown = match &request.host {
             Host::Name(name) => format!("{name}:{}", request.port),
             Host::Address(address) => std::net::SocketAddr::from((*address, request.port)).to_string(),
@@ -166,7 +166,11 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
         let Some(daemon) = network.link.open(message::encode(&ask)) else {
             return refuse(program, "503 Service Unavailable", "too many connections are open").await;
         };
-        if let Err(errno) = reply(&daemon, true).await {
+        let replied = tokio::select! {
+            replied = reply(&daemon, true) => replied,
+            () = run.over() => return,
+        };
+        if let Err(errno) = replied {
             let (status, why) = match errno {
                 Errno::ACCESS => ("403 Forbidden", "is blocked: this run may not reach it"),
                 Errno::TIMEDOUT => ("504 Gateway Timeout", "did not answer in time"),
@@ -194,7 +198,7 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
         }
         // From here on what breaks off is a reset, as for every other connection.
         let _ = sockopt::set_socket_linger(&program, Some(Duration::ZERO));
-        traffic::carry(program, daemon).await;
+        traffic::carry(program, daemon, &run).await;
     });
 }
 

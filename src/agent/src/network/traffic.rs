@@ -3,6 +3,8 @@
 //! It must never hold more than one piece of each direction, nor end in good order a connection that did not:
 //! what is dropped before its end is a reset, on both sides.
 
+use std::cell::Cell;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use paddock_proto::limits::CHUNK;
 use paddock_proto::{Channel, Inbound, Kind};
@@ -11,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
+use super::run::RunNetwork;
 use crate::link::Stream;
 
 /// Fewer bytes than this are copied: they would keep a whole buffer in memory until the daemon has read them.
@@ -23,11 +26,24 @@ type Ended = Result<(), Reset>;
 #[derive(Debug)]
 struct Reset;
 
-/// Carries bytes both ways until both directions are at their end, or either side resets.
-pub(super) async fn carry(mut program: TcpStream, daemon: Stream) {
-    let (from, to) = program.split();
-    let both = tokio::try_join!(up(from, &daemon), down(&daemon, to));
-    if both.is_ok() {
+/// Carries bytes both ways until both directions are at their end, or either side resets. When the run is
+/// over, nobody reads any more, and what its programs have sent still goes to the daemon.
+pub(super) async fn carry(mut program: TcpStream, daemon: Stream, run: &RunNetwork) {
+    let is_sent = Cell::new(false);
+    let is_whole = {
+        let (from, to) = program.split();
+        let up = async {
+            let ended = up(from, &daemon).await;
+            is_sent.set(true);
+            ended
+        };
+        tokio::pin!(up);
+        tokio::select! {
+            both = async { tokio::try_join!(&mut up, down(&daemon, to)) } => both.is_ok(),
+            () = run.over() => is_sent.get() || up.await.is_ok(),
+        }
+    };
+    if is_whole {
         daemon.close().await;
         // What is still in the kernel must arrive.
         let _ = sockopt::set_socket_linger(&program, None);

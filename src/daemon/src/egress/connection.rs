@@ -6,10 +6,12 @@
 //!                                                                     relay ◄─ the TLS hello, judged ◄┘
 //! ```
 //!
-//! Nothing is sent to the other side before the hello of a program that owes one was judged. Everything ends
-//! when the run is over: streams and connections reset themselves when they are dropped.
+//! Nothing is sent to the other side before the hello of a program that owes one was judged. When the run is
+//! over, what its programs have sent still leaves, within [`DRAIN`]; then everything ends: streams and
+//! connections reset themselves when they are dropped.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use paddock_proto::message::{self, Ask, ConnectFailure, Reply};
@@ -34,6 +36,9 @@ const UNKNOWN_RUN: &str = "unknown_run";
 /// A name that may not be looked up is blocked on every port; the reason that is told is that of this one.
 const HTTPS: u16 = 443;
 
+/// How long a connection may last after the end of its run.
+const DRAIN: Duration = Duration::from_secs(1);
+
 /// Serves one ask to its end.
 pub(super) async fn serve(egress: &Egress, runs: &Runs, stream: AskStream) {
     let asked = stream.ask().clone();
@@ -45,10 +50,14 @@ pub(super) async fn serve(egress: &Egress, runs: &Runs, stream: AskStream) {
         }
         Ask::Connect { run, host, port } => match runs.find(&run) {
             Some(run) => {
+                let serving = connect(egress, &run, &stream, &host, port);
+                tokio::pin!(serving);
                 tokio::select! {
                     biased;
-                    () = run.over.cancelled() => Ok(()),
-                    ended = connect(egress, &run, &stream, &host, port) => ended,
+                    () = run.over.cancelled() => {
+                        tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(()))
+                    }
+                    ended = &mut serving => ended,
                 }
             }
             None => {
