@@ -143,8 +143,8 @@ impl Network {
 
 fn missing() -> Option<String> {
     if !intercept::separates() {
-        let what = "the network needs Landlock version 2 or newer, which keeps the programs of one run out of \
-                    the memory of another";
+        let what = "the network needs Landlock version 2 or newer, which keeps the programs of one run out \
+                    of the memory of another";
         return Some(what.to_owned());
     }
     if let Some(what) = intercept::blind() {

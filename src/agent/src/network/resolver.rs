@@ -2,8 +2,8 @@
 //!
 //! It asks the daemon whether a name may be looked up, and nobody else: no question leaves before a
 //! connection is made. A datagram does not show its run: where several are under way, a name counts that any
-//! of them may reach; the connection is judged by its own run anyway. It must never hold more than a bounded number of
-//! questions; what is over that is dropped, as by any busy resolver.
+//! of them may reach; the connection is judged by its own run anyway. It must never hold more than a bounded
+//! number of questions; what is over that is dropped, as by any busy resolver.
 
 use std::cell::Cell;
 use std::io;

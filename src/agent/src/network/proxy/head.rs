@@ -170,14 +170,15 @@ mod tests {
     #[test]
     fn a_url_becomes_a_request_of_its_host_and_of_no_other() {
         let text = "GET http://a.example:8080/x?y#z HTTP/1.1\r\nHost: evil.example\r\nAccept: */*\r\n\
-                    Proxy-Authorization: Basic eDp5\r\nProxy-Connection: keep-alive\r\nConnection: keep-alive, x-mine\r\n\
-                    X-Mine: 1\r\nContent-Length: 2\r\n\r\nhi";
+                    Proxy-Authorization: Basic eDp5\r\nProxy-Connection: keep-alive\r\n\
+                    Connection: keep-alive, x-mine\r\nX-Mine: 1\r\nContent-Length: 2\r\n\r\nhi";
         let request = complete(text);
         assert_eq!((request.host, request.port), (Host::Name("a.example".into()), 8080));
         let head = String::from_utf8(request.forward.expect("a head")).expect("text");
         assert_eq!(
             head,
-            "GET /x?y HTTP/1.1\r\nHost: a.example:8080\r\nAccept: */*\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
+            "GET /x?y HTTP/1.1\r\nHost: a.example:8080\r\nAccept: */*\r\nContent-Length: 2\r\n\
+             Connection: close\r\n\r\n"
         );
         assert_eq!(complete("GET HTTP://a.example HTTP/1.1\r\n\r\n").port, 80);
         let head = complete("GET http://a.example?q HTTP/1.1\r\n\r\n").forward.expect("a head");
