@@ -376,7 +376,8 @@ fn a_name_that_the_run_may_reach_has_an_address_and_no_other_has() {
         answer.ends_with(&[127, 64, 0, 1])
     };
     play(true, program, |asks| {
-        let ask = |name: &str| Ask::Name { run: None, name: name.to_owned() };
+        let run = || Some(spec(true).id); // there is no other run
+        let ask = |name: &str| Ask::Name { run: run(), name: name.to_owned() };
         let (allowed, blocked) = (ask("allowed.example"), ask("blocked.example"));
         assert_eq!(asks, [allowed.clone(), blocked, allowed]);
     });
@@ -384,7 +385,8 @@ fn a_name_that_the_run_may_reach_has_an_address_and_no_other_has() {
 
 #[test]
 fn without_a_run_that_has_a_network_no_name_is_asked_for() {
-    play(false, || asked(["allowed", "example"]).0 == 3, |asks| assert_eq!(asks, []));
+    // A failure for the moment, as where no resolver listens.
+    play(false, || asked(["allowed", "example"]).0 == 2, |asks| assert_eq!(asks, []));
 }
 
 #[test]
