@@ -27,7 +27,7 @@ use crate::sys::{self, EXTRA_FD};
 const LANDLOCK: u32 = 2;
 
 /// The ruleset that forbids nothing; `None` where the kernel has no Landlock, or too old a one. Runs have no
-/// network there ([`crate::network::missing`]): a program could use that of another by writing to its memory.
+/// network there (`Network::missing`): a program could use that of another by writing to its memory.
 pub(super) fn own() -> Option<Rc<OwnedFd>> {
     thread_local!(static RULESET: RefCell<Option<Rc<OwnedFd>>> = const { RefCell::new(None) });
     RULESET.with_borrow_mut(|ruleset| {
