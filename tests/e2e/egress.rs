@@ -143,7 +143,7 @@ def ask(target, user):
     s.sendall(f'CONNECT {target} HTTP/1.1\\r\\nProxy-Authorization: Basic {value}\\r\\n\\r\\n'.encode())
     first = s.recv(1000).split(b'\\r')[0].decode()
     s.sendall(b'GET /in HTTP/1.0\\r\\n\\r\\n')
-    print(first, s.recv(1000)[-15:] if ' 200 ' in first else '')
+    print(first, s.recv(1000)[-16:] if ' 200 ' in first else '')
 user = f'{proxy.username}:{proxy.password}'
 ";
     let targets = format!("ask('api.example:{port}', user); ask('api.example:{port}', 'run:guess')");
