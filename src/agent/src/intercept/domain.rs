@@ -2,8 +2,8 @@
 //! its descriptors.
 //!
 //! All programs of a container have the same user, and what a run may reach is its own. Landlock keeps a
-//! process from tracing one that is not in its own domain or below it, and /proc asks the same of whoever
-//! opens `mem`, `environ` or `fd`. The ruleset allows everything, on files too: it handles one right, to move
+//! process from tracing another one that is not in its own domain or below it, and /proc asks the same before
+//! a process may open `mem`, `environ` or `fd`. The ruleset allows everything, on files too: it handles one right, to move
 //! files between directories, and grants it everywhere. (That right is refused wherever a ruleset is in force
 //! that does not name it, so it has to be named.)
 //!
@@ -104,7 +104,7 @@ mod tests {
         let test = std::process::id();
         assert!(in_a_child(|| look(test)), "without a domain it could");
         assert!(!entered(|| look(test)), "it looks at one outside");
-        // One that waits in a domain, and another one that looks at it.
+        // A process that waits in a domain, and another process that looks at it.
         let (reading, writing) = rustix::pipe::pipe().expect("a pipe");
         let sys::Fork::Parent(sibling) = sys::fork().expect("a child") else {
             let _ = own().map(|ruleset| enter(std::os::fd::AsFd::as_fd(&ruleset)));

@@ -1,9 +1,10 @@
 //! The system calls that the kernel stops for PID 1 or refuses, as a classic BPF program.
 //!
 //! The program looks only at numbers and at the flags of `open`, which are in a register: no filter may
-//! follow a pointer. A call that is not named here runs as without a filter. A missing one that changes a
-//! file by its path would be a hole; Landlock closes it for all calls that Landlock knows (see
-//! [`crate::policy`]). A missing one that connects reaches only loopback (see [`crate::network`]).
+//! follow a pointer. A call that is not named here runs as without a filter. If a call that changes a file by
+//! its path is missing here, that is a hole; Landlock closes it for all calls that Landlock knows (see
+//! [`crate::policy`]). If a call that connects is missing, it reaches only loopback (see
+//! [`crate::network`]).
 //!
 //! `pidfd_getfd` must be refused to every program: the containers' own profile allows it, for PID 1, and with
 //! it a program could take the connections of another run.
