@@ -3,9 +3,9 @@
 //!
 //! All programs of a container have the same user, and what a run may reach is its own. Landlock keeps a
 //! process from tracing another one that is not in its own domain or below it, and /proc asks the same before
-//! a process may open `mem`, `environ` or `fd`. The ruleset allows everything, on files too: it handles one right, to move
-//! files between directories, and grants it everywhere. (That right is refused wherever a ruleset is in force
-//! that does not name it, so it has to be named.)
+//! a process may open `mem`, `environ` or `fd`. The ruleset allows everything, on files too: it handles one
+//! right, to move files between directories, and grants it everywhere. (That right is refused wherever a
+//! ruleset is in force that does not name it, so it has to be named.)
 //!
 //! The ruleset is made once. Each process that enters gets a domain of its own, at the price of one system
 //! call. It must never refuse anything on files, and must never be entered by PID 1, which looks into all.
