@@ -64,6 +64,7 @@ export async function keyboard({ browser, url }) {
   await page.keyboard.type(token)
   await page.keyboard.press('Enter')
   await page.waitForSelector('#language option[value="python"]', { state: 'attached' })
+  await page.waitForSelector('#network', { state: 'visible' })
   const at = () => page.evaluate(() => document.activeElement.id || document.activeElement.textContent.trim())
   assert.equal(await at(), 'access-toggle')
   // The focus is visible.
@@ -77,7 +78,7 @@ export async function keyboard({ browser, url }) {
     seen.push(await at())
     assert.ok(await ring(), `${seen.at(-1)} shows that it has the focus`)
   }
-  assert.deepEqual(seen, ['theme', 'language', 'conversation', 'conversation-new', 'example', 'editor'])
+  assert.deepEqual(seen, ['theme', 'language', 'conversation', 'conversation-new', 'network', 'example', 'editor'])
 
   await page.keyboard.press('ControlOrMeta+a')
   await page.keyboard.type('if True:\nprint("by key")')
