@@ -112,7 +112,7 @@ impl Link {
     /// Opens a stream with its first message; `None` where there is no room for another.
     pub(crate) fn open(self: &Rc<Self>, first: Bytes) -> Option<Stream> {
         let mut inner = self.inner.borrow_mut();
-        // Those that are closed and not forgotten take room too. Streams of this side have even numbers.
+        // Streams that are closed but not forgotten take room too. This side's streams have even numbers.
         let own = inner.mux.resume_points().streams.iter().filter(|(id, _)| id % 2 == 0).count();
         if own >= MAX_OWN {
             return None;

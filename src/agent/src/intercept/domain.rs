@@ -2,7 +2,7 @@
 //! its descriptors.
 //!
 //! All programs of a container have the same user, and what a run may reach is its own. Landlock keeps a
-//! process from tracing another one that is not in its own domain or below it, and /proc asks the same before
+//! process from tracing a process outside of its own domain, and /proc asks the same before
 //! a process may open `mem`, `environ` or `fd`. The ruleset allows everything, on files too: it handles one
 //! right, to move files between directories, and grants it everywhere. (That right is refused wherever a
 //! ruleset is in force that does not name it, so it has to be named.)

@@ -111,7 +111,7 @@ pub(crate) struct Stops {
 pub(crate) enum FileCalls {
     #[default]
     None,
-    /// Those that can change something.
+    /// Calls that can change something.
     Changes,
     /// Every open too.
     ChangesAndOpens,
@@ -156,7 +156,7 @@ pub(crate) fn program(stops: Stops) -> Vec<libc::sock_filter> {
 }
 
 /// Calls on files whose verdict depends on their arguments. With `reads` every open is stopped, without it
-/// only those that can change something.
+/// only opens that can change something.
 fn on_files(reads: bool) -> Vec<(libc::c_long, Vec<libc::sock_filter>)> {
     let mut blocks = vec![(libc::SYS_openat, opening(2, reads))];
     #[cfg(target_arch = "x86_64")]

@@ -68,7 +68,7 @@ impl Confinement {
         Self { listener, ..self }
     }
 
-    /// In this domain in place of one that forbids nothing.
+    /// The same confinement with this ruleset for its domain, in place of the ruleset that forbids nothing.
     pub(crate) fn within(self, ruleset: OwnedFd) -> Self {
         Self { ruleset: Some(Rc::new(ruleset)), ..self }
     }

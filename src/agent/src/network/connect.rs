@@ -100,7 +100,7 @@ impl ConnectAnswers {
         Ok(Some(Wanted { socket, run, to, host }))
     }
 
-    /// The name that an address stands for, or the address; `None` for one that stands for no name.
+    /// The name that an address stands for, or the address itself; `None` if it is reserved and has no name.
     fn host(&self, address: IpAddr) -> Option<Host> {
         match address {
             IpAddr::V4(v4) if is_reserved(v4) => {
@@ -184,7 +184,7 @@ async fn allowed(daemon: &Stream, all: bool) -> Result<bool, Errno> {
 /// The daemon's next reply; with `connected` the first that says more than that it is allowed.
 pub(super) async fn reply(daemon: &Stream, connected: bool) -> Result<Reply, Errno> {
     loop {
-        // Another daemon, or one that breaks off, knows nothing of this connection.
+        // The daemon was replaced, or broke off: nobody knows this connection any more.
         let Inbound::Message(bytes) = daemon.recv().await else { return Err(Errno::NETDOWN) };
         match message::decode(&bytes).map_err(|_| Errno::NETDOWN)? {
             Reply::Refused(why) => return Err(errno(why)),
