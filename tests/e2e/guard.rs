@@ -204,6 +204,27 @@ async fn foreign_origins_are_refused_everywhere() {
     d.stop().await;
 }
 
+/// A client that is refused while it sends can send all of it, and then reads why.
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    let d = Daemon::with().start().await;
+    let body = vec![b'x'; 8 << 20];
+    let head = format!(
+        "PUT /sessions/s/files/f HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
+        d.addr,
+        body.len()
+    );
+    let mut socket = TcpStream::connect(d.addr).await.expect("a connection");
+    socket.write_all(head.as_bytes()).await.expect("written");
+    socket.readable().await.expect("an answer");
+    socket.write_all(&body).await.expect("the server reads on");
+    let mut answer = String::new();
+    let reading = socket.read_to_string(&mut answer);
+    within(Duration::from_secs(20), "the end of the connection", reading).await.expect("no reset");
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn bodies_are_limited_in_size_and_time() {
     let d = Daemon::with()

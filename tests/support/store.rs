@@ -1,6 +1,6 @@
 //! A store that outlives daemons, and removes what they left on the engine.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -51,13 +51,22 @@ impl Store {
     /// Makes it read-only for everybody until the result is dropped, by mounting the folder over itself; open
     /// files keep working. It needs root.
     pub(crate) fn read_only(&self) -> ReadOnly {
-        let mount = |options: &[&str]| {
-            let done = Command::new("mount").args(options).arg(self.path()).status();
-            assert!(done.is_ok_and(|status| status.success()), "these tests need root, to mount {options:?}");
+        let run = |program: &str, arguments: &[&OsStr]| {
+            let done = Command::new(program).args(arguments).status();
+            assert!(
+                done.is_ok_and(|status| status.success()),
+                "these tests need root, to {program} {arguments:?}"
+            );
         };
-        mount(&["--bind", self.path().to_str().expect("text")]);
+        // A mount with a file that is open for writing cannot become read-only. So it becomes read-only where
+        // no daemon uses it, and is then put over the folder as it is.
+        let aside = TempDir::new().expect("a directory");
+        let [store, aside] = [self.path().as_os_str(), aside.path().as_os_str()];
+        run("mount", &["--bind".as_ref(), store, aside]);
+        run("mount", &["-o".as_ref(), "remount,bind,ro".as_ref(), aside]);
+        run("mount", &["--bind".as_ref(), aside, store]);
         let over = ReadOnly(self.clone());
-        mount(&["-o", "remount,bind,ro"]);
+        run("umount", &[aside]);
         over
     }
 

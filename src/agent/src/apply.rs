@@ -1,7 +1,7 @@
 //! The daemon's changes, applied to `/data`.
 //!
-//! What is in the way of an entry is removed. It must never write through a link, nor leave a baseline that
-//! differs from what was written.
+//! What is in the way of an entry is removed. It must never write through a link, leave a baseline that
+//! differs from what was written, nor leave a part of a file when the daemon dies while it sends it.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use paddock_proto::message::{Entry, EntryKind, Request};
 use paddock_proto::{Channel, Event, Inbound, RelPath};
-use rustix::fs::{self, Mode, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, Mode, Timespec, Timestamps};
 
 use crate::container::Container;
 use crate::files;
@@ -45,8 +45,19 @@ async fn apply_all(stream: &Stream, baseline: &RefCell<Rc<Baseline>>) -> Result<
                         note(Rc::make_mut(&mut baseline.borrow_mut()), &entry.path);
                     }
                     EntryKind::File(size) => {
-                        let fingerprint = receive_file(stream, &entry, size, &mut pause).await?;
-                        Rc::make_mut(&mut baseline.borrow_mut()).insert(entry.path.clone(), fingerprint);
+                        let file = std::fs::File::from(files::put_file(&entry.path).map_err(what)?);
+                        // What was there is gone: until the file is whole the baseline has nothing here.
+                        entry.path.remove_from(Rc::make_mut(&mut baseline.borrow_mut()));
+                        match receive_file(stream, &entry, &file, size, &mut pause).await {
+                            Ok(own) => {
+                                let baseline = &mut *baseline.borrow_mut();
+                                Rc::make_mut(baseline).insert(entry.path.clone(), own);
+                            }
+                            Err(what) => {
+                                remove_part(&entry.path, &file);
+                                return Err(what);
+                            }
+                        }
                     }
                 }
                 // The directories above it are there now, if they were not before.
@@ -83,15 +94,28 @@ fn note(baseline: &mut Baseline, path: &RelPath) {
     };
 }
 
+/// Removes a file that did not arrive whole, unless a program has put something else in its place. A
+/// collection would report it as a file of a program.
+fn remove_part(path: &RelPath, file: &std::fs::File) {
+    let found = files::open_dir(path.parent().as_ref())
+        .and_then(|dir| fs::statat(&dir, path.file_name(), AtFlags::SYMLINK_NOFOLLOW));
+    let is_same = |found: &fs::Stat| {
+        fs::fstat(file).is_ok_and(|own| (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+    };
+    if found.is_ok_and(|found| is_same(&found)) {
+        // It was made just now, in a directory of ours; and a next change removes what is in its way.
+        let _ = files::remove(path);
+    }
+}
+
 async fn receive_file(
     stream: &Stream,
     entry: &Entry,
+    mut file: &std::fs::File,
     size: u64,
     pause: &mut Pause,
 ) -> Result<Fingerprint, String> {
     let what = |e: &dyn std::fmt::Display| format!("cannot write {:?} in the container: {e}", entry.path);
-    let fd = files::put_file(&entry.path).map_err(|e| what(&e))?;
-    let mut file = std::fs::File::from(fd);
     let mut left = size;
     while left > 0 {
         let Inbound::Data(Channel::File, bytes) = stream.recv().await else {
@@ -104,8 +128,8 @@ async fn receive_file(
     let time =
         |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
     let times = Timestamps { last_access: time(entry.mtime_ns), last_modification: time(entry.mtime_ns) };
-    fs::futimens(&file, &times).map_err(|e| what(&e))?;
-    fs::fchmod(&file, Mode::from_raw_mode(entry.mode & 0o777)).map_err(|e| what(&e))?;
-    let stat = fs::fstat(&file).map_err(|e| what(&e))?;
+    fs::futimens(file, &times).map_err(|e| what(&e))?;
+    fs::fchmod(file, Mode::from_raw_mode(entry.mode & 0o777)).map_err(|e| what(&e))?;
+    let stat = fs::fstat(file).map_err(|e| what(&e))?;
     Fingerprint::of(&stat).ok_or_else(|| what(&"it is no file any more"))
 }

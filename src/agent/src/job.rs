@@ -12,6 +12,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use paddock_proto::message::RunLimits;
 
@@ -19,6 +20,18 @@ use crate::program::Program;
 use crate::report::{REPORT_BYTES, Report};
 use crate::sys::{self, EXTRA_FD, Fork, Usage, errno, exit};
 use crate::tree;
+
+/// How long a fork is tried again while the container has as many processes as it may. A run beside it that has
+/// more than its own limit is killed meanwhile (see [`crate::bounds`]), and must not fail this one.
+pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often it is tried. The kernel reports no room that has become free.
+pub(crate) const TRY_EVERY: Duration = Duration::from_millis(10);
+
+/// Whether a fork failed for lack of room, and may be tried again.
+pub(crate) fn lacks_room(error: &std::io::Error, first_tried: Instant) -> bool {
+    error.raw_os_error() == Some(libc::EAGAIN) && first_tried.elapsed() < ROOM_WITHIN
+}
 
 /// Forks the job for `program`; its PID and the reading end of its status pipe.
 ///
@@ -57,13 +70,17 @@ fn job(program: &Program, status: RawFd) -> ! {
         say(Report::Failed(libc::EMFILE));
         exit(1);
     };
-    let main = match sys::fork() {
-        Err(error) => {
-            say(Report::Failed(error.raw_os_error().unwrap_or(libc::EAGAIN)));
-            exit(1);
+    let first_tried = Instant::now();
+    let main = loop {
+        match sys::fork() {
+            Err(error) if lacks_room(&error, first_tried) => std::thread::sleep(TRY_EVERY),
+            Err(error) => {
+                say(Report::Failed(error.raw_os_error().unwrap_or(libc::EAGAIN)));
+                exit(1);
+            }
+            Ok(Fork::Child) => execute(program, &say),
+            Ok(Fork::Parent(pid)) => break pid,
         }
-        Ok(Fork::Child) => execute(program, &say),
-        Ok(Fork::Parent(pid)) => pid,
     };
     // SAFETY: these descriptors belong to the program now.
     unsafe { sys::close_all_but(&[status, executed.as_raw_fd()]) };

@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Instant;
 
 use paddock_proto::message::RunSpec;
 
@@ -65,7 +66,7 @@ pub(crate) async fn start(
     let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
     program.limits = spec.limits;
     let listener = confine(container, &mut program, spec, run)?;
-    let (job, reports) = job::start(&program)?;
+    let (job, reports) = start_job(&program).await?;
     if let Some((socket, answerers)) = listener {
         socket.serve(answerers);
     }
@@ -77,6 +78,17 @@ pub(crate) async fn start(
         forker: None,
         outputs: Some(outputs),
     })
+}
+
+/// Starts the job, and waits a moment for room if the container has as many processes as it may.
+async fn start_job(program: &Program) -> io::Result<(i32, OwnedFd)> {
+    let first_tried = Instant::now();
+    loop {
+        match job::start(program) {
+            Err(error) if job::lacks_room(&error, first_tried) => tokio::time::sleep(job::TRY_EVERY).await,
+            started => return started,
+        }
+    }
 }
 
 /// Puts the program under what its run needs; who answers its calls, where they are stopped.

@@ -85,6 +85,36 @@ async fn each_command_has_its_own_limits() {
     d.stop().await;
 }
 
+/// A command that begins while the container has as many processes as it may waits a moment for room.
+#[tokio::test]
+async fn a_command_waits_for_room_for_its_processes() {
+    let d = daemon().set("exec.runner", "python").start().await;
+    let s = d.session("s");
+    let full = "import os, signal, time\n\
+                made = []\n\
+                try:\n    \
+                    while True:\n        \
+                        pid = os.fork()\n        \
+                        if pid == 0: time.sleep(50); os._exit(0)\n        \
+                        made.append(pid)\n\
+                except BlockingIOError:\n    \
+                    print('full', flush=True)\n\
+                time.sleep(0.5)\n\
+                for pid in made: os.kill(pid, signal.SIGKILL)\n\
+                for pid in made: os.waitpid(pid, 0)\n\
+                print('free', flush=True)";
+    let filling = s.tool("execute_code_async").with("command", format!("exec python3 -c \"{full}\"")).await;
+    let filling = id_of(&filling);
+    let asked = json!({ "execution_id": filling, "wait": true, "since": 1 });
+    let first = d.tool("get_execution_output", asked).await;
+    assert_eq!(first.document["output"][0]["data"], "full", "{}", first.document);
+    let beside = begin(&s, "echo beside").await;
+    assert_eq!(ended(&d, &beside).await["status"], "completed");
+    assert_eq!(bytes_of(&read_all(&d, &beside).await, "stdout"), b"beside\n");
+    assert_eq!(ended(&d, &filling).await["status"], "completed");
+    d.stop().await;
+}
+
 /// Resident memory of a process in bytes; 0 if it has ended.
 fn memory_of(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode, request};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tracing::{Instrument, debug, error_span, info, warn};
 
 use super::body::{self, Answer, RequestBody, error};
 use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
 use super::files::{DownloadLink, LinkKind};
+use super::linger::TrackedBody;
 use super::refusals;
 use super::route::Route;
 use super::server::{Server, Way};
@@ -62,7 +62,7 @@ impl Server {
     /// Answers a request of a connection that has this permit.
     pub(super) async fn answer(
         &self,
-        request: Request<Incoming>,
+        request: Request<TrackedBody>,
         way: Way,
         permit: &Arc<ConnectionPermit>,
     ) -> Answer {

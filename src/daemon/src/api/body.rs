@@ -11,18 +11,19 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::counted_body::CountedBody;
 use super::envelope::RpcRefusal;
+use super::linger::TrackedBody;
 use super::structure::{StructureCounter, StructureExcess};
 use crate::tools::ArrivedMessage;
 
 /// A request's body, whose bytes are counted.
-pub(super) type RequestBody = CountedBody<Incoming>;
+pub(super) type RequestBody = CountedBody<TrackedBody>;
 
 /// Every answer's body.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;

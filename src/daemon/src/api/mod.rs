@@ -34,6 +34,7 @@ mod fixtures;
 mod guard;
 mod health;
 mod initialize;
+mod linger;
 mod listening;
 mod local;
 mod long_texts;

@@ -2,6 +2,7 @@
 //! ones).
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use super::counted_body::CountedBody;
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::guard::Guard;
+use super::linger::{UnreadBodies, linger};
 use super::listening::ListenPermits;
 use super::mcp::{McpConfig, McpEndpoint, McpStops};
 use super::metrics;
@@ -322,21 +324,22 @@ impl Server {
         if seat.is_spare() {
             http.header_read_timeout(SPARE_HEAD.min(self.config.header_timeout));
         }
-        let service = service_fn(|request| {
+        let unread = UnreadBodies::default();
+        let service = service_fn(|request: Request<Incoming>| {
             let (server, seat) = (self.clone(), seat.clone());
-            async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) }
+            let request = request.map(|body| unread.track(body));
+            Box::pin(async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) })
         });
         let _counted = self.tools.services.metrics.connection();
-        let connection = http.serve_connection(TokioIo::new(stream), service);
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = http.serve_connection(TokioIo::new(stream), service);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
             () = abort.cancelled() => return,
             () = cut.cancelled() => return,
             () = stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
                 tokio::select! {
-                    ended = connection.as_mut() => ended,
+                    ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
                     () = abort.cancelled() => return,
                     () = cut.cancelled() => return,
                 }
@@ -347,6 +350,12 @@ impl Server {
                 self.tools.services.metrics.connection_cut("stalled");
             }
             debug!(?way, %error, "connection ended");
+        } else if unread.any() {
+            tokio::select! {
+                () = linger(connection.into_parts().io.into_inner()) => {}
+                () = abort.cancelled() => {}
+                () = cut.cancelled() => {}
+            }
         }
     }
 }
