@@ -299,7 +299,7 @@ impl Server {
     }
 
     /// HTTP, as every connection speaks it.
-    fn http(&self) -> http1::Builder {
+    pub(super) fn http(&self) -> http1::Builder {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.config.header_timeout)
@@ -327,7 +327,8 @@ impl Server {
             async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) }
         });
         let _counted = self.tools.services.metrics.connection();
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        // A client of a port may change to another protocol.
+        let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

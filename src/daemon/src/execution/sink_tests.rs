@@ -51,7 +51,7 @@ impl Stand {
     }
 
     async fn sink(&self) -> ExecutionSink {
-        ExecutionSink::new(self.execution(None).await, None)
+        ExecutionSink::new(self.execution(None).await, None, crate::ports::PortLinks::for_tests())
     }
 
     /// What is noted of the execution.
@@ -356,7 +356,8 @@ fn a_follower_reads_what_is_written_up_to_the_end_and_can_hold_the_program_back(
         let backlog = OutputBacklog::default();
         let mut follower = backlog.follow(Pace::Lossless);
         let execution = stand.execution(Some(backlog.clone())).await;
-        let mut sink = ExecutionSink::new(execution.clone(), Some(backlog));
+        let mut sink =
+            ExecutionSink::new(execution.clone(), Some(backlog), crate::ports::PortLinks::for_tests());
         let disk = SlowDisk::new();
         sink.take(OUT, "half".into());
         assert!(follower.next().now_or_never().is_none(), "told before it is written");
