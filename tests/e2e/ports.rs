@@ -1,5 +1,5 @@
-//! The way in: servers that programs run are reached by their links and by token, over HTTP and WebSocket, and
-//! nothing else is.
+//! The way in: servers that programs run are reached by their links and by token, over HTTP and WebSocket,
+//! and nothing else is.
 //!
 //! The server is `ports/server.py`, run by a command; a real browser opens a hostile page of one.
 

@@ -165,7 +165,7 @@ impl App {
         let sessions = Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
         let bounds = settings::execution_bounds(config);
-        let links = settings::port_links(config, ports.as_ref(), &url, &store.secret("ports.secret")?);
+        let links = settings::port_links(config, ports.as_ref(), &url, &store.secret("port-links.secret")?);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
         let in_flight = sessions.adopt(adopted).await;
         executions.recover(&store, in_flight).await?;

@@ -230,6 +230,8 @@
 //!   end, and none without a purpose 15 s after its start. Only the agent's volume stays, which all daemons
 //!   of a build share (`pool/agent.rs`).
 //! * Bad input is refused before anything changes.
+//! * A server in a container learns no credential of the daemon and no cookie that it did not set. Below the
+//!   daemon's own address a browser runs nothing that comes from one.
 //! * No label of a metric contains the words of a caller or a program; no log line contains a secret.
 //! * The page renders data as text only, and loads nothing from other servers.
 //!

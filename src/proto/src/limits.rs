@@ -32,8 +32,8 @@ pub const MAX_STREAMS: usize = 256;
 pub const MAX_ASKS: usize = 192;
 
 /// Connections to servers of programs that the daemon may have open at once in one container
-/// ([`Request::Dial`](crate::Request::Dial)): half of [`MAX_STREAMS`], so that there is always room for its other
-/// requests.
+/// ([`Request::Dial`](crate::Request::Dial)): half of [`MAX_STREAMS`], so that there is always room for its
+/// other requests.
 pub const MAX_DIALS: usize = MAX_STREAMS / 2;
 
 /// Ports of one run that are announced ([`Event::Listens`](crate::Event::Listens)): nobody looks at more of

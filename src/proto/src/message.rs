@@ -89,8 +89,8 @@ pub enum Request {
     /// until then it tells the run to the next daemon.
     Run(RunSpec),
     /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers
-    /// [`Event::Attached`], then the output and each [`Event::Listens`] that no daemon has acknowledged and all
-    /// that follows, as on the run's own stream; or [`Event::Failed`].
+    /// [`Event::Attached`], then the output and each [`Event::Listens`] that no daemon has acknowledged and
+    /// all that follows, as on the run's own stream; or [`Event::Failed`].
     Attach(String),
     /// End a run by its [`RunSpec::id`], on another stream than the run's, so that nothing on the run's
     /// stream delays it: [`Event::Ending`], or [`Event::Failed`] if there is no such run. With a grace all of

@@ -25,8 +25,8 @@ type Ended = Result<(), Reset>;
 #[derive(Debug)]
 struct Reset;
 
-/// Carries bytes both ways until both directions are at their end, or either side resets. Once `over`, the end of
-/// the run, nobody reads any more, and what its programs have sent still goes to the daemon.
+/// Carries bytes both ways until both directions are at their end, or either side resets. Once `over`, the
+/// end of the run, nobody reads any more, and what its programs have sent still goes to the daemon.
 pub(crate) async fn carry(mut program: TcpStream, daemon: Stream, over: impl Future<Output = ()>) {
     let is_sent = Cell::new(false);
     let is_whole = {

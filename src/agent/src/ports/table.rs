@@ -1,5 +1,5 @@
-//! The kernel's table of TCP sockets (/proc/net/tcp and tcp6): those that listen where PID 1 can connect. Pure
-//! but for the reading.
+//! The kernel's table of TCP sockets (/proc/net/tcp and tcp6): those that listen where PID 1 can connect.
+//! Pure but for the reading.
 //!
 //! It must never read more than [`LONGEST`] bytes of a table: sockets that listen come first in it.
 

@@ -6,7 +6,7 @@
 //!                                                        ├ /mcp/events     events (token)
 //!                                                        ├ /sessions       raw    (files; token)
 //!                                                        ├ /files, /logs   files  (signed link, no token)
-//!                                                        ├ /ports          ports  (servers of programs; token)
+//!                                                        ├ /ports          ports  (programs' servers; token)
 //!                                                        ├ /status         status (token)
 //!                                                        ├ /metrics        metrics
 //!                                                        ├ /health, /ready health

@@ -1,12 +1,13 @@
 //! The way in over HTTP: by signed links on the listener of `ports.addr`, and by token below `/ports`.
 //!
-//! On its listener nothing else is served: every path without a valid signature is refused in the same way, so
-//! a page from there finds no token, no `/mcp`, no page of the daemon's. The `Host` may be anything, as for
-//! links to files: a stranger's site whose name resolves to this machine (DNS rebinding) knows no signature.
+//! On its listener nothing else is served: every path without a valid signature is refused in the same way,
+//! so a page from there finds no token, no `/mcp`, no page of the daemon's. The `Host` may be anything, as
+//! for links to files: a stranger's site whose name resolves to this machine (DNS rebinding) knows no
+//! signature.
 //!
-//! Below `/ports` a page would have the daemon's own origin. So every answer there, the daemon's own included,
-//! carries `Content-Security-Policy: sandbox`: a browser that is led there (it has no token, but a daemon may
-//! need none) gives it no origin and runs nothing of it.
+//! Below `/ports` a page would have the daemon's own origin. So every answer there, the daemon's own
+//! included, carries `Content-Security-Policy: sandbox`: a browser that is led there (it has no token, but a
+//! daemon may need none) gives it no origin and runs nothing of it.
 //!
 //! It must never log a signature, nor forward a request without a right to its port.
 

@@ -377,6 +377,32 @@ fn a_follower_reads_what_is_written_up_to_the_end_and_can_hold_the_program_back(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_port_is_told_once_also_after_a_restart_and_no_more_than_the_bound() {
+    let stand = Stand::new(1 << 30).await;
+    let mut sink = stand.sink().await;
+    for port in [8000, 0, 8000, 3000] {
+        sink.listens(port);
+    }
+    written(&sink).await;
+    let ports = |execution: &Execution| execution.ports().iter().map(|open| open.port).collect::<Vec<_>>();
+    assert_eq!(events(&sink.execution).await, ["1 port", "2 port"]);
+    assert_eq!(ports(&sink.execution), [8000, 3000]);
+    let url = sink.execution.ports()[0].url.clone();
+    assert!(url.starts_with("http://ports.test/") && url.ends_with("/s/8000/"), "{url}");
+    // The agent says again what it was not told to be known.
+    let mut sink = stand.sink().await;
+    sink.resumed(0);
+    sink.listens(3000);
+    (10_000..11_000).for_each(|port| sink.listens(port));
+    written(&sink).await;
+    let told = ports(&sink.execution);
+    assert_eq!((told.len(), &told[..3]), (paddock_proto::limits::MAX_PORTS, &[8000, 3000, 10_000][..]));
+    assert_eq!(events(&sink.execution).await.len(), told.len());
+    sink.execution.finish(exit(0)).await;
+    assert_eq!(ports(&sink.execution), [0_u16; 0], "nothing listens any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_subscribers_receive_is_what_its_document_says() {
     let stand = Stand::new(1 << 30).await;
     let mut subscriber = stand.notifications.subscribe("owner");

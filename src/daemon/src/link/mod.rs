@@ -11,9 +11,10 @@
 //!                                      lost: every stream answers LinkError
 //! ```
 //!
-//! Requests are streams that the daemon opens, connections to servers in the container too
-//! ([`Link::dials`]); what programs ask for comes on streams that the agent opens ([`Link::asks`]). The keeper lives as long as a [`Link`] does. It must never redial a container whose
-//! agent broke the protocol, and must never hold the mux's lock across an await.
+//! Requests are streams that the daemon opens, connections to servers in the container too ([`Link::dials`]);
+//! what programs ask for comes on streams that the agent opens ([`Link::asks`]). The keeper lives as long as
+//! a [`Link`] does. It must never redial a container whose agent broke the protocol, and must never hold the
+//! mux's lock across an await.
 
 mod asks;
 mod bridge;

@@ -6,8 +6,8 @@ use super::location::Addresses;
 
 const PREFIX: &str = "/sig/s/8000";
 
-/// Reads a text as a cookie, an address and a path: nothing of it leads out of the prefix, nor goes in without
-/// its mark.
+/// Reads a text as a cookie, an address and a path: nothing of it leads out of the prefix, nor goes in
+/// without its mark.
 pub(crate) fn expect_confined(text: &str) {
     let key = CookieKey::new([3; 32]);
     for cookie in key.confined(text, PREFIX, true).into_iter().flatten() {

@@ -24,6 +24,7 @@ use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use paddock_proto::limits::MAX_DIALS;
 use paddock_proto::message::ConnectFailure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +84,10 @@ pub enum PortFault {
     #[error("the program on port {0} gave no valid answer: {1}")]
     BadAnswer(u16, String),
     /// There are as many connections as may be.
-    #[error("there are as many connections to ports as there may be (ports.connections); try again later")]
+    #[error(
+        "there are as many connections as there may be: ports.connections of all sessions, {MAX_DIALS} of \
+         one container; try again later"
+    )]
     TooMany,
     /// The container cannot be reached.
     #[error("the container of this session cannot be reached now; try again in some seconds")]
@@ -234,7 +238,7 @@ impl PortForwarder {
             PortFault::BadAnswer(port, format!("{error}{cause}"))
         };
         let mut http = http1::Builder::new();
-        http.max_headers(HEADERS).max_buf_size(HEAD).preserve_header_case(true);
+        http.max_headers(HEADERS).max_buf_size(HEAD);
         let (mut sender, connection) = http.handshake(TokioIo::new(connection)).await.map_err(bad)?;
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
             let _ = connection.with_upgrades().await;

@@ -320,7 +320,7 @@ mod tests {
         let all: Vec<_> = sandboxed.get_all(CONTENT_SECURITY_POLICY).iter().collect();
         assert_eq!(
             (all, &sandboxed[X_CONTENT_TYPE_OPTIONS]),
-            (vec!["sandbox"], &HeaderValue::from_static("nosniff"))
+            (vec![&SANDBOX], &HeaderValue::from_static("nosniff"))
         );
         assert!(!sandboxed.contains_key(CONTENT_SECURITY_POLICY_REPORT_ONLY));
     }

@@ -1,9 +1,10 @@
 //! Links to ports: `/{signature}/{session}/{port}/…` on the listener of ports, and
 //! `/ports/{session}/{port}/…` at the daemon's own address. Pure.
 //!
-//! The signature is hex HMAC-SHA256 over `session/port`, where the session id is percent-encoded. It is a part of
-//! the path so that relative addresses in a page keep it. Its keys are derived from a secret of the store that
-//! signs nothing else, one for each owner: the key that verifies a link determines the owner of the session.
+//! The signature is hex HMAC-SHA256 over `session/port`, where the session id is percent-encoded. It is a
+//! part of the path so that relative addresses in a page keep it. Its keys are derived from a secret of the
+//! store that signs nothing else, one for each owner: the key that verifies a link determines the owner of
+//! the session.
 //!
 //! It must never compare in a time that depends on a secret, nor let two paths of different ports have the
 //! same signed text.
@@ -247,7 +248,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_link_says_is_what_is_read(session in "[a-zA-Z0-9 ._%:/-]{1,40}", port in 1..=u16::MAX, rest in "(/[ -~]{0,20})?") {
+        fn what_a_link_says_is_what_is_read(
+            session in "[a-zA-Z0-9 ._%:/-]{1,40}",
+            port in 1..=u16::MAX,
+            rest in "(/[ -~]{0,20})?",
+        ) {
             let Ok(session) = session.parse::<SessionId>() else { return Ok(()) };
             let text = format!("{}{rest}", place(&session, port));
             prop_assert_eq!(PortPath::parse(&text), Some(PortPath { session, port, rest: &rest }));

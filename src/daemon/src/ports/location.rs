@@ -1,8 +1,8 @@
 //! Addresses in headers: where a server sends a browser, and where it came from. Pure.
 //!
-//! A server in a container takes itself for `http://localhost:PORT`, or, if it honours `X-Forwarded-Host`, for
-//! the host that the browser has. Either way what it calls its own address is below the link's prefix to the
-//! browser. Addresses of other hosts stay as they are: a page can send a browser there in any case.
+//! A server in a container takes itself for `http://localhost:PORT`, or, if it honours `X-Forwarded-Host`,
+//! for the host that the browser has. Either way what it calls its own address is below the link's prefix to
+//! the browser. Addresses of other hosts stay as they are: a page can send a browser there in any case.
 
 use super::cookies::is_below;
 
@@ -54,8 +54,8 @@ impl Addresses {
         if is_below(path, &self.prefix) { path.to_owned() } else { format!("{}{path}", self.prefix) }
     }
 
-    /// An `Origin` of the browser's, for the server: its own where it is ours, so that the server takes a page
-    /// of its own for one.
+    /// An `Origin` of the browser's, for the server: its own where it is ours, so that the server takes a
+    /// page of its own for one.
     pub(super) fn origin(&self, origin: &str) -> String {
         if origin.eq_ignore_ascii_case(&self.outside) {
             format!("http://{}", self.host())
@@ -64,8 +64,8 @@ impl Addresses {
         }
     }
 
-    /// A `Referer` of the browser's, for the server: without the prefix, and without the path of anything else
-    /// at our host, which can be another port's link.
+    /// A `Referer` of the browser's, for the server: without the prefix, and without the path of anything
+    /// else at our host, which can be another port's link.
     pub(super) fn referer(&self, referer: &str) -> Option<String> {
         let rest = match referer.get(..self.outside.len()) {
             Some(start) if start.eq_ignore_ascii_case(&self.outside) => &referer[self.outside.len()..],

@@ -4,7 +4,7 @@
 //!  /{signature}/{session}/{port}/…   on the listener of `ports.addr`   ─┐
 //!  /ports/{session}/{port}/…         at the daemon's address, by token ─┴► links ─► headers, cookies ─┐
 //!                                                                                                     ▼
-//!  a program that listens ◄══ agent ══ a stream of the link ◄── forward, tunnel ◄── a container of the session
+//!  a program that listens ◄══ agent ══ a stream of the link ◄── forward, tunnel ◄── a session's container
 //! ```
 //!
 //! * `links` makes links and reads their paths; `headers`, `cookies` and `location` say what passes in each

@@ -1,5 +1,5 @@
-//! Bytes between the daemon and a server in a container, as a connection that HTTP can be spoken on; and, after
-//! a change of protocol, bytes between a client and the server.
+//! Bytes between the daemon and a server in a container, as a connection that HTTP can be spoken on; and,
+//! after a change of protocol, bytes between a client and the server.
 //!
 //! ```text
 //!  hyper ⇄ PortConnection ⇄ carry (a task) ⇄ DialStream ⇄ agent ⇄ the server

@@ -1,5 +1,5 @@
-//! What a program asks for outside of its container, and what it is answered: the messages on streams that the
-//! agent opens. A [`Reply`] also answers [`Request::Dial`](super::Request::Dial), the way in.
+//! What a program asks for outside of its container, and what it is answered: the messages on streams that
+//! the agent opens. A [`Reply`] also answers [`Request::Dial`](super::Request::Dial), the way in.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ pub enum Ask {
     /// Whether a name may be looked up. The daemon answers [`Reply::Allowed`] or [`Reply::Refused`] and
     /// closes; it asks no name server.
     Name {
-        /// The run that asks, by its [`RunSpec::id`](super::RunSpec::id); `None` where PID 1 cannot know it: any run of the
-        /// container that has a network then counts.
+        /// The run that asks, by its [`RunSpec::id`](super::RunSpec::id); `None` where PID 1 cannot know it:
+        /// any run of the container that has a network then counts.
         run: Option<String>,
         /// The name as the program wrote it, without the dot at its end.
         name: String,

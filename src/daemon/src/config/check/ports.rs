@@ -16,8 +16,7 @@ impl Checker<'_> {
         };
         match (addr, &public_url) {
             (None, Some(_)) => {
-                let problem = "is set, but nothing is served there: set ports.addr too";
-                return Err(self.fail("ports.public_url", problem));
+                self.warn("ports.public_url is set but has no effect: ports.addr is not set".into());
             }
             (Some(addr), None) if addr.ip().is_unspecified() => {
                 self.warn(
