@@ -93,11 +93,13 @@ async fn to(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn failure(error: &io::Error) -> ConnectFailure {
-    match error.kind() {
-        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => ConnectFailure::Refused,
-        ErrorKind::TimedOut => ConnectFailure::TimedOut,
-        // No ports, descriptors or memory are left.
-        _ => ConnectFailure::Unreachable,
+    let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
+    if is(&[ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset]) {
+        ConnectFailure::Refused
+    } else if is(&[ErrorKind::TimedOut]) {
+        ConnectFailure::TimedOut
+    } else {
+        ConnectFailure::Unreachable // no ports, descriptors or memory are left
     }
 }
 

@@ -313,10 +313,10 @@ async fn dial(dials: &[Dials], port: u16) -> Result<PortConnection, PortFault> {
                 | ConnectFailure::Unreachable
                 | ConnectFailure::TimedOut,
             )) => fault,
-            Err(PortDialError::Link(_)) => match fault {
-                PortFault::NothingListens(_) => PortFault::Unreachable,
-                other => other,
-            },
+            Err(PortDialError::Link(_)) if matches!(fault, PortFault::NothingListens(_)) => {
+                PortFault::Unreachable
+            }
+            Err(PortDialError::Link(_)) => fault,
         };
     }
     Err(fault)
