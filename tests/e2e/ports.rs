@@ -215,7 +215,10 @@ async fn bodies_of_every_kind_pass() {
     for (path, code) in [("/garbage", "bad_answer")] {
         assert_eq!(served.get(path).await.expect(502).json()["error"], code);
     }
-    assert!(served.request("GET", "/cut").try_send().await.is_none(), "a body that is cut is no whole one");
+    for cut in ["/cut", "/reset"] {
+        assert!(served.request("GET", cut).try_send().await.is_none(), "{cut}: it is no whole body");
+    }
+    assert_eq!(served.get("/reset?not").await.expect(200).text(), "only this");
     served.get("/").await.expect(200);
     d.stop().await;
 }

@@ -1,5 +1,5 @@
 # A server as programs run one, for the tests of the way in. It must need nothing but Python itself.
-import base64, hashlib, http.server, json, os, sys, time
+import base64, hashlib, http.server, json, os, socket, struct, sys, time
 
 sent = 0
 
@@ -82,6 +82,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b'only this')
             self.close_connection = True
+        elif path == '/reset':
+            self.wfile.write(b'HTTP/1.0 200 OK\r\n\r\nonly this')
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            self.close_connection = True
+            if query:
+                self.connection.shutdown(socket.SHUT_WR)
+                return
+            # A copy keeps it open until this one is reset.
+            time.sleep(0.3)  # what was sent is read before the reset drops it
+            os.close(self.connection.detach())
         elif path == '/ws':
             self.websocket()
         elif path == '/raw':

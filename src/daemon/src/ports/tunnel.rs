@@ -10,7 +10,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
@@ -28,6 +30,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A connection to a server in a container. Dropping it ends the connection.
 pub(super) struct PortConnection {
     stream: DuplexStream,
+    /// Set when the connection broke: its end is then no end of what the server sent.
+    broken: Arc<AtomicBool>,
     _dropped: DropGuard,
 }
 
@@ -37,9 +41,11 @@ impl PortConnection {
         let (ours, theirs) = tokio::io::duplex(CHUNK);
         let dropped = CancellationToken::new();
         let over = dropped.clone();
+        let broken = Arc::<AtomicBool>::default();
+        let breaks = broken.clone();
         tokio::spawn(async move {
             tokio::select! {
-                carried = carry(&stream, theirs) => {
+                carried = carry(&stream, theirs, &breaks) => {
                     if carried.is_ok() {
                         let _ = stream.close().await;
                     }
@@ -47,13 +53,17 @@ impl PortConnection {
                 () = async { over.cancelled().await; tokio::time::sleep(FAREWELL).await } => {}
             }
         });
-        Self { stream: ours, _dropped: dropped.drop_guard() }
+        Self { stream: ours, broken, _dropped: dropped.drop_guard() }
     }
 }
 
-async fn carry(stream: &DialStream, theirs: DuplexStream) -> io::Result<()> {
+async fn carry(stream: &DialStream, theirs: DuplexStream, broken: &AtomicBool) -> io::Result<()> {
     let (mut from, mut to) = split(theirs);
-    let lost = |error: LinkError| io::Error::new(io::ErrorKind::ConnectionReset, error);
+    // Before the other half of the pipe is dropped, which its reader takes for an end.
+    let lost = |error: LinkError| {
+        broken.store(true, Relaxed);
+        io::Error::new(io::ErrorKind::ConnectionReset, error)
+    };
     let inward = async {
         let mut buffer = BytesMut::new();
         loop {
@@ -98,7 +108,12 @@ impl AsyncRead for PortConnection {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        if into.filled().len() == before && into.remaining() > 0 && self.broken.load(Relaxed) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
