@@ -157,8 +157,8 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "ports.addr = \"8081\"",
-            "ports.addr (/etc/paddock.toml): is \"8081\", takes an IP address or localhost with a port, such as \
-             127.0.0.1:8080, or :8080 for every interface; empty for none",
+            "ports.addr (/etc/paddock.toml): is \"8081\", takes an IP address or localhost with a port, such \
+             as 127.0.0.1:8080, or :8080 for every interface; empty for none",
         ),
         (
             "ports.public_url = \"example.org\"",
