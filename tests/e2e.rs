@@ -69,6 +69,8 @@ mod page;
 mod policy;
 #[path = "e2e/pool.rs"]
 mod pool;
+#[path = "e2e/ports.rs"]
+mod ports;
 #[path = "e2e/raw.rs"]
 mod raw;
 #[path = "e2e/restart.rs"]

@@ -11,6 +11,7 @@ use crate::counters::CgroupFiles;
 use crate::fingerprint::Baseline;
 use crate::link::Link;
 use crate::network::Network;
+use crate::ports::Dials;
 use crate::reap::Reaper;
 use crate::runs::Runs;
 use crate::warm::Warm;
@@ -29,6 +30,7 @@ pub(crate) struct Container {
     pub(crate) link: Rc<Link>,
     pub(crate) network: Rc<Network>,
     pub(crate) warm: Rc<Warm>,
+    pub(crate) dials: Dials,
     pub(crate) counters: CgroupFiles,
     /// The process whose streams carry the link, where the daemon has no socket of its own.
     pub(crate) bridge: Cell<Option<i32>>,
@@ -54,6 +56,7 @@ impl Container {
             link,
             warm: Warm::new(reaper.clone(), runs.clone(), network.clone()),
             network,
+            dials: Dials::default(),
             reaper,
             runs,
             counters: CgroupFiles::open(),

@@ -137,6 +137,7 @@ async fn accept_streams(container: Rc<Container>) {
                 Ok(Request::Base) => baseline::tell(&container, &stream).await,
                 Ok(Request::Settle) => baseline::settle(&container, &stream).await,
                 Ok(Request::Warm(spec)) => warm::serve(&container.warm, stream, spec).await,
+                Ok(Request::Dial { port }) => container.dials.serve(stream, port).await,
                 Ok(Request::Probe(quotas)) => {
                     stream.event(&Event::Probed(Box::new(probe::look(quotas)))).await;
                     stream.close().await;

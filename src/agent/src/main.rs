@@ -18,7 +18,7 @@
 //!   `supervise`, `bounds`, `pump`, `stdin_pipe`, `sweep`.
 //! * The image's warm part, which takes runs: `warm`.
 //! * What every program is put under, and the calls of programs that are stopped for PID 1: `intercept`;
-//!   which files a run may write and read: `policy`; the way out: `network`.
+//!   which files a run may write and read: `policy`; the way out: `network`; the way in: `ports`.
 //! * What changed in `/data`, either way: `collect`, `apply`, `baseline`, `walk`, `fingerprint`, `files`.
 //! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `tree`, `reap`,
 //!   `sys`, `pause`.
@@ -48,6 +48,7 @@ mod network;
 mod outlet;
 mod pause;
 mod policy;
+mod ports;
 mod probe;
 mod process;
 mod program;

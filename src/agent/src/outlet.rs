@@ -9,11 +9,22 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use paddock_proto::limits::MAX_PORTS;
 use paddock_proto::message;
-use paddock_proto::{Event, Inbound, Kind, OutputStream};
+use paddock_proto::{Event, Frame, Inbound, Kind, OutputStream};
 use tokio::sync::Notify;
 
 use crate::link::Stream;
+
+/// Whether it is output of the program.
+fn is_output(frame: &Frame) -> bool {
+    matches!(frame.kind, Kind::Data(channel) if OutputStream::of(channel).is_some())
+}
+
+/// Whether it announces a port.
+fn is_port(frame: &Frame) -> bool {
+    frame.kind == Kind::Message && matches!(message::decode(&frame.payload), Ok(Event::Listens { .. }))
+}
 
 /// The outlet of one run.
 pub(crate) struct Outlet {
@@ -21,6 +32,8 @@ pub(crate) struct Outlet {
     attached: Notify,
     /// Bytes of output that were sent, to all daemons together.
     output: Cell<u64>,
+    /// The ports that were announced, to all daemons together.
+    ports: RefCell<Vec<u16>>,
     /// When the run has to be over, as the daemon said on a stream of its own.
     end_by: Cell<Option<Instant>>,
     told_to_end: Notify,
@@ -33,6 +46,7 @@ impl Outlet {
             stream: RefCell::new(Rc::new(stream)),
             attached: Notify::new(),
             output: Cell::new(0),
+            ports: RefCell::default(),
             end_by: Cell::new(None),
             told_to_end: Notify::new(),
         })
@@ -51,9 +65,9 @@ impl Outlet {
         }
         // A collection that was under way begins again, and the end is sent again.
         let mut unheard = old.unheard();
-        unheard
-            .retain(|frame| matches!(frame.kind, Kind::Data(channel) if OutputStream::of(channel).is_some()));
-        let again: u64 = unheard.iter().map(|frame| frame.payload.len() as u64).sum();
+        unheard.retain(|frame| is_output(frame) || is_port(frame));
+        let again: u64 =
+            unheard.iter().filter(|frame| is_output(frame)).map(|frame| frame.payload.len() as u64).sum();
         let heard = Event::Attached { heard: self.output.get().saturating_sub(again) };
         stream.queue(Kind::Message, message::encode(&heard));
         for frame in unheard {
@@ -82,6 +96,20 @@ impl Outlet {
 
     pub(crate) async fn event(&self, event: &Event) {
         self.send(Kind::Message, message::encode(event)).await;
+    }
+
+    /// Announces that the run listens on a port, unless it was announced before or [`MAX_PORTS`] were.
+    pub(crate) async fn listens(&self, port: u16) {
+        if self.ports() >= MAX_PORTS || self.ports.borrow().contains(&port) {
+            return;
+        }
+        self.ports.borrow_mut().push(port);
+        self.event(&Event::Listens { port }).await;
+    }
+
+    /// How many ports were announced.
+    pub(crate) fn ports(&self) -> usize {
+        self.ports.borrow().len()
     }
 
     async fn send(&self, kind: Kind, payload: Bytes) {

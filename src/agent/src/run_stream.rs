@@ -17,6 +17,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::container::Container;
 use crate::link::Stream;
 use crate::outlet::Outlet;
+use crate::ports::RunPorts;
 use crate::program::CodeInput;
 use crate::start::{ProgramInput, start};
 use crate::stdin_pipe::StdinPipe;
@@ -55,10 +56,12 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
     let alone = container.runs.len() == 1;
     let begun = Instant::now();
     let network = container.network.begin(&mut spec);
-    let mut end = match start(&container, &spec, &network, input).await {
+    let ports = RunPorts::new(outlet.clone());
+    let mut end = match start(&container, &spec, (&network, &ports), input).await {
         Ok(process) => supervise(&container, &outlet, &spec, process, stdin.map(StdinPipe::start)).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
+    ports.close().await;
     container.network.end(&network).await;
     end.wall_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     // A program that was refused something and ends well has coped. One that leaves processes behind, as a

@@ -12,11 +12,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
-use paddock_proto::message::RunSpec;
+use paddock_proto::message::{Input, RunSpec};
 
 use crate::container::Container;
 use crate::intercept::{Answerers, Confinement, ListenerSocket, Stops};
 use crate::network::{Owner, RunNetwork};
+use crate::ports::RunPorts;
 use crate::process::Process;
 use crate::program::{CodeInput, Program, in_memory, prepare};
 use crate::report::Reports;
@@ -40,7 +41,7 @@ pub(crate) enum ProgramInput {
 pub(crate) async fn start(
     container: &Container,
     spec: &RunSpec,
-    run: &Rc<RunNetwork>,
+    (run, ports): (&Rc<RunNetwork>, &Rc<RunPorts>),
     input: ProgramInput,
 ) -> io::Result<Process> {
     container.warm.make_way().await;
@@ -65,7 +66,7 @@ pub(crate) async fn start(
     };
     let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
     program.limits = spec.limits;
-    let listener = confine(container, &mut program, spec, run)?;
+    let listener = confine(container, &mut program, spec, (run, ports))?;
     let (job, reports) = start_job(&program).await?;
     if let Some((socket, answerers)) = listener {
         socket.serve(answerers);
@@ -96,7 +97,7 @@ fn confine(
     container: &Container,
     program: &mut Program,
     spec: &RunSpec,
-    run: &Rc<RunNetwork>,
+    (run, ports): (&Rc<RunNetwork>, &Rc<RunPorts>),
 ) -> io::Result<Option<(ListenerSocket, Answerers)>> {
     let policy = policy::prepare(spec)?;
     let mut answerers = Answerers::default();
@@ -110,10 +111,17 @@ fn confine(
         stops.connect = true;
         answerers.connect = Some(container.network.answers(Owner::Run(run.clone())));
     }
+    let must_stop = stops != Stops::default();
+    if !matches!(spec.input, Input::Code { .. }) {
+        stops.listen = true;
+        answerers.listen = Some(ports.answers());
+    }
     if stops == Stops::default() {
         return Ok(None);
     }
     let (confinement, socket) = Confinement::stopped(stops)?;
+    // Without news of its ports a program starts all the same.
+    let confinement = if must_stop { confinement } else { confinement.or_silent() };
     program.confinement = match ruleset {
         Some(ruleset) => confinement.within(ruleset),
         None => confinement,

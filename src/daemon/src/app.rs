@@ -33,6 +33,7 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::pool::{AdoptedContainer, Pool, PoolConfig};
+use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::services::Services;
 use crate::session::Sessions;
@@ -117,6 +118,8 @@ struct OpenListeners {
     http: TcpListener,
     /// The listener of the metrics, where it has an address of its own.
     metrics: Option<TcpListener>,
+    /// The listener of links to ports, if there is one.
+    ports: Option<TcpListener>,
     /// The socket in the store, for HTTP.
     socket: Socket,
 }
@@ -132,17 +135,12 @@ impl App {
             Port::OrAnother => stand_in_port::bind(config.http.addr, &config.store.root).await,
         };
         let http = http.map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
-        let scraped = match config.metrics.addr {
-            None => None,
-            Some(addr) => {
-                let listener = TcpListener::bind(addr).await;
-                Some(listener.map_err(|error| cannot_listen(addr, "metrics.addr", error))?)
-            }
-        };
+        let scraped = listen(config.metrics.addr, "metrics.addr").await?;
+        let ports = listen(config.ports.addr, "ports.addr").await?;
         let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let url = config.http.base_url(bound);
         let (pool, adopted) = open_pool(config, &store, &metrics).await?;
-        match Self::over(config, (store, metrics), pool.clone(), adopted, (http, scraped), url).await {
+        match Self::over(config, (store, metrics), pool.clone(), adopted, (http, scraped, ports), url).await {
             Ok(app) => Ok(app),
             Err(error) => {
                 // The pool has containers already.
@@ -158,7 +156,7 @@ impl App {
         (store, metrics): (Arc<Store>, Metrics),
         pool: Pool,
         adopted: Vec<AdoptedContainer>,
-        (http, scraped): (TcpListener, Option<TcpListener>),
+        (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
         url: String,
     ) -> Result<Self, AppError> {
         let signer = open_signer(config, &store, &url).await?;
@@ -167,20 +165,25 @@ impl App {
         let sessions = Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
         let bounds = settings::execution_bounds(config);
-        let executions = Executions::new(sessions.clone(), bounds, notifications.clone());
+        let links = settings::port_links(config, ports.as_ref(), &url, &store.secret("port-links.secret")?);
+        let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
         let in_flight = sessions.adopt(adopted).await;
         executions.recover(&store, in_flight).await?;
+        let stopping = CancellationToken::new();
+        let bounds = config.ports.bounds.clone();
+        let forwarder = PortForwarder::new(sessions.clone(), links, &url, bounds, stopping.clone());
         let services = Arc::new(Services {
             store: store.clone(),
             pool,
             sessions,
             executions,
             egress,
+            ports: Arc::new(forwarder),
             signer,
             notifications,
             run_history: RunHistory::default(),
             metrics,
-            stopping: CancellationToken::new(),
+            stopping,
         });
         let tools = Arc::new(Tools {
             services: services.clone(),
@@ -198,7 +201,13 @@ impl App {
         let socket = Socket::bind(root, SocketKind::Http).map_err(in_store)?;
         let local = LocalServer::new(lines, tools.clone(), mcp_key, config.http.max_body);
         let server = Server::new(api, tools, store);
-        Ok(Self { services, server, local, listeners: OpenListeners { http, metrics: scraped, socket }, url })
+        Ok(Self {
+            services,
+            server,
+            local,
+            listeners: OpenListeners { http, metrics: scraped, ports, socket },
+            url,
+        })
     }
 
     /// Begins to serve. After the end, requests in progress have `drain` to finish, unless `hurry` is
@@ -210,11 +219,15 @@ impl App {
         let end = Ending { stop: services.stopping.clone(), drain, hurry };
         let stop_scraping = CancellationToken::new();
         services.sessions.start_sweeping();
+        let ports = listeners.ports.as_ref().and_then(|listener| listener.local_addr().ok());
+        let of_ports =
+            listeners.ports.map(|listener| tokio::spawn(server.clone().serve_ports(listener, end.clone())));
+        let requests = [
+            tokio::spawn(local.serve(end.clone())),
+            tokio::spawn(server.clone().serve((listeners.http, listeners.socket), end)),
+        ];
         let serving = ServingApp {
-            requests: vec![
-                tokio::spawn(local.serve(end.clone())),
-                tokio::spawn(server.clone().serve((listeners.http, listeners.socket), end)),
-            ],
+            requests: requests.into_iter().chain(of_ports).collect(),
             sweep: tokio::spawn(services.executions.clone().sweep()),
             scraping: listeners
                 .metrics
@@ -227,6 +240,9 @@ impl App {
         }
         if let Some(addr) = scraped {
             info!(%addr, "serving the metrics, to everyone who can reach this address");
+        }
+        if let Some(addr) = ports {
+            info!(%addr, "serving ports of sessions, by signed links");
         }
         serving
     }
@@ -283,6 +299,12 @@ impl ServingApp {
         services.store.close().await;
         info!("stopped");
     }
+}
+
+/// A listener at this address, if there is one.
+async fn listen(addr: Option<SocketAddr>, setting: &'static str) -> Result<Option<TcpListener>, AppError> {
+    let Some(addr) = addr else { return Ok(None) };
+    TcpListener::bind(addr).await.map(Some).map_err(|error| cannot_listen(addr, setting, error))
 }
 
 fn cannot_listen(addr: SocketAddr, setting: &'static str, error: std::io::Error) -> AppError {

@@ -1,4 +1,5 @@
-//! Fuzz targets of the daemon's parsers: archives, the engine's frames, and the names and patterns of egress.
+//! Fuzz targets of the daemon's parsers: archives, the engine's frames, the names and patterns of egress, and
+//! what servers of programs say of cookies and addresses.
 //! `api` has one for JSON-RPC envelopes, and the protocol's are in its own crate.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -327,6 +328,26 @@ fn fuzz_pattern() {
         // What it says without its port is a host of its own, unless it has a wildcard or a prefix.
         if let (None, Ok(host)) = (pattern.port(), printed.parse::<Host>()) {
             assert!(pattern.matches(&host, 1), "{printed}");
+        }
+    });
+}
+
+#[test]
+fn fuzz_ports() {
+    let seeds = [
+        "a=b; Path=/x; HttpOnly",
+        "http://localhost:8000/x",
+        "/login",
+        "s/8000/x",
+        "//x/..",
+        "paddock-a=0; a=b",
+    ]
+    .map(|text| text.as_bytes().to_vec());
+    let words: [&[u8]; 8] =
+        [b"; Path=/", b"; Domain=", b"paddock-", b"__Host-", b"http://localhost:8000", b"/..", b"%2F", b"\\"];
+    fuzz(&target("ports", seeds.to_vec(), &words), |input| {
+        if let Ok(text) = std::str::from_utf8(input) {
+            crate::ports::expect_confined(text);
         }
     });
 }

@@ -55,6 +55,7 @@
 //! | `session/port` | the few operations that sessions need of pool and engine, and a fake of them for unit tests |
 //! | `session/sync` | files into containers and changes out of them: differences, archives, rescue |
 //! | [`egress`] | the way out: what a run may reach, and its connections; names and policy are pure, the rest resolves, dials and relays |
+//! | [`ports`] | the way in: links to servers that programs run, and the requests that are forwarded to them; all rules are pure |
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
@@ -229,6 +230,8 @@
 //!   end, and none without a purpose 15 s after its start. Only the agent's volume stays, which all daemons
 //!   of a build share (`pool/agent.rs`).
 //! * Bad input is refused before anything changes.
+//! * A server in a container learns no credential of the daemon and no cookie that it did not set. Below the
+//!   daemon's own address a browser runs nothing that comes from one.
 //! * No label of a metric contains the words of a caller or a program; no log line contains a secret.
 //! * The page renders data as text only, and loads nothing from other servers.
 //!
@@ -262,6 +265,7 @@ pub mod log;
 pub mod metrics;
 pub mod notifications;
 pub mod pool;
+pub mod ports;
 mod printable;
 pub mod run_history;
 pub mod services;

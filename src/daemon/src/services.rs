@@ -11,6 +11,7 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::pool::Pool;
+use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::session::Sessions;
 use crate::sign::Signer;
@@ -28,6 +29,8 @@ pub struct Services {
     pub executions: Arc<Executions>,
     /// What programs may reach outside of their containers.
     pub egress: Arc<Egress>,
+    /// Forwards requests to servers that programs run.
+    pub ports: Arc<PortForwarder>,
     /// Signs and checks links.
     pub signer: Signer,
     /// Notifications of runs and executions, for clients that subscribe.

@@ -31,6 +31,15 @@ pub const MAX_STREAMS: usize = 256;
 /// own requests.
 pub const MAX_ASKS: usize = 192;
 
+/// Connections to servers of programs that the daemon may have open at once in one container
+/// ([`Request::Dial`](crate::Request::Dial)): half of [`MAX_STREAMS`], so that there is always room for its
+/// other requests.
+pub const MAX_DIALS: usize = MAX_STREAMS / 2;
+
+/// Ports of one run that are announced ([`Event::Listens`](crate::Event::Listens)): nobody looks at more of
+/// them, and each costs an event.
+pub const MAX_PORTS: usize = 50;
+
 /// Data is cut into pieces of this size, a pipe's default capacity, so that streams take turns often.
 pub const CHUNK: usize = 64 * 1024;
 

@@ -4,11 +4,12 @@
 //! Units are in the names. The daemon must treat every [`Event`] as if the code in the container had written
 //! it.
 
-use std::net::IpAddr;
+mod egress;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use self::egress::{Ask, ConnectFailure, Host, Reply};
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;
@@ -18,7 +19,7 @@ use crate::{ProtocolError, StreamId};
 
 /// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
 /// content.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -88,8 +89,8 @@ pub enum Request {
     /// until then it tells the run to the next daemon.
     Run(RunSpec),
     /// Take over a run that an earlier daemon started, by its [`RunSpec::id`]: the agent answers
-    /// [`Event::Attached`], then the output that no daemon has acknowledged and all that follows, as on the
-    /// run's own stream; or [`Event::Failed`].
+    /// [`Event::Attached`], then the output and each [`Event::Listens`] that no daemon has acknowledged and
+    /// all that follows, as on the run's own stream; or [`Event::Failed`].
     Attach(String),
     /// End a run by its [`RunSpec::id`], on another stream than the run's, so that nothing on the run's
     /// stream delays it: [`Event::Ending`], or [`Event::Failed`] if there is no such run. With a grace all of
@@ -130,6 +131,14 @@ pub enum Request {
     /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
     /// [`Event::Failed`]. If it is asked again, it is answered again.
     Warm(WarmSpec),
+    /// Connect to a server that a program runs on this port of loopback. The agent answers
+    /// [`Reply::Connected`], or [`Reply::Refused`] and closes: `Refused` where nothing listens, `Blocked` for
+    /// a port of its own, `TooMany` where it has [`MAX_DIALS`](crate::limits::MAX_DIALS) of them. Then as
+    /// after [`Ask::Connect`].
+    Dial {
+        /// The TCP port.
+        port: u16,
+    },
 }
 
 /// What the agent says on a stream.
@@ -173,6 +182,12 @@ pub enum Event {
     Begun,
     /// The run was told to end.
     Ending,
+    /// A program of the run listens on this TCP port of loopback: told once for each port, and of the first
+    /// [`MAX_PORTS`](crate::limits::MAX_PORTS) ports of a run. Sent only for runs that read no code.
+    Listens {
+        /// The port.
+        port: u16,
+    },
     /// What a probe saw.
     Probed(Box<ProbeReport>),
     /// The request could not be done at all.
@@ -354,70 +369,6 @@ pub enum SkipReason {
     Path,
     /// It could not be read, or changed while it was read.
     Unreadable,
-}
-
-/// The first message on a stream that the agent opens, agent → daemon: what a program of a run asks for. The
-/// daemon must treat it as if the code in the container had written it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
-    /// Whether a name may be looked up. The daemon answers [`Reply::Allowed`] or [`Reply::Refused`] and
-    /// closes; it asks no name server.
-    Name {
-        /// The run that asks, by its [`RunSpec::id`]; `None` where PID 1 cannot know it: any run of the
-        /// container that has a network then counts.
-        run: Option<String>,
-        /// The name as the program wrote it, without the dot at its end.
-        name: String,
-    },
-    /// A connection. The daemon answers [`Reply::Allowed`] as soon as the policy allows it, then
-    /// [`Reply::Connected`]; or [`Reply::Refused`] in place of either, and closes. After `Connected` both
-    /// sides send `Data(Net)`…, `Eof(Net)` when their half is at its end, and `Close` when both halves are. A
-    /// reset of the stream is a reset of the connection.
-    Connect {
-        /// The run that asks, by its [`RunSpec::id`].
-        run: String,
-        /// Where to.
-        host: Host,
-        /// The TCP port.
-        port: u16,
-    },
-}
-
-/// The host that a program asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Host {
-    /// A name that the program looked up before.
-    Name(String),
-    /// An address.
-    Address(IpAddr),
-}
-
-/// What the daemon answers to an [`Ask`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
-    /// The policy of the run allows it.
-    Allowed,
-    /// The connection is made.
-    Connected,
-    /// There will be no connection.
-    Refused(ConnectFailure),
-}
-
-/// Why there is no connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ConnectFailure {
-    /// The policy of the run does not allow it.
-    Blocked,
-    /// The name does not exist, or has no address.
-    NoAddress,
-    /// The other side refused it.
-    Refused,
-    /// There is no route to the other side.
-    Unreachable,
-    /// The other side did not answer in time.
-    TimedOut,
-    /// The run has as many connections as it may have.
-    TooMany,
 }
 
 /// Codes a message for a [`crate::Kind::Message`] frame.

@@ -14,16 +14,16 @@
 //! It must never hold more than [`WINDOW`] bytes each way for one stream, whatever the peer does, nor accept
 //! without end frames that change nothing ([`STRAY`]).
 
+mod window;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
+use self::window::StreamState;
 use crate::limits::{MAX_ASKS, MAX_STREAMS, SLACK, STRAY, WINDOW};
 use crate::message::ResumePoints;
 use crate::{Channel, Frame, Kind, ProtocolError, StreamId};
-
-/// A credit is sent once this much was consumed.
-const CREDIT_STEP: u64 = (WINDOW / 4) as u64;
 
 /// With this many streams, those that are over are told at once.
 const CROWDED: usize = MAX_STREAMS / 2;
@@ -60,29 +60,6 @@ pub enum Inbound {
     Close,
     /// The peer abandoned the stream, or forgot it before a reconnect.
     Reset,
-}
-
-#[derive(Debug, Default)]
-struct StreamState {
-    out: VecDeque<Frame>,
-    /// Frames of `out` already given to the carrier.
-    sent: usize,
-    /// Cost of all frames in `out`.
-    out_cost: usize,
-    /// Cost of everything that the peer consumed.
-    acked: u64,
-    out_closed: bool,
-    inbox: VecDeque<Frame>,
-    received: u64,
-    consumed: u64,
-    /// Cost of what was taken and is not to be acknowledged yet.
-    withheld: u64,
-    holding: bool,
-    reported: u64,
-    in_closed: bool,
-    reset: bool,
-    /// It has no reader any more, and is kept until both sides have closed.
-    detached: bool,
 }
 
 /// One side of a link. See the module documentation.
@@ -444,67 +421,6 @@ impl Mux {
     /// How many streams are not forgotten yet.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
-    }
-}
-
-impl StreamState {
-    /// The peer has closed it, and everything that it sent was taken.
-    fn ended(&self) -> bool {
-        self.in_closed && self.inbox.is_empty()
-    }
-
-    /// Nothing is left but to forget it.
-    fn is_over(&self) -> bool {
-        (self.ended() && self.out_closed && self.out.is_empty()) || (self.detached && self.reset)
-    }
-
-    fn is_pressing(&self) -> bool {
-        let unsent = self.out.range(self.sent..);
-        let is_over = self.detached && self.ended() && unsent.clone().all(|frame| frame.kind == Kind::Close);
-        !is_over && (self.owes_credit() || unsent.len() > 0)
-    }
-
-    fn owes_credit(&self) -> bool {
-        let fresh = self.consumed - self.reported;
-        !self.reset && fresh > 0 && (fresh >= CREDIT_STEP || self.ended())
-    }
-
-    /// The peer has given it up. That is a reset, unless the peer had closed it before.
-    fn abandoned(&mut self) {
-        self.reset = !self.in_closed;
-        self.out.clear();
-        self.out_cost = 0;
-        self.sent = 0;
-        if self.in_closed {
-            self.out_closed = true;
-        }
-    }
-
-    /// The peer consumed `total` bytes since the beginning: their frames are dropped.
-    fn acknowledge(&mut self, id: StreamId, total: u64) -> Result<(), ProtocolError> {
-        while self.acked < total {
-            if self.sent == 0 {
-                return Err(ProtocolError::BadCredit(id));
-            }
-            let frame = self.out.pop_front().ok_or(ProtocolError::BadCredit(id))?;
-            self.sent -= 1;
-            self.out_cost -= frame.cost();
-            self.acked += frame.cost() as u64;
-        }
-        Ok(())
-    }
-
-    /// The peer received `total` bytes: what comes behind them is sent again.
-    fn rewind_to(&mut self, id: StreamId, total: u64) -> Result<(), ProtocolError> {
-        let mut at = self.acked;
-        let mut sent = 0;
-        while at < total {
-            let frame = self.out.get(sent).ok_or(ProtocolError::BadCredit(id))?;
-            at += frame.cost() as u64;
-            sent += 1;
-        }
-        self.sent = sent;
-        Ok(())
     }
 }
 

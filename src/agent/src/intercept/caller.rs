@@ -92,6 +92,13 @@ impl<'a> CallingProcess<'a> {
             .map_err(|errno| if errno == Errno::NOENT { Errno::BADF } else { Errno::ACCESS })
     }
 
+    /// The number of the socket that is open under this number; `None` if it is no socket, or PID 1 may not
+    /// look.
+    pub(crate) fn socket(&self, fd: i32) -> Option<u64> {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{fd}", self.call.tid)).ok()?;
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    }
+
     /// The PID of the thread's process.
     pub(crate) fn leader(&self) -> Result<u32, Errno> {
         if let Some(leader) = self.leader.get() {

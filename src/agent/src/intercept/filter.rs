@@ -104,6 +104,8 @@ pub(crate) struct Stops {
     pub(crate) files: FileCalls,
     /// Every `connect`.
     pub(crate) connect: bool,
+    /// Every `listen`.
+    pub(crate) listen: bool,
 }
 
 /// Which calls on files.
@@ -129,6 +131,9 @@ pub(crate) fn program(stops: Stops) -> Vec<libc::sock_filter> {
     let mut rows = vec![(&[libc::SYS_pidfd_getfd][..], refuse(libc::EPERM))];
     if stops.connect {
         rows.push((&[libc::SYS_connect], libc::SECCOMP_RET_USER_NOTIF));
+    }
+    if stops.listen {
+        rows.push((&[libc::SYS_listen], libc::SECCOMP_RET_USER_NOTIF));
     }
     if stops.files != FileCalls::None {
         rows.extend([
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_changes_a_file_is_stopped_and_reading_is_only_where_it_is_denied() {
-        let on = |files| program(Stops { files, connect: false });
+        let on = |files| program(Stops { files, ..Stops::default() });
         let (plain, reads) = (on(FileCalls::Changes), on(FileCalls::ChangesAndOpens));
         assert!(reads.len() < 4096, "what the kernel takes");
         let open = |code: &[libc::sock_filter], flags: i32| {
@@ -289,15 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn connecting_is_stopped_where_it_is_asked_for_and_nobody_takes_descriptors() {
+    fn connecting_and_listening_are_stopped_where_that_is_asked_for_and_nobody_takes_descriptors() {
         let refused = refuse(libc::EPERM);
         for files in [FileCalls::None, FileCalls::Changes, FileCalls::ChangesAndOpens] {
             for connect in [false, true] {
-                let code = program(Stops { files, connect });
+                let code = program(Stops { files, connect, listen: !connect });
                 assert!(code.len() < 4096, "what the kernel takes");
                 assert_eq!(verdict(&code, libc::SYS_pidfd_getfd, [0; 3]), refused);
                 let wanted = if connect { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
                 assert_eq!(verdict(&code, libc::SYS_connect, [0; 3]), wanted);
+                let other = if connect { libc::SECCOMP_RET_ALLOW } else { libc::SECCOMP_RET_USER_NOTIF };
+                assert_eq!(verdict(&code, libc::SYS_listen, [0; 3]), other);
                 assert_eq!(verdict(&code, libc::SYS_connect + 0x4000_0000, [0; 3]), refused, "x32");
                 for call in [libc::SYS_socket, libc::SYS_bind, libc::SYS_sendto, libc::SYS_accept4] {
                     assert_eq!(verdict(&code, call, [0; 3]), libc::SECCOMP_RET_ALLOW);
@@ -308,7 +315,7 @@ mod tests {
 
     #[test]
     fn without_a_policy_no_call_on_files_is_touched() {
-        let code = program(Stops { files: FileCalls::None, connect: true });
+        let code = program(Stops { files: FileCalls::None, connect: true, listen: true });
         for call in STOPPED.iter().chain(UNKNOWN).chain(UNSUPPORTED) {
             assert_eq!(verdict(&code, *call, [0; 3]), libc::SECCOMP_RET_ALLOW, "{call}");
         }

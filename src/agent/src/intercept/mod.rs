@@ -4,7 +4,8 @@
 //!  program ── a call ──► kernel: the filter stops it (filter, install)
 //!                           │ seccomp user notification (notify)
 //!  PID 1: one task for each program's filter (serve) ─► reads what the call points to (caller)
-//!                           │                           and answers: files by `policy`, connect by `network`
+//!                           │                           and answers: files by `policy`,
+//!                           │                           connect by `network`, listen by `ports`
 //!  program ◄── the result ──┘
 //! ```
 //!
@@ -41,7 +42,7 @@ use crate::sys;
 /// Whether a process here may answer another's system calls.
 pub(crate) fn can_notify() -> bool {
     thread_local!(static WORKS: bool = sys::in_a_child(|| {
-        let all = Stops { files: FileCalls::ChangesAndOpens, connect: true };
+        let all = Stops { files: FileCalls::ChangesAndOpens, connect: true, listen: true };
         let enters = || Confinement::stopped(all).is_ok_and(|(program, _socket)| program.enter().is_ok());
         notify::is_known() && enters()
     }));
@@ -94,13 +95,19 @@ mod tests {
     #[ignore = "a measurement"]
     fn what_it_costs() {
         let _ = Confinement::silent(); // makes the ruleset
-        for _ in 0..5 {
+        for listens in [false, true].repeat(5) {
             assert!(sys::in_a_child(|| {
                 let begun = std::time::Instant::now();
-                let confinement = Confinement::silent();
+                let (confinement, _socket) = if listens {
+                    let stops = Stops { listen: true, ..Stops::default() };
+                    let (confinement, socket) = Confinement::stopped(stops).expect("a socket");
+                    (confinement.or_silent(), Some(socket))
+                } else {
+                    (Confinement::silent(), None)
+                };
                 let made = begun.elapsed();
                 let entered = confinement.enter().is_ok();
-                eprintln!("made in {made:?}, entered after {:?}", begun.elapsed());
+                eprintln!("listens: {listens}, made in {made:?}, entered after {:?}", begun.elapsed());
                 entered
             }));
         }

@@ -29,11 +29,16 @@ pub(crate) trait Answers {
 pub(crate) struct Answerers {
     pub(crate) files: Option<Box<dyn Answers>>,
     pub(crate) connect: Option<Box<dyn Answers>>,
+    pub(crate) listen: Option<Box<dyn Answers>>,
 }
 
 impl Answerers {
     fn answer(&self, listener: &NotifyListener, call: StoppedCall) {
-        let one = if call.number == libc::SYS_connect { &self.connect } else { &self.files };
+        let one = match call.number {
+            libc::SYS_connect => &self.connect,
+            libc::SYS_listen => &self.listen,
+            _ => &self.files,
+        };
         match one {
             Some(one) => one.answer(listener, call),
             None => call.answer(listener.get_ref().as_fd(), Err(Errno::NOSYS)),

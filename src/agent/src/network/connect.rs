@@ -69,7 +69,7 @@ impl Answers for ConnectAnswers {
                 () = run.over() => return, // the caller is dead
             };
             match served {
-                Ok(program) => traffic::carry(program, daemon, &run).await,
+                Ok(program) => traffic::carry(program, daemon, run.over()).await,
                 // The daemon's stream and the program's side, if there is one, are reset.
                 Err(errno) => pending.answer(Err(errno)),
             }

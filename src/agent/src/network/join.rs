@@ -24,6 +24,7 @@ use rustix::net::{
 };
 use tokio::net::TcpStream;
 
+use super::own::OwnPort;
 use super::socket::ProgramSocket;
 
 /// Connections that may wait to be accepted; with one there would be no room behind a stranger's.
@@ -66,6 +67,7 @@ async fn meet(socket: &ProgramSocket, at: SocketAddr, mut called: SocketAddr) ->
         errno => errno,
     })?;
     called.set_port(port);
+    let _own = OwnPort::note(port);
     match socket.connect(called) {
         Err(Errno::INPROGRESS) => {}
         // Another thread of the program was first.

@@ -47,6 +47,7 @@ mod connect;
 mod dns;
 mod join;
 mod names;
+mod own;
 mod proxy;
 mod resolver;
 mod run;
@@ -62,10 +63,12 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use self::connect::ConnectAnswers;
 use self::names::Names;
+pub(crate) use self::own::is_own;
 use self::proxy::Credentials;
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::resolver::Resolver;
 pub(crate) use self::run::RunNetwork;
+pub(crate) use self::traffic::carry;
 pub(crate) use self::who::{Owner, PartRun, Place};
 use crate::intercept::{self, Answers};
 use crate::link::Link;

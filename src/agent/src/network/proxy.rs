@@ -34,6 +34,7 @@ use tokio::task::spawn_local;
 
 use self::head::{Head, ProxyRequest};
 use super::connect::reply;
+use super::own::OwnPort;
 use super::run::RunNetwork;
 use super::{Network, traffic};
 
@@ -102,8 +103,10 @@ impl Proxy {
 
     /// Serves for as long as the container lives.
     pub(crate) fn serve(self, network: Rc<Network>) {
-        network.credentials.port.set(self.0.local_addr().map_or(0, |addr| addr.port()));
+        let port = self.0.local_addr().map_or(0, |addr| addr.port());
+        network.credentials.port.set(port);
         spawn_local(async move {
+            let _own = OwnPort::note(port);
             let heads = Rc::new(Cell::new(0));
             loop {
                 let Ok((program, _)) = self.0.accept().await else {
@@ -198,7 +201,7 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
         }
         // From here on what breaks off is a reset, as for every other connection.
         let _ = sockopt::set_socket_linger(&program, Some(Duration::ZERO));
-        traffic::carry(program, daemon, &run).await;
+        traffic::carry(program, daemon, run.over()).await;
     });
 }
 

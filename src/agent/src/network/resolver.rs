@@ -19,6 +19,7 @@ use tokio::task::spawn_local;
 use super::Network;
 use super::connect::reply;
 use super::dns::{Answer, LONGEST, NoQuery, Query, RecordType, is_localhost, reversed};
+use super::own::OwnPort;
 
 /// Where programs look for it (/etc/resolv.conf).
 const ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 53);
@@ -64,8 +65,12 @@ impl Resolver {
     pub(crate) fn serve(self, network: Rc<Network>) {
         let asked = Rc::new(Cell::new(0));
         network.resolves.set(true);
+        let port = self.tcp.local_addr().map_or(ADDRESS.1, |addr| addr.port());
         spawn_local(datagrams(network.clone(), Rc::new(self.udp), asked.clone()));
-        spawn_local(connections(network, self.tcp, asked));
+        spawn_local(async move {
+            let _own = OwnPort::note(port);
+            connections(network, self.tcp, asked).await;
+        });
     }
 }
 

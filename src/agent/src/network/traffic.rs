@@ -13,7 +13,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
-use super::run::RunNetwork;
 use crate::link::Stream;
 
 /// Fewer bytes than this are copied: they would keep a whole buffer in memory until the daemon has read them.
@@ -26,9 +25,9 @@ type Ended = Result<(), Reset>;
 #[derive(Debug)]
 struct Reset;
 
-/// Carries bytes both ways until both directions are at their end, or either side resets. When the run is
-/// over, nobody reads any more, and what its programs have sent still goes to the daemon.
-pub(super) async fn carry(mut program: TcpStream, daemon: Stream, run: &RunNetwork) {
+/// Carries bytes both ways until both directions are at their end, or either side resets. Once `over`, the
+/// end of the run, nobody reads any more, and what its programs have sent still goes to the daemon.
+pub(crate) async fn carry(mut program: TcpStream, daemon: Stream, over: impl Future<Output = ()>) {
     let is_sent = Cell::new(false);
     let is_whole = {
         let (from, to) = program.split();
@@ -40,7 +39,7 @@ pub(super) async fn carry(mut program: TcpStream, daemon: Stream, run: &RunNetwo
         tokio::pin!(up);
         tokio::select! {
             both = async { tokio::try_join!(&mut up, down(&daemon, to)) } => both.is_ok(),
-            () = run.over() => is_sent.get() || up.await.is_ok(),
+            () = over => is_sent.get() || up.await.is_ok(),
         }
     };
     if is_whole {

@@ -23,7 +23,7 @@ use super::linger::TrackedBody;
 use super::refusals;
 use super::route::Route;
 use super::server::{Server, Way};
-use super::{events, health, metrics, page, status};
+use super::{events, health, metrics, page, ports, status};
 use crate::sign::DEFAULT_OWNER;
 use crate::trace::{TRACEPARENT, Trace};
 
@@ -100,6 +100,9 @@ impl Server {
             Err(refused) => span.in_scope(|| self.refuse(route, &request, way, *refused)),
         };
         drop(in_flight);
+        if matches!(route, Route::Ports(_)) {
+            ports::sandbox(answer.headers_mut());
+        }
         if let Ok(trace) = HeaderValue::try_from(trace.to_string()) {
             answer.headers_mut().insert(TRACERESPONSE, trace);
         }
@@ -128,7 +131,7 @@ impl Server {
             return Ok(RequestAccess::All);
         }
         match route {
-            Route::Mcp | Route::Sessions(_) | Route::Events | Route::Status => {
+            Route::Mcp | Route::Sessions(_) | Route::Ports(_) | Route::Events | Route::Status => {
                 owner().map(RequestAccess::Owner)
             }
             Route::Metrics => match way {
@@ -208,6 +211,9 @@ impl Server {
             return error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
         }
         match (route, admitted) {
+            (Route::Ports(rest), RequestAccess::Owner(owner)) => {
+                self.port(owner, rest, Request::from_parts(parts, incoming)).await
+            }
             (Route::Mcp, RequestAccess::Owner(owner)) => self.mcp(owner, parts, incoming).await,
             (Route::Sessions(rest), RequestAccess::Owner(owner)) => {
                 self.raw.serve(owner, rest, &parts, incoming).await

@@ -102,6 +102,7 @@ impl Guard {
             Route::Mcp
             | Route::Events
             | Route::Sessions(_)
+            | Route::Ports(_)
             | Route::Status
             | Route::Metrics
             | Route::Health
@@ -129,6 +130,15 @@ impl Guard {
             }
         }
         owner.ok_or_else(unauthorized)
+    }
+
+    /// Whether a request carries any token of the daemon's, also beside another credential.
+    pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
+        let known = || self.tokens.iter().map(|token| &token.sha256).chain(&self.metrics);
+        let is_known = |digest: [u8; 32]| {
+            known().fold(false, |found, sha256| found | bool::from(sha256[..].ct_eq(&digest[..])))
+        };
+        headers.get_all(AUTHORIZATION).iter().filter_map(bearer).any(is_known)
     }
 
     /// Checks whether a request may read the metrics: with any token, or with the one for metrics alone. If
@@ -169,9 +179,14 @@ fn forbidden_host(message: &str) -> Box<Answer> {
 /// The SHA-256 of a request's token; `None` if it has no token or more than one.
 fn given(headers: &HeaderMap) -> Option<[u8; 32]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
-    let (scheme, token) = given.next()?.to_str().ok()?.split_once(' ')?;
-    let is_one = scheme.eq_ignore_ascii_case("bearer") && given.next().is_none();
-    is_one.then(|| Sha256::digest(token.trim().as_bytes()).into())
+    let first = given.next()?;
+    bearer(first).filter(|_| given.next().is_none())
+}
+
+/// The SHA-256 of the token in one header.
+fn bearer(value: &HeaderValue) -> Option<[u8; 32]> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| Sha256::digest(token.trim().as_bytes()).into())
 }
 
 fn unauthorized() -> Box<Answer> {
@@ -344,6 +359,22 @@ mod tests {
         // A host that is served with a token only is not an origin of ours.
         assert_eq!(asks("evil.example", "http://evil.example"), REFUSED);
         assert_eq!(refused(&guard, "/health", &[("origin", "http://evil.example")]), REFUSED);
+    }
+
+    #[test]
+    fn a_token_is_found_beside_other_credentials() {
+        let mut guard = guard(&[("default", "t1")]);
+        guard.metrics = Some(Sha256::digest("m1").into());
+        let has = |values: &[&str]| {
+            let pairs: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
+            guard.has_token(&headers(&pairs))
+        };
+        for found in [&["Bearer t1"][..], &["bearer  t1 "], &["Bearer m1"], &["Basic x", "Bearer t1"]] {
+            assert!(has(found), "{found:?}");
+        }
+        for other in [&[][..], &["Bearer t2"], &["Basic t1"], &["t1"]] {
+            assert!(!has(other), "{other:?}");
+        }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //!                                                        ├ /mcp/events     events (token)
 //!                                                        ├ /sessions       raw    (files; token)
 //!                                                        ├ /files, /logs   files  (signed link, no token)
+//!                                                        ├ /ports          ports  (programs' servers; token)
 //!                                                        ├ /status         status (token)
 //!                                                        ├ /metrics        metrics
 //!                                                        ├ /health, /ready health
 //!                                                        └ /               page
+//!  listener of `ports.addr` ─► ports (servers of programs; signed link, and nothing else)
 //!  Unix socket in the store's folder ─► local (paddock stdio)
 //! ```
 //!
@@ -41,6 +43,7 @@ mod long_texts;
 mod mcp;
 mod metrics;
 mod page;
+mod ports;
 mod range;
 mod raw;
 mod refusals;

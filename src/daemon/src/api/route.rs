@@ -17,6 +17,8 @@ pub(super) enum Route<'a> {
     Files(&'a str),
     /// The whole output of a run by its link; the path behind the prefix.
     Logs(&'a str),
+    /// A port of a session, for its token; the path behind the prefix.
+    Ports(&'a str),
     /// The state of the daemon, for people.
     Status,
     /// The state of the daemon, for Prometheus.
@@ -31,12 +33,13 @@ pub(super) enum Route<'a> {
 
 impl<'a> Route<'a> {
     /// All of them.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Mcp,
         Self::Events,
         Self::Sessions(""),
         Self::Files(""),
         Self::Logs(""),
+        Self::Ports(""),
         Self::Status,
         Self::Metrics,
         Self::Health,
@@ -59,14 +62,17 @@ impl<'a> Route<'a> {
                     .map(Self::Sessions)
                     .or_else(|| below("/files/").map(Self::Files))
                     .or_else(|| below("/logs/").map(Self::Logs))
+                    .or_else(|| below("/ports/").map(Self::Ports))
                     .unwrap_or(Self::Page(path))
             }
         }
     }
 
-    /// Whether this route takes this method; MCP and the files of sessions refuse methods themselves.
+    /// Whether this route takes this method; MCP, the files of sessions and ports refuse
+    /// methods themselves.
     pub(super) fn takes(self, method: &Method) -> bool {
-        matches!(self, Self::Mcp | Self::Sessions(_)) || matches!(*method, Method::GET | Method::HEAD)
+        matches!(self, Self::Mcp | Self::Sessions(_) | Self::Ports(_))
+            || matches!(*method, Method::GET | Method::HEAD)
     }
 
     /// Whether machines ask for it every few seconds: such requests are logged if they fail, otherwise at
@@ -83,6 +89,7 @@ impl<'a> Route<'a> {
             Self::Sessions(_) => "sessions",
             Self::Files(_) => "files",
             Self::Logs(_) => "logs",
+            Self::Ports(_) => "ports",
             Self::Status => "status",
             Self::Metrics => "metrics",
             Self::Health => "health",

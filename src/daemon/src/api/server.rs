@@ -2,7 +2,6 @@
 //! ones).
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use super::counted_body::CountedBody;
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::guard::Guard;
-use super::linger::{UnreadBodies, linger};
+use super::linger::{Lingering, UnreadBodies};
 use super::listening::ListenPermits;
 use super::mcp::{McpConfig, McpEndpoint, McpStops};
 use super::metrics;
@@ -301,7 +300,7 @@ impl Server {
     }
 
     /// HTTP, as every connection speaks it.
-    fn http(&self) -> http1::Builder {
+    pub(super) fn http(&self) -> http1::Builder {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.config.header_timeout)
@@ -328,18 +327,21 @@ impl Server {
         let service = service_fn(|request: Request<Incoming>| {
             let (server, seat) = (self.clone(), seat.clone());
             let request = request.map(|body| unread.track(body));
-            Box::pin(async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) })
+            async move { Ok::<_, Infallible>(server.answer(request, way, &seat).await) }
         });
         let _counted = self.tools.services.metrics.connection();
-        let mut connection = http.serve_connection(TokioIo::new(stream), service);
+        // A client of a port may change to another protocol.
+        let connection = http.serve_connection(TokioIo::new(Lingering::new(stream, unread.clone())), service);
+        let connection = connection.with_upgrades();
+        let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
-            ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
+            ended = connection.as_mut() => ended,
             () = abort.cancelled() => return,
             () = cut.cancelled() => return,
             () = stop.cancelled() => {
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
+                connection.as_mut().graceful_shutdown();
                 tokio::select! {
-                    ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
+                    ended = connection.as_mut() => ended,
                     () = abort.cancelled() => return,
                     () = cut.cancelled() => return,
                 }
@@ -350,12 +352,6 @@ impl Server {
                 self.tools.services.metrics.connection_cut("stalled");
             }
             debug!(?way, %error, "connection ended");
-        } else if unread.any() {
-            tokio::select! {
-                () = linger(connection.into_parts().io.into_inner()) => {}
-                () = abort.cancelled() => {}
-                () = cut.cancelled() => {}
-            }
         }
     }
 }

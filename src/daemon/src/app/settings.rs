@@ -3,6 +3,9 @@
 //! It must never decide anything: each value is the configured one.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
 
 use crate::api::ApiConfig;
 use crate::config::{Config, UrlStyle};
@@ -10,6 +13,7 @@ use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
 use crate::pool::{AgentTerms, Bounds, PoolConfig};
+use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
 use crate::store::{Amount, Options, Quota};
@@ -92,6 +96,19 @@ pub(super) fn execution_bounds(config: &Config) -> ExecutionBounds {
 
 pub(super) fn link_terms(config: &Config) -> LinkTerms {
     LinkTerms { ttl: config.files.url_ttl, hashed: config.files.url_style == UrlStyle::Hashed }
+}
+
+/// Links to ports: to their own listener if there is one, or to the daemon at `url`.
+pub(super) fn port_links(
+    config: &Config,
+    listener: Option<&TcpListener>,
+    url: &str,
+    secret: &[u8; 32],
+) -> Arc<PortLinks> {
+    let bound = listener.and_then(|listener| listener.local_addr().ok());
+    let base = bound.map(|bound| config.ports.base_url(bound));
+    let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    Arc::new(PortLinks::new(base.as_deref(), url, secret, owners))
 }
 
 pub(super) fn tool_limits(config: &Config) -> ToolLimits {

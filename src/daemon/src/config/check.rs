@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(super) mod access;
 mod egress;
 mod limits;
+mod ports;
 mod runners;
 
 use super::env;
@@ -78,6 +79,7 @@ impl<'a> Checker<'a> {
             sessions,
             pool,
             egress,
+            ports,
             runners,
             agent,
             metrics,
@@ -101,6 +103,7 @@ impl<'a> Checker<'a> {
             sessions: self.sessions(sessions)?,
             pool: self.pool(pool)?,
             egress: self.egress(egress)?,
+            ports: self.ports(ports)?,
             runners: self.runners(runners)?,
             agent: self.agent(agent)?,
             metrics: self.metrics(metrics, &auth)?,

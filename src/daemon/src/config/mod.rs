@@ -34,8 +34,8 @@ pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
     AgentSettings, AuthSettings, Config, EngineSettings, FilesSettings, HttpSettings, KnownToken,
-    LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PublicUrl, SessionsSettings,
-    ShutdownSettings, StoreSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
+    LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PortsSettings, PublicUrl,
+    SessionsSettings, ShutdownSettings, StoreSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 

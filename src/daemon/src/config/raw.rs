@@ -24,6 +24,7 @@ pub(super) struct RawConfig {
     pub(super) sessions: SessionsTable,
     pub(super) pool: PoolTable,
     pub(super) egress: EgressTable,
+    pub(super) ports: PortsTable,
     pub(super) runners: BTreeMap<String, String>,
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
@@ -172,6 +173,17 @@ pub(super) struct EgressTable {
     pub(super) connect_timeout: Time,
     pub(super) idle_timeout: Time,
     pub(super) hosts: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct PortsTable {
+    pub(super) addr: String,
+    pub(super) public_url: String,
+    pub(super) connections: u32,
+    pub(super) connect_timeout: Time,
+    pub(super) answer_timeout: Time,
+    pub(super) idle_timeout: Time,
 }
 
 #[derive(Deserialize)]

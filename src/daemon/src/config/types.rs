@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::value::Secret;
 use crate::config::PoolSettings;
 use crate::egress::EgressSettings;
+use crate::ports::PortBounds;
 
 /// All settings. Sizes are in bytes.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub pool: PoolSettings,
     /// What programs may reach outside of their containers.
     pub egress: EgressSettings,
+    /// The way in to servers that programs run.
+    pub ports: PortsSettings,
     /// Image by language, for the languages whose image is configured.
     pub runners: BTreeMap<String, String>,
     /// The program in the container.
@@ -315,6 +318,28 @@ pub enum WhenFull {
     Evict,
     /// The new session is refused.
     Refuse,
+}
+
+/// The way in to servers that programs run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortsSettings {
+    /// The address of a listener that serves only links to ports.
+    pub addr: Option<SocketAddr>,
+    /// The URL at which clients reach this listener, if it is not the address.
+    pub public_url: Option<PublicUrl>,
+    /// The bounds.
+    pub bounds: PortBounds,
+}
+
+impl PortsSettings {
+    /// The base of links, without a slash at the end, for a listener at this address.
+    #[must_use]
+    pub fn base_url(&self, bound: SocketAddr) -> String {
+        match &self.public_url {
+            Some(url) => url.as_str().to_owned(),
+            None => format!("http://{}", reachable(bound)),
+        }
+    }
 }
 
 /// The program in the container.

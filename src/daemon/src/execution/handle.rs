@@ -19,6 +19,7 @@ use super::log::{ExecutionLog, LogPosition};
 use super::publish::EventPublisher;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
 use crate::egress::{Destination, NetworkView};
+use crate::ports::OpenPort;
 use crate::session::{Control, OutputBacklog, SessionError, SessionId};
 #[cfg(test)]
 use crate::store::WriteBatch;
@@ -155,6 +156,14 @@ impl Execution {
     pub fn network(&self) -> Option<Vec<Destination>> {
         let told = self.end().map(|end| end.network).filter(|network| !network.is_empty());
         told.or_else(|| self.network.get().map(NetworkView::destinations))
+    }
+
+    /// The ports on which it began to listen, while it is under way: nothing listens after its end.
+    pub fn ports(&self) -> Vec<OpenPort> {
+        if self.end().is_some() {
+            return Vec::new();
+        }
+        self.log.ports()
     }
 
     /// How long it has been over; `None` if it is under way.

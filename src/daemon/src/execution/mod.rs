@@ -37,6 +37,7 @@ use self::permits::{ExecutionPermits, PermitBounds};
 pub use self::start::{ExecutionError, StartRequest};
 pub use self::stored::ExecutionSpec;
 use crate::notifications::Notifications;
+use crate::ports::PortLinks;
 use crate::session::{SessionId, Sessions};
 use crate::store::StoreClock;
 
@@ -60,6 +61,8 @@ pub struct Executions {
     all: Mutex<HashMap<String, Arc<Execution>>>,
     permits: Arc<ExecutionPermits>,
     notifications: Arc<Notifications>,
+    /// Links to the ports that they listen on.
+    links: Arc<PortLinks>,
     clock: StoreClock,
     tasks: TaskTracker,
     /// Ends all executions, and begins none any more.
@@ -72,6 +75,7 @@ impl Executions {
         sessions: Arc<Sessions>,
         bounds: ExecutionBounds,
         notifications: Arc<Notifications>,
+        links: Arc<PortLinks>,
     ) -> Arc<Self> {
         let permits = ExecutionPermits::new(PermitBounds {
             max: bounds.max,
@@ -85,6 +89,7 @@ impl Executions {
             all: Mutex::default(),
             permits,
             notifications,
+            links,
             clock: StoreClock::new(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),

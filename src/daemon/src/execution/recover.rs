@@ -97,7 +97,7 @@ impl Executions {
                 let (this, control) = (self.clone(), execution.control());
                 let permit = self.permits.of_running(SessionKey::new(&session.owner, &session.id));
                 self.tasks.spawn(async move {
-                    let mut sink = ExecutionSink::new(execution.clone(), None);
+                    let mut sink = ExecutionSink::new(execution.clone(), None, this.links.clone());
                     let following = flying.follow(&this.sessions, &execution.cancel, control, &mut sink);
                     let conclusion = match following.await {
                         Ok(report) => sink.conclusion(&report).await,

@@ -2,12 +2,14 @@
 //!
 //! It must never let the agent forget what is not in the log.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use paddock_proto::OutputStream;
+use paddock_proto::limits::MAX_PORTS;
 use tokio::time::Instant;
 
 use super::Execution;
@@ -15,6 +17,7 @@ use super::end::{Conclusion, ExecutionState};
 use super::log::entry::LogEntry;
 use super::log::event::Lifecycle;
 use crate::egress::{Destination, NetworkView};
+use crate::ports::{OpenPort, PortLinks};
 use crate::session::{OutputBacklog, OutputSink, RunEnd, RunReport};
 
 /// A line that stands so long without its end is told as it is: a prompt.
@@ -28,12 +31,25 @@ pub(super) struct ExecutionSink {
     again: u64,
     /// Since when the last line of each stream has no end.
     unended: [Option<Instant>; 2],
+    links: Arc<PortLinks>,
+    /// The ports whose events are in the log, or on their way there.
+    ports: BTreeSet<u16>,
 }
 
 impl ExecutionSink {
     /// The sink of this execution; it holds the program back for lossless followers of `backlog`.
-    pub(super) fn new(execution: Arc<Execution>, backlog: Option<OutputBacklog>) -> Self {
-        Self { execution, backlog, again: 0, unended: [None; 2] }
+    pub(super) fn new(
+        execution: Arc<Execution>,
+        backlog: Option<OutputBacklog>,
+        links: Arc<PortLinks>,
+    ) -> Self {
+        Self { execution, backlog, again: 0, unended: [None; 2], links, ports: BTreeSet::new() }
+    }
+
+    /// A port on which a server can be, with its link.
+    fn open_port(&self, port: u16) -> Option<OpenPort> {
+        let Execution { owner, session, .. } = &*self.execution;
+        (port != 0).then(|| self.links.link(owner, session, port))
     }
 
     /// The execution's conclusion, once everything that it wrote is in the log or has failed.
@@ -58,6 +74,7 @@ impl OutputSink for ExecutionSink {
     }
 
     fn resumed(&mut self, heard: u64) {
+        self.ports = self.execution.log.ports().iter().map(|open| open.port).collect();
         let has = self.execution.output();
         self.again = has.saturating_sub(heard);
         if heard > has {
@@ -75,6 +92,15 @@ impl OutputSink for ExecutionSink {
         let Destination { host, port, allowed, reason, .. } = destination;
         let reason = reason.unwrap_or_default();
         self.execution.append([LogEntry::Lifecycle(Lifecycle::Network { host, port, allowed, reason })]);
+    }
+
+    fn listens(&mut self, port: u16) {
+        if self.ports.len() >= MAX_PORTS || !self.ports.insert(port) {
+            return; // a proper agent says each port once, and no more of them
+        }
+        if let Some(open) = self.open_port(port) {
+            self.execution.append([LogEntry::Lifecycle(Lifecycle::Port(open))]);
+        }
     }
 
     fn take(&mut self, stream: OutputStream, mut bytes: Bytes) {

@@ -51,7 +51,7 @@ impl Stand {
     }
 
     async fn sink(&self) -> ExecutionSink {
-        ExecutionSink::new(self.execution(None).await, None)
+        ExecutionSink::new(self.execution(None).await, None, crate::ports::PortLinks::for_tests())
     }
 
     /// What is noted of the execution.
@@ -356,7 +356,8 @@ fn a_follower_reads_what_is_written_up_to_the_end_and_can_hold_the_program_back(
         let backlog = OutputBacklog::default();
         let mut follower = backlog.follow(Pace::Lossless);
         let execution = stand.execution(Some(backlog.clone())).await;
-        let mut sink = ExecutionSink::new(execution.clone(), Some(backlog));
+        let mut sink =
+            ExecutionSink::new(execution.clone(), Some(backlog), crate::ports::PortLinks::for_tests());
         let disk = SlowDisk::new();
         sink.take(OUT, "half".into());
         assert!(follower.next().now_or_never().is_none(), "told before it is written");
@@ -373,6 +374,32 @@ fn a_follower_reads_what_is_written_up_to_the_end_and_can_hold_the_program_back(
         execution.finish(exit(0)).await;
         assert_eq!(follower.next().await, None, "the end, while the execution can still be read");
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_is_told_once_also_after_a_restart_and_no_more_than_the_bound() {
+    let stand = Stand::new(1 << 30).await;
+    let mut sink = stand.sink().await;
+    for port in [8000, 0, 8000, 3000] {
+        sink.listens(port);
+    }
+    written(&sink).await;
+    let ports = |execution: &Execution| execution.ports().iter().map(|open| open.port).collect::<Vec<_>>();
+    assert_eq!(events(&sink.execution).await, ["1 port", "2 port"]);
+    assert_eq!(ports(&sink.execution), [8000, 3000]);
+    let url = sink.execution.ports()[0].url.clone();
+    assert!(url.starts_with("http://ports.test/") && url.ends_with("/s/8000/"), "{url}");
+    // The agent says again what it was not told to be known.
+    let mut sink = stand.sink().await;
+    sink.resumed(0);
+    sink.listens(3000);
+    (10_000..11_000).for_each(|port| sink.listens(port));
+    written(&sink).await;
+    let told = ports(&sink.execution);
+    assert_eq!((told.len(), &told[..3]), (paddock_proto::limits::MAX_PORTS, &[8000, 3000, 10_000][..]));
+    assert_eq!(events(&sink.execution).await.len(), told.len());
+    sink.execution.finish(exit(0)).await;
+    assert_eq!(ports(&sink.execution), [0_u16; 0], "nothing listens any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -156,7 +156,7 @@ impl Executions {
                 start.timeout,
             )
         };
-        let sink = ExecutionSink::new(execution.clone(), backlog);
+        let sink = ExecutionSink::new(execution.clone(), backlog, self.links.clone());
         let (this, begun) = (self.clone(), execution.clone());
         let driving = async move { this.drive(&begun, &session, request, sink, permit).await };
         self.tasks.spawn(driving.in_current_span());

@@ -17,7 +17,7 @@ const KEEP: Duration = Duration::from_secs(3600);
 
 fn executions(world: &World) -> Arc<Executions> {
     let bounds = ExecutionBounds { max: 1, per_session: 1, keep: KEEP, kept: 10 };
-    Executions::new(world.sessions.clone(), bounds, Arc::default())
+    Executions::new(world.sessions.clone(), bounds, Arc::default(), crate::ports::PortLinks::for_tests())
 }
 
 fn command() -> StartRequest {

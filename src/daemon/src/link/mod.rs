@@ -11,12 +11,14 @@
 //!                                      lost: every stream answers LinkError
 //! ```
 //!
-//! Requests are streams that the daemon opens; what programs ask for comes on streams that the agent opens
-//! ([`Link::asks`]). The keeper lives as long as a [`Link`] does. It must never redial a container whose
-//! agent broke the protocol, and must never hold the mux's lock across an await.
+//! Requests are streams that the daemon opens, connections to servers in the container too ([`Link::dials`]);
+//! what programs ask for comes on streams that the agent opens ([`Link::asks`]). The keeper lives as long as
+//! a [`Link`] does. It must never redial a container whose agent broke the protocol, and must never hold the
+//! mux's lock across an await.
 
 mod asks;
 mod bridge;
+mod dials;
 mod direct;
 mod keeper;
 mod raw;
@@ -38,6 +40,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use asks::{AskStream, Asks, NetInput};
 pub use bridge::Bridge;
+pub use dials::{DialStream, Dials, PortDialError};
 pub use direct::is_allowed as may_trace;
 pub use stream::{Incoming, PutPart, Stream};
 

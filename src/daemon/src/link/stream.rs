@@ -57,6 +57,7 @@ fn cut(event: Event) -> Event {
         | Event::Attached { .. }
         | Event::Begun
         | Event::Ending
+        | Event::Listens { .. }
         | Event::Warm
         | Event::Probed(_) => event,
     }

@@ -435,3 +435,6 @@ async fn a_sentence_of_an_agent_is_cut_and_empty_data_is_refused() {
     let nothing = receives(Kind::Data(Channel::Stdout), Bytes::new()).await;
     assert!(matches!(nothing, Err(LinkError::Protocol(ProtocolError::Malformed("data")))), "{nothing:?}");
 }
+
+#[path = "dials_tests.rs"]
+mod dials;

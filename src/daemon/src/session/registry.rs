@@ -14,6 +14,7 @@ use super::gate::message::SessionKey;
 use super::id::SessionId;
 use super::lease::Leases;
 use super::run::report::Recovered;
+use crate::link::Dials;
 use crate::store::Space;
 
 /// One conversation, in memory.
@@ -28,12 +29,15 @@ pub struct Session {
     work: tokio::sync::Mutex<Leases>,
     /// What the next call is to be told.
     news: Mutex<Vec<Recovered>>,
+    /// The ways to servers in its containers, also of some that are lost.
+    dials: Mutex<Vec<Dials>>,
 }
 
 impl Session {
     pub(in crate::session) fn new(key: SessionKey, space: Arc<Space>) -> Self {
         let (owner, id) = (key.owner().to_owned(), key.id().clone());
-        Self { key, owner, id, space, work: tokio::sync::Mutex::default(), news: Mutex::default() }
+        let work = tokio::sync::Mutex::default();
+        Self { key, owner, id, space, work, news: Mutex::default(), dials: Mutex::default() }
     }
 
     /// The containers, and files on their way. A call needs a turn for it.
@@ -53,6 +57,20 @@ impl Session {
         digest.update(&self.owner);
         digest.update(self.id.as_str());
         digest.finalize().into()
+    }
+
+    /// Notes the way to servers in a container that the session has from now on. It needs no end: with the
+    /// container it is lost.
+    pub(in crate::session) fn can_dial(&self, dials: Dials) {
+        let mut all = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| !one.is_lost());
+        all.push(dials);
+    }
+
+    /// The ways to servers in its containers.
+    pub(in crate::session) fn dials(&self) -> Vec<Dials> {
+        let all = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|one| !one.is_lost()).cloned().collect()
     }
 
     /// Notes what became of a run that a restart of the daemon fell into, for the next call.

@@ -24,6 +24,7 @@ use super::run::Runs;
 use super::run::start::Starter;
 use crate::config::WhenFull;
 use crate::egress::Egress;
+use crate::link::Dials;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::store::{Store, StoreError};
@@ -121,6 +122,15 @@ impl Sessions {
     /// The store's.
     pub async fn find(&self, owner: &str, id: &SessionId) -> Result<Option<Arc<Session>>, StoreError> {
         self.gate.find(&SessionKey::new(owner, id)).await
+    }
+
+    /// The ways to servers in the containers of the session of this owner and id: none if there is no such
+    /// session, or it has no container.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn dials(&self, owner: &str, id: &SessionId) -> Result<Vec<Dials>, StoreError> {
+        Ok(self.find(owner, id).await?.map(|session| session.dials()).unwrap_or_default())
     }
 
     /// Ends a session: what runs or waits in it is cancelled (what it did is still saved), its containers go,

@@ -1,7 +1,7 @@
 //! Who can reach the daemon, and who may call it. The most important rule: without a token, only this
 //! machine.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use http::Uri;
@@ -36,7 +36,8 @@ impl Checker<'_> {
         let parsed = parse_addr(&addr);
         let addr =
             parsed.ok_or_else(|| self.fail("http.addr", format!("is {addr:?}, takes {TAKES_ADDR}")))?;
-        let public_url = if public_url.is_empty() { None } else { Some(self.public_url(&public_url)?) };
+        let public_url =
+            if public_url.is_empty() { None } else { Some(self.public_url("http.public_url", &public_url)?) };
         if public_url.is_none() && addr.ip().is_unspecified() {
             self.warn("http.public_url is not set: links to files will only work on this machine".into());
         }
@@ -59,12 +60,7 @@ impl Checker<'_> {
         auth: &AuthSettings,
     ) -> Result<MetricsSettings, ConfigError> {
         let MetricsTable { addr, token } = raw;
-        let addr = match addr.as_str() {
-            "" => None,
-            text => Some(parse_addr(text).ok_or_else(|| {
-                self.fail("metrics.addr", format!("is {text:?}, takes {TAKES_ADDR}; empty for none"))
-            })?),
-        };
+        let addr = self.addr_or_none("metrics.addr", &addr)?;
         let token = if token.expose().is_empty() {
             None
         } else {
@@ -79,6 +75,15 @@ impl Checker<'_> {
         Ok(MetricsSettings { addr, token })
     }
 
+    /// The address of a further listener; empty: none.
+    pub(super) fn addr_or_none(&self, key: &str, text: &str) -> Result<Option<SocketAddr>, ConfigError> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let wrong = || self.fail(key, format!("is {text:?}, takes {TAKES_ADDR}; empty for none"));
+        parse_addr(text).ok_or_else(wrong).map(Some)
+    }
+
     /// Refuses a token that a header cannot carry, and warns of a token that can be guessed.
     fn visible(&mut self, key: &str, token: &Secret) -> Result<(), ConfigError> {
         if !token.expose().bytes().all(|b| b.is_ascii_graphic()) {
@@ -89,7 +94,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn public_url(&self, text: &str) -> Result<PublicUrl, ConfigError> {
+    pub(super) fn public_url(&self, key: &str, text: &str) -> Result<PublicUrl, ConfigError> {
         let parsed = text.parse::<Uri>().ok().filter(|uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.authority().is_some_and(is_plain)
@@ -98,7 +103,7 @@ impl Checker<'_> {
         });
         let Some((uri, authority)) = parsed.as_ref().and_then(|uri| Some((uri, uri.authority()?))) else {
             let takes = "takes an http or https URL such as \"https://sandbox.example.org\"";
-            return Err(self.fail("http.public_url", format!("is {text:?}, {takes}")));
+            return Err(self.fail(key, format!("is {text:?}, {takes}")));
         };
         let authority = authority.as_str().to_ascii_lowercase();
         let scheme = uri.scheme_str().unwrap_or_default();

@@ -15,7 +15,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "pol.idle = 3",
             "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
-             timeouts, exec, sessions, pool, egress, runners, agent, metrics, log, shutdown",
+             timeouts, exec, sessions, pool, egress, ports, runners, agent, metrics, log, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
@@ -155,6 +155,17 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "metrics.addr (/etc/paddock.toml): is \"9464\", takes an IP address or localhost with a port, \
              such as 127.0.0.1:8080, or :8080 for every interface; empty for none",
         ),
+        (
+            "ports.addr = \"8081\"",
+            "ports.addr (/etc/paddock.toml): is \"8081\", takes an IP address or localhost with a port, such \
+             as 127.0.0.1:8080, or :8080 for every interface; empty for none",
+        ),
+        (
+            "ports.public_url = \"example.org\"",
+            "ports.public_url (/etc/paddock.toml): is \"example.org\", takes an http or https URL such as \
+             \"https://sandbox.example.org\"",
+        ),
+        ("ports.connections = 0", "ports.connections (/etc/paddock.toml): is 0, must be 1 to 100000"),
         (
             "metrics.token = \"a b\"",
             "metrics.token (/etc/paddock.toml): takes visible ASCII characters without spaces: a header \

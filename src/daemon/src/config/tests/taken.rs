@@ -175,6 +175,14 @@ fn an_allowed_but_odd_setting_causes_a_warning() {
              machine",
         ),
         (
+            "ports.addr = \":8081\"",
+            "ports.public_url is not set: links to ports will only work on this machine",
+        ),
+        (
+            "ports.public_url = \"https://ports.example.org\"",
+            "ports.public_url is set but has no effect: ports.addr is not set",
+        ),
+        (
             "sessions.max = 100",
             "sessions.max is 100, but only pool.max_containers, 64, can have a container at one time",
         ),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::lines::OutputLine;
+use crate::ports::OpenPort;
 
 /// Milliseconds from the first line of an event to its last, where lines are joined.
 const JOINED: u64 = 500;
@@ -79,6 +80,8 @@ pub enum Lifecycle {
         /// Why, in words.
         reason: String,
     },
+    /// A program of it began to listen on a port.
+    Port(OpenPort),
     /// A limit ended it; an exit follows.
     ResourceLimit {
         /// Which limit, in words.
@@ -91,7 +94,11 @@ impl Lifecycle {
     pub(super) fn is_last(&self) -> bool {
         match self {
             Self::Exit { .. } | Self::Timeout { .. } | Self::Error { .. } | Self::Cancelled => true,
-            Self::Ready | Self::Network { .. } | Self::ResourceLimit { .. } | Self::Gap { .. } => false,
+            Self::Ready
+            | Self::Network { .. }
+            | Self::Port(_)
+            | Self::ResourceLimit { .. }
+            | Self::Gap { .. } => false,
         }
     }
 }
@@ -178,6 +185,7 @@ impl ExecutionEvent {
                     Lifecycle::Error { message: text } | Lifecycle::ResourceLimit { reason: text },
                 ) => text.len(),
                 EventBody::Lifecycle(Lifecycle::Network { host, reason, .. }) => host.len() + reason.len(),
+                EventBody::Lifecycle(Lifecycle::Port(open)) => open.url.len(),
                 EventBody::Lifecycle(_) => 0,
             }
     }
@@ -221,6 +229,10 @@ mod tests {
                 })),
                 r#"{"type":"network","host":"example.com","port":443,"allowed":false,
                     "reason":"not in allowed_domains","#,
+            ),
+            (
+                event(EventBody::Lifecycle(Lifecycle::Port(OpenPort { port: 80, url: "http://x/".into() }))),
+                r#"{"type":"port","port":80,"url":"http://x/","#,
             ),
             (
                 event(EventBody::Lifecycle(Lifecycle::Error { message: "no".into() })),

@@ -5,10 +5,12 @@
 //! ended, and a place every [`STRIDE`] bytes.
 
 use paddock_proto::OutputStream;
+use paddock_proto::limits::MAX_PORTS;
 
 use super::decoder::EventDecoder;
 use super::entry::LogEntry;
-use super::event::ExecutionEvent;
+use super::event::{ExecutionEvent, Lifecycle};
+use crate::ports::OpenPort;
 
 /// Bytes of the file from one place in the index to the next, where lines are short.
 const STRIDE: u64 = 64 * 1024;
@@ -33,6 +35,8 @@ pub(super) struct LogIndex {
     decoder: EventDecoder,
     /// From where on a reader can begin, and how reading stands there.
     places: Vec<(u64, EventDecoder)>,
+    /// The ports that its events tell of, at most [`MAX_PORTS`].
+    ports: Vec<OpenPort>,
     /// Whether its last event is the last for good.
     ended: bool,
 }
@@ -66,7 +70,8 @@ impl LogIndex {
     /// Of an empty log.
     pub(super) fn new() -> Self {
         let decoder = EventDecoder::new();
-        Self { bytes: 0, output: 0, places: vec![(0, decoder.clone())], decoder, ended: false }
+        let places = vec![(0, decoder.clone())];
+        Self { bytes: 0, output: 0, places, decoder, ports: Vec::new(), ended: false }
     }
 
     /// Bytes in the file.
@@ -82,6 +87,11 @@ impl LogIndex {
     /// The number of the last event; 0 before the first.
     pub(super) fn last(&self) -> u64 {
         self.decoder.next() - 1
+    }
+
+    /// The ports that its events tell of.
+    pub(super) fn ports(&self) -> &[OpenPort] {
+        &self.ports
     }
 
     /// Whether its last event is the last for good.
@@ -120,6 +130,11 @@ impl LogIndex {
         self.bytes += entry.length() as u64;
         if let LogEntry::Output(_, bytes) = entry {
             self.output += bytes.len() as u64;
+        }
+        if let LogEntry::Lifecycle(Lifecycle::Port(open)) = entry
+            && self.ports.len() < MAX_PORTS
+        {
+            self.ports.push(open.clone());
         }
         self.ended = matches!(entry, LogEntry::Lifecycle(step) if step.is_last());
         self.decoder.count(entry);

@@ -30,6 +30,7 @@ use tokio::sync::watch;
 use self::entry::LogEntry;
 use self::index::{AppendedEvents, LogIndex};
 use self::page::{Page, PageRequest};
+use crate::ports::OpenPort;
 use crate::store::{ExecutionFiles, LogFile, StoreError, blocking};
 
 /// How far an execution's log is.
@@ -95,6 +96,11 @@ impl ExecutionLog {
     /// Bytes of output in it.
     pub(super) fn output(&self) -> u64 {
         self.index().as_ref().map_or(0, LogIndex::output)
+    }
+
+    /// The ports that its events tell of.
+    pub(super) fn ports(&self) -> Vec<OpenPort> {
+        self.index().as_ref().map_or_else(Vec::new, |index| index.ports().to_vec())
     }
 
     /// Whether its last event is the last for good.

@@ -111,6 +111,7 @@ impl Lessor {
     /// Puts a container into the hands of its session.
     pub(super) fn keep(&self, session: &Session, leases: &mut Leases, language: &str, leased: Leased) {
         self.gate.watch(session, leased.container.link().lost());
+        session.can_dial(leased.container.link().dials());
         leases.by_language.insert(language.to_owned(), leased);
     }
 

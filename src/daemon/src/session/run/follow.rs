@@ -39,6 +39,9 @@ pub trait OutputSink: Send + Sync {
     /// The program was kept from a destination, for the first time.
     fn blocked(&mut self, _destination: Destination) {}
 
+    /// It listens on this TCP port of loopback. Said of commands; an earlier daemon may have been told.
+    fn listens(&mut self, _port: u16) {}
+
     /// The program wrote this.
     fn take(&mut self, stream: OutputStream, bytes: Bytes);
 
@@ -193,6 +196,10 @@ impl Follower<'_> {
                     // The sink notes each on disk: only the first counts.
                     Incoming::Event(Event::Begun) if !std::mem::replace(&mut has_begun, true) => {
                         sink.begun();
+                        writes = true;
+                    }
+                    Incoming::Event(Event::Listens { port }) => {
+                        sink.listens(port);
                         writes = true;
                     }
                     Incoming::Event(Event::Unsupported { what }) => return Ok(LastMessage::Unsupported(what)),

@@ -151,6 +151,13 @@ fn command(document: &Map<String, Value>, output: &ShownOutput, lines: &mut Text
             "[there is more: get_execution_output with execution_id {id} and since {since} reads on]"
         ));
     }
+    for open in document.get("ports").and_then(Value::as_array).into_iter().flatten() {
+        lines.say(&format!(
+            "[port {} is open at {}]",
+            open["port"],
+            open["url"].as_str().unwrap_or_default()
+        ));
+    }
     blocked(document, lines);
     lines.say_all(document, &["hint", "message"]);
 }

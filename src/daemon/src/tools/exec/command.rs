@@ -208,7 +208,12 @@ mod tests {
     async fn a_call_that_is_cancelled_waits_for_no_permit() {
         let world = World::without_containers().await;
         let bounds = ExecutionBounds { max: 1, per_session: 1, keep: Duration::from_secs(3600), kept: 1 };
-        let executions = Executions::new(world.sessions.clone(), bounds, Arc::default());
+        let executions = Executions::new(
+            world.sessions.clone(),
+            bounds,
+            Arc::default(),
+            crate::ports::PortLinks::for_tests(),
+        );
         let (cancel, session) = (CancellationToken::new(), &world.session);
         let _first = permit(&executions, &session.owner, &session.id, &cancel).await.unwrap();
         let cancelling = async {

@@ -26,8 +26,8 @@ impl Tool for ExecuteCodeAsync {
 
     fn description(_: &Offer<'_>) -> String {
         "Start a shell command like execute_code, but return without waiting for its end: for servers, long \
-         computations and interactive programs. Read its output with get_execution_output and end it with \
-         cancel_execution."
+         computations and interactive programs. The event `port` has the link to a server in it. Read its \
+         output with get_execution_output and end it with cancel_execution."
             .to_owned()
     }
 

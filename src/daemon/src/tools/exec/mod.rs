@@ -76,6 +76,10 @@ fn put_state(document: &mut Map<String, Value>, execution: &Execution) {
     if let Some(network) = execution.network() {
         put("network", json!(network));
     }
+    let ports = execution.ports();
+    if !ports.is_empty() {
+        put("ports", json!(ports));
+    }
     if let Some(end) = end {
         put("duration_ms", json!(end.duration_ms));
         if let Some(message) = end.message {

@@ -245,7 +245,11 @@ impl FakeContainer {
                     self.tell_to_end();
                     script.end
                 }
-                Request::Put(_) | Request::Remove(_) | Request::Probe(_) | Request::Warm(_) => Vec::new(),
+                Request::Put(_)
+                | Request::Remove(_)
+                | Request::Probe(_)
+                | Request::Warm(_)
+                | Request::Dial { .. } => Vec::new(),
             };
             for step in steps {
                 self.act(id, step).await;

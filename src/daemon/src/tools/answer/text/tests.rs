@@ -91,6 +91,17 @@ fn a_session_that_nobody_named_is_named_in_the_text() {
 }
 
 #[test]
+fn an_open_port_is_told_with_its_link() {
+    let mut running = outcome(
+        "execute_code_async",
+        json!({ "execution_id": "x", "status": "running", "ports": [{ "port": 80, "url": "http://p/" }] }),
+    );
+    running.output = Some(ShownOutput { text: "hi\n".to_owned(), next_since: 3, ..ShownOutput::default() });
+    let text = running.text(1000);
+    assert_eq!(text, "hi\n[running: execution_id x, next_since 3]\n[port 80 is open at http://p/]");
+}
+
+#[test]
 fn a_refusal_is_its_code_its_sentence_and_its_details() {
     let refused = json!({
         "success": false, "error": "artifact_too_large", "message": "too large", "output": "too large",
