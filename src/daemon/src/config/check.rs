@@ -11,6 +11,7 @@ pub(super) mod access;
 mod egress;
 mod limits;
 mod runners;
+mod services;
 
 use super::env;
 use super::error::{ConfigError, Origin, Warning};
@@ -100,7 +101,7 @@ impl<'a> Checker<'a> {
             exec: self.exec(exec)?,
             sessions: self.sessions(sessions)?,
             pool: self.pool(pool)?,
-            egress: self.egress(egress)?,
+            egress: self.egress(egress, &auth)?,
             runners: self.runners(runners)?,
             agent: self.agent(agent)?,
             metrics: self.metrics(metrics, &auth)?,
