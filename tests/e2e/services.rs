@@ -23,7 +23,10 @@ fn table(pairs: &[(&str, &str)]) -> toml::Table {
 /// A service for these callers.
 fn service(name: &str, url: &str, tenants: &[&str]) -> toml::Table {
     let mut service = table(&[("name", name), ("url", url)]);
-    service.insert("headers".into(), table(&[("Authorization", "Bearer env:STUB_KEY"), ("X-Plan", "basic")]).into());
+    service.insert(
+        "headers".into(),
+        table(&[("Authorization", "Bearer env:STUB_KEY"), ("X-Plan", "basic")]).into(),
+    );
     service.insert("tenants".into(), tenants.to_vec().into());
     service
 }
@@ -90,12 +93,18 @@ console.log(r.status, await r.text());";
 
     // A command, through the proxy of its environment and without it; and what was counted.
     let config = json!({ "network": { "services": ["api"] } });
-    let command = "curl -sS http://api.paddock/curl; echo; curl -sS --noproxy '*' http://api.paddock/bare";
+    let get = "import urllib.request as u; print(u.urlopen('http://api.paddock/";
+    let command = format!(
+        "python3 -c \"{get}proxied').read().decode())\"; env -u http_proxy -u HTTP_PROXY python3 -c \"{get}bare').read().decode())\""
+    );
     let ran = s.tool("execute_code").with("command", command).with("sandbox_config", config).await;
-    assert!(ran.said.contains("GET /v1/curl 0") && ran.said.contains("GET /v1/bare 0"), "{}", ran.said);
+    assert!(ran.said.contains("GET /v1/proxied 0") && ran.said.contains("GET /v1/bare 0"), "{}", ran.said);
     let counted = entry(&ran, "api.paddock");
     assert_eq!((&counted["port"], &counted["allowed"]), (&json!(80), &json!(true)), "{counted}");
-    assert!(counted["bytes_in"].as_u64() > Some(100) && counted["bytes_out"].as_u64() > Some(50), "{counted}");
+    assert!(
+        counted["bytes_in"].as_u64() > Some(100) && counted["bytes_out"].as_u64() > Some(50),
+        "{counted}"
+    );
     let metrics = d.request("GET", "/metrics").send().await.expect(200).text();
     assert!(metrics.contains("paddock_egress_service_requests_total{outcome=\"answered\"} 6"), "{metrics}");
     d.stop().await;
@@ -155,8 +164,6 @@ for top in ('/data', '/tmp', '/etc', '/dev/shm', '/run'):
             try: texts.append(open(os.path.join(folder, name), 'rb').read(1 << 20))
             except OSError: pass
 print(sum(('e2e-' + '7f3a9b24').encode() in text for text in texts), len(texts) > 10)
-keep = r.text
-input_ready = open('/tmp/x', 'w')
 ";
     let ran = s.python(code).with("network", api()).await.expect_success();
     let stars = "*".repeat(KEY.len());
@@ -168,11 +175,11 @@ input_ready = open('/tmp/x', 'w')
     assert_eq!(ran.stdout(), expected);
     assert!(stub.seen().iter().all(|request| request.header("authorization").ends_with(KEY)));
     let container = d.view().await.the_container("python").await;
-    expect_not_in_memory(container.as_ref(), KEY);
-    let copied = Command::new("docker").args(["export", container.as_ref()]).output().expect("docker");
+    expect_not_in_memory(container.as_str(), KEY);
+    let copied = Command::new("docker").args(["export", container.as_str()]).output().expect("docker");
     assert!(copied.status.success() && copied.stdout.len() > 1 << 20, "{copied:?}");
     assert!(memchr::memmem::find(&copied.stdout, KEY.as_bytes()).is_none(), "a file of the container has it");
-    let inspected = Command::new("docker").args(["inspect", container.as_ref()]).output().expect("docker");
+    let inspected = Command::new("docker").args(["inspect", container.as_str()]).output().expect("docker");
     for (what, text) in [
         ("the answer", format!("{:?}", ran)),
         ("inspect", String::from_utf8_lossy(&inspected.stdout).into_owned()),
@@ -203,7 +210,8 @@ for line in sys.stdin.read().splitlines():
 async fn a_path_that_climbs_and_a_request_that_is_smuggled_are_never_sent() {
     let stub = Stub::plain().await;
     let d = plain(&stub).start().await;
-    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: api.paddock\r\nConnection: close\r\n\r\n");
+    let get =
+        |target: &str| format!("GET {target} HTTP/1.1\r\nHost: api.paddock\r\nConnection: close\r\n\r\n");
     let mut tries: Vec<String> = [
         "/../admin",
         "/a/../../admin",
@@ -280,8 +288,11 @@ for line in r.iter_lines(chunk_size=1):
 async fn a_run_has_the_services_of_its_caller_and_the_calls_own() {
     let stub = Stub::plain().await;
     let url = format!("http://127.0.0.1:{}/v1", stub.port);
-    let services =
-        vec![service("api", &url, &["default"]), service("other", &url, &["alice"]), service("all", &url, &["*"])];
+    let services = vec![
+        service("api", &url, &["default"]),
+        service("other", &url, &["alice"]),
+        service("all", &url, &["*"]),
+    ];
     let tokens = vec![table(&[
         ("name", "alice"),
         ("sha256", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"), // of "test"
@@ -321,7 +332,8 @@ for url in sys.stdin.read().split():
         .iter()
         .map(|one| format!("{} {}", one["port"], one["reason"].as_str().unwrap_or_default()))
         .collect();
-    let is_told = |port: &str, what: &str| reasons.iter().any(|one| one.starts_with(port) && one.contains(what));
+    let is_told =
+        |port: &str, what: &str| reasons.iter().any(|one| one.starts_with(port) && one.contains(what));
     assert!(is_told("443 ", "by http://") && is_told("8080 ", "port 80"), "{reasons:?}");
     assert!(is_told("80 ", "as many requests"), "{reasons:?}");
     assert_eq!(stub.seen().len(), 3, "{:?}", stub.seen());
@@ -332,7 +344,8 @@ for url in sys.stdin.read().split():
     let params = json!({ "name": "run_code", "arguments": {
         "language": "python", "code": get, "stdin": "http://api.paddock/open", "network": api() } });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let answer = Request::new(d.addr, "POST", "/mcp").set("accept", "application/json").json(&call).send().await;
+    let answer =
+        Request::new(d.addr, "POST", "/mcp").set("accept", "application/json").json(&call).send().await;
     Ran::of(answer.json()).expect_stdout("GET /v1/open 0\n");
     d.stop().await;
 }
@@ -368,7 +381,11 @@ r = requests.get('http://api.paddock/echo'); print(r.status_code, r.text)";
     // Without the authority nothing is sent, and the program is told no more than that.
     let d = setup().env("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt").start().await;
     let ran = d.run("python", get).with("network", api()).await.expect_success();
-    assert!(ran.stdout().starts_with("502 ") && ran.stdout().contains("service_unreachable"), "{}", ran.stdout());
+    assert!(
+        ran.stdout().starts_with("502 ") && ran.stdout().contains("service_unreachable"),
+        "{}",
+        ran.stdout()
+    );
     assert_eq!(stub.seen().len(), 1);
     d.stop().await;
 }
@@ -377,10 +394,8 @@ r = requests.get('http://api.paddock/echo'); print(r.status_code, r.text)";
 async fn a_key_that_is_missing_stops_the_start_and_one_that_is_rotated_is_used() {
     let stub = Stub::plain().await;
     let url = format!("http://127.0.0.1:{}/v1", stub.port);
-    let refused = Daemon::with()
-        .set("egress.services", vec![service("api", &url, &["default"])])
-        .refusal()
-        .await;
+    let refused =
+        Daemon::with().set("egress.services", vec![service("api", &url, &["default"])]).refusal().await;
     assert!(refused.said.contains("egress.services[0].headers.Authorization"), "{}", refused.said);
     assert!(refused.said.contains("\"STUB_KEY\", which is not set"), "{}", refused.said);
     let folder = tempfile::TempDir::new().expect("a folder");
@@ -390,7 +405,11 @@ async fn a_key_that_is_missing_stops_the_start_and_one_that_is_rotated_is_used()
     api_service.insert("headers".into(), table(&[("Authorization", &reference)]).into());
     let setup = || Daemon::with().set("egress.services", vec![api_service.clone()]);
     let refused = setup().refusal().await;
-    assert!(refused.said.contains("headers.Authorization") && refused.said.contains("not found"), "{}", refused.said);
+    assert!(
+        refused.said.contains("headers.Authorization") && refused.said.contains("not found"),
+        "{}",
+        refused.said
+    );
 
     std::fs::write(&path, "first-e2e-credential\n").expect("a file");
     let d = setup().start().await;

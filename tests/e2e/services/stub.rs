@@ -112,7 +112,8 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_
     });
     let io = TokioIo::new(stream);
     if is_h2 {
-        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(io, answer).await;
+        let _ =
+            hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(io, answer).await;
     } else {
         let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, answer).await;
     }

@@ -154,6 +154,7 @@ impl RunNetwork {
     /// What it reached can still be asked for.
     pub fn end(&self) {
         self.run.over.cancel();
+        self.run.clients.close();
         if let Some(runs) = self.runs.upgrade() {
             runs.forget(&self.run);
         }

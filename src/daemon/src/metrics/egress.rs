@@ -84,8 +84,8 @@ impl EgressMetrics {
             open: make.gauge("paddock_egress_connections_open", "Connections of programs that are open."),
             services: make.counters(
                 "paddock_egress_service_requests_total",
-                "Requests of programs to services, by outcome: answered (by the service), refused (not sent), \
-                 limited (too many), failed (no answer that can be passed on).",
+                "Requests of programs to services, by outcome: answered (by the service), refused (not \
+                 sent), limited (too many), failed (no answer that can be passed on).",
                 &["outcome"],
             ),
             bytes_in: bytes.with_label_values(&["in"]),

@@ -57,7 +57,7 @@ impl Checker<'_> {
             let headers = headers?;
             if !url.is_https() && !headers.is_empty() && !super::access::is_loopback(url.authority()) {
                 self.warn(format!(
-                    "{path}.url is reached without TLS: everybody on the network in between can read its headers"
+                    "{path}.url is reached without TLS: anyone on the network in between can read its headers"
                 ));
             }
             self.tenants(&path, &tenants, auth)?;
@@ -74,8 +74,8 @@ impl Checker<'_> {
                 || auth.tokens.iter().any(|token| &token.name == tenant);
             if !is_known {
                 let problem = format!(
-                    "is {tenant:?}, takes the name of a token in `auth`, \"{DEFAULT_OWNER}\" for auth.token and \
-                     for callers without one, or \"*\" for every caller"
+                    "is {tenant:?}, takes the name of a token in `auth`, {DEFAULT_OWNER:?} for auth.token and for \
+                     callers without one, or \"*\" for every caller"
                 );
                 return Err(self.fail(&format!("{path}.tenants[{at}]"), problem));
             }

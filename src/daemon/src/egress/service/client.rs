@@ -116,6 +116,11 @@ impl RunClients {
         });
         client.clone()
     }
+
+    /// Closes the connections that wait for a next request.
+    pub(in crate::egress) fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 /// Makes connections, each within a time: resolving, dialling and the TLS handshake.

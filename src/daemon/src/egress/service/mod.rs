@@ -1,13 +1,13 @@
 //! Services: what an operator lets runs use with credentials that the runs never see.
 //!
 //! ```text
-//!  program ─ http://NAME.paddock/path ─► PID 1 ═ a stream of the link ═► serve    an HTTP server on the stream
-//!                                                                        │ target   is the path below the URL?
-//!                                                                        │ header   drop, then add the credential
-//!                                                                        │ client   the daemon's own connection
+//!  program ─ http://NAME.paddock/path ─► PID 1 ═ a stream of the link ═► serve    the HTTP server on it
+//!                                                                        │ target   below the URL?
+//!                                                                        │ header   drop, add the credential
+//!                                                                        │ client   the daemon's connection
 //!                                                                        ▼
 //!                                                     mask ◄── answer ── https://api.example/v1/path
-//!                                                       └ credential: the values, read again when a file changes
+//!                                                       └ credential: the values, and when to read them again
 //! ```
 //!
 //! A run has the services that its call asks for by name, if the configuration lists its caller (`tenants`).

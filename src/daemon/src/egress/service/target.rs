@@ -236,7 +236,8 @@ mod tests {
         #[test]
         fn what_is_sent_is_below_the_url_in_every_reading(
             pieces in prop::collection::vec(prop::sample::select(vec![
-                "/", "\\", ".", "..", "%2e", "%2E", "%2f", "%5c", "%25", "2e", "2f", "a", ";", "%", "%00", "é",
+                "/", "\\", ".", "..", "%2e", "%2E", "%2f", "%5c", "%25", "2e", "2f", "a", ";", "%", "%00",
+                "é",
                 "%c0%ae", " ", "?", "#", "@", ":",
             ]), 0..12),
         ) {
@@ -246,7 +247,8 @@ mod tests {
                 prop_assert!(sent == "/base/v1" || sent == whole);
                 for times in 0..6 {
                     let read = read_as_a_browser(&sent, times);
-                    prop_assert!(read == "/base/v1" || read.starts_with("/base/v1/"), "{path} is read as {read}");
+                    let is_below = read == "/base/v1" || read.starts_with("/base/v1/");
+                    prop_assert!(is_below, "{} is read as {}", path, read);
                 }
             }
         }
