@@ -61,7 +61,7 @@ async fn programs_of_every_kind_use_a_service_with_a_credential_that_they_do_not
     let ran = s
         .python(
             "import requests, urllib.request, os
-r = requests.post('http://api.paddock/items?a=1&b=%2e%2e', data=b'x' * 100000,
+r = requests.post('http://api.paddock/items?a=1&b=%2F..%2F', data=b'x' * 100000,
     headers={'Authorization': 'Bearer mine', 'X-Plan': 'gold', 'X-Forwarded-For': '1.1.1.1', 'X-Own': 'yes'})
 print(r.status_code, r.text)
 def pieces():
@@ -83,7 +83,7 @@ print(urllib.request.urlopen('http://API.paddock./direct').read().decode())",
         let others = ["x-forwarded-for", "proxy-authorization", "proxy-connection", "connection"];
         assert!(others.iter().all(|name| !request.headers.contains_key(*name)), "{request:?}");
     }
-    assert_eq!((seen[0].line.as_str(), seen[0].header("x-own")), ("POST /v1/items?a=1&b=%2e%2e", "yes"));
+    assert_eq!((seen[0].line.as_str(), seen[0].header("x-own")), ("POST /v1/items?a=1&b=%2F..%2F", "yes"));
     assert_eq!((seen[0].body, seen[1].body), (100_000, 10_000));
 
     let node = "const r = await fetch('http://api.paddock/node', { method: 'POST', body: 'abc' });

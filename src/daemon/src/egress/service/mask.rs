@@ -20,18 +20,25 @@ use super::settings::SHORTEST;
 /// What stands over a value.
 const STAR: u8 = b'*';
 
+/// Words in front of a credential that are no part of it.
+const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
+
 /// What is masked.
 pub(super) struct Patterns(Vec<Finder<'static>>);
 
 impl Patterns {
-    /// Each value: as it is; without its scheme (`Bearer X`); for `Basic` also what its base64 says, and the
+    /// Each value: as it is, or without its scheme (`Bearer X`); for `Basic` also what its base64 says, and the
     /// password in it; and each of these as JSON, HTML, URLs and base64 write it.
     pub(super) fn of<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let mut all: Vec<String> = Vec::new();
         for value in values {
-            all.push(value.to_owned());
-            let Some((scheme, rest)) = value.split_once(' ') else { continue };
-            all.push(rest.trim().to_owned());
+            let (scheme, rest) = value.split_once(' ').unwrap_or_default();
+            let is_scheme = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+            if is_scheme && rest.trim().len() >= SHORTEST {
+                all.push(rest.trim().to_owned());
+            } else {
+                all.push(value.to_owned());
+            }
             if scheme.eq_ignore_ascii_case("basic") {
                 all.extend(basic(rest.trim()));
             }
@@ -219,7 +226,6 @@ mod tests {
         let value = format!("Basic {pair}");
         let patterns = Patterns::of([value.as_str()]);
         for told in [
-            value.clone(),
             pair.clone(),
             format!("user:{secret}"),
             secret.to_owned(),
@@ -233,6 +239,9 @@ mod tests {
             patterns.mask(&mut text);
             assert_eq!(text, format!("<{}>", "*".repeat(told.len())).into_bytes(), "{told}");
         }
+        let mut text = value.clone().into_bytes();
+        patterns.mask(&mut text);
+        assert_eq!(text, format!("Basic {}", "*".repeat(pair.len())).into_bytes());
         let mut text = b"Basic user".to_vec();
         patterns.mask(&mut text);
         assert_eq!(text, b"Basic user");
