@@ -163,7 +163,7 @@ for top in ('/data', '/tmp', '/etc', '/dev/shm', '/run'):
         for name in names:
             try: texts.append(open(os.path.join(folder, name), 'rb').read(1 << 20))
             except OSError: pass
-print(sum(('e2e-' + '7f3a9b24').encode() in text for text in texts), len(texts) > 10)
+print(sum(('e2e-7f3a' + '9b24').encode() in text for text in texts), len(texts) > 10)
 ";
     let ran = s.python(code).with("network", api()).await.expect_success();
     let stars = "*".repeat(KEY.len());

@@ -73,7 +73,6 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(header::CONNECTION).iter();
     let words = values.flat_map(|value| {
         String::from_utf8_lossy(value.as_bytes())
-            .into_owned()
             .split(',')
             .map(|word| word.trim().to_ascii_lowercase())
             .collect::<Vec<_>>()
