@@ -81,6 +81,8 @@ mod run;
 mod s1;
 #[path = "e2e/salvage.rs"]
 mod salvage;
+#[path = "e2e/services.rs"]
+mod services;
 #[path = "e2e/sessions.rs"]
 mod sessions;
 #[path = "e2e/setup.rs"]

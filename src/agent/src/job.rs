@@ -21,8 +21,8 @@ use crate::report::{REPORT_BYTES, Report};
 use crate::sys::{self, EXTRA_FD, Fork, Usage, errno, exit};
 use crate::tree;
 
-/// How long a fork is tried again while the container has as many processes as it may. A run beside it that has
-/// more than its own limit is killed meanwhile (see [`crate::bounds`]), and must not fail this one.
+/// How long a fork is tried again while the container has as many processes as it may. A run beside it that
+/// has more than its own limit is killed meanwhile (see [`crate::bounds`]), and must not fail this one.
 pub(crate) const ROOM_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often it is tried. The kernel reports no room that has become free.

@@ -1,8 +1,8 @@
 //! The end of a connection whose client is still sending a request that was answered already, such as an
 //! upload that was refused: the server reads on for a moment.
 //!
-//! If it closed the connection at once, the kernel would answer the rest of the request with a reset. A client
-//! then fails while it sends, and drops the answer that says why.
+//! If it closed the connection at once, the kernel would answer the rest of the request with a reset. A
+//! client then fails while it sends, and drops the answer that says why.
 //!
 //! It must never keep what it reads, nor hold a connection whose client has sent everything.
 
@@ -103,10 +103,9 @@ impl<S> Lingering<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Lingering<S> {
     /// Drops what the client sends; ready when that is over.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let end = self.end.get_or_insert_with(|| End {
-            quiet: Box::pin(sleep(QUIET)),
-            longest: Box::pin(sleep(LONGEST)),
-        });
+        let end = self
+            .end
+            .get_or_insert_with(|| End { quiet: Box::pin(sleep(QUIET)), longest: Box::pin(sleep(LONGEST)) });
         let mut dropped = [MaybeUninit::uninit(); READ];
         loop {
             if end.longest.as_mut().poll(context).is_ready() {

@@ -32,6 +32,7 @@ use super::accept;
 use super::body::{Answer, RequestBody, error, full};
 use super::connections::{ConnectionPermit, ConnectionPermits};
 use super::counted_body::CountedBody;
+use super::linger::{Lingering, TrackedBody, UnreadBodies};
 use super::refusals;
 use super::route::Route;
 use super::server::{Ending, Server};
@@ -131,12 +132,14 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let stream = StallTimeout::new(stream, self.config.write_timeout, seat.stall.clone(), reset);
         let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
-        let service = service_fn(|request| {
+        let unread = UnreadBodies::default();
+        let service = service_fn(|request: Request<Incoming>| {
             let (server, seat) = (self.clone(), seat.clone());
+            let request = request.map(|body| unread.track(body));
             async move { Ok::<_, Infallible>(server.answer_link(request, peer, &seat).await) }
         });
-        let mut connection =
-            std::pin::pin!(self.http().serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let stream = TokioIo::new(Lingering::new(stream, unread.clone()));
+        let mut connection = std::pin::pin!(self.http().serve_connection(stream, service).with_upgrades());
         let ended = async {
             tokio::select! {
                 _ = connection.as_mut() => return,
@@ -154,7 +157,7 @@ impl Server {
     /// Answers a request by its link.
     async fn answer_link(
         &self,
-        request: Request<Incoming>,
+        request: Request<TrackedBody>,
         peer: SocketAddr,
         seat: &Arc<ConnectionPermit>,
     ) -> Answer {

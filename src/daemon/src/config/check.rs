@@ -12,6 +12,7 @@ mod egress;
 mod limits;
 mod ports;
 mod runners;
+mod services;
 
 use super::env;
 use super::error::{ConfigError, Origin, Warning};
@@ -102,7 +103,7 @@ impl<'a> Checker<'a> {
             exec: self.exec(exec)?,
             sessions: self.sessions(sessions)?,
             pool: self.pool(pool)?,
-            egress: self.egress(egress)?,
+            egress: self.egress(egress, &auth)?,
             ports: self.ports(ports)?,
             runners: self.runners(runners)?,
             agent: self.agent(agent)?,

@@ -50,7 +50,8 @@ pub(super) struct HttpTable {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct AuthTable {
     pub(super) token: Secret,
-    /// The only key that the example leaves out: an empty list of tables cannot stand above a commented one.
+    /// This key and `egress.services` are left out of the example: an empty list of tables cannot stand above
+    /// a commented one.
     #[serde(default)]
     pub(super) tokens: Vec<TokenTable>,
 }
@@ -170,9 +171,24 @@ pub(super) struct EgressTable {
     pub(super) connections_per_run: u32,
     pub(super) bytes: Size,
     pub(super) names: u32,
+    pub(super) requests: u32,
     pub(super) connect_timeout: Time,
     pub(super) idle_timeout: Time,
     pub(super) hosts: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) services: Vec<ServiceTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct ServiceTable {
+    pub(super) name: String,
+    pub(super) url: String,
+    /// Not secrets, but somebody could write one here by mistake.
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, Secret>,
+    #[serde(default)]
+    pub(super) tenants: Vec<String>,
 }
 
 #[derive(Deserialize)]

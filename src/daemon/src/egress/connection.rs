@@ -27,6 +27,7 @@ use super::policy::BlockReason;
 use super::reach::{Open, Refusal, open};
 use super::relay::{Account, Cut, relay};
 use super::run::Run;
+use super::service;
 use crate::link::{AskStream, LinkError, NetInput};
 
 /// The labels in metrics of what is blocked before any policy is asked.
@@ -129,6 +130,11 @@ async fn connect(
 ) -> Result<(), LinkError> {
     let asked = Instant::now();
     let (parsed, name) = parse(host);
+    if let Ok(Host::Name(asked)) = &parsed
+        && service::settings::label(asked).is_some()
+    {
+        return service::connection::connect(egress, run, stream, asked, port).await;
+    }
     let made = match parsed {
         Ok(host) => open(egress, run, stream, &host, port).await,
         Err(error) => Err(Refusal::BadName(error)),
@@ -168,7 +174,7 @@ fn parse(host: &message::Host) -> (Result<Host, HostNameError>, String) {
 }
 
 /// Tells everybody that there is no connection.
-async fn refused(
+pub(super) async fn refused(
     egress: &Egress,
     run: &Run,
     stream: &AskStream,
@@ -209,7 +215,7 @@ async fn refused(
 }
 
 /// What a run is told of a connection that was allowed.
-fn sentence(failure: ConnectFailure) -> &'static str {
+pub(super) fn sentence(failure: ConnectFailure) -> &'static str {
     match failure {
         ConnectFailure::Blocked => "it is blocked",
         ConnectFailure::NoAddress => "the name has no address",

@@ -42,12 +42,20 @@ impl Drop for Upstream {
     }
 }
 
+/// As [`connect`], for a connection whose bytes are a program's own.
+///
+/// # Errors
+/// As [`connect`].
+pub(super) async fn dial(addresses: &[SocketAddr]) -> Result<Upstream, ConnectFailure> {
+    connect(addresses).await.map(|socket| Upstream { socket, is_finished: false })
+}
+
 /// Connects to the first address that answers; each is tried in its turn, with a short wait in between. The
 /// caller bounds the time.
 ///
 /// # Errors
 /// What says most about the other side, if all fail.
-pub(super) async fn dial(addresses: &[SocketAddr]) -> Result<Upstream, ConnectFailure> {
+pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, ConnectFailure> {
     let mut untried = addresses.iter();
     let mut tries = FuturesUnordered::new();
     let mut failure = ConnectFailure::Unreachable;
@@ -61,7 +69,7 @@ pub(super) async fn dial(addresses: &[SocketAddr]) -> Result<Upstream, ConnectFa
             Some(tried) = tries.next() => match tried {
                 Ok(socket) => {
                     let _ = socket.set_nodelay(true); // only a matter of speed
-                    return Ok(Upstream { socket, is_finished: false });
+                    return Ok(socket);
                 }
                 Err(error) => failure = more_telling(failure, why(&error)),
             },

@@ -21,6 +21,7 @@ use super::connection;
 use super::policy::{EgressRules, NetworkPolicy};
 use super::resolve::{Lookup, Resolver};
 use super::run::{Run, RunNetwork};
+use super::service::Services;
 use super::settings::{EgressBounds, EgressSettings};
 use crate::link::{Asks, Link};
 use crate::metrics::Metrics;
@@ -29,7 +30,8 @@ use crate::metrics::Metrics;
 pub struct Egress {
     pub(super) rules: EgressRules,
     pub(super) bounds: EgressBounds,
-    pub(super) resolver: Resolver,
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) services: Services,
     pub(super) metrics: Metrics,
     pub(super) connections: Arc<Semaphore>,
 }
@@ -39,10 +41,12 @@ impl Egress {
     /// in the daemon it is [`super::resolve::SystemDns`].
     #[must_use]
     pub fn new(settings: &EgressSettings, lookup: impl Lookup, metrics: Metrics) -> Arc<Self> {
+        let resolver = Arc::new(Resolver::new(settings.hosts.clone(), lookup));
         Arc::new(Self {
             rules: settings.rules.clone(),
             bounds: settings.bounds,
-            resolver: Resolver::new(settings.hosts.clone(), lookup),
+            services: Services::new(settings, resolver.clone()),
+            resolver,
             metrics,
             connections: Arc::new(Semaphore::new(settings.bounds.connections)),
         })

@@ -31,16 +31,13 @@ impl Egress {
         Self::new(&settings, SystemDns::new(), metrics)
     }
 
-    /// What a call may have that asks for this.
+    /// What a call may have that asks for this. `caller` is the name of its token.
     ///
     /// # Errors
     /// The configuration does not allow it, or an entry is malformed: see [`PolicyRefusal`].
-    pub fn grant(&self, request: &NetworkRequest) -> Result<NetworkGrant, PolicyRefusal> {
+    pub fn grant(&self, request: &NetworkRequest, caller: &str) -> Result<NetworkGrant, PolicyRefusal> {
         let policy = Arc::new(self.rules.policy(request)?);
-        if let Some(name) = request.services.first() {
-            let reason = "is no service: this server has none".to_owned();
-            return Err(PolicyRefusal::Malformed { list: "services", pattern: name.clone(), reason });
-        }
+        self.services.check(&request.services, caller)?;
         Ok(NetworkGrant { request: request.clone(), policy })
     }
 

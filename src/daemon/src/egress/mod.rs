@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A container has no network: what PID 1 does not carry meets no route. Policy is per run; PID 1 says which
-//! run asks, and this module decides. Nothing here trusts what comes from a container, neither names nor
+//! run asks, and this module decides. A name below `paddock` is one of [`service`], which answers in place of
+//! resolve and dial. Nothing here trusts what comes from a container, neither names nor
 //! bytes nor the order of messages.
 //!
 //! It must never dial an address that it has not judged, ask a name server on behalf of a name that is not
@@ -33,6 +34,7 @@ mod relay;
 pub mod request;
 pub mod resolve;
 pub mod run;
+pub mod service;
 pub mod settings;
 #[cfg(test)]
 mod test_world;
@@ -46,4 +48,5 @@ pub use policy::{BlockReason, EgressRules, Judged, NetworkMode, NetworkPolicy, P
 pub use request::{NetworkArgument, NetworkRequest};
 pub use resolve::SystemDns;
 pub use run::{NetworkView, RunNetwork};
+pub use service::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
 pub use settings::{EgressBounds, EgressSettings};

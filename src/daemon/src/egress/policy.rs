@@ -17,8 +17,11 @@
 //! Four rules hold in every mode. What a deny list matches is refused, the configuration's or the caller's,
 //! by name or by the address that a name resolved to. An address must be public, and none of the host's own.
 //! `private` lifts that rule, and no other, for a destination that a pattern of the policy names; `*` names
-//! nothing, and so neither `*` nor `network: true` in mode `open` reaches a private address. Services are
-//! judged elsewhere: a request for services alone has a policy in every mode, `none` included.
+//! nothing, and so neither `*` nor `network: true` in mode `open` reaches a private address.
+//!
+//! Names below `paddock` are services. No list speaks of them, neither to allow nor to deny: a run has those
+//! that it asks for, in every mode, `none` included. Whether they exist, and for its caller, is checked by
+//! [`super::service`].
 //!
 //! Special-use names (`localhost`, `*.local`, `*.internal`, `*.onion`, `*.test` …) have no rule of their own:
 //! they are judged as any other name, and then by the address that they resolve to.
@@ -36,6 +39,8 @@ use super::address;
 use super::host_name::{Host, HostName};
 use super::pattern::Pattern;
 use super::request::{MAX_ENTRIES, NetworkRequest};
+use super::service::connection::HTTP;
+use super::service::settings as service;
 
 mod reason;
 mod refusal;
@@ -217,6 +222,9 @@ impl NetworkPolicy {
     /// Why it is blocked. An address that is allowed here is still to be judged by
     /// [`NetworkPolicy::judge_address`].
     pub fn judge(&self, host: &Host, port: u16) -> Result<Judged, BlockReason> {
+        if matches!(host, Host::Name(name) if service::label(name).is_some()) {
+            return Err(BlockReason::NoService);
+        }
         self.check_denied(host, port)?;
         let matching: Vec<&Pattern> = self.allow.iter().filter(|own| own.matches(host, port)).collect();
         // Nothing listens on port 0.
@@ -233,6 +241,9 @@ impl NetworkPolicy {
 
     /// Whether a name may be looked up: [`NetworkPolicy::judge`] would allow it with some port.
     pub fn may_look_up(&self, name: &HostName) -> bool {
+        if let Some(label) = service::label(name) {
+            return self.services.iter().any(|own| own == label);
+        }
         let host = Host::Name(name.clone());
         let is_denied = |own: &Pattern| own.port().is_none() && own.matches_name(name);
         self.allow.iter().filter(|own| own.matches_name(name)).any(|own| match own.port() {
@@ -270,6 +281,21 @@ impl NetworkPolicy {
     /// [`BlockReason::OwnAddress`], unless `private` lists it for a destination that the policy names.
     pub fn judge_own_address(&self, host: &Host, address: IpAddr, port: u16) -> Result<(), BlockReason> {
         if self.is_private(host, address, port) { Ok(()) } else { Err(BlockReason::OwnAddress) }
+    }
+
+    /// The service that a name below `paddock` means, if this run has asked for it.
+    ///
+    /// # Errors
+    /// Why it is blocked.
+    pub fn judge_service(&self, name: &HostName, port: u16) -> Result<&str, BlockReason> {
+        let label = service::label(name);
+        let own = self.services.iter().find(|own| Some(own.as_str()) == label);
+        match (own, port) {
+            (None, _) => Err(BlockReason::NoService),
+            (Some(own), HTTP) => Ok(own),
+            (Some(_), HTTPS) => Err(BlockReason::ServiceTls),
+            (Some(_), _) => Err(BlockReason::ServicePort),
+        }
     }
 
     /// Whether an address may be reached although it is not public or is the host's own.

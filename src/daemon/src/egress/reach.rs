@@ -41,12 +41,15 @@ impl From<LinkError> for Refusal {
     }
 }
 
+/// The right to one of the connections that there may be: of the run, and of all runs.
+pub(super) type Permits = [OwnedSemaphorePermit; 2];
+
 /// A connection that was made, and what it holds as long as it is open.
 pub(super) struct Open {
     pub(super) upstream: Upstream,
     /// The name that the TLS hello must have.
     pub(super) tls_name: Option<HostName>,
-    pub(super) _permits: [OwnedSemaphorePermit; 2],
+    pub(super) _permits: Permits,
 }
 
 /// Judges, resolves and dials.
@@ -59,11 +62,7 @@ pub(super) async fn open(
 ) -> Result<Open, Refusal> {
     let judged = run.policy.judge(host, port)?;
     run.has_bytes_left()?;
-    let permit = |semaphore: &Arc<Semaphore>, bound| {
-        let taken = semaphore.clone().try_acquire_owned();
-        taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
-    };
-    let permits = [permit(&run.connections, CONNECTIONS)?, permit(&egress.connections, ALL_CONNECTIONS)?];
+    let permits = permits(egress, run)?;
     if let Host::Name(name) = host {
         run.count_name(name)?;
     }
@@ -84,6 +83,15 @@ pub(super) async fn open(
         _ = stream.abandoned() => return Err(Refusal::Gone),
     };
     Ok(Open { upstream, tls_name: judged.tls_name, _permits: permits })
+}
+
+/// Takes a connection of the bounds.
+pub(super) fn permits(egress: &Egress, run: &Run) -> Result<Permits, Refusal> {
+    let permit = |semaphore: &Arc<Semaphore>, bound| {
+        let taken = semaphore.clone().try_acquire_owned();
+        taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
+    };
+    Ok([permit(&run.connections, CONNECTIONS)?, permit(&egress.connections, ALL_CONNECTIONS)?])
 }
 
 /// The addresses that may be dialled, in the order in which to try them. Each is judged here, and what is

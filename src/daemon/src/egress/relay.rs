@@ -62,7 +62,7 @@ impl<'a> Account<'a> {
         Self { run, traffic, metrics, clock: Clock::new() }
     }
 
-    fn comes_in(&self, bytes: usize) -> Result<(), BlockReason> {
+    pub(super) fn comes_in(&self, bytes: usize) -> Result<(), BlockReason> {
         let bytes = bytes as u64;
         self.run.spend(bytes)?;
         self.run.came_in(self.traffic, bytes);
@@ -78,6 +78,11 @@ impl<'a> Account<'a> {
         self.metrics.egress_went_out(bytes);
         self.clock.touch();
         Ok(())
+    }
+
+    /// Something has moved.
+    pub(super) fn touch(&self) {
+        self.clock.touch();
     }
 
     /// Resolves when nothing has moved for so long.
@@ -142,7 +147,7 @@ async fn up(program: &AskStream, mut to: WriteHalf<'_>, account: &Account<'_>) -
             NetInput::Data(bytes) => {
                 account.goes_out(bytes.len())?;
                 to.write_all(&bytes).await?;
-                account.clock.touch();
+                account.touch();
             }
             NetInput::Eof => return Ok(to.shutdown().await?),
             // An agent ends each half before it closes.
@@ -157,7 +162,7 @@ async fn down(program: &AskStream, from: ReadHalf<'_>, account: &Account<'_>) ->
     while let Some(bytes) = read(&from, &mut buffer).await? {
         account.comes_in(bytes.len())?;
         program.write(bytes).await?;
-        account.clock.touch();
+        account.touch();
     }
     Ok(program.eof().await?)
 }

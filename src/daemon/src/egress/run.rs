@@ -15,6 +15,7 @@ use super::gateway::Runs;
 use super::host_name::HostName;
 use super::ledger::{Destination, Ledger, Traffic};
 use super::policy::{BlockReason, NetworkPolicy};
+use super::service::RunClients;
 use super::settings::EgressBounds;
 
 /// An admitted run, as its connections see it.
@@ -27,6 +28,9 @@ pub(super) struct Run {
     pub(super) over: CancellationToken,
     bounds: EgressBounds,
     bytes_left: AtomicU64,
+    requests_left: AtomicU64,
+    /// Its connections to services.
+    pub(super) clients: RunClients,
     totals: Traffic,
     /// Names that were resolved for it.
     names: Mutex<HashSet<HostName>>,
@@ -48,6 +52,8 @@ impl Run {
             over,
             bounds,
             bytes_left: AtomicU64::new(bounds.bytes_per_run),
+            requests_left: AtomicU64::new(bounds.requests_per_run),
+            clients: RunClients::default(),
             totals: Traffic::default(),
             names: Mutex::default(),
             has_logged_more: AtomicBool::new(false),
@@ -104,6 +110,15 @@ impl Run {
         Ok(())
     }
 
+    /// Takes one request to a service from its bound.
+    ///
+    /// # Errors
+    /// The bound that it has used up.
+    pub(super) fn count_request(&self) -> Result<(), BlockReason> {
+        let taken = self.requests_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        taken.map(drop).map_err(|_| BlockReason::Limit(REQUESTS))
+    }
+
     /// Counts bytes that came in to the program.
     pub(super) fn came_in(&self, traffic: &Traffic, bytes: u64) {
         traffic.bytes_in.fetch_add(bytes, Relaxed);
@@ -121,6 +136,7 @@ impl Run {
 pub(super) const CONNECTIONS: &str = "this run has as many connections as it may have";
 pub(super) const ALL_CONNECTIONS: &str = "this server has as many connections as it may have";
 const BYTES: &str = "this run has moved as many bytes as it may";
+const REQUESTS: &str = "this run has made as many requests to services as it may";
 const NAMES: &str = "this run has looked up as many names as it may";
 
 /// The right of one run to reach outside, as its policy says. Dropping it ends what the run has open.
@@ -138,6 +154,7 @@ impl RunNetwork {
     /// What it reached can still be asked for.
     pub fn end(&self) {
         self.run.over.cancel();
+        self.run.clients.close();
         if let Some(runs) = self.runs.upgrade() {
             runs.forget(&self.run);
         }

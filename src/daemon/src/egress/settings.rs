@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use super::host_name::HostName;
 use super::policy::EgressRules;
+use super::service::ServiceSettings;
 
 /// The settings of `[egress]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct EgressSettings {
     /// What runs may be given at most.
     pub rules: EgressRules,
     /// Names with addresses of their own, which are looked at before DNS.
     pub hosts: Vec<(HostName, Vec<IpAddr>)>,
+    /// What runs may use with credentials that they do not see.
+    pub services: Vec<ServiceSettings>,
     /// The bounds of connections.
     pub bounds: EgressBounds,
 }
@@ -33,4 +37,6 @@ pub struct EgressBounds {
     pub bytes_per_run: u64,
     /// Different names that one run may have resolved: a name that is looked up leaves the machine.
     pub names_per_run: usize,
+    /// Requests to services that one run may make.
+    pub requests_per_run: u64,
 }

@@ -44,6 +44,7 @@ pub(super) const BOUNDS: EgressBounds = EgressBounds {
     idle: Duration::from_secs(30),
     bytes_per_run: 1 << 40,
     names_per_run: 4,
+    requests_per_run: 8,
 };
 
 /// Name servers that know these names.
@@ -106,7 +107,7 @@ impl World {
 
     pub(super) async fn with(bounds: EgressBounds, names: Names) -> Self {
         let metrics = Metrics::default();
-        let settings = EgressSettings { rules: rules(), hosts: Vec::new(), bounds };
+        let settings = EgressSettings { rules: rules(), hosts: Vec::new(), services: Vec::new(), bounds };
         let egress = Egress::new(&settings, names, metrics.clone());
         let (agent, link) = Agent::linked().await;
         let gateway = egress.gateway(&link, Span::none()).open();

@@ -10,7 +10,7 @@ use super::{GaugeGuard, Make, Metrics, SECONDS};
 const OUTCOMES: [&str; 4] = ["connected", "blocked", "failed", "limited"];
 
 /// All reasons for which the daemon blocks a name or a connection.
-const REASONS: [&str; 12] = [
+const REASONS: [&str; 13] = [
     "not_allowed",
     "mode",
     "denied",
@@ -20,15 +20,43 @@ const REASONS: [&str; 12] = [
     "encrypted_hello",
     "no_tls_name",
     "not_tls",
+    "service",
     "limit",
     "bad_name",
     "unknown_run",
 ];
 
+/// What came of a request to a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceOutcome {
+    /// The service has answered.
+    Answered,
+    /// It was not sent.
+    Refused,
+    /// The run has made as many as it may.
+    Limited,
+    /// There is no answer that can be passed on.
+    Failed,
+}
+
+impl ServiceOutcome {
+    const ALL: [Self; 4] = [Self::Answered, Self::Refused, Self::Limited, Self::Failed];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Limited => "limited",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 pub(super) struct EgressMetrics {
     connections: IntCounterVec,
     blocked: IntCounterVec,
     open: IntGauge,
+    services: IntCounterVec,
     bytes_in: IntCounter,
     bytes_out: IntCounter,
     connect: Histogram,
@@ -54,6 +82,12 @@ impl EgressMetrics {
                 &["reason"],
             ),
             open: make.gauge("paddock_egress_connections_open", "Connections of programs that are open."),
+            services: make.counters(
+                "paddock_egress_service_requests_total",
+                "Requests of programs to services, by outcome: answered (by the service), refused (not \
+                 sent), limited (too many), failed (no answer that can be passed on).",
+                &["outcome"],
+            ),
             bytes_in: bytes.with_label_values(&["in"]),
             bytes_out: bytes.with_label_values(&["out"]),
             connect: make.histogram(
@@ -65,6 +99,9 @@ impl EgressMetrics {
         // Each series begins at 0, since an alert on an increase does not see a series that begins at 1.
         for outcome in OUTCOMES {
             egress.connections.with_label_values(&[outcome]);
+        }
+        for outcome in ServiceOutcome::ALL {
+            egress.services.with_label_values(&[outcome.label()]);
         }
         for reason in REASONS {
             egress.blocked.with_label_values(&[reason]);
@@ -106,6 +143,11 @@ impl Metrics {
     /// A name was not answered, or an open connection was cut.
     pub fn egress_blocked(&self, reason: &'static str) {
         self.0.egress.blocked.with_label_values(&[reason]).inc();
+    }
+
+    /// A request of a program to a service has come to its end.
+    pub fn service_request(&self, outcome: ServiceOutcome) {
+        self.0.egress.services.with_label_values(&[outcome.label()]).inc();
     }
 
     /// So many bytes came in to a program.

@@ -34,6 +34,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+pub use self::egress::ServiceOutcome;
 pub use self::runs::RunKind;
 pub use self::state::{DaemonState, RunnerContainers};
 

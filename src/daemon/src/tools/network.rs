@@ -2,12 +2,13 @@
 
 use super::answer::ProgramNetwork;
 use crate::egress::{NetworkGrant, NetworkMode, NetworkRequest, PolicyRefusal, RefusalKind};
-use crate::tools::{Code, Fault, Tools};
+use crate::tools::{Caller, Code, Fault, Tools};
 
 /// What a program may reach; `None` if the call asks for nothing. `argument` is the name under which the call
 /// asked.
 pub(super) fn grant(
     tools: &Tools,
+    caller: &Caller,
     argument: &str,
     request: Option<NetworkRequest>,
 ) -> Result<Option<NetworkGrant>, Fault> {
@@ -20,7 +21,7 @@ pub(super) fn grant(
         };
         Fault::new(code, format!("`{argument}`: {refusal}"))
     };
-    tools.services.egress.grant(&request).map(Some).map_err(refused)
+    tools.services.egress.grant(&request, &caller.owner).map(Some).map_err(refused)
 }
 
 impl Tools {

@@ -8,13 +8,19 @@ use std::str::FromStr;
 use super::{Checker, HOUR, MIB, SECOND, TIB};
 use crate::config::error::ConfigError;
 use crate::config::raw::EgressTable;
+use crate::config::types::AuthSettings;
+use crate::egress::service::settings::label;
 use crate::egress::{EgressBounds, EgressRules, EgressSettings, HostName};
 
 /// Entries of one list: each is compared with each connection.
 const ENTRIES: usize = 1024;
 
 impl Checker<'_> {
-    pub(super) fn egress(&self, raw: EgressTable) -> Result<EgressSettings, ConfigError> {
+    pub(super) fn egress(
+        &mut self,
+        raw: EgressTable,
+        auth: &AuthSettings,
+    ) -> Result<EgressSettings, ConfigError> {
         let EgressTable {
             mode,
             allow,
@@ -25,9 +31,11 @@ impl Checker<'_> {
             connections_per_run,
             bytes,
             names,
+            requests,
             connect_timeout,
             idle_timeout,
             hosts,
+            services,
         } = raw;
         let rules = EgressRules {
             mode,
@@ -47,18 +55,23 @@ impl Checker<'_> {
             )?),
             bytes_per_run: self.size("egress.bytes", bytes, MIB..=TIB)?,
             names_per_run: to_size(self.within("egress.names", names, 1..=100_000)?),
+            requests_per_run: u64::from(self.within("egress.requests", requests, 1..=u32::MAX)?),
             connect: self.time("egress.connect_timeout", connect_timeout, SECOND..=HOUR)?,
             idle: self.time("egress.idle_timeout", idle_timeout, SECOND..=24 * HOUR)?,
         };
         let hosts = hosts.iter().map(|(name, address)| {
             let key = format!("egress.hosts.{name}");
             let name: HostName = name.parse().map_err(|error| self.fail(&key, format!("{error}")))?;
+            if label(&name).is_some() {
+                return Err(self.fail(&key, "is never looked up: names below `paddock` are egress.services"));
+            }
             let address: IpAddr = address.parse().map_err(|_| {
                 self.fail(&key, format!("is {address:?}, takes an address such as \"10.0.0.5\""))
             })?;
             Ok((name, vec![address]))
         });
-        Ok(EgressSettings { rules, hosts: hosts.collect::<Result<_, _>>()?, bounds })
+        let hosts = hosts.collect::<Result<_, _>>()?;
+        Ok(EgressSettings { rules, hosts, services: self.services(services, auth)?, bounds })
     }
 
     /// Reads each entry of a list.

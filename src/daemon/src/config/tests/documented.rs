@@ -79,6 +79,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("egress.connections_per_run", "65"),
     ("egress.bytes", "\"2GiB\""),
     ("egress.names", "1001"),
+    ("egress.requests", "10001"),
     ("egress.connect_timeout", "\"11s\""),
     ("egress.idle_timeout", "\"6m\""),
     ("ports.addr", "\"127.0.0.1:8081\""),

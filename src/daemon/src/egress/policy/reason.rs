@@ -37,6 +37,15 @@ pub enum BlockReason {
     /// The connection to port 443 does not begin with a TLS hello.
     #[error("not TLS, on port 443")]
     NotTls,
+    /// The name is one of services, and the run has not asked for it.
+    #[error("not in network.services of the call")]
+    NoService,
+    /// A service is there on one port only.
+    #[error("a service is reached on port 80: use http://NAME.paddock/")]
+    ServicePort,
+    /// A program speaks TLS to a service.
+    #[error("a service is reached by http://, and the server adds TLS outside: use http://NAME.paddock/")]
+    ServiceTls,
     /// A limit is reached, which the text names.
     #[error("{0}")]
     Limit(&'static str),
@@ -55,6 +64,7 @@ impl BlockReason {
             BlockReason::EncryptedHello => "encrypted_hello",
             BlockReason::NoTlsName => "no_tls_name",
             BlockReason::NotTls => "not_tls",
+            BlockReason::NoService | BlockReason::ServicePort | BlockReason::ServiceTls => "service",
             BlockReason::Limit(_) => "limit",
         }
     }

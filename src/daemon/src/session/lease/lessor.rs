@@ -97,15 +97,15 @@ impl Lessor {
 
     /// Lets programs that an earlier daemon started reach as much of what they asked for as this daemon's
     /// configuration allows. Their connections ended with that daemon; the next ones work.
-    pub(super) fn admit_again(&self, gateway: &Gateway, runs: &[RunNote]) -> HashMap<String, RunNetwork> {
-        let admit = |run: &RunNote| match self.egress.grant(run.network.as_ref()?) {
+    pub(super) fn admit_again(&self, gateway: &Gateway, note: &LeaseNote) -> HashMap<String, RunNetwork> {
+        let admit = |run: &RunNote| match self.egress.grant(run.network.as_ref()?, &note.owner) {
             Ok(grant) => Some((run.id.clone(), gateway.admit(&run.id, grant.policy))),
             Err(error) => {
                 warn!(run_id = run.id, %error, "a run of an earlier daemon has no network any more");
                 None
             }
         };
-        runs.iter().filter_map(admit).collect()
+        note.runs.iter().filter_map(admit).collect()
     }
 
     /// Puts a container into the hands of its session.

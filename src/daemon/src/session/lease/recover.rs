@@ -165,7 +165,7 @@ impl Sessions {
             let name = container.name();
             info!(name, session_id = %session.id, runs = runs.len(), "a session has its container again");
             let gateway = lessor.gateway(&session, &*container);
-            networks = lessor.admit_again(&gateway, &note.runs);
+            networks = lessor.admit_again(&gateway, note);
             let leased = Leased::new(container, baseline, kept, (lessor.data, gateway.open()));
             lessor.keep(&session, leases, &note.language, leased);
         }

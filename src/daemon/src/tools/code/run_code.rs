@@ -128,7 +128,8 @@ impl RunCode {
         let session = session_name::named_or_own(Self::NAME, caller, names)?;
         let runner = language::runner(&tools.services.pool, &self.language)?;
         let code = run::code(tools, self.code)?;
-        let network = network::grant(tools, "network", self.network.and_then(NetworkArgument::into_request))?;
+        let network =
+            network::grant(tools, caller, "network", self.network.and_then(NetworkArgument::into_request))?;
         let environment = values::environment(self.environment, limits)?;
         let timeout = values::timeout(self.timeout_seconds, limits.run_code, limits)?;
         if self.stdin.is_some() && !runner.stdin {

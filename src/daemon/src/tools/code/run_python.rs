@@ -67,7 +67,8 @@ impl Tool for RunPython {
         let session = session_name::named_or_own(Self::NAME, caller, names)?;
         language::runner(&tools.services.pool, LANGUAGE)?;
         let program = Program::Code { code: run::code(tools, self.code)?, stdin: None };
-        let network = network::grant(tools, "network", self.network.and_then(NetworkArgument::into_request))?;
+        let network =
+            network::grant(tools, caller, "network", self.network.and_then(NetworkArgument::into_request))?;
         let mut run = RunRequest::new(new_run_id(), LANGUAGE.to_owned(), program, tools.limits.run_python);
         run.network = network;
         run::perform(tools, caller, CheckedRun { session, run, files: Vec::new(), waits: false }, cancel)

@@ -98,7 +98,7 @@ impl ShellCommand {
         let environment = values::environment(self.environment.unwrap_or_default(), &tools.limits)?;
         let timeout = values::timeout(self.timeout_seconds, tools.limits.execute_code, &tools.limits)?;
         let SandboxTerms { limits, files, network } = self.sandbox_config.unwrap_or_default().check()?;
-        let network = network::grant(tools, "sandbox_config.network", network)?;
+        let network = network::grant(tools, caller, "sandbox_config.network", network)?;
         language::runner(&tools.services.pool, &tools.exec_runner)?;
         let start = StartRequest {
             command: self.command,

@@ -35,6 +35,9 @@ struct Network {
     /// Not these, whatever is allowed.
     #[serde(alias = "deniedDomains")]
     denied_domains: Option<Vec<String>>,
+    /// Names of services that the operator has set up. The command reaches each as http://NAME.paddock/, and
+    /// the server adds the credentials.
+    services: Option<Vec<String>>,
 }
 
 /// What a configuration means.
@@ -89,7 +92,7 @@ impl SandboxConfig {
         let network = NetworkArgument::Lists {
             allowed_domains: network.allowed_domains.unwrap_or_default(),
             denied_domains: network.denied_domains.unwrap_or_default(),
-            services: Vec::new(),
+            services: network.services.unwrap_or_default(),
         };
         let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
         let (deny_read, deny_write) = (deny_read.unwrap_or_default(), deny_write.unwrap_or_default());

@@ -1,0 +1,124 @@
+//! Services: what an operator lets runs use with credentials that the runs never see.
+//!
+//! ```text
+//!  program ─ http://NAME.paddock/path ─► PID 1 ═ a stream of the link ═► serve    the HTTP server on it
+//!                                                                        │ target   below the URL?
+//!                                                                        │ header   drop, add the credential
+//!                                                                        │ client   the daemon's connection
+//!                                                                        ▼
+//!                                                     mask ◄── answer ── https://api.example/v1/path
+//!                                                       └ credential: the values, and when to read them
+//! ```
+//!
+//! A run has the services that its call asks for by name, if the configuration lists its caller (`tenants`).
+//! `target`, `header` and `mask` are pure.
+//!
+//! It must never send anything to another place than below the URL of the service, nor let a configured value
+//! into a container, a log line, an error or an answer. The masks are a net below that: they find a value as
+//! it is and in its usual escapes, and not one that the other side has encrypted or cut into pieces.
+
+mod answer;
+mod body;
+mod client;
+pub mod connection;
+mod credential;
+#[cfg(test)]
+mod fuzz_tests;
+mod header;
+mod mask;
+mod pump;
+mod serve;
+pub mod settings;
+mod target;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) use self::client::RunClients;
+use self::client::{ServiceClient, Upstreams};
+use self::credential::Credentials;
+pub use self::settings::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
+use super::policy::PolicyRefusal;
+use super::resolve::Resolver;
+use super::settings::EgressSettings;
+
+/// One service.
+pub(super) struct Service {
+    name: String,
+    url: BaseUrl,
+    tenants: Vec<String>,
+    credentials: Credentials,
+}
+
+/// The services of the daemon.
+pub(super) struct Services {
+    all: BTreeMap<String, Arc<Service>>,
+    upstreams: Upstreams,
+}
+
+impl Services {
+    pub(super) fn new(settings: &EgressSettings, resolver: Arc<Resolver>) -> Self {
+        let service = |settings: &ServiceSettings| {
+            let service = Service {
+                name: settings.name.clone(),
+                url: settings.url.clone(),
+                tenants: settings.tenants.clone(),
+                credentials: Credentials::new(&settings.headers),
+            };
+            (settings.name.clone(), Arc::new(service))
+        };
+        let is_encrypted = settings.services.iter().any(|service| service.url.is_https());
+        Self {
+            all: settings.services.iter().map(service).collect(),
+            upstreams: Upstreams::new(resolver, settings.bounds.connect, is_encrypted, &[]),
+        }
+    }
+
+    /// Whether a caller may use all of these.
+    ///
+    /// # Errors
+    /// The first that it may not use, with those that it may. Nothing tells it which others there are.
+    pub(super) fn check(&self, asked: &[String], caller: &str) -> Result<(), PolicyRefusal> {
+        let own: Vec<&str> =
+            self.all.values().filter(|one| one.serves(caller)).map(|one| &*one.name).collect();
+        let Some(other) = asked.iter().find(|name| !own.contains(&name.as_str())) else { return Ok(()) };
+        let reason = if own.is_empty() {
+            "is no service that this caller may use; it may use none".to_owned()
+        } else {
+            format!("is no service that this caller may use; it may use {}", own.join(", "))
+        };
+        Err(PolicyRefusal::Malformed { list: "services", pattern: other.clone(), reason })
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Service>> {
+        self.all.get(name).cloned()
+    }
+
+    /// The client by which a run reaches a service. No two runs share a connection to the other side.
+    fn client(&self, run: &RunClients, service: &Service) -> ServiceClient {
+        run.client(&self.upstreams, &service.name)
+    }
+}
+
+/// Whether an operator may set this header, whose name is in lower case.
+pub fn is_configurable(header: &str) -> bool {
+    header::is_configurable(header)
+}
+
+/// Reads a credential from a file.
+///
+/// # Errors
+/// What is wrong with the file, which begins with its path.
+pub fn read_credential(path: &Path) -> Result<SecretText, String> {
+    credential::read_file(path).map_err(|error| error.to_string())
+}
+
+impl Service {
+    fn serves(&self, caller: &str) -> bool {
+        self.tenants.iter().any(|tenant| tenant == caller || tenant == settings::EVERYBODY)
+    }
+}
+
+#[cfg(test)]
+mod tests;
