@@ -166,11 +166,15 @@ pub(super) struct EgressTable {
     pub(super) private: Vec<String>,
     pub(super) own_addresses: Vec<String>,
     pub(super) connections: u32,
+    pub(super) connections_per_token: u32,
     pub(super) connections_per_run: u32,
     pub(super) bytes: Size,
     pub(super) names: u32,
     pub(super) connect_timeout: Time,
     pub(super) idle_timeout: Time,
+    pub(super) upstream_proxy: Secret,
+    pub(super) upstream_resolves: bool,
+    pub(super) ca_bundle: String,
     pub(super) hosts: BTreeMap<String, String>,
 }
 

@@ -5,7 +5,8 @@
 //!                                                          │ policy   by name (pure)
 //!                                                          │ resolve  hosts, then DNS; once
 //!                                                          │ address  may this address be reached? (pure)
-//!                                                          │ dial     the address that was judged
+//!                                                          │ dial     the address that was judged, by itself
+//!                                                          │          or through the proxy of a company network
 //!                                                          ▼
 //!                                                        relay ═► the other side
 //!                                                          └ ledger   what the run is told of it at its end
@@ -19,11 +20,13 @@
 //! allowed, nor let a connection outlive its run.
 
 pub mod address;
+pub mod ca_bundle;
 pub mod client_hello;
 mod connection;
 mod dial;
 pub mod gateway;
 mod grant;
+mod hello_retry;
 pub mod host_name;
 pub mod ledger;
 pub mod pattern;
@@ -36,7 +39,11 @@ pub mod run;
 pub mod settings;
 #[cfg(test)]
 mod test_world;
+mod through_proxy;
+mod token_permits;
+pub mod upstream_proxy;
 
+pub use ca_bundle::{CaBundle, CaBundleError};
 pub use gateway::{Egress, Gateway};
 pub use grant::NetworkGrant;
 pub use host_name::{Host, HostName, HostNameError};
@@ -47,3 +54,4 @@ pub use request::{NetworkArgument, NetworkRequest};
 pub use resolve::SystemDns;
 pub use run::{NetworkView, RunNetwork};
 pub use settings::{EgressBounds, EgressSettings};
+pub use upstream_proxy::{UpstreamProxy, UpstreamProxyError};

@@ -13,7 +13,8 @@ use super::dial::{self, Upstream};
 use super::gateway::Egress;
 use super::host_name::{Host, HostName, HostNameError};
 use super::policy::BlockReason;
-use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run};
+use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run, TOKEN_CONNECTIONS};
+use super::upstream_proxy::ProxyFailure;
 use crate::link::{AskStream, LinkError};
 
 /// Why there is no connection.
@@ -25,6 +26,8 @@ pub(super) enum Refusal {
     BadName(HostNameError),
     /// It was allowed, and could not be made.
     Failed(ConnectFailure),
+    /// The upstream proxy gave no connection.
+    Proxy(ProxyFailure),
     /// The program does not wait for it any more.
     Gone,
 }
@@ -46,7 +49,7 @@ pub(super) struct Open {
     pub(super) upstream: Upstream,
     /// The name that the TLS hello must have.
     pub(super) tls_name: Option<HostName>,
-    pub(super) _permits: [OwnedSemaphorePermit; 2],
+    pub(super) _permits: [OwnedSemaphorePermit; 3],
 }
 
 /// Judges, resolves and dials.
@@ -63,19 +66,20 @@ pub(super) async fn open(
         let taken = semaphore.clone().try_acquire_owned();
         taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
     };
-    let permits = [permit(&run.connections, CONNECTIONS)?, permit(&egress.connections, ALL_CONNECTIONS)?];
+    let permits = [
+        permit(&run.connections, CONNECTIONS)?,
+        permit(&run.of_token, TOKEN_CONNECTIONS)?,
+        permit(&egress.connections, ALL_CONNECTIONS)?,
+    ];
     if let Host::Name(name) = host {
         run.count_name(name)?;
     }
     stream.reply(Reply::Allowed).await?;
     let reach = async {
-        let addresses = addresses(egress, run, host, port).await?;
-        let upstream = dial::dial(&addresses).await.map_err(Refusal::Failed)?;
-        // Nothing was sent yet.
-        if let Some(own) = upstream.own_address() {
-            run.policy.judge_own_address(host, own, port)?;
+        match &egress.upstream {
+            Some(proxy) => proxy.reach(egress, run, host, port).await,
+            None => directly(run, host, port, &addresses(egress, run, host, port).await?).await,
         }
-        Ok(upstream)
     };
     let upstream = tokio::select! {
         made = tokio::time::timeout(egress.bounds.connect, reach) => {
@@ -86,9 +90,29 @@ pub(super) async fn open(
     Ok(Open { upstream, tls_name: judged.tls_name, _permits: permits })
 }
 
+/// Dials addresses that were judged.
+pub(super) async fn directly(
+    run: &Run,
+    host: &Host,
+    port: u16,
+    addresses: &[SocketAddr],
+) -> Result<Upstream, Refusal> {
+    let upstream = dial::dial(addresses).await.map_err(Refusal::Failed)?;
+    // Nothing was sent yet.
+    if let Some(own) = upstream.own_address() {
+        run.policy.judge_own_address(host, own, port)?;
+    }
+    Ok(upstream)
+}
+
 /// The addresses that may be dialled, in the order in which to try them. Each is judged here, and what is
 /// judged here is what is dialled.
-async fn addresses(egress: &Egress, run: &Run, host: &Host, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
+pub(super) async fn addresses(
+    egress: &Egress,
+    run: &Run,
+    host: &Host,
+    port: u16,
+) -> Result<Vec<SocketAddr>, Refusal> {
     let found = match host {
         Host::Address(address) => vec![*address],
         Host::Name(name) => egress.resolver.resolve(name).await,

@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::ca_bundle::CaBundle;
 use super::host_name::HostName;
 use super::policy::EgressRules;
+use super::upstream_proxy::UpstreamProxy;
 
 /// The settings of `[egress]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +17,12 @@ pub struct EgressSettings {
     pub hosts: Vec<(HostName, Vec<IpAddr>)>,
     /// The bounds of connections.
     pub bounds: EgressBounds,
+    /// The proxy by which everything is reached that is not private.
+    pub upstream_proxy: Option<UpstreamProxy>,
+    /// Whether that proxy resolves names.
+    pub upstream_resolves: bool,
+    /// Authorities that programs trust beside the usual ones.
+    pub ca_bundle: Option<CaBundle>,
 }
 
 /// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or
@@ -23,6 +31,8 @@ pub struct EgressSettings {
 pub struct EgressBounds {
     /// Connections that one run has at one time, those that are being made included.
     pub connections_per_run: usize,
+    /// Connections that all runs of one token have at one time.
+    pub connections_per_token: usize,
     /// Connections that all runs of the daemon have at one time.
     pub connections: usize,
     /// The longest time from the request of a program to its connection: resolving and dialling.

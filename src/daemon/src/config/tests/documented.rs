@@ -8,6 +8,9 @@ use toml::{Table, Value};
 use super::super::{EXAMPLE, UrlStyle, variables};
 use super::{config, load};
 
+/// A file of certificates.
+const BUNDLE: &str = concat!("\"", env!("CARGO_MANIFEST_DIR"), "/src/egress/ca_bundle_tests.pem\"");
+
 /// Another valid value for every key. Each must change the resulting configuration.
 const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.addr", "\"127.0.0.2:81\""),
@@ -76,11 +79,15 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("egress.private", "[\"10.0.0.5:5432\"]"),
     ("egress.own_addresses", "[\"198.51.100.7\"]"),
     ("egress.connections", "1025"),
+    ("egress.connections_per_token", "513"),
     ("egress.connections_per_run", "65"),
     ("egress.bytes", "\"2GiB\""),
     ("egress.names", "1001"),
     ("egress.connect_timeout", "\"11s\""),
     ("egress.idle_timeout", "\"6m\""),
+    ("egress.upstream_proxy", "\"http://proxy.lan:3128\""),
+    ("egress.upstream_resolves", "true"),
+    ("egress.ca_bundle", BUNDLE),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("metrics.addr", "\"127.0.0.1:9464\""),
