@@ -398,9 +398,11 @@ async fn names_that_a_run_has_resolved_are_bounded() {
 
 #[tokio::test]
 async fn many_programs_at_once_each_have_their_own_bytes() {
-    let world =
-        World::with(EgressBounds { connections_per_run: 64, connections: 64, ..BOUNDS }, Names::default())
-            .await;
+    let world = World::with(
+        EgressBounds { connections_per_run: 64, connections_per_token: 64, connections: 64, ..BOUNDS },
+        Names::default(),
+    )
+    .await;
     let (listener, port) = listener().await;
     let echo = tokio::spawn(async move {
         loop {

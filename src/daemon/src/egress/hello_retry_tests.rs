@@ -13,9 +13,16 @@ use super::*;
 
 /// A request for another hello, with a group that rustls' clients know and offer no key of.
 pub(in crate::egress) fn retry_request() -> Vec<u8> {
+    retry_of_session(&[])
+}
+
+/// The same for a client whose hello has this session id, which the server must repeat.
+fn retry_of_session(id: &[u8]) -> Vec<u8> {
     // Supported versions: TLS 1.3; key share: secp384r1.
     let extensions = [0, 43, 0, 2, 3, 4, 0, 51, 0, 2, 0, 24];
-    let body = [&[3, 3][..], &RETRY, &[0, 0x13, 0x01, 0, 0, 12], &extensions].concat();
+    let body =
+        [&[3, 3][..], &RETRY, &[u8::try_from(id.len()).unwrap()], id, &[0x13, 0x01, 0, 0, 12], &extensions]
+            .concat();
     server_message(&body)
 }
 
@@ -40,7 +47,9 @@ fn both_hellos(name: &str) -> (Vec<u8>, Vec<u8>) {
     let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
     let (mut first, mut second) = (Vec::new(), Vec::new());
     client.write_tls(&mut first).unwrap();
-    client.read_tls(&mut &retry_request()[..]).unwrap();
+    // The session id stands behind the headers, the version and the random value.
+    let id = &first[44..][..usize::from(first[43])];
+    client.read_tls(&mut &retry_of_session(id)[..]).unwrap();
     client.process_new_packets().expect("the client hears that it is to try again");
     while client.wants_write() {
         client.write_tls(&mut second).unwrap();

@@ -5,8 +5,7 @@
 //!                                                          │ policy   by name (pure)
 //!                                                          │ resolve  hosts, then DNS; once
 //!                                                          │ address  may this address be reached? (pure)
-//!                                                          │ dial     the address that was judged, by itself
-//!                                                          │          or through the proxy of a company network
+//!                                                          │ dial     the address that was judged, or a proxy
 //!                                                          ▼
 //!                                                        relay ═► the other side
 //!                                                          └ ledger   what the run is told of it at its end
@@ -20,7 +19,6 @@
 //! allowed, nor let a connection outlive its run.
 
 pub mod address;
-pub mod ca_bundle;
 pub mod client_hello;
 mod connection;
 mod dial;
@@ -43,7 +41,6 @@ mod through_proxy;
 mod token_permits;
 pub mod upstream_proxy;
 
-pub use ca_bundle::{CaBundle, CaBundleError};
 pub use gateway::{Egress, Gateway};
 pub use grant::NetworkGrant;
 pub use host_name::{Host, HostName, HostNameError};

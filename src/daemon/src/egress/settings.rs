@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::ca_bundle::CaBundle;
 use super::host_name::HostName;
 use super::policy::EgressRules;
 use super::upstream_proxy::UpstreamProxy;
@@ -21,8 +20,6 @@ pub struct EgressSettings {
     pub upstream_proxy: Option<UpstreamProxy>,
     /// Whether that proxy resolves names.
     pub upstream_resolves: bool,
-    /// Authorities that programs trust beside the usual ones.
-    pub ca_bundle: Option<CaBundle>,
 }
 
 /// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or

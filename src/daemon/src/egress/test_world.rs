@@ -79,7 +79,6 @@ pub(super) fn settings(bounds: EgressBounds) -> EgressSettings {
         bounds,
         upstream_proxy: None,
         upstream_resolves: false,
-        ca_bundle: None,
     }
 }
 

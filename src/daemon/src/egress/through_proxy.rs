@@ -143,7 +143,7 @@ impl ProxyWay {
     fn note(&self, failure: Option<&ProxyFailure>) {
         match failure.filter(|failure| failure.is_of_the_proxy()) {
             Some(failure) if !self.is_failing.swap(true, Relaxed) => {
-                warn!(proxy = %self.proxy, %failure, "programs get no connections through the upstream proxy");
+                warn!(proxy = %self.proxy, %failure, "the upstream proxy does not work");
             }
             None if self.is_failing.swap(false, Relaxed) => {
                 info!(proxy = %self.proxy, "the upstream proxy works again");

@@ -118,6 +118,7 @@ async fn no_program_is_connected_with_the_proxy_itself() {
 async fn a_proxy_that_resolves_is_told_names_and_nothing_that_must_be_near() {
     let (at, mut asked) = answering(&[OK]).await;
     let mut settings = behind(at, true);
+    settings.bounds.names_per_run = 16;
     settings.hosts = vec![("fixed.example".parse().unwrap(), vec![FAR[1].parse().unwrap()])];
     settings.rules.private.push("db.lan".parse().unwrap());
     let (listener, port) = listener().await;

@@ -10,7 +10,7 @@ use crate::config::error::ConfigError;
 use crate::config::raw::EgressTable;
 use crate::config::value::Secret;
 use crate::egress::{
-    CaBundle, EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy, UpstreamProxyError,
+    EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy, UpstreamProxyError,
 };
 
 /// Entries of one list: each is compared with each connection.
@@ -33,7 +33,6 @@ impl Checker<'_> {
             idle_timeout,
             upstream_proxy,
             upstream_resolves,
-            ca_bundle,
             hosts,
         } = raw;
         let rules = EgressRules {
@@ -72,11 +71,10 @@ impl Checker<'_> {
         });
         let hosts = hosts.collect::<Result<_, _>>()?;
         let upstream_proxy = self.upstream_proxy(&upstream_proxy)?;
-        let ca_bundle = self.ca_bundle(&ca_bundle)?;
         if upstream_resolves {
             self.warn_of_unjudged(upstream_proxy.is_some(), &rules.deny);
         }
-        Ok(EgressSettings { rules, hosts, bounds, upstream_proxy, upstream_resolves, ca_bundle })
+        Ok(EgressSettings { rules, hosts, bounds, upstream_proxy, upstream_resolves })
     }
 
     /// The proxy: its URL, or where that stands. No error shows the value, which may have a password.
@@ -100,26 +98,14 @@ impl Checker<'_> {
         url.parse().map(Some).map_err(|error: UpstreamProxyError| self.fail(KEY, error.to_string()))
     }
 
-    /// The certificates of a file, checked.
-    fn ca_bundle(&self, path: &str) -> Result<Option<CaBundle>, ConfigError> {
-        const KEY: &str = "egress.ca_bundle";
-        if path.is_empty() {
-            return Ok(None);
-        }
-        let path = self.absolute(KEY, path)?;
-        let read = CaBundle::read(&path);
-        read.map(Some)
-            .map_err(|error| self.fail(KEY, format!("is {:?}: {error}", path.display().to_string())))
-    }
-
     /// Says what cannot be judged where the proxy resolves names.
     fn warn_of_unjudged(&mut self, has_proxy: bool, deny: &[Pattern]) {
         if !has_proxy {
             self.warn("egress.upstream_resolves has no effect without egress.upstream_proxy".to_owned());
         } else if let Some(address) = deny.iter().find(|denied| denied.is_of_addresses()) {
             self.warn(format!(
-                "egress.deny has {address}, which no name is compared with: with egress.upstream_resolves the \
-                 proxy must refuse these addresses"
+                "egress.deny has {address}, which names are not compared with: with egress.upstream_resolves \
+                 the proxy must refuse it"
             ));
         }
     }

@@ -8,9 +8,6 @@ use toml::{Table, Value};
 use super::super::{EXAMPLE, UrlStyle, variables};
 use super::{config, load};
 
-/// A file of certificates.
-const BUNDLE: &str = concat!("\"", env!("CARGO_MANIFEST_DIR"), "/src/egress/ca_bundle_tests.pem\"");
-
 /// Another valid value for every key. Each must change the resulting configuration.
 const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.addr", "\"127.0.0.2:81\""),
@@ -87,7 +84,6 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("egress.idle_timeout", "\"6m\""),
     ("egress.upstream_proxy", "\"http://proxy.lan:3128\""),
     ("egress.upstream_resolves", "true"),
-    ("egress.ca_bundle", BUNDLE),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("metrics.addr", "\"127.0.0.1:9464\""),
