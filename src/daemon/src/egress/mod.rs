@@ -5,7 +5,7 @@
 //!                                                          │ policy   by name (pure)
 //!                                                          │ resolve  hosts, then DNS; once
 //!                                                          │ address  may this address be reached? (pure)
-//!                                                          │ dial     the address that was judged, or a proxy
+//!                                                          │ dial     the judged address, or a proxy
 //!                                                          ▼
 //!                                                        relay ═► the other side
 //!                                                          └ ledger   what the run is told of it at its end

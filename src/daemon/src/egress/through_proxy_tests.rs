@@ -5,6 +5,7 @@ use std::time::Duration;
 use paddock_proto::message::{Ask, ConnectFailure, Host as AskedHost, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::super::request::NetworkRequest;
 use super::super::settings::{EgressBounds, EgressSettings};
 use super::super::test_world::*;
 use super::super::upstream_proxy::tests::{FAR, answering};
@@ -126,7 +127,9 @@ async fn a_proxy_that_resolves_is_told_names_and_nothing_that_must_be_near() {
     let world = World::of(&settings, names).await;
     let allowed =
         ["*.example", "*.lan", "*.internal", "localhost", "intranet", "10.0.0.1", "169.254.169.254"];
-    let network = world.gateway.admit(RUN, policy(&allowed));
+    let allowed_domains = allowed.map(str::to_owned).to_vec();
+    let request = NetworkRequest { allowed_domains, ..NetworkRequest::default() };
+    let network = world.gateway.admit(RUN, settings.rules.policy(&request).unwrap().into());
     world.agent.ask(&to_name(RUN, "unknown.example", 443)).expect_connected().await;
     assert!(soon(asked.recv()).await.unwrap().0.starts_with("CONNECT unknown.example:443 HTTP/1.1\r\n"));
     world.agent.ask(&to_name(RUN, "fixed.example", 443)).expect_connected().await;
