@@ -98,7 +98,8 @@ pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
     let table = text.parse::<Table>().ok()?;
     let held = env::SECRETS.iter().find(|key| {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        table.get(section).and_then(|section| section.get(name)).is_some_and(holds_something)
+        let value = table.get(section).and_then(|section| section.get(name));
+        value.is_some_and(|value| holds_something(value) && !(section == "egress" && has_no_password(value)))
     })?;
     (mode & 0o044 != 0).then(|| {
         Warning(format!("{} holds {held} and other users can read it: chmod 600 {0}", path.display()))
@@ -107,6 +108,11 @@ pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
 
 fn holds_something(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty()) || value.as_array().is_some_and(|all| !all.is_empty())
+}
+
+/// Whether the URL of a proxy has no password in it, or stands elsewhere.
+fn has_no_password(url: &Value) -> bool {
+    url.as_str().is_some_and(|url| !url.contains('@'))
 }
 
 fn parse(path: &Path, text: &str) -> Result<Table, ConfigError> {

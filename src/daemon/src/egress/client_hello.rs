@@ -38,24 +38,31 @@ pub enum ClientHello {
 /// Reads the hello in all bytes that a client has sent so far.
 #[must_use]
 pub fn read(bytes: &[u8]) -> ClientHello {
+    read_front(bytes).0
+}
+
+/// The same, and how many bytes the hello has if it is whole: what follows may be early data.
+pub(super) fn read_front(bytes: &[u8]) -> (ClientHello, usize) {
     let mut message = Vec::new();
-    let mut rest = Reader(&bytes[..bytes.len().min(MAX_HELLO)]);
-    loop {
+    let looked_at = &bytes[..bytes.len().min(MAX_HELLO)];
+    let mut rest = Reader(looked_at);
+    let found = loop {
         match next_record(&mut rest, &mut message) {
             Record::Whole | Record::Cut if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) => {
-                return ClientHello::NotTls;
+                break ClientHello::NotTls;
             }
             // What follows the hello in its own record is nothing that a client may send.
-            Record::Whole | Record::Cut if excess(&message) => return ClientHello::NotTls,
+            Record::Whole | Record::Cut if excess(&message) => break ClientHello::NotTls,
             Record::Whole => {
                 if let Some(body) = whole(&message) {
-                    return hello(body).unwrap_or(ClientHello::NotTls);
+                    break hello(body).unwrap_or(ClientHello::NotTls);
                 }
             }
-            Record::Cut if bytes.len() < MAX_HELLO => return ClientHello::Incomplete,
-            Record::Cut | Record::Other => return ClientHello::NotTls,
+            Record::Cut if bytes.len() < MAX_HELLO => break ClientHello::Incomplete,
+            Record::Cut | Record::Other => break ClientHello::NotTls,
         }
-    }
+    };
+    (found, looked_at.len() - rest.0.len())
 }
 
 /// What is at the front of the bytes.

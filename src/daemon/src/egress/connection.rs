@@ -13,7 +13,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use paddock_proto::message::{self, Ask, ConnectFailure, Reply};
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
@@ -21,11 +21,12 @@ use tracing::{debug, info};
 
 use super::client_hello::{self, ClientHello, MAX_HELLO};
 use super::gateway::{Egress, Runs};
+use super::hello_retry::HelloRetry;
 use super::host_name::{Host, HostName, HostNameError};
 use super::ledger::shown;
 use super::policy::BlockReason;
 use super::reach::{Open, Refusal, open};
-use super::relay::{Account, Cut, relay};
+use super::relay::{Account, Cut, Handshake, relay};
 use super::run::Run;
 use super::service;
 use crate::link::{AskStream, LinkError, NetInput};
@@ -206,6 +207,11 @@ pub(super) async fn refused(
             run.ledger.failed(host, port, sentence(failure));
             failure
         }
+        Refusal::Proxy(failure) => {
+            egress.metrics.egress_failed();
+            run.ledger.failed(host, port, &failure.to_string());
+            failure.of_program()
+        }
         Refusal::Gone => {
             egress.metrics.egress_failed();
             return Ok(());
@@ -234,39 +240,48 @@ async fn carry(
     account: &Account<'_>,
 ) -> Result<(), Cut> {
     let idle = egress.bounds.idle;
+    let mut handshake = None;
     if let Some(name) = &open.tls_name {
         let hello = tokio::select! {
             hello = hello(stream, name) => hello?,
             why = stream.abandoned() => return Err(why.into()),
             () = account.idle(idle) => return Err(Cut::Idle),
         };
-        if hello.is_empty() {
+        if hello.0.is_empty() {
             // The program only wanted to know whether it can connect.
             stream.eof().await?;
             stream.close().await?;
             open.upstream.finish();
             return Ok(());
         }
-        account.goes_out(hello.len())?;
-        open.upstream.socket.write_all(&hello).await?;
+        let judged = handshake.insert(Handshake::new(HelloRetry::new(name.clone())));
+        let (first, behind) = hello;
+        let behind = judged.goes_out(behind)?;
+        account.goes_out(first.len() + behind.len())?;
+        open.upstream.socket.write_all(&first).await?;
+        open.upstream.socket.write_all(&behind).await?;
     }
-    relay(stream, &mut open.upstream, account, idle).await
+    relay(stream, &mut open.upstream, account, handshake.as_ref(), idle).await
 }
 
-/// The first bytes of the program, which begin with a TLS hello that has this name. Empty if the program ends
-/// its half without a byte.
-async fn hello(stream: &AskStream, name: &HostName) -> Result<BytesMut, Cut> {
+/// The TLS hello that the program begins with, which has this name, and what came behind it. Empty if the
+/// program ends its half without a byte.
+async fn hello(stream: &AskStream, name: &HostName) -> Result<(Bytes, Bytes), Cut> {
     let mut held = BytesMut::new();
     loop {
         match stream.read().await? {
             NetInput::Data(bytes) => held.extend_from_slice(&bytes),
-            NetInput::Eof if held.is_empty() => return Ok(held),
+            NetInput::Eof if held.is_empty() => return Ok((Bytes::new(), Bytes::new())),
             NetInput::Eof => return Err(BlockReason::NotTls.into()),
             NetInput::End => return Err(Cut::Program(LinkError::Reset)),
         }
-        return match client_hello::read(&held) {
+        let (found, length) = client_hello::read_front(&held);
+        return match found {
             ClientHello::Incomplete if held.len() < MAX_HELLO => continue,
-            ClientHello::Name(found) if found.parse().as_ref() == Ok(name) => Ok(held),
+            ClientHello::Name(found) if found.parse().as_ref() == Ok(name) => {
+                let first = held.split_to(length).freeze();
+                Ok((first, held.freeze()))
+            }
             ClientHello::Name(_) => Err(BlockReason::TlsName.into()),
             ClientHello::NoName => Err(BlockReason::NoTlsName.into()),
             ClientHello::Encrypted => Err(BlockReason::EncryptedHello.into()),

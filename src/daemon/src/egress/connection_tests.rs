@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use paddock_proto::Inbound;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::super::client_hello::tests::{hello_for, with_extension};
 use super::super::dial::dial;
+use super::super::hello_retry::tests::retry_request;
 use super::super::test_world::*;
 use super::*;
 
@@ -29,7 +30,7 @@ impl Hello {
         let asks = {
             let asks = world.link.asks();
             let (_, elsewhere) = Agent::linked().await;
-            world.gateway = world.egress.gateway(&elsewhere, tracing::Span::none()).open();
+            world.gateway = world.egress.gateway(&elsewhere, OWNER, tracing::Span::none()).open();
             asks
         };
         let (listener, port) = listener().await;
@@ -39,11 +40,13 @@ impl Hello {
         let upstream = dial(&[SocketAddr::from(([127, 0, 0, 1], port))]).await.unwrap();
         let (other, _) = soon(listener.accept()).await.unwrap();
         let permits = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let open =
-            Open { upstream, tls_name: Some("a.example".parse().unwrap()), _permits: [permits(), permits()] };
+        let _permits = [permits(), permits(), permits()];
+        let open = Open { upstream, tls_name: Some("a.example".parse().unwrap()), _permits };
         let egress = world.egress.clone();
         let ended = tokio::spawn(async move {
-            let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, CancellationToken::new());
+            let of_token = Arc::new(Semaphore::new(1));
+            let over = CancellationToken::new();
+            let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, of_token, over);
             let traffic = run.ledger.connected("a.example", port);
             let account = Account::new(&run, &traffic, &egress.metrics);
             carry(&egress, &stream, open, &account).await
@@ -79,7 +82,44 @@ impl Hello {
 #[tokio::test]
 async fn a_hello_with_the_name_that_was_asked_for_passes_with_all_that_follows() {
     let hello = Hello::begin().await;
-    let bytes = [hello_for("A.example"), vec![7; 200_000]].concat();
+    let early_data = [&[23, 3, 3, 0x40, 0][..], &[7; 0x4000]].concat().repeat(12);
+    let bytes = [hello_for("A.example"), early_data].concat();
+    hello.program.send(&bytes).await;
+    hello.expect_received(&bytes).await;
+}
+
+#[tokio::test]
+async fn a_second_hello_for_another_name_ends_the_connection_and_nothing_of_it_is_sent() {
+    for is_asked_for in [true, false] {
+        let mut hello = Hello::begin().await;
+        let first = hello_for("a.example");
+        hello.program.send(&first).await;
+        if is_asked_for {
+            let mut received = vec![0; first.len()];
+            soon(hello.other.read_exact(&mut received)).await.unwrap();
+            hello.other.write_all(&retry_request()).await.unwrap();
+            assert!(matches!(hello.program.next().await, Inbound::Data(..)), "the program hears of it");
+        }
+        hello.program.send(&hello_for("b.example")).await;
+        let reason = if is_asked_for { BlockReason::TlsName } else { BlockReason::NotTls };
+        if !is_asked_for {
+            let mut received = vec![0; first.len()];
+            let _ = soon(hello.other.read_exact(&mut received)).await; // the reset may be faster
+        }
+        hello.expect_blocked(reason).await;
+    }
+}
+
+#[tokio::test]
+async fn what_follows_the_servers_first_answer_is_not_looked_at() {
+    let mut hello = Hello::begin().await;
+    let first = hello_for("a.example");
+    hello.program.send(&first).await;
+    let mut received = vec![0; first.len()];
+    soon(hello.other.read_exact(&mut received)).await.unwrap();
+    hello.other.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+    assert!(matches!(hello.program.next().await, Inbound::Data(..)));
+    let bytes = vec![7; 200_000];
     hello.program.send(&bytes).await;
     hello.expect_received(&bytes).await;
 }

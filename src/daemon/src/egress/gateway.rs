@@ -23,6 +23,8 @@ use super::resolve::{Lookup, Resolver};
 use super::run::{Run, RunNetwork};
 use super::service::Services;
 use super::settings::{EgressBounds, EgressSettings};
+use super::through_proxy::ProxyWay;
+use super::token_permits::TokenPermits;
 use crate::link::{Asks, Link};
 use crate::metrics::Metrics;
 
@@ -34,6 +36,8 @@ pub struct Egress {
     pub(super) services: Services,
     pub(super) metrics: Metrics,
     pub(super) connections: Arc<Semaphore>,
+    pub(super) upstream: Option<ProxyWay>,
+    token_permits: TokenPermits,
 }
 
 impl Egress {
@@ -49,17 +53,24 @@ impl Egress {
             resolver,
             metrics,
             connections: Arc::new(Semaphore::new(settings.bounds.connections)),
+            upstream: settings
+                .upstream_proxy
+                .clone()
+                .map(|proxy| ProxyWay::new(proxy, settings.upstream_resolves)),
+            token_permits: TokenPermits::new(settings.bounds.connections_per_token),
         })
     }
 
-    /// The way out of a container. What its programs ask for waits until [`Gateway::open`]. Log lines carry
-    /// the fields of `span`, which names the container and its session.
+    /// The way out of a container, whose session belongs to `owner`: what all its runs have together counts
+    /// for that token. What its programs ask for waits until [`Gateway::open`]. Log lines carry the fields of
+    /// `span`, which names the container and its session.
     #[must_use]
-    pub fn gateway(self: &Arc<Self>, link: &Link, span: Span) -> Gateway {
+    pub fn gateway(self: &Arc<Self>, link: &Link, owner: &str, span: Span) -> Gateway {
         let waiting = WaitingGateway { egress: self.clone(), asks: link.asks(), span };
         let stop = CancellationToken::new();
         Gateway {
             bounds: self.bounds,
+            of_token: self.token_permits.of(owner),
             runs: Arc::default(),
             waiting: Some(waiting),
             _stop: stop.clone().drop_guard(),
@@ -79,6 +90,8 @@ async fn accept(egress: Arc<Egress>, asks: Asks, runs: Arc<Runs>, span: Span) {
 /// The way out of one container. Dropping it ends the connections of all its runs.
 pub struct Gateway {
     bounds: EgressBounds,
+    /// The connections of the token that the session belongs to.
+    of_token: Arc<Semaphore>,
     runs: Arc<Runs>,
     /// `None` from [`Gateway::open`] on.
     waiting: Option<WaitingGateway>,
@@ -116,7 +129,8 @@ impl Gateway {
     /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted
     /// before its program starts. A run that is admitted twice has only the later policy.
     pub fn admit(&self, run_id: &str, policy: Arc<NetworkPolicy>) -> RunNetwork {
-        let run = Arc::new(Run::new(run_id, policy, self.bounds, self.stop.child_token()));
+        let over = self.stop.child_token();
+        let run = Arc::new(Run::new(run_id, policy, self.bounds, self.of_token.clone(), over));
         if let Some(earlier) = self.runs.lock().insert(run_id.to_owned(), run.clone()) {
             earlier.over.cancel();
         }

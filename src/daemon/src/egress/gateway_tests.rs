@@ -193,7 +193,7 @@ async fn everything_ends_with_the_gateway_and_with_the_link() {
     let (listener, port) = listener().await;
     let _network = world.gateway.admit(RUN, policy(&["127.0.0.1"]));
     let (program, mut other) = world.connected(&listener, RUN).await;
-    world.gateway = world.egress.gateway(&world.link, tracing::Span::none()).open();
+    world.gateway = world.egress.gateway(&world.link, OWNER, tracing::Span::none()).open();
     program.expect_reset().await;
     assert!(soon(other.read(&mut [0; 8])).await.is_err());
     world.agent.ask(&to_loopback(RUN, port)).expect_last(BLOCKED).await;
@@ -351,6 +351,37 @@ async fn connections_of_a_run_and_of_all_runs_are_bounded() {
 }
 
 #[tokio::test]
+async fn connections_of_all_runs_of_a_token_are_bounded_whatever_their_containers() {
+    let bounds = EgressBounds { connections_per_token: 2, ..BOUNDS };
+    let world = World::with(bounds, Names::default()).await;
+    let (listener, port) = listener().await;
+    let (beside, link) = Agent::linked().await;
+    let same_token = world.egress.gateway(&link, OWNER, tracing::Span::none()).open();
+    let (foreign, link) = Agent::linked().await;
+    let other_token = world.egress.gateway(&link, "another token", tracing::Span::none()).open();
+    let _one = world.gateway.admit("run_1", policy(&["127.0.0.1"]));
+    let two = same_token.admit("run_2", policy(&["127.0.0.1"]));
+    let _three = other_token.admit("run_3", policy(&["127.0.0.1"]));
+    let _first = world.connected(&listener, "run_1").await;
+    let second = beside.ask(&to_loopback("run_2", port));
+    second.expect_connected().await;
+    let refused = Reply::Refused(ConnectFailure::TooMany);
+    world.agent.ask(&to_loopback("run_1", port)).expect_last(refused).await;
+    beside.ask(&to_loopback("run_2", port)).expect_last(refused).await;
+    let told = reasons(&two)[0].3.clone();
+    assert_eq!(told.as_deref(), Some("all runs of this token have as many connections as they may have"));
+    assert_eq!(world.metric("paddock_egress_connections_total{outcome=\"limited\"}"), 2.0);
+    assert_eq!(world.metric("paddock_egress_blocked_total{reason=\"limit\"}"), 2.0);
+    // Another token has its own, and what ends makes room.
+    foreign.ask(&to_loopback("run_3", port)).expect_connected().await;
+    drop(two);
+    second.expect_reset().await;
+    let again =
+        async { while world.agent.ask(&to_loopback("run_1", port)).reply().await != Reply::Allowed {} };
+    soon(again).await;
+}
+
+#[tokio::test]
 async fn names_that_a_run_has_resolved_are_bounded() {
     let world = World::new().await;
     let network = world.gateway.admit(RUN, policy(&["*.example"]));
@@ -367,9 +398,11 @@ async fn names_that_a_run_has_resolved_are_bounded() {
 
 #[tokio::test]
 async fn many_programs_at_once_each_have_their_own_bytes() {
-    let world =
-        World::with(EgressBounds { connections_per_run: 64, connections: 64, ..BOUNDS }, Names::default())
-            .await;
+    let world = World::with(
+        EgressBounds { connections_per_run: 64, connections_per_token: 64, connections: 64, ..BOUNDS },
+        Names::default(),
+    )
+    .await;
     let (listener, port) = listener().await;
     let echo = tokio::spawn(async move {
         loop {

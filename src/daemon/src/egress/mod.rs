@@ -5,7 +5,7 @@
 //!                                                          │ policy   by name (pure)
 //!                                                          │ resolve  hosts, then DNS; once
 //!                                                          │ address  may this address be reached? (pure)
-//!                                                          │ dial     the address that was judged
+//!                                                          │ dial     the judged address, or a proxy
 //!                                                          ▼
 //!                                                        relay ═► the other side
 //!                                                          └ ledger   what the run is told of it at its end
@@ -25,6 +25,7 @@ mod connection;
 mod dial;
 pub mod gateway;
 mod grant;
+mod hello_retry;
 pub mod host_name;
 pub mod ledger;
 pub mod pattern;
@@ -38,6 +39,9 @@ pub mod service;
 pub mod settings;
 #[cfg(test)]
 mod test_world;
+mod through_proxy;
+mod token_permits;
+pub mod upstream_proxy;
 
 pub use gateway::{Egress, Gateway};
 pub use grant::NetworkGrant;
@@ -50,3 +54,4 @@ pub use resolve::SystemDns;
 pub use run::{NetworkView, RunNetwork};
 pub use service::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
 pub use settings::{EgressBounds, EgressSettings};
+pub use upstream_proxy::{UpstreamProxy, UpstreamProxyError};

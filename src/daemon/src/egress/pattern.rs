@@ -101,6 +101,11 @@ impl Pattern {
         self.target == Target::Everything
     }
 
+    /// Whether this is about addresses, and no names.
+    pub fn is_of_addresses(&self) -> bool {
+        matches!(self.target, Target::Network(_))
+    }
+
     /// The port; `None` for every port.
     pub fn port(&self) -> Option<u16> {
         self.port

@@ -298,12 +298,22 @@ impl NetworkPolicy {
         }
     }
 
-    /// Whether an address may be reached although it is not public or is the host's own.
-    fn is_private(&self, host: &Host, address: IpAddr, port: u16) -> bool {
+    /// Whether an address may be reached although it is not public or is the host's own: `private` lists it,
+    /// or its name, and the policy names the destination.
+    pub(super) fn is_private(&self, host: &Host, address: IpAddr, port: u16) -> bool {
         let dialled = Host::Address(address);
-        let is_named = || self.allow.iter().any(|own| !own.is_any_host() && own.matches(host, port));
         let is_private = |own: &Pattern| own.matches(&dialled, port) || own.matches(host, port);
-        is_named() && self.private.iter().any(is_private)
+        self.names(host, port) && self.private.iter().any(is_private)
+    }
+
+    /// The same for a name that may be reached whatever its address is.
+    pub(super) fn is_private_name(&self, host: &Host, port: u16) -> bool {
+        self.names(host, port) && self.private.iter().any(|own| own.matches(host, port))
+    }
+
+    /// Whether the policy allows the destination by more than `*`.
+    fn names(&self, host: &Host, port: u16) -> bool {
+        self.allow.iter().any(|own| !own.is_any_host() && own.matches(host, port))
     }
 
     /// The services that the run asked for. Whether they exist, and for its tenant, is not checked.

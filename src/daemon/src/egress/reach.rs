@@ -13,7 +13,8 @@ use super::dial::{self, Upstream};
 use super::gateway::Egress;
 use super::host_name::{Host, HostName, HostNameError};
 use super::policy::BlockReason;
-use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run};
+use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run, TOKEN_CONNECTIONS};
+use super::upstream_proxy::ProxyFailure;
 use crate::link::{AskStream, LinkError};
 
 /// Why there is no connection.
@@ -25,6 +26,8 @@ pub(super) enum Refusal {
     BadName(HostNameError),
     /// It was allowed, and could not be made.
     Failed(ConnectFailure),
+    /// The upstream proxy gave no connection.
+    Proxy(ProxyFailure),
     /// The program does not wait for it any more.
     Gone,
 }
@@ -42,7 +45,7 @@ impl From<LinkError> for Refusal {
 }
 
 /// The right to one of the connections that there may be: of the run, and of all runs.
-pub(super) type Permits = [OwnedSemaphorePermit; 2];
+pub(super) type Permits = [OwnedSemaphorePermit; 3];
 
 /// A connection that was made, and what it holds as long as it is open.
 pub(super) struct Open {
@@ -68,13 +71,10 @@ pub(super) async fn open(
     }
     stream.reply(Reply::Allowed).await?;
     let reach = async {
-        let addresses = addresses(egress, run, host, port).await?;
-        let upstream = dial::dial(&addresses).await.map_err(Refusal::Failed)?;
-        // Nothing was sent yet.
-        if let Some(own) = upstream.own_address() {
-            run.policy.judge_own_address(host, own, port)?;
+        match &egress.upstream {
+            Some(proxy) => proxy.reach(egress, run, host, port).await,
+            None => directly(run, host, port, &addresses(egress, run, host, port).await?).await,
         }
-        Ok(upstream)
     };
     let upstream = tokio::select! {
         made = tokio::time::timeout(egress.bounds.connect, reach) => {
@@ -91,12 +91,36 @@ pub(super) fn permits(egress: &Egress, run: &Run) -> Result<Permits, Refusal> {
         let taken = semaphore.clone().try_acquire_owned();
         taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
     };
-    Ok([permit(&run.connections, CONNECTIONS)?, permit(&egress.connections, ALL_CONNECTIONS)?])
+    Ok([
+        permit(&run.connections, CONNECTIONS)?,
+        permit(&run.of_token, TOKEN_CONNECTIONS)?,
+        permit(&egress.connections, ALL_CONNECTIONS)?,
+    ])
+}
+
+/// Dials addresses that were judged.
+pub(super) async fn directly(
+    run: &Run,
+    host: &Host,
+    port: u16,
+    addresses: &[SocketAddr],
+) -> Result<Upstream, Refusal> {
+    let upstream = dial::dial(addresses).await.map_err(Refusal::Failed)?;
+    // Nothing was sent yet.
+    if let Some(own) = upstream.own_address() {
+        run.policy.judge_own_address(host, own, port)?;
+    }
+    Ok(upstream)
 }
 
 /// The addresses that may be dialled, in the order in which to try them. Each is judged here, and what is
 /// judged here is what is dialled.
-async fn addresses(egress: &Egress, run: &Run, host: &Host, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
+pub(super) async fn addresses(
+    egress: &Egress,
+    run: &Run,
+    host: &Host,
+    port: u16,
+) -> Result<Vec<SocketAddr>, Refusal> {
     let found = match host {
         Host::Address(address) => vec![*address],
         Host::Name(name) => egress.resolver.resolve(name).await,

@@ -10,7 +10,8 @@
 //! run has not paid for. Whatever cuts a connection short is a reset on both sides: the caller drops both.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +20,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
 use super::dial::Upstream;
+use super::hello_retry::HelloRetry;
 use super::ledger::Traffic;
 use super::policy::BlockReason;
 use super::run::Run;
@@ -91,6 +93,52 @@ impl<'a> Account<'a> {
     }
 }
 
+/// The rest of a TLS handshake whose first hello was judged, between the two directions. Once nothing is left
+/// to judge, each piece costs one look at a flag.
+pub(super) struct Handshake {
+    retry: Mutex<HelloRetry>,
+    is_answered: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Handshake {
+    pub(super) fn new(retry: HelloRetry) -> Self {
+        Self {
+            retry: Mutex::new(retry),
+            is_answered: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HelloRetry> {
+        // No code that can panic runs under this lock, so even a poisoned one holds valid data.
+        self.retry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What of it may go out now.
+    pub(super) fn goes_out(&self, bytes: Bytes) -> Result<Bytes, BlockReason> {
+        if self.is_over.load(Relaxed) {
+            return Ok(bytes);
+        }
+        let mut retry = self.lock();
+        let passed = retry.from_client(bytes)?;
+        self.is_over.store(retry.is_over(), Relaxed);
+        Ok(passed)
+    }
+
+    fn ended(&self) -> Result<Bytes, BlockReason> {
+        self.lock().client_ended()
+    }
+
+    fn comes_in(&self, bytes: &[u8]) {
+        if !self.is_answered.load(Relaxed) {
+            let mut retry = self.lock();
+            retry.from_server(bytes);
+            self.is_answered.store(retry.is_answered(), Relaxed);
+        }
+    }
+}
+
 /// Knows when something last moved.
 struct Clock {
     begun: Instant,
@@ -118,7 +166,7 @@ impl Clock {
     }
 }
 
-/// Carries the connection to its end.
+/// Carries the connection to its end. With a handshake, what it has to judge is judged.
 ///
 /// # Errors
 /// Why it was cut short. The caller then drops both sides, which resets them.
@@ -126,10 +174,12 @@ pub(super) async fn relay(
     program: &AskStream,
     upstream: &mut Upstream,
     account: &Account<'_>,
+    handshake: Option<&Handshake>,
     idle: Duration,
 ) -> Result<(), Cut> {
     let (from, to) = upstream.socket.split();
-    let both = async { tokio::try_join!(up(program, to, account), down(program, from, account)) };
+    let up = up(program, to, account, handshake);
+    let both = async { tokio::try_join!(up, down(program, from, account, handshake)) };
     tokio::select! {
         ended = both => { ended?; }
         why = program.abandoned() => return Err(why.into()),
@@ -141,15 +191,31 @@ pub(super) async fn relay(
 }
 
 /// From the program to the other side.
-async fn up(program: &AskStream, mut to: WriteHalf<'_>, account: &Account<'_>) -> Result<(), Cut> {
+async fn up(
+    program: &AskStream,
+    mut to: WriteHalf<'_>,
+    account: &Account<'_>,
+    handshake: Option<&Handshake>,
+) -> Result<(), Cut> {
     loop {
         match program.read().await? {
             NetInput::Data(bytes) => {
+                let bytes = match handshake {
+                    Some(handshake) => handshake.goes_out(bytes)?,
+                    None => bytes,
+                };
                 account.goes_out(bytes.len())?;
                 to.write_all(&bytes).await?;
                 account.touch();
             }
-            NetInput::Eof => return Ok(to.shutdown().await?),
+            NetInput::Eof => {
+                if let Some(handshake) = handshake {
+                    let held = handshake.ended()?;
+                    account.goes_out(held.len())?;
+                    to.write_all(&held).await?;
+                }
+                return Ok(to.shutdown().await?);
+            }
             // An agent ends each half before it closes.
             NetInput::End => return Err(Cut::Program(LinkError::Reset)),
         }
@@ -157,9 +223,17 @@ async fn up(program: &AskStream, mut to: WriteHalf<'_>, account: &Account<'_>) -
 }
 
 /// From the other side to the program.
-async fn down(program: &AskStream, from: ReadHalf<'_>, account: &Account<'_>) -> Result<(), Cut> {
+async fn down(
+    program: &AskStream,
+    from: ReadHalf<'_>,
+    account: &Account<'_>,
+    handshake: Option<&Handshake>,
+) -> Result<(), Cut> {
     let mut buffer = BytesMut::new();
     while let Some(bytes) = read(&from, &mut buffer).await? {
+        if let Some(handshake) = handshake {
+            handshake.comes_in(&bytes);
+        }
         account.comes_in(bytes.len())?;
         program.write(bytes).await?;
         account.touch();

@@ -86,6 +86,11 @@ impl Resolver {
         Self { hosts, lookup: Box::new(lookup) }
     }
 
+    /// Whether the operator gave this name addresses of its own.
+    pub(super) fn has(&self, name: &HostName) -> bool {
+        self.hosts.iter().any(|(host, _)| host == name)
+    }
+
     /// The name's addresses in the order in which to try them, at most [`MAX_ADDRESSES`].
     pub(super) async fn resolve(&self, name: &HostName) -> Vec<IpAddr> {
         let found = match self.hosts.iter().find(|(host, _)| host == name) {

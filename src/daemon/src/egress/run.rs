@@ -24,6 +24,8 @@ pub(super) struct Run {
     pub(super) policy: Arc<NetworkPolicy>,
     pub(super) ledger: Ledger,
     pub(super) connections: Arc<Semaphore>,
+    /// Those of all runs of its token.
+    pub(super) of_token: Arc<Semaphore>,
     /// Cancelled when the run is over.
     pub(super) over: CancellationToken,
     bounds: EgressBounds,
@@ -42,6 +44,7 @@ impl Run {
         id: &str,
         policy: Arc<NetworkPolicy>,
         bounds: EgressBounds,
+        of_token: Arc<Semaphore>,
         over: CancellationToken,
     ) -> Self {
         Self {
@@ -49,6 +52,7 @@ impl Run {
             policy,
             ledger: Ledger::default(),
             connections: Arc::new(Semaphore::new(bounds.connections_per_run)),
+            of_token,
             over,
             bounds,
             bytes_left: AtomicU64::new(bounds.bytes_per_run),
@@ -134,6 +138,7 @@ impl Run {
 
 /// What [`BlockReason::Limit`] says where a bound is reached.
 pub(super) const CONNECTIONS: &str = "this run has as many connections as it may have";
+pub(super) const TOKEN_CONNECTIONS: &str = "all runs of this token have as many connections as they may have";
 pub(super) const ALL_CONNECTIONS: &str = "this server has as many connections as it may have";
 const BYTES: &str = "this run has moved as many bytes as it may";
 const REQUESTS: &str = "this run has made as many requests to services as it may";

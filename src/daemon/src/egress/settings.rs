@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::host_name::HostName;
 use super::policy::EgressRules;
 use super::service::ServiceSettings;
+use super::upstream_proxy::UpstreamProxy;
 
 /// The settings of `[egress]`.
 #[derive(Debug, Clone)]
@@ -19,6 +20,10 @@ pub struct EgressSettings {
     pub services: Vec<ServiceSettings>,
     /// The bounds of connections.
     pub bounds: EgressBounds,
+    /// The proxy by which everything is reached that is not private.
+    pub upstream_proxy: Option<UpstreamProxy>,
+    /// Whether that proxy resolves names.
+    pub upstream_resolves: bool,
 }
 
 /// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or
@@ -27,6 +32,8 @@ pub struct EgressSettings {
 pub struct EgressBounds {
     /// Connections that one run has at one time, those that are being made included.
     pub connections_per_run: usize,
+    /// Connections that all runs of one token have at one time.
+    pub connections_per_token: usize,
     /// Connections that all runs of the daemon have at one time.
     pub connections: usize,
     /// The longest time from the request of a program to its connection: resolving and dialling.

@@ -39,6 +39,7 @@ pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
 
 pub(super) const BOUNDS: EgressBounds = EgressBounds {
     connections_per_run: 8,
+    connections_per_token: 12,
     connections: 16,
     connect: Duration::from_secs(5),
     idle: Duration::from_secs(30),
@@ -46,6 +47,9 @@ pub(super) const BOUNDS: EgressBounds = EgressBounds {
     names_per_run: 4,
     requests_per_run: 8,
 };
+
+/// The token that the session of a container belongs to.
+pub(super) const OWNER: &str = "a token";
 
 /// Name servers that know these names.
 #[derive(Default)]
@@ -65,6 +69,18 @@ fn rules() -> EgressRules {
         deny: Vec::new(),
         private: vec!["127.0.0.1".parse().unwrap()],
         own_addresses: Vec::new(),
+    }
+}
+
+/// What an operator decides who allows 127.0.0.1 as a private address, and has these bounds.
+pub(super) fn settings(bounds: EgressBounds) -> EgressSettings {
+    EgressSettings {
+        rules: rules(),
+        hosts: Vec::new(),
+        services: Vec::new(),
+        bounds,
+        upstream_proxy: None,
+        upstream_resolves: false,
     }
 }
 
@@ -106,11 +122,14 @@ impl World {
     }
 
     pub(super) async fn with(bounds: EgressBounds, names: Names) -> Self {
+        Self::of(&settings(bounds), names).await
+    }
+
+    pub(super) async fn of(settings: &EgressSettings, names: Names) -> Self {
         let metrics = Metrics::default();
-        let settings = EgressSettings { rules: rules(), hosts: Vec::new(), services: Vec::new(), bounds };
-        let egress = Egress::new(&settings, names, metrics.clone());
+        let egress = Egress::new(settings, names, metrics.clone());
         let (agent, link) = Agent::linked().await;
-        let gateway = egress.gateway(&link, Span::none()).open();
+        let gateway = egress.gateway(&link, OWNER, Span::none()).open();
         Self { egress, metrics, link, agent, gateway }
     }
 

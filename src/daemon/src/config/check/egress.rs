@@ -9,8 +9,11 @@ use super::{Checker, HOUR, MIB, SECOND, TIB};
 use crate::config::error::ConfigError;
 use crate::config::raw::EgressTable;
 use crate::config::types::AuthSettings;
+use crate::config::value::Secret;
 use crate::egress::service::settings::label;
-use crate::egress::{EgressBounds, EgressRules, EgressSettings, HostName};
+use crate::egress::{
+    EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy, UpstreamProxyError,
+};
 
 /// Entries of one list: each is compared with each connection.
 const ENTRIES: usize = 1024;
@@ -28,12 +31,15 @@ impl Checker<'_> {
             private,
             own_addresses,
             connections,
+            connections_per_token,
             connections_per_run,
             bytes,
             names,
             requests,
             connect_timeout,
             idle_timeout,
+            upstream_proxy,
+            upstream_resolves,
             hosts,
             services,
         } = raw;
@@ -47,6 +53,11 @@ impl Checker<'_> {
         let connections = self.within("egress.connections", connections, 1..=100_000)?;
         let bounds = EgressBounds {
             connections: to_size(connections),
+            connections_per_token: to_size(self.within(
+                "egress.connections_per_token",
+                connections_per_token,
+                1..=100_000,
+            )?),
             // Each is a stream of its container's link, which has room for no more of them.
             connections_per_run: to_size(self.within(
                 "egress.connections_per_run",
@@ -71,7 +82,45 @@ impl Checker<'_> {
             Ok((name, vec![address]))
         });
         let hosts = hosts.collect::<Result<_, _>>()?;
-        Ok(EgressSettings { rules, hosts, services: self.services(services, auth)?, bounds })
+        let upstream_proxy = self.upstream_proxy(&upstream_proxy)?;
+        if upstream_resolves {
+            self.warn_of_unjudged(upstream_proxy.is_some(), &rules.deny);
+        }
+        let services = self.services(services, auth)?;
+        Ok(EgressSettings { rules, hosts, services, bounds, upstream_proxy, upstream_resolves })
+    }
+
+    /// The proxy: its URL, or where that stands. No error shows the value, which may have a password.
+    fn upstream_proxy(&self, given: &Secret) -> Result<Option<UpstreamProxy>, ConfigError> {
+        const KEY: &str = "egress.upstream_proxy";
+        let given = given.expose();
+        let url = if let Some(name) = given.strip_prefix("env:") {
+            let found = self.env.get(name).filter(|value| !value.is_empty());
+            found
+                .cloned()
+                .ok_or_else(|| self.fail(KEY, format!("names {name:?}, a variable that is not set")))?
+        } else if let Some(path) = given.strip_prefix("file:") {
+            let read = std::fs::read_to_string(path);
+            read.map_err(|error| self.fail(KEY, format!("names the file {path:?}: {}", error.kind())))?
+        } else {
+            given.to_owned()
+        };
+        if given.is_empty() {
+            return Ok(None);
+        }
+        url.parse().map(Some).map_err(|error: UpstreamProxyError| self.fail(KEY, error.to_string()))
+    }
+
+    /// Says what cannot be judged where the proxy resolves names.
+    fn warn_of_unjudged(&mut self, has_proxy: bool, deny: &[Pattern]) {
+        if !has_proxy {
+            self.warn("egress.upstream_resolves has no effect without egress.upstream_proxy".to_owned());
+        } else if let Some(address) = deny.iter().find(|denied| denied.is_of_addresses()) {
+            self.warn(format!(
+                "egress.deny has {address}, which names are not compared with: with egress.upstream_resolves \
+                 the proxy must refuse it"
+            ));
+        }
     }
 
     /// Reads each entry of a list.

@@ -25,6 +25,9 @@ pub enum BlockReason {
     /// The address is one of the host's.
     #[error("an address of this server itself")]
     OwnAddress,
+    /// The address is that of `egress.upstream_proxy`.
+    #[error("the upstream proxy of this server")]
+    UpstreamProxy,
     /// The TLS hello has another name than the one that was asked for.
     #[error("its TLS hello names another host")]
     TlsName,
@@ -59,7 +62,7 @@ impl BlockReason {
             BlockReason::Mode => "mode",
             BlockReason::Denied | BlockReason::DeniedByCaller => "denied",
             BlockReason::NotGlobal(_) => "not_global",
-            BlockReason::OwnAddress => "own_address",
+            BlockReason::OwnAddress | BlockReason::UpstreamProxy => "own_address",
             BlockReason::TlsName => "tls_name",
             BlockReason::EncryptedHello => "encrypted_hello",
             BlockReason::NoTlsName => "no_tls_name",

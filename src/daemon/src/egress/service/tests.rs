@@ -32,7 +32,7 @@ fn a_caller_gets_the_services_that_list_it_and_hears_of_no_others() {
         service("model", &["alice", "bob"]),
         service("nobody", &[]),
     ];
-    let settings = EgressSettings { rules, hosts: Vec::new(), services, bounds: BOUNDS };
+    let settings = EgressSettings { rules, services, ..test_world::settings(BOUNDS) };
     let egress = Egress::new(&settings, Names::default(), Metrics::default());
     let ask = |caller: &str, names: &[&str]| {
         let services = names.iter().map(|name| (*name).to_owned()).collect();
