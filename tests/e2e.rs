@@ -101,6 +101,8 @@ mod terminal;
 mod tls;
 #[path = "e2e/tools.rs"]
 mod tools;
+#[path = "e2e/transfer.rs"]
+mod transfer;
 #[path = "e2e/upload.rs"]
 mod upload;
 #[path = "e2e/warm.rs"]

@@ -96,7 +96,7 @@ impl HelloRetry {
     }
 
     /// The server sent this. It must be called before the client receives it.
-    pub(super) fn from_server(&mut self, bytes: &[u8]) {
+    pub(super) fn server_sent(&mut self, bytes: &[u8]) {
         if self.stage == Stage::Unanswered
             && let Some(asks_again) = self.server.read(bytes)
         {
@@ -108,7 +108,7 @@ impl HelloRetry {
     ///
     /// # Errors
     /// The connection must be cut: it sent a hello for another name, or something that no client sends here.
-    pub(super) fn from_client(&mut self, bytes: Bytes) -> Result<Bytes, BlockReason> {
+    pub(super) fn client_sent(&mut self, bytes: Bytes) -> Result<Bytes, BlockReason> {
         if self.is_over() {
             return Ok(bytes);
         }

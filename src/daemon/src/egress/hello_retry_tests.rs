@@ -63,13 +63,13 @@ fn begun(name: &str) -> HelloRetry {
 
 fn retrying(name: &str) -> HelloRetry {
     let mut retry = begun(name);
-    retry.from_server(&retry_request());
+    retry.server_sent(&retry_request());
     assert_eq!(retry.stage, Stage::Retrying);
     retry
 }
 
 fn sent(retry: &mut HelloRetry, bytes: &[u8]) -> Result<Vec<u8>, BlockReason> {
-    retry.from_client(Bytes::copy_from_slice(bytes)).map(|passed| passed.to_vec())
+    retry.client_sent(Bytes::copy_from_slice(bytes)).map(|passed| passed.to_vec())
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn early_data_is_not_held_back_longer_than_its_header() {
     assert_eq!(sent(&mut retry, &[23, 3, 3, 1]).unwrap(), b"");
     assert_eq!(sent(&mut retry, &[0, 7, 7]).unwrap(), [23, 3, 3, 1, 0, 7, 7]);
     // The server refuses the data and asks for another hello; the rest of the record is still on its way.
-    retry.from_server(&retry_request());
+    retry.server_sent(&retry_request());
     assert_eq!(sent(&mut retry, &[7; 254]).unwrap(), [7; 254]);
     assert_eq!(sent(&mut retry, &hello_for("b.example")), Err(BlockReason::TlsName));
 }
@@ -163,7 +163,7 @@ fn any_other_answer_of_the_server_ends_the_judging() {
         for piece in [1, 5, answer.len()] {
             let mut retry = begun("a.example");
             assert_eq!(sent(&mut retry, &[23, 3, 3]).unwrap(), b"", "half a header");
-            answer.chunks(piece).for_each(|piece| retry.from_server(piece));
+            answer.chunks(piece).for_each(|piece| retry.server_sent(piece));
             assert_eq!(retry.is_answered(), is_settled, "{answer:?}");
             assert!(!retry.is_over(), "it holds bytes");
             if is_settled {
@@ -176,7 +176,7 @@ fn any_other_answer_of_the_server_ends_the_judging() {
     let request = retry_request();
     let small = request[5..].iter().flat_map(|byte| [22, 3, 3, 0, 1, *byte]);
     let mut retry = begun("a.example");
-    retry.from_server(&alert.into_iter().chain(small).collect::<Vec<_>>());
+    retry.server_sent(&alert.into_iter().chain(small).collect::<Vec<_>>());
     assert_eq!(retry.stage, Stage::Retrying);
 }
 
@@ -188,7 +188,7 @@ fn a_client_that_ends_with_half_a_record_is_cut_unless_nothing_was_left_to_judge
     assert_eq!(retry.client_ended(), Err(BlockReason::NotTls));
     let mut retry = begun("a.example");
     sent(&mut retry, &[23, 3]).unwrap();
-    retry.from_server(&server_hello());
+    retry.server_sent(&server_hello());
     assert_eq!(retry.client_ended(), Ok(Bytes::from_static(&[23, 3])));
 }
 

@@ -121,7 +121,7 @@ impl Handshake {
             return Ok(bytes);
         }
         let mut retry = self.lock();
-        let passed = retry.from_client(bytes)?;
+        let passed = retry.client_sent(bytes)?;
         self.is_over.store(retry.is_over(), Relaxed);
         Ok(passed)
     }
@@ -133,7 +133,7 @@ impl Handshake {
     fn comes_in(&self, bytes: &[u8]) {
         if !self.is_answered.load(Relaxed) {
             let mut retry = self.lock();
-            retry.from_server(bytes);
+            retry.server_sent(bytes);
             self.is_answered.store(retry.is_answered(), Relaxed);
         }
     }

@@ -91,7 +91,7 @@ impl ProxyWay {
             if is_near(name) {
                 return Err(BlockReason::NotGlobal(NEAR_NAME).into());
             }
-            return self.through(&at, &[host.clone()], port, egress.bounds.connect).await;
+            return self.through(&at, std::slice::from_ref(host), port, egress.bounds.connect).await;
         }
         let mut found = addresses(egress, run, host, port).await?;
         found.retain(|found| port != self.proxy.port || !at.iter().any(|own| is_same(*own, found.ip())));

@@ -4,7 +4,7 @@ use super::super::gateway::Egress;
 use super::super::policy::{EgressRules, NetworkMode};
 use super::super::request::NetworkRequest;
 use super::super::settings::EgressSettings;
-use super::super::test_world::{BOUNDS, Names};
+use super::super::test_world::{self, BOUNDS, Names};
 use super::*;
 use crate::metrics::Metrics;
 
