@@ -105,5 +105,7 @@ mod tools;
 mod transfer;
 #[path = "e2e/upload.rs"]
 mod upload;
+#[path = "e2e/upstream_proxy.rs"]
+mod upstream_proxy;
 #[path = "e2e/warm.rs"]
 mod warm;

@@ -4,7 +4,7 @@
 //! allows that address. Whether public addresses are judged rightly is a matter of unit tests.
 
 #[path = "egress/upstream.rs"]
-mod upstream;
+pub(crate) mod upstream;
 
 use serde_json::{Value, json};
 

@@ -49,8 +49,8 @@ pub enum NetworkArgument {
         /// What it may not reach, even if it is allowed.
         #[schemars(default)]
         denied_domains: Vec<String>,
-        /// Names of services that the operator has set up. The program reaches each as http://NAME.paddock/,
-        /// and the server adds the credentials.
+        /// Names of services that the operator has set up. The program reaches each as
+        /// `http://NAME.paddock/`, and the server adds the credentials.
         #[schemars(default)]
         services: Vec<String>,
     },

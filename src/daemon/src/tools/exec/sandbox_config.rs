@@ -35,8 +35,8 @@ struct Network {
     /// Not these, whatever is allowed.
     #[serde(alias = "deniedDomains")]
     denied_domains: Option<Vec<String>>,
-    /// Names of services that the operator has set up. The command reaches each as http://NAME.paddock/, and
-    /// the server adds the credentials.
+    /// Names of services that the operator has set up. The command reaches each as `http://NAME.paddock/`,
+    /// and the server adds the credentials.
     services: Option<Vec<String>>,
 }
 
