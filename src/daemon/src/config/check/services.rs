@@ -74,8 +74,8 @@ impl Checker<'_> {
                 || auth.tokens.iter().any(|token| &token.name == tenant);
             if !is_known {
                 let problem = format!(
-                    "is {tenant:?}, takes the name of a token in `auth`, {DEFAULT_OWNER:?} for auth.token and \
-                     for callers without one, or \"*\" for every caller"
+                    "is {tenant:?}, takes the name of a token in `auth`, {DEFAULT_OWNER:?} for auth.token \
+                     and for callers without one, or \"*\" for every caller"
                 );
                 return Err(self.fail(&format!("{path}.tenants[{at}]"), problem));
             }
