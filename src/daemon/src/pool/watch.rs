@@ -154,6 +154,7 @@ impl EngineWatch {
         let mut up = self.reach.up();
         let mut look_again = false;
         let mut sweep_at = Instant::now() + FIRST_SWEEP;
+        let mut sweeping = None;
         loop {
             let next = async {
                 if look_again {
@@ -171,8 +172,14 @@ impl EngineWatch {
                     }
                     continue;
                 }
-                () = tokio::time::sleep_until(sweep_at) => {
-                    self.sweep(&blueprint).await;
+                () = tokio::time::sleep_until(sweep_at), if *up.borrow() => {
+                    // In a task of its own: an engine that died while it started a container may take long to
+                    // remove that, and no event may wait for it.
+                    if sweeping.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+                        let (engine, sender) = (self.engine.clone(), self.sender.clone());
+                        let sweep = sweep(engine, sender, blueprint.clone());
+                        sweeping = Some(AbortOnDropHandle::new(tokio::spawn(sweep)));
+                    }
                     sweep_at = Instant::now() + SWEEP;
                     continue;
                 }
@@ -211,20 +218,6 @@ impl EngineWatch {
         }
     }
 
-    /// Removes everything of this owner that has no member's name: the engine made it after the daemon had
-    /// stopped waiting for the answer.
-    async fn sweep(&self, blueprint: &Blueprint) {
-        let Ok(left) = Leftovers::find(&self.engine, &blueprint.owned()).await else { return };
-        let (reply, names) = oneshot::channel();
-        let _ = self.sender.send(DriverMessage::Names(reply));
-        if let Ok(names) = names.await {
-            let removed = left.remove_all_but(&names).await;
-            if removed > 0 {
-                warn!(removed, "removed containers or volumes that belonged to no member of the pool");
-            }
-        }
-    }
-
     /// Looks for runners again. False if that failed and must be repeated.
     async fn look_again(&mut self, blueprint: &Blueprint) -> bool {
         // A proof runs only with the first runners, when no container of the pool has a UID yet.
@@ -241,6 +234,20 @@ impl EngineWatch {
                 self.fatal.send_replace(Some(Arc::new(error)));
                 true
             }
+        }
+    }
+}
+
+/// Removes everything of this owner that has no member's name: the engine made it after the daemon had
+/// stopped waiting for the answer.
+async fn sweep(engine: Engine, sender: mpsc::UnboundedSender<DriverMessage>, blueprint: Arc<Blueprint>) {
+    let Ok(left) = Leftovers::find(&engine, &blueprint.owned()).await else { return };
+    let (reply, names) = oneshot::channel();
+    let _ = sender.send(DriverMessage::Names(reply));
+    if let Ok(names) = names.await {
+        let removed = left.remove_all_but(&names).await;
+        if removed > 0 {
+            warn!(removed, "removed containers or volumes that belonged to no member of the pool");
         }
     }
 }
