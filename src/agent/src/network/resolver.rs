@@ -160,7 +160,7 @@ fn at_once(network: &Network, message: &[u8]) -> Option<Vec<u8>> {
         Err(NoQuery::Ignored) => return Some(Vec::new()),
     };
     let Some(name) = query.name.as_deref() else { return Some(query.answer(Answer::NoName)) };
-    if is_localhost(name) {
+    if is_localhost(name) || is_own(name) {
         let is_address = query.wants == RecordType::Address;
         let address = Answer::Address(Ipv4Addr::LOCALHOST);
         return Some(query.answer(if is_address { address } else { Answer::Nothing }));
@@ -175,6 +175,11 @@ fn at_once(network: &Network, message: &[u8]) -> Option<Vec<u8>> {
     }
     // As where nobody listens: programs then say that a name cannot be resolved for the moment.
     (network.open_runs() == 0).then(|| query.answer(Answer::Failure))
+}
+
+/// Whether it is the name of this machine. Programs look that up for themselves, as git does for its commits.
+fn is_own(name: &str) -> bool {
+    rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes())
 }
 
 /// Asks the daemon.

@@ -284,6 +284,24 @@ async fn a_program_that_never_reads_holds_up_the_other_side_and_costs_a_window()
 }
 
 #[tokio::test]
+async fn after_a_reset_nothing_more_is_read_from_the_other_side() {
+    let world = World::new().await;
+    let (listener, _) = listener().await;
+    let network = world.gateway.admit(RUN, policy(&["127.0.0.1"]));
+    let window = u64::try_from(paddock_proto::limits::WINDOW).unwrap();
+    let flood = vec![7; 1 << 20];
+    for n in 1..=20 {
+        let (program, mut other) = world.connected(&listener, RUN).await;
+        let quiet = std::time::Duration::from_millis(50);
+        while tokio::time::timeout(quiet, other.write(&flood)).await.is_ok() {}
+        program.reset();
+        soon(async { while other.write_all(&flood).await.is_ok() {} }).await;
+        let (came_in, _) = network.bytes();
+        assert!(came_in <= n * (window + 2 * 64 * 1024), "{came_in} bytes after {n} resets");
+    }
+}
+
+#[tokio::test]
 async fn a_run_moves_only_so_many_bytes() {
     let world = World::with(EgressBounds { bytes_per_run: 100_000, ..BOUNDS }, Names::default()).await;
     let (listener, port) = listener().await;

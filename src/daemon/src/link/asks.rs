@@ -177,8 +177,12 @@ impl AskStream {
     /// Sends bytes to the program, and waits while the agent's window is full. The bytes are not copied.
     ///
     /// # Errors
-    /// As [`AskStream::reply`].
+    /// The link's fault, or [`LinkError::Reset`] if the connection was reset in the container: what its
+    /// server sends then must not be read on, nobody takes it.
     pub async fn write(&self, bytes: Bytes) -> Result<(), LinkError> {
+        if self.raw.is_reset() {
+            return Err(LinkError::Reset);
+        }
         self.raw.send_all(&mut pieces(Channel::Net, bytes).collect()).await
     }
 

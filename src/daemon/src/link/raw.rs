@@ -57,11 +57,16 @@ impl RawStream {
             if let Some(fault) = self.shared.fault() {
                 return fault;
             }
-            if self.shared.lock().mux.is_reset(self.id) {
+            if self.is_reset() {
                 return LinkError::Reset;
             }
             rung.await;
         }
+    }
+
+    /// Whether the agent has abandoned the stream.
+    pub(super) fn is_reset(&self) -> bool {
+        self.shared.lock().mux.is_reset(self.id)
     }
 
     fn take(&self) -> Option<Inbound> {
