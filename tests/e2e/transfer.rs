@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use paddock::link::{Incoming, Stream};
-use paddock_proto::message::{Entry, EntryKind};
+use paddock_proto::message::{Entry, EntryKind, Outcome};
 use paddock_proto::{Channel, Event, RelPath, Request};
 
-use crate::container::Container;
+use crate::container::{Container, ended, spec};
 
 fn file(path: &str, size: u64) -> Entry {
     let path = RelPath::new(path).expect("a path");
@@ -45,7 +45,12 @@ async fn a_part_of_a_file_is_never_taken_for_a_file_of_a_program() {
     whole.close().await.expect("closed");
     assert_eq!(whole.next().await.expect("an answer"), Incoming::Event(Event::Applied));
     for path in ["new", "known"] {
-        drop(begin(&container, path, 600).await);
+        let broken = begin(&container, path, 600).await;
+        // What was sent must have arrived before the transfer breaks off.
+        let arrived = format!("until [ \"$(wc -c 2>/dev/null < {path})\" -eq 600 ]; do sleep 0.01; done");
+        let (output, end) = ended(&container.run(&spec(&arrived))).await;
+        assert_eq!(end.outcome, Outcome::Exited(0), "{output}");
+        drop(broken);
     }
     // By its answer the agent has heard of the broken streams too.
     let base = container.link().request(&Request::Base).expect("a stream");
