@@ -1,4 +1,4 @@
-//! News of servers: a program calls `listen`, and the daemon is told of the port.
+//! Reports servers: when a program calls `listen`, the agent sends the port to the daemon.
 //!
 //! Nothing is decided by the call, so it goes on in the kernel at once. PID 1 notes the number of the socket
 //! before that, and finds the port of this very socket in /proc/net/tcp a moment later: it holds no copy of
@@ -33,7 +33,7 @@ const PAUSES: [Duration; 5] = [
 /// The least pause between two looks.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Sockets that are looked for at one time; a server with more is told of some of its ports.
+/// The most sockets that the agent looks for at one time. Of more it reports only some ports.
 const MAX_SOUGHT: usize = 64;
 
 /// The ports of one run.
@@ -48,7 +48,7 @@ pub(crate) struct RunPorts {
 }
 
 impl RunPorts {
-    /// Of a run that is told of by `outlet`.
+    /// Reports the servers of the run whose events `outlet` sends.
     pub(crate) fn new(outlet: Rc<Outlet>) -> Rc<Self> {
         Rc::new(Self {
             outlet,

@@ -1,5 +1,5 @@
-//! The kernel's table of TCP sockets (/proc/net/tcp and tcp6): those that listen where PID 1 can connect.
-//! Pure but for the reading.
+//! Reads the kernel's table of TCP sockets (/proc/net/tcp and tcp6), and finds the listening sockets to which
+//! PID 1 can connect. Only the reading of the files is not pure.
 //!
 //! It must never read more than [`LONGEST`] bytes of a table: sockets that listen come first in it.
 

@@ -61,7 +61,7 @@ fn open(
     Ok((service, permits(egress, run)?))
 }
 
-/// What the log is told of a connection to the other side that could not be made.
+/// The words of the log for a connection to the other side that could not be made.
 pub(super) fn sentence(failure: ConnectFailure) -> &'static str {
     super::super::connection::sentence(failure)
 }

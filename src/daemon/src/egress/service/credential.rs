@@ -41,7 +41,7 @@ pub(super) struct Credentials {
 struct Known {
     /// By header: what its file was like when it was last read.
     stamps: Vec<Option<Stamp>>,
-    /// By header: its value, if it is one that is masked.
+    /// The value of each header; `None` where the value is not masked.
     values: Vec<Option<SecretText>>,
     earlier: Vec<SecretText>,
     current: Option<Arc<Current>>,

@@ -15,7 +15,7 @@
 //!
 //! It must never send anything to another place than below the URL of the service, nor let a configured value
 //! into a container, a log line, an error or an answer. The masks are a net below that: they find a value as
-//! it is and in its usual escapes, and not one that the other side has encrypted or cut into pieces.
+//! it is and in its usual escapes. They do not find a value that the other side has encrypted or taken apart.
 
 mod answer;
 mod body;
@@ -78,7 +78,8 @@ impl Services {
     /// Whether a caller may use all of these.
     ///
     /// # Errors
-    /// The first that it may not use, with those that it may. Nothing tells it which others there are.
+    /// Names the first service that the caller may not use, and all that it may use. It names no others, so
+    /// that a caller does not learn which services exist.
     pub(super) fn check(&self, asked: &[String], caller: &str) -> Result<(), PolicyRefusal> {
         let own: Vec<&str> =
             self.all.values().filter(|one| one.serves(caller)).map(|one| &*one.name).collect();
