@@ -11,13 +11,13 @@ use crate::egress::upstream::Upstream;
 use crate::support::{Daemon, Setup};
 
 /// A public address of nobody that these tests know: `AS112` (RFC 7534).
-const PUBLIC: &str = "192.175.48.1";
+pub(crate) const PUBLIC: &str = "192.175.48.1";
 
 /// What proxies were asked, each with its credentials.
-type Asked = Arc<Mutex<Vec<String>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
 
 /// A proxy that answers each CONNECT with `status`; a connection that it gives answers any request.
-async fn proxy(status: &'static str) -> (Upstream, Asked) {
+pub(crate) async fn proxy(status: &'static str) -> (Upstream, Asked) {
     let asked = Asked::default();
     let heads = asked.clone();
     let proxy = Upstream::start(move |mut stream| {
@@ -43,7 +43,8 @@ async fn proxy(status: &'static str) -> (Upstream, Asked) {
     (proxy, asked)
 }
 
-fn behind(proxy: &Upstream) -> Setup {
+/// A daemon of that network, in mode `open`, that knows `api.example` at a public address.
+pub(crate) fn behind(proxy: &Upstream) -> Setup {
     let url = format!("http://paddock:pass%20word@{}", proxy.addr);
     let hosts = [("api.example", PUBLIC), ("near.example", "127.0.0.1"), ("proxy.example", "127.0.0.1")];
     let hosts = hosts.map(|(name, address)| (name.to_owned(), address.into()));

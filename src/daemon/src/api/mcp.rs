@@ -12,6 +12,7 @@
 
 mod audience;
 mod call_context;
+mod elicitation;
 mod forward;
 mod handler;
 mod head;
@@ -24,6 +25,7 @@ mod progress;
 mod replay;
 mod result;
 mod resume;
+mod rounds;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -92,7 +92,7 @@ fn look_up(egress: &Egress, runs: &Runs, run: Option<&str>, name: &str) -> Reply
     };
     let parsed = name.parse::<HostName>();
     if let Ok(parsed) = &parsed
-        && candidates.iter().any(|run| run.policy.may_look_up(parsed))
+        && candidates.iter().any(|run| run.may_look_up(parsed))
     {
         return Reply::Allowed;
     }

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::super::approval::RunApproval;
 use super::super::client_hello::tests::{hello_for, with_extension};
 use super::super::dial::dial;
 use super::super::hello_retry::tests::retry_request;
@@ -30,7 +31,8 @@ impl Hello {
         let asks = {
             let asks = world.link.asks();
             let (_, elsewhere) = Agent::linked().await;
-            world.gateway = world.egress.gateway(&elsewhere, OWNER, tracing::Span::none()).open();
+            world.gateway =
+                world.egress.gateway(&elsewhere, OWNER, Arc::default(), tracing::Span::none()).open();
             asks
         };
         let (listener, port) = listener().await;
@@ -46,7 +48,8 @@ impl Hello {
         let ended = tokio::spawn(async move {
             let of_token = Arc::new(Semaphore::new(1));
             let over = CancellationToken::new();
-            let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, of_token, over);
+            let asks = RunApproval::new(None, Arc::default(), egress.bounds.ask);
+            let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, of_token, asks, over);
             let traffic = run.ledger.connected("a.example", port);
             let account = Account::new(&run, &traffic, &egress.metrics);
             carry(&egress, &stream, open, &account).await

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span};
 
+use super::approval::{Approved, Asker, RunApproval};
 use super::connection;
 use super::policy::{EgressRules, NetworkPolicy};
 use super::resolve::{Lookup, Resolver};
@@ -62,15 +63,22 @@ impl Egress {
     }
 
     /// The way out of a container, whose session belongs to `owner`: what all its runs have together counts
-    /// for that token. What its programs ask for waits until [`Gateway::open`]. Log lines carry the fields of
-    /// `span`, which names the container and its session.
+    /// for that token. `approved` is what was allowed in that session. What its programs ask for waits until
+    /// [`Gateway::open`]. Log lines carry the fields of `span`, which names the container and its session.
     #[must_use]
-    pub fn gateway(self: &Arc<Self>, link: &Link, owner: &str, span: Span) -> Gateway {
+    pub fn gateway(
+        self: &Arc<Self>,
+        link: &Link,
+        owner: &str,
+        approved: Arc<Approved>,
+        span: Span,
+    ) -> Gateway {
         let waiting = WaitingGateway { egress: self.clone(), asks: link.asks(), span };
         let stop = CancellationToken::new();
         Gateway {
             bounds: self.bounds,
             of_token: self.token_permits.of(owner),
+            approved,
             runs: Arc::default(),
             waiting: Some(waiting),
             _stop: stop.clone().drop_guard(),
@@ -92,6 +100,8 @@ pub struct Gateway {
     bounds: EgressBounds,
     /// The connections of the token that the session belongs to.
     of_token: Arc<Semaphore>,
+    /// What was allowed in the session.
+    approved: Arc<Approved>,
     runs: Arc<Runs>,
     /// `None` from [`Gateway::open`] on.
     waiting: Option<WaitingGateway>,
@@ -129,8 +139,15 @@ impl Gateway {
     /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted
     /// before its program starts. A run that is admitted twice has only the later policy.
     pub fn admit(&self, run_id: &str, policy: Arc<NetworkPolicy>) -> RunNetwork {
+        self.admit_asking(run_id, policy, None)
+    }
+
+    /// The same for a run whose caller can be asked for what the policy does not allow.
+    pub fn admit_asking(&self, run_id: &str, policy: Arc<NetworkPolicy>, asker: Option<Asker>) -> RunNetwork {
         let over = self.stop.child_token();
-        let run = Arc::new(Run::new(run_id, policy, self.bounds, self.of_token.clone(), over));
+        let approval = RunApproval::new(asker, self.approved.clone(), self.bounds.ask);
+        let run = Run::new(run_id, policy, self.bounds, self.of_token.clone(), approval, over);
+        let run = Arc::new(run);
         if let Some(earlier) = self.runs.lock().insert(run_id.to_owned(), run.clone()) {
             earlier.over.cancel();
         }

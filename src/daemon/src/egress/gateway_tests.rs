@@ -193,7 +193,8 @@ async fn everything_ends_with_the_gateway_and_with_the_link() {
     let (listener, port) = listener().await;
     let _network = world.gateway.admit(RUN, policy(&["127.0.0.1"]));
     let (program, mut other) = world.connected(&listener, RUN).await;
-    world.gateway = world.egress.gateway(&world.link, OWNER, tracing::Span::none()).open();
+    world.gateway =
+        world.egress.gateway(&world.link, OWNER, Default::default(), tracing::Span::none()).open();
     program.expect_reset().await;
     assert!(soon(other.read(&mut [0; 8])).await.is_err());
     world.agent.ask(&to_loopback(RUN, port)).expect_last(BLOCKED).await;
@@ -374,9 +375,10 @@ async fn connections_of_all_runs_of_a_token_are_bounded_whatever_their_container
     let world = World::with(bounds, Names::default()).await;
     let (listener, port) = listener().await;
     let (beside, link) = Agent::linked().await;
-    let same_token = world.egress.gateway(&link, OWNER, tracing::Span::none()).open();
+    let same_token = world.egress.gateway(&link, OWNER, Default::default(), tracing::Span::none()).open();
     let (foreign, link) = Agent::linked().await;
-    let other_token = world.egress.gateway(&link, "another token", tracing::Span::none()).open();
+    let other_token =
+        world.egress.gateway(&link, "another token", Default::default(), tracing::Span::none()).open();
     let _one = world.gateway.admit("run_1", policy(&["127.0.0.1"]));
     let two = same_token.admit("run_2", policy(&["127.0.0.1"]));
     let _three = other_token.admit("run_3", policy(&["127.0.0.1"]));

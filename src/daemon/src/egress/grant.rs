@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::approval::Asker;
 use super::gateway::Egress;
 use super::policy::{NetworkMode, NetworkPolicy, PolicyRefusal};
 use super::request::NetworkRequest;
@@ -19,6 +20,8 @@ pub struct NetworkGrant {
     pub request: NetworkRequest,
     /// What this daemon's configuration allows of it.
     pub policy: Arc<NetworkPolicy>,
+    /// The way to the client of its call, for what the policy does not allow.
+    pub asker: Option<Asker>,
 }
 
 impl Egress {
@@ -38,7 +41,12 @@ impl Egress {
     pub fn grant(&self, request: &NetworkRequest, caller: &str) -> Result<NetworkGrant, PolicyRefusal> {
         let policy = Arc::new(self.rules.policy(request)?);
         self.services.check(&request.services, caller)?;
-        Ok(NetworkGrant { request: request.clone(), policy })
+        Ok(NetworkGrant { request: request.clone(), policy, asker: None })
+    }
+
+    /// Whether callers are asked for what is not allowed: `egress.ask`.
+    pub fn asks(&self) -> bool {
+        self.rules.ask
     }
 
     /// What callers may get: `egress.mode`.

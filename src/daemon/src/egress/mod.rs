@@ -3,6 +3,7 @@
 //! ```text
 //!  program ─ connect() ─► PID 1 ═ a stream of the link ═► gateway   which run asks, and what may it?
 //!                                                          │ policy   by name (pure)
+//!                                                          │ approval what is not allowed, put to the caller
 //!                                                          │ resolve  hosts, then DNS; once
 //!                                                          │ address  may this address be reached? (pure)
 //!                                                          │ dial     the judged address, or a proxy
@@ -20,6 +21,7 @@
 //! allowed, nor let a connection outlive its run.
 
 pub mod address;
+mod approval;
 pub mod client_hello;
 mod connection;
 mod dial;
@@ -43,6 +45,7 @@ mod through_proxy;
 mod token_permits;
 pub mod upstream_proxy;
 
+pub use approval::{Approved, AskBounds, Asker, Question, Questions, questions};
 pub use gateway::{Egress, Gateway};
 pub use grant::NetworkGrant;
 pub use host_name::{Host, HostName, HostNameError};

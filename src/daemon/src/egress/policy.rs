@@ -109,6 +109,8 @@ pub struct EgressRules {
     pub private: Vec<Pattern>,
     /// The addresses of the host, those of its containers' networks included.
     pub own_addresses: Vec<IpAddr>,
+    /// Whether a destination that is not allowed may be put to the caller: [`super::approval`].
+    pub ask: bool,
 }
 
 impl EgressRules {
@@ -143,8 +145,16 @@ impl EgressRules {
             (NetworkMode::Restricted, true) => BlockReason::Restricted,
             (NetworkMode::Restricted, false) | (NetworkMode::Open, _) => BlockReason::NotAllowed,
         };
+        let askable = match self.mode {
+            _ if !self.ask || !asks_for_network => Vec::new(),
+            NetworkMode::None => Vec::new(),
+            NetworkMode::Restricted => self.allow.clone(),
+            NetworkMode::Open => vec![Pattern::EVERYTHING],
+        };
         Ok(NetworkPolicy {
             allow,
+            askable,
+            approved: Vec::new(),
             unlisted,
             denied,
             deny: self.deny.clone(),
@@ -194,6 +204,10 @@ fn check_service(name: &str) -> Result<(), PolicyRefusal> {
 #[derive(Debug, Clone)]
 pub struct NetworkPolicy {
     allow: Vec<Pattern>,
+    /// What may be put to the caller.
+    askable: Vec<Pattern>,
+    /// What the caller has allowed beyond `allow`.
+    approved: Vec<(Host, u16)>,
     /// Why a destination is refused that `allow` does not match.
     unlisted: BlockReason,
     /// The caller's.
@@ -227,8 +241,9 @@ impl NetworkPolicy {
         }
         self.check_denied(host, port)?;
         let matching: Vec<&Pattern> = self.allow.iter().filter(|own| own.matches(host, port)).collect();
+        let is_approved = self.approved.iter().any(|(own, at)| (own, *at) == (host, port));
         // Nothing listens on port 0.
-        if matching.is_empty() || port == 0 {
+        if (matching.is_empty() && !is_approved) || port == 0 {
             return Err(self.unlisted);
         }
         let is_free = port != HTTPS || matching.iter().any(|own| own.is_any_host());
@@ -241,16 +256,46 @@ impl NetworkPolicy {
 
     /// Whether a name may be looked up: [`NetworkPolicy::judge`] would allow it with some port.
     pub fn may_look_up(&self, name: &HostName) -> bool {
-        if let Some(label) = service::label(name) {
-            return self.services.iter().any(|own| own == label);
+        match service::label(name) {
+            Some(label) => self.services.iter().any(|own| own == label),
+            None => self.may_look_up_in(&self.allow, name),
         }
+    }
+
+    /// The same for a name that may be put to the caller, with some port.
+    pub fn may_look_up_to_ask(&self, name: &HostName) -> bool {
+        service::label(name).is_none() && self.may_look_up_in(&self.askable, name)
+    }
+
+    fn may_look_up_in(&self, patterns: &[Pattern], name: &HostName) -> bool {
         let host = Host::Name(name.clone());
         let is_denied = |own: &Pattern| own.port().is_none() && own.matches_name(name);
-        self.allow.iter().filter(|own| own.matches_name(name)).any(|own| match own.port() {
+        patterns.iter().filter(|own| own.matches_name(name)).any(|own| match own.port() {
             Some(port) => self.check_denied(&host, port).is_ok(),
             // Patterns with a port deny single ports, of which there are more than patterns.
             None => !self.denied.iter().chain(&self.deny).any(is_denied),
         })
+    }
+
+    /// Whether a destination that [`NetworkPolicy::judge`] refuses may be put to the caller: a yes could
+    /// allow it. An address that is not public is never asked for, nor what a deny list has.
+    pub fn may_ask(&self, host: &Host, port: u16) -> bool {
+        let is_service = matches!(host, Host::Name(name) if service::label(name).is_some());
+        let is_far = match host {
+            Host::Name(_) => true,
+            Host::Address(address) => self.judge_public(*address).is_ok(),
+        };
+        let is_askable = self.askable.iter().any(|own| own.matches(host, port));
+        port != 0 && !is_service && is_far && is_askable && self.check_denied(host, port).is_ok()
+    }
+
+    /// The same policy for a run whose caller has allowed one destination more. It lifts no other rule:
+    /// deny lists hold, and its addresses must be public.
+    #[must_use]
+    pub fn with_approved(&self, host: &Host, port: u16) -> Self {
+        let mut policy = self.clone();
+        policy.approved.push((host.clone(), port));
+        policy
     }
 
     /// Judges the address to be dialled: what a name resolved to, or the address that was asked for. It
@@ -266,12 +311,19 @@ impl NetworkPolicy {
         }
         let dialled = Host::Address(address);
         self.check_denied(&dialled, port)?;
-        let is_own = self.own_addresses.iter().any(|own| address::is_same(*own, address));
-        let special = address::special_range(address);
-        if (is_own || special.is_some()) && !self.is_private(host, address, port) {
-            return Err(special.map_or(BlockReason::OwnAddress, BlockReason::NotGlobal));
+        self.judge_public(address)
+            .or_else(|reason| if self.is_private(host, address, port) { Ok(()) } else { Err(reason) })
+    }
+
+    /// Whether an address is public, and none of the host's own.
+    fn judge_public(&self, address: IpAddr) -> Result<(), BlockReason> {
+        match address::special_range(address) {
+            Some(special) => Err(BlockReason::NotGlobal(special)),
+            None if self.own_addresses.iter().any(|own| address::is_same(*own, address)) => {
+                Err(BlockReason::OwnAddress)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Judges an address that has turned out to be this host's own: its addresses change while the daemon

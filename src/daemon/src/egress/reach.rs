@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::dial::{self, Upstream};
 use super::gateway::Egress;
 use super::host_name::{Host, HostName, HostNameError};
-use super::policy::BlockReason;
+use super::policy::{BlockReason, NetworkPolicy};
 use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run, TOKEN_CONNECTIONS};
 use super::upstream_proxy::ProxyFailure;
 use crate::link::{AskStream, LinkError};
@@ -63,7 +63,11 @@ pub(super) async fn open(
     host: &Host,
     port: u16,
 ) -> Result<Open, Refusal> {
-    let judged = run.policy.judge(host, port)?;
+    let policy = tokio::select! {
+        policy = run.policy_for(host, port) => policy?,
+        _ = stream.abandoned() => return Err(Refusal::Gone),
+    };
+    let judged = policy.judge(host, port)?;
     run.has_bytes_left()?;
     let permits = permits(egress, run)?;
     if let Host::Name(name) = host {
@@ -72,8 +76,11 @@ pub(super) async fn open(
     stream.reply(Reply::Allowed).await?;
     let reach = async {
         match &egress.upstream {
-            Some(proxy) => proxy.reach(egress, run, host, port).await,
-            None => directly(run, host, port, &addresses(egress, run, host, port).await?).await,
+            Some(proxy) => proxy.reach(egress, &policy, host, port).await,
+            None => {
+                let found = addresses(egress, &policy, host, port).await?;
+                directly(&policy, host, port, &found).await
+            }
         }
     };
     let upstream = tokio::select! {
@@ -100,7 +107,7 @@ pub(super) fn permits(egress: &Egress, run: &Run) -> Result<Permits, Refusal> {
 
 /// Dials addresses that were judged.
 pub(super) async fn directly(
-    run: &Run,
+    policy: &NetworkPolicy,
     host: &Host,
     port: u16,
     addresses: &[SocketAddr],
@@ -108,7 +115,7 @@ pub(super) async fn directly(
     let upstream = dial::dial(addresses).await.map_err(Refusal::Failed)?;
     // Nothing was sent yet.
     if let Some(own) = upstream.own_address() {
-        run.policy.judge_own_address(host, own, port)?;
+        policy.judge_own_address(host, own, port)?;
     }
     Ok(upstream)
 }
@@ -117,7 +124,7 @@ pub(super) async fn directly(
 /// judged here is what is dialled.
 pub(super) async fn addresses(
     egress: &Egress,
-    run: &Run,
+    policy: &NetworkPolicy,
     host: &Host,
     port: u16,
 ) -> Result<Vec<SocketAddr>, Refusal> {
@@ -128,7 +135,7 @@ pub(super) async fn addresses(
     let mut first_reason = None;
     let mut allowed = Vec::new();
     for address in found {
-        match run.policy.judge_address(host, address, port) {
+        match policy.judge_address(host, address, port) {
             Ok(()) => allowed.push(SocketAddr::new(address, port)),
             Err(reason) => {
                 first_reason.get_or_insert(reason);

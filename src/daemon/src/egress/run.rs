@@ -11,8 +11,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::approval::{Decision, RunApproval};
 use super::gateway::Runs;
-use super::host_name::HostName;
+use super::host_name::{Host, HostName};
 use super::ledger::{Destination, Ledger, Traffic};
 use super::policy::{BlockReason, NetworkPolicy};
 use super::service::RunClients;
@@ -22,6 +23,8 @@ use super::settings::EgressBounds;
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) policy: Arc<NetworkPolicy>,
+    /// What its caller may allow beyond its policy.
+    pub(super) approval: RunApproval,
     pub(super) ledger: Ledger,
     pub(super) connections: Arc<Semaphore>,
     /// Those of all runs of its token.
@@ -45,11 +48,13 @@ impl Run {
         policy: Arc<NetworkPolicy>,
         bounds: EgressBounds,
         of_token: Arc<Semaphore>,
+        approval: RunApproval,
         over: CancellationToken,
     ) -> Self {
         Self {
             id: id.to_owned(),
             policy,
+            approval,
             ledger: Ledger::default(),
             connections: Arc::new(Semaphore::new(bounds.connections_per_run)),
             of_token,
@@ -61,6 +66,29 @@ impl Run {
             totals: Traffic::default(),
             names: Mutex::default(),
             has_logged_more: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it may look up a name: its policy has it, or its caller could be asked for it.
+    pub(super) fn may_look_up(&self, name: &HostName) -> bool {
+        self.policy.may_look_up(name)
+            || (self.policy.may_look_up_to_ask(name) && self.approval.may_need(name))
+    }
+
+    /// Its policy for this destination, with what its caller allowed in the session.
+    ///
+    /// # Errors
+    /// Why it is blocked, after its caller was asked, where that is possible.
+    pub(super) async fn policy_for(&self, host: &Host, port: u16) -> Result<Arc<NetworkPolicy>, BlockReason> {
+        let Err(reason) = self.policy.judge(host, port) else { return Ok(self.policy.clone()) };
+        if !self.policy.may_ask(host, port) {
+            return Err(reason);
+        }
+        match self.approval.decide(&self.id, host, port).await {
+            Decision::Yes => Ok(Arc::new(self.policy.with_approved(host, port))),
+            Decision::No => Err(BlockReason::NotApproved),
+            Decision::AskedEnough => Err(BlockReason::AskedEnough),
+            Decision::Nobody => Err(reason),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::approval::AskBounds;
 use super::host_name::HostName;
 use super::policy::EgressRules;
 use super::service::ServiceSettings;
@@ -46,4 +47,6 @@ pub struct EgressBounds {
     pub names_per_run: usize,
     /// Requests to services that one run may make.
     pub requests_per_run: u64,
+    /// What a run may ask its caller, where [`super::EgressRules::ask`] allows it.
+    pub ask: AskBounds,
 }

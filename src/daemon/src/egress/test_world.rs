@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tracing::Span;
 
+use super::approval::AskBounds;
 use super::gateway::{Egress, Gateway};
 use super::host_name::HostName;
 use super::policy::{EgressRules, NetworkMode, NetworkPolicy};
@@ -46,6 +47,7 @@ pub(super) const BOUNDS: EgressBounds = EgressBounds {
     bytes_per_run: 1 << 40,
     names_per_run: 4,
     requests_per_run: 8,
+    ask: AskBounds { questions: 2, within: Duration::from_secs(60) },
 };
 
 /// The token that the session of a container belongs to.
@@ -69,6 +71,7 @@ fn rules() -> EgressRules {
         deny: Vec::new(),
         private: vec!["127.0.0.1".parse().unwrap()],
         own_addresses: Vec::new(),
+        ask: false,
     }
 }
 
@@ -129,7 +132,7 @@ impl World {
         let metrics = Metrics::default();
         let egress = Egress::new(settings, names, metrics.clone());
         let (agent, link) = Agent::linked().await;
-        let gateway = egress.gateway(&link, OWNER, Span::none()).open();
+        let gateway = egress.gateway(&link, OWNER, Arc::default(), Span::none()).open();
         Self { egress, metrics, link, agent, gateway }
     }
 

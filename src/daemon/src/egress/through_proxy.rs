@@ -21,10 +21,9 @@ use super::address::is_same;
 use super::dial::Upstream;
 use super::gateway::Egress;
 use super::host_name::{Host, HostName};
-use super::policy::BlockReason;
+use super::policy::{BlockReason, NetworkPolicy};
 use super::reach::{Refusal, addresses, directly};
 use super::resolve::Resolver;
-use super::run::Run;
 use super::upstream_proxy::{ProxyFailure, UpstreamProxy};
 
 /// Addresses of one name that the proxy is asked for, one after the other.
@@ -75,7 +74,7 @@ impl ProxyWay {
     pub(super) async fn reach(
         &self,
         egress: &Egress,
-        run: &Run,
+        policy: &NetworkPolicy,
         host: &Host,
         port: u16,
     ) -> Result<Upstream, Refusal> {
@@ -86,22 +85,22 @@ impl ProxyWay {
         if let Host::Name(name) = host
             && self.resolves
             && !egress.resolver.has(name)
-            && !run.policy.is_private_name(host, port)
+            && !policy.is_private_name(host, port)
         {
             if is_near(name) {
                 return Err(BlockReason::NotGlobal(NEAR_NAME).into());
             }
             return self.through(&at, std::slice::from_ref(host), port, egress.bounds.connect).await;
         }
-        let mut found = addresses(egress, run, host, port).await?;
+        let mut found = addresses(egress, policy, host, port).await?;
         found.retain(|found| port != self.proxy.port || !at.iter().any(|own| is_same(*own, found.ip())));
         if found.is_empty() {
             return Err(BlockReason::UpstreamProxy.into());
         }
-        let is_private = |found: &SocketAddr| run.policy.is_private(host, found.ip(), port);
+        let is_private = |found: &SocketAddr| policy.is_private(host, found.ip(), port);
         let (near, mut far): (Vec<_>, Vec<_>) = found.into_iter().partition(is_private);
         if !near.is_empty() {
-            return directly(run, host, port, &near).await;
+            return directly(policy, host, port, &near).await;
         }
         // Nobody here knows whether the proxy has IPv6.
         far.sort_by_key(SocketAddr::is_ipv6);

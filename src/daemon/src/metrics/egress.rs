@@ -10,8 +10,9 @@ use super::{GaugeGuard, Make, Metrics, SECONDS};
 const OUTCOMES: [&str; 4] = ["connected", "blocked", "failed", "limited"];
 
 /// All reasons for which the daemon blocks a name or a connection.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     "not_allowed",
+    "not_approved",
     "mode",
     "denied",
     "not_global",

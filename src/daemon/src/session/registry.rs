@@ -14,6 +14,7 @@ use super::gate::message::SessionKey;
 use super::id::SessionId;
 use super::lease::Leases;
 use super::run::report::Recovered;
+use crate::egress::Approved;
 use crate::link::Dials;
 use crate::store::Space;
 
@@ -31,13 +32,16 @@ pub struct Session {
     news: Mutex<Vec<Recovered>>,
     /// The ways to servers in its containers, also of some that are lost.
     dials: Mutex<Vec<Dials>>,
+    /// What its callers have allowed its programs to reach, when they were asked.
+    pub(in crate::session) approved: Arc<Approved>,
 }
 
 impl Session {
     pub(in crate::session) fn new(key: SessionKey, space: Arc<Space>) -> Self {
         let (owner, id) = (key.owner().to_owned(), key.id().clone());
         let work = tokio::sync::Mutex::default();
-        Self { key, owner, id, space, work, news: Mutex::default(), dials: Mutex::default() }
+        let (news, dials, approved) = Default::default();
+        Self { key, owner, id, space, work, news, dials, approved }
     }
 
     /// The containers, and files on their way. A call needs a turn for it.

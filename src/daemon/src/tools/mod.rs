@@ -46,6 +46,7 @@ pub use self::registry::ToolInfo;
 use self::registry::{AnswerForm, Offer, RegisteredTool};
 pub use self::sets::ToolSets;
 use crate::config::ToolSet;
+use crate::egress::Asker;
 use crate::services::Services;
 use crate::session::{OutputBacklog, SessionId};
 
@@ -106,12 +107,14 @@ pub struct Caller {
     pub output: Option<OutputBacklog>,
     /// The message that the call came in, where the way in bounds the memory of messages.
     pub message: Option<Arc<dyn ArrivedMessage>>,
+    /// The way to ask it for what its call does not allow, while the call goes on.
+    pub asker: Option<Asker>,
 }
 
 impl Caller {
     /// A caller that gets a session of its own when it names none.
     pub fn new(owner: impl Into<String>, output: Option<OutputBacklog>) -> Self {
-        Self { owner: owner.into(), own_session: Arc::default(), output, message: None }
+        Self { owner: owner.into(), own_session: Arc::default(), output, message: None, asker: None }
     }
 }
 

@@ -21,7 +21,8 @@ pub(super) fn grant(
         };
         Fault::new(code, format!("`{argument}`: {refusal}"))
     };
-    tools.services.egress.grant(&request, &caller.owner).map(Some).map_err(refused)
+    let granted = tools.services.egress.grant(&request, &caller.owner).map_err(refused)?;
+    Ok(Some(NetworkGrant { asker: caller.asker.clone(), ..granted }))
 }
 
 impl Tools {

@@ -11,20 +11,24 @@ use http::request;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData,
-    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, RequestMetaObject, ServerCapabilities, ServerConfig, Tool,
-    ToolAnnotations,
+    Implementation, InputRequiredResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProgressToken, ProtocolVersion, RequestMetaObject,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span, error_span, info};
 
 use super::audience::Audience;
 use super::call_context::CallContext;
+use super::elicitation::{self, Elicitation};
 use super::progress::ProgressReports;
 use super::result::result;
+use super::rounds::{OngoingCall, ParkedCalls};
+use crate::egress::{Asker, questions};
 use crate::session::{OutputBacklog, Pace, SessionId};
 use crate::tools::{ArrivedMessage, CallError, Caller, Outcome, ToolSets, Tools};
 use crate::trace::{TRACEPARENT, Trace};
@@ -47,6 +51,8 @@ pub(crate) struct Handler {
     calls: TaskTracker,
     /// Ends every call: its files are saved, and it is answered.
     stop: CancellationToken,
+    /// Calls that wait for a client's answer to a question.
+    parked: Arc<ParkedCalls>,
 }
 
 impl Handler {
@@ -59,12 +65,19 @@ impl Handler {
         calls: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        Self { tools, owner, own_session: Arc::new(OnceLock::from(own)), calls, stop }
+        let own_session = Arc::new(OnceLock::from(own));
+        Self { tools, owner, own_session, calls, stop, parked: Arc::default() }
     }
 
-    /// A handler for one request, or for one MCP session. `stop` ends its calls.
-    pub(super) fn of_request(tools: Arc<Tools>, owner: String, stop: CancellationToken) -> Self {
-        Self { tools, owner, own_session: Arc::default(), calls: TaskTracker::default(), stop }
+    /// A handler for one request, or for one MCP session. `stop` ends its calls; `parked` are those of the
+    /// same token that wait for an answer.
+    pub(super) fn of_request(
+        tools: Arc<Tools>,
+        owner: String,
+        stop: CancellationToken,
+        parked: Arc<ParkedCalls>,
+    ) -> Self {
+        Self { tools, owner, own_session: Arc::default(), calls: TaskTracker::default(), stop, parked }
     }
 
     /// What the request brought beside its message.
@@ -76,14 +89,19 @@ impl Handler {
         Self::call_context(context).map_or_else(ToolSets::default, |call_context| call_context.sets)
     }
 
-    fn caller(&self, call_context: Option<&CallContext>, output: Option<OutputBacklog>) -> Caller {
+    fn caller(
+        &self,
+        call_context: Option<&CallContext>,
+        output: Option<OutputBacklog>,
+        asker: Option<Asker>,
+    ) -> Caller {
         let own_session = match call_context.and_then(|context| context.own_session.clone()) {
             Some(id) => Arc::new(OnceLock::from(id)),
             None => self.own_session.clone(),
         };
         let message = call_context.and_then(|context| context.message.clone());
         let message = message.map(|message| message as Arc<dyn ArrivedMessage>);
-        Caller { owner: self.owner.clone(), own_session, output, message }
+        Caller { owner: self.owner.clone(), own_session, output, message, asker }
     }
 }
 
@@ -101,13 +119,14 @@ impl Handler {
         if let Some(call_context) = call_context {
             call_context.long_texts.put_back(&mut arguments);
         }
-        let token = context.meta.get_progress_token();
-        let token = token.filter(|_| call_context.is_none_or(|call_context| !call_context.quiet));
-        let is_whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
-        let pace = if is_whole { Pace::Lossless } else { Pace::Lossy };
+        let (token, pace) = Self::reports(context);
         let output = token.as_ref().map(|_| OutputBacklog::default());
         let follower = output.as_ref().map(|output| output.follow(pace));
-        let caller = self.caller(call_context, output);
+        let (asker, questions) = match self.elicitation(context) {
+            Some(_) => Some(questions()).unzip(),
+            None => (None, None),
+        };
+        let caller = self.caller(call_context, output, asker);
         let cancel = context.ct.clone();
         let over = CancellationToken::new();
         let mut reporting = pin!(ProgressReports::new(context, token, follower).send(over.clone()));
@@ -116,11 +135,95 @@ impl Handler {
             self.ended(call_context).await;
             cancel.cancel(); // what the program did until now is still saved
         };
+        let ended = async { tokio::join!(ended, elicitation::serve(context, questions)).0 };
         let done = beside(call.instrument(span.clone()), reporting.as_mut(), ended).await;
         drop(caller); // it holds the backlog open
         over.cancel();
         let _ = tokio::time::timeout(LAST_PIECES, reporting).await;
         done
+    }
+
+    /// Begins a call that can be answered with questions, and goes on beside its requests.
+    fn begin(
+        &self,
+        name: &str,
+        mut arguments: Map<String, Value>,
+        context: &RequestContext<RoleServer>,
+        span: &Span,
+    ) -> OngoingCall {
+        let call_context = Self::call_context(context);
+        if let Some(call_context) = call_context {
+            call_context.long_texts.put_back(&mut arguments);
+        }
+        let output = Self::reports(context).0.map(|_| OutputBacklog::default());
+        let (asker, questions) = questions();
+        let caller = self.caller(call_context, output.clone(), Some(asker));
+        let (tools, sets, name) = (self.tools.clone(), Self::sets(context), name.to_owned());
+        let (in_progress, cancel) = (self.calls.token(), self.stop.child_token());
+        let (answer, done) = oneshot::channel();
+        let cancelled = cancel.clone();
+        let call = async move {
+            let done = tools.call(&caller, sets, &name, arguments, cancelled).await;
+            drop((caller, in_progress));
+            let _ = answer.send(done); // a client that never came back for it
+        };
+        tokio::spawn(call.instrument(span.clone()));
+        OngoingCall::new(done, questions, output, cancel)
+    }
+
+    /// Goes on with a call until it is over, or its program asks something, and reports its progress.
+    async fn go_on(
+        &self,
+        name: &str,
+        mut call: OngoingCall,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Result<Outcome, CallError>, InputRequiredResult> {
+        let (token, pace) = Self::reports(context);
+        let follower = call.output.as_ref().map(|output| output.follow(pace));
+        let over = CancellationToken::new();
+        let mut reporting = pin!(ProgressReports::new(context, token, follower).send(over.clone()));
+        let done = loop {
+            let cancel = call.cancel.clone();
+            let ended = async {
+                tokio::select! {
+                    () = self.ended(Self::call_context(context)) => {}
+                    () = context.ct.cancelled() => {}
+                }
+                cancel.cancel();
+            };
+            let next = async {
+                tokio::select! {
+                    biased;
+                    done = &mut call.done => Ok(done),
+                    Some(question) = call.questions.next() => Err(question),
+                }
+            };
+            match beside(next, reporting.as_mut(), ended).await {
+                Ok(done) => break done,
+                Err(question) => match self.parked.park(name, call, question) {
+                    Ok(asks) => return Err(asks),
+                    Err(back) => call = back,
+                },
+            }
+        };
+        drop(call); // it holds the backlog open
+        over.cancel();
+        let _ = tokio::time::timeout(LAST_PIECES, reporting).await;
+        Ok(done.unwrap_or_else(|_| Err(CallError::Internal("the call broke off".to_owned()))))
+    }
+
+    /// The reports that a request asks for, and at which pace its output is read.
+    fn reports(context: &RequestContext<RoleServer>) -> (Option<ProgressToken>, Pace) {
+        let token = context.meta.get_progress_token();
+        let quiet = Self::call_context(context).is_some_and(|call_context| call_context.quiet);
+        let is_whole = context.meta.get(OUTPUT).is_some_and(|wanted| wanted == WHOLE);
+        (token.filter(|_| !quiet), if is_whole { Pace::Lossless } else { Pace::Lossy })
+    }
+
+    /// How the client of a call can be asked, where this daemon asks at all.
+    fn elicitation(&self, context: &RequestContext<RoleServer>) -> Option<Elicitation> {
+        let asks = self.tools.services.egress.asks();
+        asks.then(|| Elicitation::of(context, Self::call_context(context))).flatten()
     }
 
     /// Resolves when a call has to end: its client is gone for too long, or the daemon ends.
@@ -173,7 +276,20 @@ impl ServerHandler for Handler {
         let _in_progress = self.calls.token();
         let call_context = Self::call_context(&context);
         let span = span(call_context, &self.owner, &context.meta);
-        let done = self.call(&request.name, request.arguments.unwrap_or_default(), &context, &span).await;
+        let (name, arguments) = (&*request.name, request.arguments.unwrap_or_default());
+        let going_on = match (&request.request_state, self.elicitation(&context)) {
+            (Some(state), _) => Ok(self.parked.take_up(name, state, request.input_responses.as_ref())?),
+            (None, Some(Elicitation::Round)) => Ok(self.begin(name, arguments, &context, &span)),
+            (None, Some(Elicitation::Request) | None) => Err(arguments),
+        };
+        let done = match going_on {
+            Err(arguments) => Ok(self.call(name, arguments, &context, &span).await),
+            Ok(call) => self.go_on(name, call, &context).await,
+        };
+        let done = match done {
+            Ok(done) => done,
+            Err(asks) => return Ok(CallToolResponse::InputRequired(asks)),
+        };
         if let Some(call_context) = call_context {
             call_context.preference.note(&done);
         }

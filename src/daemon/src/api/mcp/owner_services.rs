@@ -19,6 +19,7 @@ use super::handler::Handler;
 use super::in_memory::SessionsInMemory;
 use super::on_disk::SessionsOnDisk;
 use super::replay::{Replay, SharedReplay};
+use super::rounds::ParkedCalls;
 use super::{McpConfig, McpStops};
 #[cfg(feature = "conformance-fixtures")]
 use crate::api::fixtures::Fixtures;
@@ -69,7 +70,8 @@ impl OwnerServices {
         with_sessions.session_store = Some(store);
         let without = common().with_legacy_session_mode(false).with_json_response(true);
         let (tools, owner, stop) = (tools.clone(), owner.to_owned(), stops.calls.clone());
-        let handler = move || Handler::of_request(tools.clone(), owner.clone(), stop.clone());
+        let parked = Arc::<ParkedCalls>::default();
+        let handler = move || Handler::of_request(tools.clone(), owner.clone(), stop.clone(), parked.clone());
         let full = service(handler.clone(), manager.clone(), with_sessions, config);
         // A bare call ends with its connection: no events are kept for it.
         let bare = service(handler, Arc::default(), without, config);

@@ -12,7 +12,8 @@ use crate::config::types::AuthSettings;
 use crate::config::value::Secret;
 use crate::egress::service::settings::label;
 use crate::egress::{
-    EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy, UpstreamProxyError,
+    AskBounds, EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy,
+    UpstreamProxyError,
 };
 
 /// Entries of one list: each is compared with each connection.
@@ -36,6 +37,9 @@ impl Checker<'_> {
             bytes,
             names,
             requests,
+            ask,
+            prompts,
+            prompt_timeout,
             connect_timeout,
             idle_timeout,
             upstream_proxy,
@@ -49,6 +53,7 @@ impl Checker<'_> {
             deny: self.each("egress.deny", &deny)?,
             private: self.each("egress.private", &private)?,
             own_addresses: self.each("egress.own_addresses", &own_addresses)?,
+            ask,
         };
         let connections = self.within("egress.connections", connections, 1..=100_000)?;
         let bounds = EgressBounds {
@@ -69,6 +74,10 @@ impl Checker<'_> {
             requests_per_run: u64::from(self.within("egress.requests", requests, 1..=u32::MAX)?),
             connect: self.time("egress.connect_timeout", connect_timeout, SECOND..=HOUR)?,
             idle: self.time("egress.idle_timeout", idle_timeout, SECOND..=24 * HOUR)?,
+            ask: AskBounds {
+                questions: to_size(self.within("egress.prompts", prompts, 1..=100)?),
+                within: self.time("egress.prompt_timeout", prompt_timeout, SECOND..=HOUR)?,
+            },
         };
         let hosts = hosts.iter().map(|(name, address)| {
             let key = format!("egress.hosts.{name}");

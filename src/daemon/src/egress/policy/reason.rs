@@ -10,6 +10,12 @@ pub enum BlockReason {
     /// The caller gets `egress.allow`, which does not have it.
     #[error("not in egress.allow")]
     Restricted,
+    /// The caller's list does not have it, and the caller was asked.
+    #[error("not in allowed_domains, and the caller did not approve it")]
+    NotApproved,
+    /// The same, of a run that may not ask its caller again.
+    #[error("not in allowed_domains, and this run has asked its caller as often as it may")]
+    AskedEnough,
     /// The mode is `none`: only services are there.
     #[error("egress.mode is none")]
     Mode,
@@ -59,6 +65,7 @@ impl BlockReason {
     pub fn label(self) -> &'static str {
         match self {
             BlockReason::NotAllowed | BlockReason::Restricted => "not_allowed",
+            BlockReason::NotApproved | BlockReason::AskedEnough => "not_approved",
             BlockReason::Mode => "mode",
             BlockReason::Denied | BlockReason::DeniedByCaller => "denied",
             BlockReason::NotGlobal(_) => "not_global",

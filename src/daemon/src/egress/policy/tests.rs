@@ -15,7 +15,14 @@ fn owned(texts: &[&str]) -> Vec<String> {
 /// Rules of a host at 198.41.0.4, which is a public address.
 fn rules(mode: NetworkMode, allow: &[&str]) -> EgressRules {
     let own_addresses = vec!["198.41.0.4".parse().unwrap(), "172.17.0.1".parse().unwrap()];
-    EgressRules { mode, allow: patterns(allow), deny: Vec::new(), private: Vec::new(), own_addresses }
+    EgressRules {
+        mode,
+        allow: patterns(allow),
+        deny: Vec::new(),
+        private: Vec::new(),
+        own_addresses,
+        ask: false,
+    }
 }
 
 fn open() -> EgressRules {
@@ -28,6 +35,10 @@ fn lists(allowed: &[&str], denied: &[&str]) -> NetworkRequest {
         denied_domains: owned(denied),
         ..NetworkRequest::default()
     }
+}
+
+fn host_of(text: &str) -> Host {
+    text.parse().unwrap()
 }
 
 fn policy(rules: &EgressRules, request: &NetworkRequest) -> NetworkPolicy {
@@ -350,10 +361,62 @@ fn a_mode_is_one_of_three_words() {
 }
 
 #[test]
+fn only_what_a_yes_may_allow_is_put_to_the_caller() {
+    let asking = |mode, allow: &[&str], listed: &[&str]| {
+        let deny = vec!["*.evil.example".parse().unwrap(), "192.175.48.9".parse().unwrap()];
+        let private = vec!["db.lan".parse().unwrap(), "10.0.0.5".parse().unwrap()];
+        let rules = EgressRules { ask: true, deny, private, ..rules(mode, allow) };
+        rules.policy(&lists(listed, &["denied.example"])).unwrap()
+    };
+    let open = asking(NetworkMode::Open, &[], &["a.example"]);
+    let restricted = asking(NetworkMode::Restricted, &["*.example.com", "a.example"], &["a.example"]);
+    let may = |policy: &NetworkPolicy, host: &str| policy.may_ask(&host_of(host), 443);
+    for (host, in_open, in_restricted) in [
+        ("b.example", true, false),
+        ("b.example.com", true, true),
+        ("x.evil.example", false, false),
+        ("denied.example", false, false),
+        ("openai.paddock", false, false),
+        ("192.175.48.1", true, false),
+        ("192.175.48.9", false, false),
+        ("10.0.0.5", false, false),
+        ("198.41.0.4", false, false), // the host's own
+    ] {
+        assert_eq!((may(&open, host), may(&restricted, host)), (in_open, in_restricted), "{host}");
+    }
+    assert!(!open.may_ask(&host_of("b.example"), 0));
+    let silent = rules(NetworkMode::Open, &[]).policy(&lists(&["a.example"], &[])).unwrap();
+    assert!(!may(&silent, "b.example"), "egress.ask is off");
+}
+
+#[test]
+fn a_yes_allows_one_destination_and_lifts_no_other_rule() {
+    let private = vec!["db.lan".parse().unwrap(), "10.0.0.5".parse().unwrap()];
+    let rules = EgressRules { ask: true, private, ..rules(NetworkMode::Open, &[]) };
+    let policy = rules.policy(&lists(&["a.example"], &[])).unwrap();
+    let (host, public) = (host_of("b.example"), "192.175.48.1".parse().unwrap());
+    let approved = policy.with_approved(&host, 443);
+    let judged = approved.judge(&host, 443).unwrap();
+    assert_eq!(judged.tls_name, Some("b.example".parse().unwrap()), "as for a name that is listed");
+    assert!(approved.judge_address(&host, public, 443).is_ok());
+    assert!(policy.judge(&host, 443).is_err() && approved.judge(&host, 80).is_err());
+    assert!(approved.judge(&host_of("c.b.example"), 443).is_err());
+    assert!(approved.judge_address(&host, "10.0.0.5".parse().unwrap(), 443).is_err());
+    // What `private` has is for runs that name it.
+    let lan = policy.with_approved(&host_of("db.lan"), 5432);
+    assert!(lan.judge_address(&host_of("db.lan"), "10.0.0.9".parse().unwrap(), 5432).is_err());
+}
+
+#[test]
 fn every_reason_is_a_short_sentence_and_has_a_label() {
     for (reason, text, label) in [
         (BlockReason::NotAllowed, NOT_ALLOWED, "not_allowed"),
         (BlockReason::Restricted, "not in egress.allow", "not_allowed"),
+        (
+            BlockReason::NotApproved,
+            "not in allowed_domains, and the caller did not approve it",
+            "not_approved",
+        ),
         (BlockReason::Mode, "egress.mode is none", "mode"),
         (BlockReason::Denied, "in egress.deny", "denied"),
         (BlockReason::DeniedByCaller, "in denied_domains", "denied"),
@@ -381,6 +444,7 @@ fn an_address_that_turns_out_to_be_this_hosts_own_needs_an_entry_in_private() {
             deny: Vec::new(),
             private,
             own_addresses: Vec::new(),
+            ask: false,
         };
         let request = NetworkRequest { allowed_domains: owned(allowed), ..NetworkRequest::default() };
         let policy = rules.policy(&request).unwrap();

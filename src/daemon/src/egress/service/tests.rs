@@ -25,6 +25,7 @@ fn a_caller_gets_the_services_that_list_it_and_hears_of_no_others() {
         deny: vec!["*".parse().expect("a pattern")],
         private: Vec::new(),
         own_addresses: Vec::new(),
+        ask: false,
     };
     let services = vec![
         service("git", &["alice"]),
@@ -70,6 +71,7 @@ fn a_list_of_names_neither_allows_a_service_nor_looks_one_up() {
         deny: Vec::new(),
         private: Vec::new(),
         own_addresses: Vec::new(),
+        ask: false,
     };
     let allowed_domains = vec!["*".to_owned(), "git.paddock".to_owned(), "*.paddock".to_owned()];
     let request = NetworkRequest { allowed_domains, ..NetworkRequest::open() };

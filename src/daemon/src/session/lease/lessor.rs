@@ -92,7 +92,7 @@ impl Lessor {
     /// The way out of a container of this session, not yet open.
     pub(super) fn gateway(&self, session: &Session, container: &dyn Container) -> Gateway {
         let span = error_span!("network", session_id = %session.id, container = container.short_id());
-        self.egress.gateway(container.link(), &session.owner, span)
+        self.egress.gateway(container.link(), &session.owner, session.approved.clone(), span)
     }
 
     /// Lets programs that an earlier daemon started reach as much of what they asked for as this daemon's

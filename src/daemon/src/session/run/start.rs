@@ -110,7 +110,9 @@ impl Starter {
         self.metrics.files_in(all.0 + lacking.0, all.1 + lacking.1);
         let spec = self.spec(container.runner(), request);
         leased.note.begin(request.note());
-        let admit = |grant: &NetworkGrant| leased.gateway.admit(&request.id, grant.policy.clone());
+        let admit = |grant: &NetworkGrant| {
+            leased.gateway.admit_asking(&request.id, grant.policy.clone(), grant.asker.clone())
+        };
         let network = request.network.as_ref().map(admit);
         // From here on the code may run.
         match container.link().request(&Request::Run(spec)) {

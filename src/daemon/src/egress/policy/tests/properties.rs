@@ -65,6 +65,7 @@ impl Case {
             deny: parsed(&self.deny),
             private: parsed(&self.private),
             own_addresses: vec!["9.9.9.9".parse().unwrap()],
+            ask: false,
         }
     }
 
