@@ -219,16 +219,15 @@ async fn no_answer_in_time_is_a_no() {
             Person { thinks: Some(thinks.clone()), ..Person::who_says(&[ElicitationAction::Accept]) };
         let client = connect(&d, &person, kind.clone()).await;
         let running = get(&client, "s", "http://api.example/", listed());
-        let ran = match kind {
-            ClientLifecycleMode::Initialize => running.await,
+        let ran = if matches!(kind, ClientLifecycleMode::Initialize) {
+            running.await
+        } else {
             // This client comes back only when its person has answered: too late.
-            _ => {
-                let late = async {
-                    d.log.line("the caller was asked").await;
-                    thinks.add_permits(1);
-                };
-                tokio::join!(running, late).0
-            }
+            let late = async {
+                d.log.line("the caller was asked").await;
+                thinks.add_permits(1);
+            };
+            tokio::join!(running, late).0
         };
         let reason = "not in allowed_domains, and the caller did not approve it";
         assert_eq!(entry(&ran, "api.example")["reason"], reason, "{ran}");
