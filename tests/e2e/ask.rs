@@ -91,9 +91,13 @@ for url in sys.stdin.read().split():
     try: print(urllib.request.urlopen(url, timeout=50).read().decode())
     except OSError as e: print(type(e).__name__, e)
 ";
-    let arguments = json!({
-        "language": "python", "code": code, "stdin": urls, "conversationId": session, "network": network,
-    });
+    let arguments = json!({ "code": code, "stdin": urls, "conversationId": session, "network": network });
+    run(client, arguments).await
+}
+
+/// Runs a Python program.
+async fn run(client: &Client, mut arguments: Value) -> Value {
+    arguments["language"] = json!("python");
     let Value::Object(arguments) = arguments else { panic!("no object") };
     let request = CallToolRequestParams::new("run_code").with_arguments(arguments);
     let done = within(PATIENCE, "run_code", client.call_tool(request)).await.expect("a result");
@@ -145,6 +149,31 @@ async fn a_person_is_asked_once_and_a_yes_holds_for_the_session() {
         client.cancel().await.expect("an end");
         d.stop().await;
     }
+}
+
+/// It looks the name up, and connects by itself.
+#[tokio::test]
+async fn a_program_that_knows_no_proxy_waits_for_the_answer_too() {
+    let (d, _upstream, _) = asking(|setup| setup).await;
+    let person = Person::who_says(&[ElicitationAction::Accept, ElicitationAction::Decline]);
+    let client = connect(&d, &person, ClientLifecycleMode::Initialize).await;
+    let code = "
+import asyncio, socket
+request = b'GET / HTTP/1.0\\r\\n\\r\\n'
+with socket.create_connection(('api.example', 80), 50) as s:
+    s.sendall(request); print(s.recv(1000).endswith(b'through'))
+async def main():
+    r, w = await asyncio.open_connection('api.example', 80)
+    w.write(request); print((await r.read(1000)).endswith(b'through'))
+    await asyncio.open_connection('api.example', 81)
+try: asyncio.run(main())
+except OSError as e: print(type(e).__name__)";
+    let ran = run(&client, json!({ "code": code, "network": listed() })).await;
+    assert_eq!(ran["stdout"], "True\nTrue\nPermissionError\n", "{ran}");
+    let asked = person.asked();
+    assert!(asked.len() == 2 && asked[1].contains("api.example:81"), "{asked:?}");
+    client.cancel().await.expect("an end");
+    d.stop().await;
 }
 
 #[tokio::test]
