@@ -70,6 +70,26 @@ export async function runs({ browser, url }) {
   return page
 }
 
+// A run has a network only if its box is checked; what it reached and what was blocked is displayed.
+export async function network({ browser, url }) {
+  const page = await visit(browser, url, { expected: [/401/] })
+  await enter(page)
+  const code = `import urllib.request
+for url in ("http://api.example/", "http://10.0.0.1/"):
+    try: print(urllib.request.urlopen(url, timeout=20).read().decode())
+    except OSError as error: print(error)`
+  assert.match(await run(page, code), /^Done: exit code 0, /)
+  assert.doesNotMatch(await page.textContent('#stdout'), /through/)
+  assert.equal(await page.isVisible('#problem'), false)
+  await page.check('#network')
+  assert.match(await run(page, code), /^Done: exit code 0, /)
+  assert.match(await page.textContent('#stdout'), /^through\n/)
+  await says(page, '#problem', '10.0.0.1:80 was blocked: a private address')
+  assert.doesNotMatch(await page.textContent('#problem'), /api\.example/)
+  await says(page, '#output-note', 'Reached api.example:80 (')
+  return page
+}
+
 // Output is displayed while the program runs, each stream in its place.
 export async function live({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/] })

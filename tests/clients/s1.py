@@ -35,6 +35,7 @@ FIELDS = {
     "error": {"message"},
     "cancelled": set(),
     "resource_limit": {"reason"},
+    "network": {"host", "port", "allowed", "reason"},
 }
 
 
@@ -113,6 +114,12 @@ def types(document):
 
 def data(document, stream="stdout"):
     return [event["data"] for event in document["output"] if event["type"] == stream]
+
+
+def lines(document):
+    """The lines of standard output; an event of another kind can come in the middle of one."""
+    stdout = [event for event in document["output"] if event["type"] == "stdout"]
+    return "".join(event["data"] + "\n" * event.get("eol", True) for event in stdout).splitlines()
 
 
 async def example():
@@ -219,6 +226,44 @@ async def tools():
             await client.fault("execution_not_found", tool, execution_id="abc-123")
         domains = {"network": {"allowed_domains": ["example.com"]}}
         await client.fault("unsupported_policy", "execute_code", command="true", sandbox_config=domains)
+
+
+async def network():
+    """The document's lists of hosts, both ways to write them. A proxy of the test's answers for every name."""
+    program = """import sys, urllib.request
+for host in sys.argv[1:]:
+    try: print(host, urllib.request.urlopen(f"http://{host}/", timeout=20).status)
+    except OSError as error: print(host, error)
+"""
+    hosts = ["api.github.com", "www.example.com", "a.b.example.com", "evil.com", "example.com", "github.com"]
+    allowed, denied = ["api.github.com", "*.example.com"], ["evil.com"]
+    command = "python3 -c \"$PROGRAM\" " + " ".join(hosts)
+    async with connected() as client:
+        for lists_of_hosts in (
+            {"allowed_domains": allowed, "denied_domains": denied},
+            {"allowedDomains": allowed, "deniedDomains": denied},
+        ):
+            config = {"network": lists_of_hosts, "filesystem": {"allow_write": ["/tmp", "."], "deny_write": [".env", "*.key"]}}
+            environment = {"PROGRAM": program, "FOO": "bar"}
+            ran = await client.good(
+                "execute_code", command=command, environment=environment, sandbox_config=config, timeout_seconds=60
+            )
+            assert [line.split(" ", 1)[-1] for line in lines(ran)][:3] == ["200"] * 3, ran
+            told = {entry["host"]: (entry["allowed"], entry["reason"]) for entry in ran["network"]}
+            blocked = (False, "not in allowed_domains")
+            expected = [(True, None)] * 3 + [(False, "in denied_domains"), blocked, blocked]
+            assert told == dict(zip(hosts, expected)), told
+            status = await client.good("get_execution_status", execution_id=ran["execution_id"])
+            assert status["network"] == ran["network"], status
+        # The document's first example; an empty list is no network.
+        config = {"network": {"allowed_domains": ["example.com"]}, "filesystem": {"allow_write": ["/tmp"]}}
+        ran = await client.good("execute_code", command="echo hello && echo done", sandbox_config=config)
+        assert data(ran) == ["hello", "done"] and ran["network"] == [], ran
+        environment = {"PROGRAM": program}
+        config = {"network": {"allowed_domains": []}}
+        command = "python3 -c \"$PROGRAM\" api.github.com"
+        ran = await client.good("execute_code", command=command, environment=environment, sandbox_config=config)
+        assert all("rror" in line for line in lines(ran)) and "network" not in ran, ran
 
 
 async def events():

@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::support::{Daemon, PATIENCE, TOKEN};
+use crate::support::{Daemon, PATIENCE, TOKEN, within};
+use crate::upstream_proxy::{behind, proxy};
 
 /// The virtual environment with the newest Python packages; it contains Node too.
 pub(crate) const NEWEST: &str = "venv";
@@ -63,6 +64,16 @@ clients! {
     typescript_sdk_1: "sdk-1.mjs";
     typescript_sdk_2: "sdk-2.mjs" "auto";
     typescript_sdk_2_legacy: "sdk-2.mjs" "legacy";
+}
+
+/// S2's and S4's networks, by bare calls as n8n makes them.
+#[tokio::test]
+async fn n8n_gets_a_network_for_runs_that_ask() {
+    let (upstream, asked) = proxy("200 Connection established").await;
+    let d = behind(&upstream).set("egress.upstream_resolves", true).start().await;
+    let mut script = Script::start(NEWEST, &["network.mjs"], &d, 0);
+    within(PATIENCE * 2, "the client", script.follow(d, &[])).await.stop().await;
+    assert_eq!(upstream.connections(), 4, "{:?}", asked.lock().expect("no panic"));
 }
 
 /// A running script. A failing one may leave processes of its own, which are ended with it.

@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use crate::clients::{End, NEWEST, Script};
 use crate::support::{Daemon, PATIENCE, Request, Setup, within};
+use crate::upstream_proxy::{behind, proxy};
 
 /// Bytes of an image in the repository.
 const PICTURE: u64 = 150_000;
@@ -35,6 +36,13 @@ async fn shows_a_newcomer_a_program_that_runs() {
 #[tokio::test]
 async fn runs_code_and_shows_the_result() {
     plays("runs", Daemon::with()).await;
+}
+
+#[tokio::test]
+async fn gives_a_run_the_network_that_its_user_chooses() {
+    let (proxy, _) = proxy("200 Connection established").await;
+    plays("network", behind(&proxy)).await;
+    assert_eq!(proxy.connections(), 1);
 }
 
 #[tokio::test]

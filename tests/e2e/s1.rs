@@ -4,6 +4,7 @@
 
 use crate::clients::{End, NEWEST, Script};
 use crate::support::{Daemon, PATIENCE, Setup};
+use crate::upstream_proxy::{behind, proxy};
 
 /// Python's SDK before 2.0.
 const BEFORE_2: &str = "venv-1";
@@ -18,6 +19,16 @@ async fn drive(python: &str, part: &str, setup: Setup, ends: &[End]) {
 #[tokio::test]
 async fn its_example_runs_unchanged() {
     drive(BEFORE_2, "example", Daemon::with().without_token(), &[]).await;
+}
+
+#[tokio::test]
+async fn its_lists_of_hosts_are_held() {
+    for python in [BEFORE_2, NEWEST] {
+        let (proxy, asked) = proxy("200 Connection established").await;
+        let setup = behind(&proxy).set("egress.upstream_resolves", true);
+        drive(python, "network", setup, &[]).await;
+        assert_eq!(proxy.connections(), 6, "{:?}", asked.lock().expect("no panic"));
+    }
 }
 
 #[tokio::test]

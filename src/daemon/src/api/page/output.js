@@ -4,7 +4,7 @@ import { $, el, say } from './dom.js'
 import { ownLink } from './http.js'
 import { figure, row } from './made.js'
 import { status } from './runs.js'
-import { count, named, shown, sized } from './text.js'
+import { count, named, shown, size, sized } from './text.js'
 import { showTiming } from './timing.js'
 
 // The most characters of one stream that the page shows.
@@ -149,6 +149,12 @@ function note(run) {
     if (href) parts.push(el('a', { href, target: '_blank', rel: 'noopener noreferrer' }, 'Open the whole log'))
   }
   if (answer?.stdout_lossy || answer?.stderr_lossy) parts.push(' Bytes that are not UTF-8 are shown as \ufffd.')
+  const reached = (answer?.network ?? []).filter(({ allowed, bytes_in, bytes_out }) => allowed && bytes_in + bytes_out > 0)
+  if (reached.length > 0) {
+    const each = reached.map(({ host, port, bytes_in, bytes_out }) =>
+      `${named(host)}:${port} (${size(bytes_in)} in, ${size(bytes_out)} out)`)
+    parts.push(`${parts.length > 0 ? ' ' : ''}Reached ${each.join(', ')}.`)
+  }
   $('output-note').hidden = parts.length === 0
   $('output-note').replaceChildren(...parts)
 }
