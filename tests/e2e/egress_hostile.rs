@@ -1,1 +1,360 @@
-//! Soon.
+//! Programs that try to leave another way, and programs and servers that hold on to what they have.
+//!
+//! The servers are in a network namespace of the test ([`crate::far`]), which counts every packet that reaches
+//! it: where nothing may leave, the count is zero, and a connection that is allowed then shows that it counts.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::far::{FAR, Far, PRIVATE};
+use crate::support::{Daemon, PATIENCE, Ran, within};
+
+const TRIES: &str = include_str!("far/tries.py");
+const NEARBY: &str = include_str!("far/nearby.py");
+
+fn allowed(domains: &[&str]) -> Value {
+    json!({ "allowed_domains": domains })
+}
+
+#[track_caller]
+fn entry<'a>(ran: &'a Ran, host: &str) -> &'a Value {
+    let all = ran.document["network"].as_array().unwrap_or_else(|| panic!("no `network`: {}", ran.document));
+    all.iter().find(|entry| entry["host"] == host).unwrap_or_else(|| panic!("no {host}: {all:?}"))
+}
+
+/// Lines of Python that tell a program where things are.
+fn constants(far: &Far) -> String {
+    format!("ADDRESS, NEAR = '{}', '{}'\n", far.address, far.near)
+}
+
+/// A run that may reach a port of the far side where nobody listens.
+const NOBODY: &str = "far.example:9";
+
+#[tokio::test]
+async fn nothing_leaves_by_another_way() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let s = d.session("s");
+    let code = format!("{}{TRIES}", constants(&far));
+    // In a run with a network, and in one without, which has no proxy to ask.
+    let bare = format!("import os\nos.environ['http_proxy'] = 'http://run:x@127.0.0.1:9'\n{code}");
+    for ran in [s.python(&code).with("network", allowed(&[NOBODY])).await, s.python(&bare).await] {
+        let ran = ran.expect_success();
+        let lines: Vec<&str> = ran.stdout().lines().collect();
+        let through: Vec<_> = lines.iter().filter(|line| line.contains("went through")).collect();
+        assert!(through.is_empty(), "{through:?}");
+        assert_eq!((lines.last(), lines.len()), (Some(&"done"), TRIED + 1), "{}", ran.stdout());
+        assert_eq!(far.packets(), 0, "{}", ran.stdout());
+    }
+    let reach = format!("import socket; print(socket.socket().connect_ex(('{FAR}', 9)))");
+    s.python(&reach).with("network", allowed(&[NOBODY])).await.expect_success();
+    assert!(far.packets() > 0, "what is allowed is counted");
+    d.stop().await;
+}
+
+/// Lines of `tries.py`.
+const TRIED: usize = 99;
+
+#[tokio::test]
+async fn a_redirect_and_an_odd_spelling_of_a_private_address_lead_nowhere() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let code = format!(
+        "{}
+import requests, socket, urllib.request as u
+for path in ('to-private', 'to-loopback', 'to-metadata'):
+    r = requests.get(f'http://far.example/{{path}}', timeout=10)
+    print(path, r.status_code, len(r.history))
+    try: print(path, u.urlopen(f'http://far.example/{{path}}', timeout=10).status)
+    except OSError as e: print(path, e)
+for host in ('167838211', '0x0a010203', '012.01.02.03', '10.66051', '::ffff:10.1.2.3', '64:ff9b::10.1.2.3',
+             '2002:a01:203::1', 'private.example', NEAR):
+    # A name is resolved after the call is answered, if the program does not wait for it: then it is reset.
+    waits = None if host == 'private.example' else 10
+    try: print(host, 'went through', socket.create_connection((host, 80), waits))
+    except OSError as e: print(host, 'failed', e)
+    try: print(host, u.urlopen(f'http://[{{host}}]/' if ':' in host else f'http://{{host}}/', timeout=10).status)
+    except OSError as e: print(host, 'failed', e)
+",
+        constants(&far)
+    );
+    let ran = d.session("s").python(&code).with("network", allowed(&["*"])).await.expect_success();
+    let output = ran.stdout();
+    assert!(!output.contains("went through"), "{output}");
+    for path in ["to-private", "to-metadata"] {
+        assert!(output.contains(&format!("{path} 403 1\n")), "{output}");
+        assert!(output.contains(&format!("{path} HTTP Error 403")), "{output}");
+    }
+    for (host, why) in [
+        ("10.1.2.3", "a private address"),
+        ("169.254.169.254", "a link-local address"),
+        ("64:ff9b::a01:203", "a private address"),
+        (PRIVATE, "a private address"),
+        (&far.near.to_string(), "an address of this server itself"),
+    ] {
+        let blocked = entry(&ran, host);
+        let reason = blocked["reason"].as_str().unwrap_or_default();
+        assert!(blocked["allowed"] == false && reason.contains(why), "{blocked}");
+    }
+    assert_eq!(entry(&ran, FAR)["allowed"], true);
+    d.stop().await;
+}
+
+/// A program that another one is beside, in the same session.
+struct Beside {
+    id: String,
+}
+
+impl Beside {
+    /// Starts a command and waits until it prints this.
+    async fn start(d: &Daemon, command: &str, network: Value, until: &str) -> Beside {
+        let config = json!({ "network": network });
+        let s = d.session("s");
+        let begun =
+            s.tool("execute_code_async").with("command", command).with("sandbox_config", config).await;
+        let beside = Beside { id: begun.text("execution_id").to_owned() };
+        beside.printed(d, until).await;
+        beside
+    }
+
+    /// Waits until it has printed this.
+    async fn printed(&self, d: &Daemon, what: &str) {
+        let read = async {
+            loop {
+                let asked = json!({ "execution_id": self.id, "wait": true, "since": 0 });
+                let page = d.tool("get_execution_output", asked).await;
+                if page.document["output"].to_string().contains(what) {
+                    return;
+                }
+                assert_eq!(page.document["status"], "running", "no {what}: {}", page.document);
+            }
+        };
+        within(PATIENCE, what, read).await;
+    }
+
+    async fn write(&self, d: &Daemon, line: &str) {
+        let asked = json!({ "execution_id": self.id, "input_data": line });
+        let ran = d.tool("send_stdin", asked).await;
+        assert!(!ran.is_error, "{}", ran.document);
+    }
+
+    /// Waits for its end.
+    async fn end(&self, d: &Daemon) -> Ran {
+        let read = async {
+            loop {
+                let asked = json!({ "execution_id": self.id, "wait": true, "since": 0 });
+                let page = d.tool("get_execution_output", asked).await;
+                if page.document["status"] != "running" {
+                    return page;
+                }
+            }
+        };
+        within(PATIENCE, "the end of a program", read).await
+    }
+}
+
+/// A command that runs this Python.
+fn python(code: &str) -> String {
+    format!("cat > /tmp/$$.py <<'END'\n{code}\nEND\nexec python3 -u /tmp/$$.py")
+}
+
+#[tokio::test]
+async fn a_sibling_run_gets_nothing_of_the_network_of_another() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let s = d.session("s");
+    // It serves its sockets to anybody who asks by a Unix socket, until it is told to end.
+    let giver = "import os, socket, sys
+held = socket.create_connection(('far.example', 7))
+held.sendall(b'a'); assert held.recv(1) == b'a'
+s = socket.socket(socket.AF_UNIX); s.bind('/tmp/give'); s.listen()
+print('listening', os.getpid())
+for _ in range(3):
+    peer, _ = s.accept()
+    fresh = socket.socket()
+    socket.send_fds(peer, [b'x'], [held.fileno(), fresh.fileno()])
+    print('given')
+input()";
+    for (network, own) in [(Value::Null, false), (allowed(&[NOBODY]), true)] {
+        let beside = Beside::start(&d, &python(giver), allowed(&["far.example:7"]), "listening").await;
+        let before = far.connections();
+        let code = format!("{}OWN = {}\n{NEARBY}", constants(&far), if own { "True" } else { "False" });
+        // A warm run, and a command.
+        let warm = s.python(&code).with("network", network.clone()).await.expect_success();
+        let config = if own { json!({ "network": network }) } else { json!({}) };
+        let command =
+            s.tool("execute_code").with("command", python(&code)).with("sandbox_config", config).await;
+        for (ran, text) in [(&warm, warm.stdout()), (&command, command.said.as_str())] {
+            assert!(["\ndone\n", "\\ndone\""].iter().any(|end| text.contains(end)), "{}", ran.document);
+            assert!(!text.contains("went through"), "{text}");
+        }
+        assert_eq!(far.connections(), before);
+        // A connection that was given on purpose still belongs to the giver, and ends with it.
+        let code = "import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect('/tmp/give')
+_, fds, _, _ = socket.recv_fds(s, 1, 2)
+held = socket.socket(fileno=fds[0])
+held.sendall(b'mine'); print(held.recv(4)); print('have')
+try: print('end', held.recv(1))
+except OSError as e: print('end', type(e).__name__)";
+        let taker = Beside::start(&d, &python(code), allowed(&[NOBODY]), "have").await;
+        beside.write(&d, "\n").await;
+        let ended = beside.end(&d).await;
+        assert_eq!(entry(&ended, FAR)["bytes_out"], 5, "the giver's bytes: {}", ended.document);
+        let ended = taker.end(&d).await;
+        assert!(ended.document.to_string().contains("end ConnectionResetError"), "{}", ended.document);
+        s.python("import os; os.unlink('/tmp/give')").await;
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn two_runs_side_by_side_are_each_held_to_their_own_policy() {
+    let far = Far::start(&[]).await;
+    for traces in [true, false] {
+        let d = far.daemon();
+        let d = if traces { d } else { d.without_tracing() }.start().await;
+        let s = d.session("s");
+        // Both are at it at the same time: each waits for the other's sign.
+        let code = |own: &str, other: &str| {
+            format!(
+                "import os, pathlib, socket
+pathlib.Path('/tmp/{own}').touch()
+while not os.path.exists('/tmp/{other}'): os.sched_yield()
+for n in range(20):
+    for host in ('{own}', '{other}'):
+        try:
+            with socket.create_connection((host, 7), 10) as s:
+                s.sendall(b'x'); print(host, s.recv(1))
+        except OSError: print(host, 'blocked')"
+            )
+        };
+        let hosts = [FAR, crate::far::BLOCKED];
+        let run = |own: &'static str, other: &'static str| {
+            let config = json!({ "network": { "allowed_domains": [own] } });
+            let command = python(&code(own, other));
+            s.tool("execute_code").with("command", command).with("sandbox_config", config)
+        };
+        let (one, two) = tokio::join!(run(hosts[0], hosts[1]), run(hosts[1], hosts[0]));
+        for (ran, own, other) in [(&one, hosts[0], hosts[1]), (&two, hosts[1], hosts[0])] {
+            let text = ran.document["output"].to_string();
+            let count = |line: String| text.matches(&line).count();
+            let counts = (count(format!("{own} b'x'")), count(format!("{other} blocked")));
+            assert_eq!(counts, (20, 20), "{}", ran.document);
+            assert_eq!(
+                (&entry(ran, own)["allowed"], &entry(ran, other)["allowed"]),
+                (&json!(true), &json!(false))
+            );
+        }
+        d.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn connections_end_with_a_killed_daemon_and_the_next_ones_work() {
+    let far = Far::start(&[]).await;
+    let code = "import socket
+held = [socket.create_connection(('far.example', port)) for port in (7, 80, 8003)]
+print('connected')
+for s in held:
+    try: print('ended', s.recv(1))
+    except OSError as e: print('ended', type(e).__name__)
+s = socket.create_connection(('far.example', 7))
+s.sendall(b'again'); print(s.recv(5).decode())";
+    for traces in [true, false] {
+        let setup = || if traces { far.daemon() } else { far.daemon().without_tracing() };
+        let d = setup().start().await;
+        let program = Beside::start(&d, &python(code), allowed(&[FAR]), "connected").await;
+        let store = d.crash().await;
+        let d = setup().store(&store).start().await;
+        let ended = program.end(&d).await;
+        let text = ended.document.to_string();
+        assert!(text.contains("again") && text.matches("ended").count() == 3, "{text}");
+        d.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_connections_are_bounded_and_the_next_run_has_its_own() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let code = "import collections, errno, resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+held, outcomes = [], collections.Counter()
+for n in range(1000):
+    s = socket.socket(); held.append(s)
+    outcomes[errno.errorcode.get(s.connect_ex(('far.example', 7)), 'ok')] += 1
+print(dict(outcomes))
+held[0].sendall(b'x'); print(held[0].recv(1))
+held[1].close()
+while (s := socket.socket()).connect_ex(('far.example', 7)): pass
+print('another')";
+    let s = d.session("s");
+    for run in 1..=2 {
+        let ran = s.python(code).with("network", allowed(&[FAR])).await;
+        let ran = ran.expect_stdout("{'ok': 64, 'EADDRNOTAVAIL': 936}\nb'x'\nanother\n");
+        assert_eq!(far.connections(), 65 * run, "{}", ran.document);
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_never_reads_holds_up_nothing_else_and_is_bounded() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let code = "import socket
+def fetched():
+    with socket.create_connection(('far.example', 7), 20) as s:
+        s.sendall(b'x' * 1000); return len(s.recv(1000, socket.MSG_WAITALL))
+# The program never reads what these send, and the far side never reads what those are sent.
+unread = [socket.create_connection(('far.example', 8004)) for _ in range(20)]
+print(fetched())
+sent = 0
+for _ in range(4):
+    s = socket.create_connection(('far.example', 8003)); unread.append(s)
+    s.settimeout(0.3)
+    try:
+        while True: sent += s.send(bytes(1 << 16))
+    except TimeoutError: pass
+print(sent < 100 << 20, fetched())
+half = socket.create_connection(('far.example', 8005))
+print(b''.join(iter(lambda: half.recv(100), b'')))
+half.sendall(b'later'); half.shutdown(socket.SHUT_WR)
+import urllib.request as u
+while b'later' not in u.urlopen('http://far.example/halves').read(): pass
+reset = socket.create_connection(('far.example', 8002)); reset.sendall(b'xy')
+try: print(reset.recv(1))
+except OSError as e: print(type(e).__name__)";
+    let ran = d.session("s").python(code).with("network", allowed(&[FAR])).await;
+    let ran = ran.expect_stdout("1000\nTrue 1000\nb'first'\nConnectionResetError\n");
+    let ports = ran.document["network"].as_array().expect("`network`");
+    let flooded = ports.iter().find(|entry| entry["port"] == 8004).expect("an entry");
+    assert!(flooded["bytes_in"].as_u64() < Some(200 << 20), "what nobody reads is not fetched: {flooded}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_connection_and_a_peer_that_vanished_end_by_the_idle_timeout() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().set("egress.idle_timeout", "1s").start().await;
+    // Nobody writes: neither this program nor the server.
+    let code = "import socket, sys
+s = socket.create_connection(('far.example', PORT))
+s.sendall(b'x'); print(s.recv(1) if PORT == 7 else '')
+print('waits')
+try: print('ended', s.recv(1))
+except OSError as e: print('ended', type(e).__name__)";
+    let silent = code.replace("PORT", "8003");
+    let s = d.session("s");
+    let begun = std::time::Instant::now();
+    let ran = s.python(&silent).with("network", allowed(&[FAR])).await.expect_success();
+    assert!(ran.stdout().contains("ended"), "{}", ran.document);
+    assert!(begun.elapsed() > Duration::from_millis(900), "{}", ran.document);
+    let cut = python(&code.replace("PORT", "7"));
+    let program = Beside::start(&d, &cut, allowed(&[FAR]), "waits").await;
+    far.vanish();
+    let ended = program.end(&d).await;
+    assert!(ended.document.to_string().contains("ended"), "{}", ended.document);
+    d.stop().await;
+}
