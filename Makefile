@@ -5,9 +5,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run test check deny advisories e2e n8n crash fuzz bench pictures setup images clean
 
-# Packages for the tests: for the engines that they start and their certificates, for their clients, and for the page a
-# browser, its fonts, and a program that makes its pictures small.
-FOR_TESTS := iproute2 openssl python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
+# Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
+# programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
+FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
+	chromium fonts-inter fonts-jetbrains-mono pngquant
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

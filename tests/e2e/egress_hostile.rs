@@ -133,12 +133,6 @@ impl Beside {
         within(PATIENCE, what, read).await;
     }
 
-    async fn write(&self, d: &Daemon, line: &str) {
-        let asked = json!({ "execution_id": self.id, "input_data": line });
-        let ran = d.tool("send_stdin", asked).await;
-        assert!(!ran.is_error, "{}", ran.document);
-    }
-
     /// Waits for its end.
     async fn end(&self, d: &Daemon) -> Ran {
         let read = async {
@@ -175,7 +169,7 @@ for _ in range(3):
     fresh = socket.socket()
     socket.send_fds(peer, [b'x'], [held.fileno(), fresh.fileno()])
     print('given')
-input()";
+s.accept()";
     for (network, own) in [(Value::Null, false), (allowed(&[NOBODY]), true)] {
         let beside = Beside::start(&d, &python(giver), allowed(&["far.example:7"]), "listening").await;
         let before = far.connections();
@@ -199,7 +193,8 @@ held.sendall(b'mine'); print(held.recv(4)); print('have')
 try: print('end', held.recv(1))
 except OSError as e: print('end', type(e).__name__)";
         let taker = Beside::start(&d, &python(code), allowed(&[NOBODY]), "have").await;
-        beside.write(&d, "\n").await;
+        let last = "import socket; socket.socket(socket.AF_UNIX).connect('/tmp/give')";
+        s.python(last).await.expect_success();
         let ended = beside.end(&d).await;
         assert_eq!(entry(&ended, FAR)["bytes_out"], 5, "the giver's bytes: {}", ended.document);
         let ended = taker.end(&d).await;
