@@ -79,6 +79,8 @@ mod pool;
 mod ports;
 #[path = "e2e/raw.rs"]
 mod raw;
+#[path = "e2e/registries.rs"]
+mod registries;
 #[path = "e2e/restart.rs"]
 mod restart;
 #[path = "e2e/run.rs"]
