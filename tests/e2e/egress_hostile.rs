@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::far::{FAR, Far, PRIVATE};
@@ -98,6 +99,52 @@ for host in ('167838211', '0x0a010203', '012.01.02.03', '10.66051', '::ffff:10.1
         assert!(blocked["allowed"] == false && reason.contains(why), "{blocked}");
     }
     assert_eq!(entry(&ran, FAR)["allowed"], true);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn on_443_only_a_tls_hello_with_the_name_that_was_asked_for_passes() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let code = "import socket, ssl
+context = ssl.create_default_context(cafile='/data/ca.pem')
+context.check_hostname = False
+def hello(name, size=100000):
+    s = socket.create_connection(('far.example', 443)); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    to, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(to, out, server_hostname=name)
+    def move():
+        bytes = out.read()
+        for at in range(0, len(bytes), size): s.sendall(bytes[at:at + size])
+    def until(do):
+        while True:
+            try: return do()
+            except ssl.SSLWantReadError: pass
+            finally: move()
+            to.write(s.recv(65536)) or to.write_eof()
+    until(tls.do_handshake)
+    tls.write(b'GET /hello HTTP/1.0\\r\\n\\r\\n')
+    return b'hello from far' in until(lambda: tls.read(10000)) or b'hello from far' in until(lambda: tls.read(10000))
+def tried(what, do, *arguments):
+    try: print(what, do(*arguments))
+    except OSError as e: print(what, 'failed')
+tried('whole', hello, 'far.example')
+tried('in pieces', hello, 'far.example', 3)
+tried('other name', hello, 'blocked.example')
+tried('no name', hello, None)
+def plain(bytes):
+    s = socket.create_connection(('far.example', 443)); s.sendall(bytes)
+    if not (answer := s.recv(100)): raise OSError('ended')
+    return answer
+tried('http', plain, b'GET /hello HTTP/1.0\\r\\n\\r\\n')
+tried('ssh', plain, b'SSH-2.0-x\\r\\n')";
+    let s = d.session("s");
+    let ran = s.python(code).file("ca.pem", far.authority().as_bytes());
+    let ran = ran.with("network", allowed(&[FAR])).await;
+    let ran = ran.expect_stdout(
+        "whole True\nin pieces True\nother name failed\nno name failed\nhttp failed\nssh failed\n",
+    );
+    assert_eq!(entry(&ran, FAR)["allowed"], false, "a destination of which anything was blocked");
     d.stop().await;
 }
 
@@ -201,6 +248,59 @@ except OSError as e: print('end', type(e).__name__)";
         assert!(ended.document.to_string().contains("end ConnectionResetError"), "{}", ended.document);
         s.python("import os; os.unlink('/tmp/give')").await;
     }
+    d.stop().await;
+}
+
+/// Looks again and again until it finds something; other threads go on meanwhile.
+async fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    within(PATIENCE, what, looking).await
+}
+
+/// The process of a container whose command has this word, as this host numbers it.
+fn process(container: &str, word: &str) -> Option<Pid> {
+    let read = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let found = pids.find(|pid| {
+        read(*pid, "cgroup").is_some_and(|groups| groups.contains(container))
+            && read(*pid, "cmdline").is_some_and(|command| command.contains(word))
+    });
+    found.and_then(Pid::from_raw)
+}
+
+#[tokio::test]
+async fn while_pid_1_is_stopped_a_program_waits_and_nothing_leaks() {
+    let far = Far::start(&[]).await;
+    let d = far.daemon().start().await;
+    let code = "import os, socket
+print('ready')
+while not os.path.exists('/tmp/go'): os.sched_yield()
+s = socket.create_connection((ADDRESS, 7))
+s.sendall(b'x'); print('reached', s.recv(1))";
+    let code = format!("{}{code}", constants(&far));
+    let address = far.address.to_string();
+    let program = Beside::start(&d, &python(&code), allowed(&[&address]), "ready").await;
+    let container = d.view().await.the_container("python").await;
+    let first = process(container.as_str(), "agent").expect("PID 1");
+    let own = process(container.as_str(), ".py").expect("the program");
+    kill_process(first, Signal::STOP).expect("PID 1");
+    std::fs::write(format!("/proc/{}/root/tmp/go", own.as_raw_nonzero()), "").expect("a file");
+    // In `connect`, which is call 42 here.
+    let call = format!("/proc/{}/syscall", own.as_raw_nonzero());
+    let connects = || std::fs::read_to_string(&call).ok().filter(|call| call.starts_with("42 "));
+    found("the program's call", connects).await;
+    assert_eq!(far.packets(), 0);
+    kill_process(first, Signal::CONT).expect("PID 1");
+    let ended = program.end(&d).await;
+    assert!(ended.document.to_string().contains("reached b'x'"), "{}", ended.document);
     d.stop().await;
 }
 
