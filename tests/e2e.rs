@@ -33,6 +33,8 @@ mod doctor;
 mod documents;
 #[path = "e2e/egress.rs"]
 mod egress;
+#[path = "e2e/egress_bounds.rs"]
+mod egress_bounds;
 #[path = "e2e/egress_hostile.rs"]
 mod egress_hostile;
 #[path = "e2e/egress_programs.rs"]

@@ -9,6 +9,7 @@
 use serde_json::{Value, json};
 
 use crate::answers::Client;
+use crate::far::program::{allowed, entry};
 use crate::far::{BLOCKED, FAR, Far, tools};
 use crate::support::{Daemon, Ran};
 
@@ -21,12 +22,6 @@ struct Program {
     works: &'static str,
     /// What is in its output where the name is blocked.
     blocked: &'static str,
-}
-
-#[track_caller]
-fn entry<'a>(ran: &'a Ran, host: &str) -> &'a Value {
-    let all = ran.document["network"].as_array().unwrap_or_else(|| panic!("no `network`: {}", ran.document));
-    all.iter().find(|entry| entry["host"] == host).unwrap_or_else(|| panic!("no {host}: {all:?}"))
 }
 
 /// A model's runs of one language, in one session whose files have the far side's authority.
@@ -52,7 +47,7 @@ impl<'d> Runs<'d> {
 /// Runs each program allowed and blocked.
 async fn shown(far: &Far, programs: &[Program], runs: &Runs<'_>, code_of: impl Fn(&str) -> String) {
     for Program { name, port, code, works, blocked } in programs {
-        let network = || json!({ "allowed_domains": [FAR] });
+        let network = || allowed(&[FAR]);
         let ran = runs.run(&code_of(code).replace("HOST", FAR), network()).await;
         let output = ran.text("output");
         assert!(output.trim_end().ends_with(works), "{name}: {}", ran.document);
@@ -282,11 +277,10 @@ async fn curl_git_and_a_static_program_reach_what_is_allowed_and_are_told_what_i
     // An address that is written down, by a program that asks nobody for names.
     let address = far.address.to_string();
     let connect = shell(&format!("connect-static {address} 7"));
-    let allowed = json!({ "allowed_domains": [format!("{address}:7")] });
-    let ran = runs.run(&connect, allowed).await.expect_stdout("answer: hello\n");
+    let ran = runs.run(&connect, allowed(&[&format!("{address}:7")])).await.expect_stdout("answer: hello\n");
     assert_eq!(entry(&ran, &address)["bytes_in"], 5, "{}", ran.document);
     let before = far.connections();
-    let ran = runs.run(&connect, json!({ "allowed_domains": [FAR] })).await;
+    let ran = runs.run(&connect, allowed(&[FAR])).await;
     assert_eq!(ran.stdout(), "connect: Permission denied\n", "{}", ran.document);
     let sentence = format!("{address}:7 was blocked: not in allowed_domains");
     assert!(ran.said.contains(&sentence), "{}", ran.said);

@@ -10,6 +10,8 @@
 //! those of several processes. What a killed test left under its number is removed when the number is taken
 //! again; its servers end by themselves. It needs root.
 
+#[path = "far/program.rs"]
+pub(crate) mod program;
 #[path = "far/tools.rs"]
 pub(crate) mod tools;
 
