@@ -61,6 +61,8 @@ class Web(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if path in REDIRECTS:
             self.answer(b"", 302, Location=REDIRECTS[path])
+            if self.close_connection:
+                self.connection.recv(1)  # a client that sends another request here gets no answer
         elif path == "/slow":
             self.slow()
         elif path == "/go":
