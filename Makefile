@@ -3,11 +3,12 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check deny advisories e2e n8n crash fuzz bench pictures setup images clean
+.PHONY: help run test check deny advisories e2e n8n registries crash fuzz bench pictures setup images clean
 
-# Packages for the tests: for the engines that they start and their certificates, for their clients, and for the page a
-# browser, its fonts, and a program that makes its pictures small.
-FOR_TESTS := iproute2 openssl python3-venv chromium fonts-inter fonts-jetbrains-mono pngquant
+# Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
+# programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
+FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
+	chromium fonts-inter fonts-jetbrains-mono pngquant
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,11 @@ n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the wo
 	tests/clients/install
 	tests/clients/install-n8n
 	cargo test --package paddock-daemon --test e2e n8n:: -- --ignored --nocapture --test-threads=1
+
+registries: images ## install from the real PyPI and npm in containers, in mode restricted; needs the internet
+	deploy/setup $(FOR_TESTS)
+	tests/clients/install
+	cargo test --locked --package paddock-daemon --test e2e registries:: -- --ignored --nocapture --test-threads=1
 
 crash: images ## kill the daemon 200 times under load, and an engine 40 times; CRASH_KILLS, ENGINE_ENDS, CRASH_SEED
 	deploy/setup iproute2

@@ -35,12 +35,20 @@ mod doctor;
 mod documents;
 #[path = "e2e/egress.rs"]
 mod egress;
+#[path = "e2e/egress_bounds.rs"]
+mod egress_bounds;
+#[path = "e2e/egress_hostile.rs"]
+mod egress_hostile;
+#[path = "e2e/egress_programs.rs"]
+mod egress_programs;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]
 mod engine_gone;
 #[path = "e2e/exec.rs"]
 mod exec;
+#[path = "e2e/far.rs"]
+mod far;
 #[path = "e2e/fence.rs"]
 mod fence;
 #[path = "e2e/flood.rs"]
@@ -75,6 +83,8 @@ mod pool;
 mod ports;
 #[path = "e2e/raw.rs"]
 mod raw;
+#[path = "e2e/registries.rs"]
+mod registries;
 #[path = "e2e/restart.rs"]
 mod restart;
 #[path = "e2e/run.rs"]

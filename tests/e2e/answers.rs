@@ -8,7 +8,7 @@ use crate::support::{Answer, Daemon, Ran, events};
 const BOTH: &str = "application/json, text/event-stream";
 
 /// A client that announced its name and its revision of MCP.
-struct Client<'d> {
+pub(crate) struct Client<'d> {
     d: &'d Daemon,
     session: String,
     revision: &'static str,
@@ -25,7 +25,7 @@ impl<'d> Client<'d> {
     }
 
     /// A current host of a model.
-    async fn of_a_model(d: &'d Daemon) -> Client<'d> {
+    pub(crate) async fn of_a_model(d: &'d Daemon) -> Client<'d> {
         Client::named(d, "a-host", "2025-11-25").await
     }
 
@@ -38,7 +38,7 @@ impl<'d> Client<'d> {
         request.json(&call).send().await.expect(200)
     }
 
-    async fn call(&self, tool: &str, arguments: Value) -> Ran {
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Ran {
         let answer = self.ask(tool, arguments, json!({})).await.text();
         Ran::of(events(&answer).into_iter().find(|event| event["id"] == 1).expect("an answer"))
     }

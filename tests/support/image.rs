@@ -1,6 +1,7 @@
 //! Runner images for single tests, built for a test and removed with it. None has the label that makes an
 //! image a runner by itself: a daemon must be configured to use it.
 
+use std::path::Path;
 use std::process::Command;
 
 /// An image, removed when this is dropped.
@@ -13,11 +14,16 @@ impl Image {
         for (name, content) in files.iter().chain([&("Dockerfile", dockerfile)]) {
             std::fs::write(context.path().join(name), content).expect("a file");
         }
+        Image::of_folder(context.path())
+    }
+
+    /// Builds an image from a folder with a Dockerfile.
+    pub(crate) fn of_folder(context: &Path) -> Image {
         let name = format!("paddock-test-{}", paddock::id::random_hex::<6>());
         let build = Command::new("docker")
             .env("DOCKER_BUILDKIT", "0")
             .args(["build", "-q", "--force-rm", "-t", &name])
-            .arg(context.path())
+            .arg(context)
             .output()
             .expect("the docker command");
         assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));

@@ -11,6 +11,7 @@
 //! must never serve a connection without the credential of a run that is under way, nor hold more heads than
 //! [`MAX_HEADS`].
 
+mod answer;
 mod head;
 
 use std::cell::{Cell, RefCell};
@@ -32,6 +33,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
+pub(super) use self::answer::AnswerHead;
 use self::head::{Head, ProxyRequest};
 use super::connect::reply;
 use super::own::OwnPort;
@@ -184,6 +186,8 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
             return refuse(program, status, &format!("{shown} {why}")).await;
         }
         let mut program = program;
+        // A tunnel carries the server's bytes as they are.
+        let answer = request.forward.is_some().then(AnswerHead::default);
         let first = match request.forward {
             Some(head) => Bytes::from(head),
             None => {
@@ -201,7 +205,7 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
         }
         // From here on what breaks off is a reset, as for every other connection.
         let _ = sockopt::set_socket_linger(&program, Some(Duration::ZERO));
-        traffic::carry(program, daemon, run.over()).await;
+        traffic::carry_answer(program, daemon, answer, run.over()).await;
     });
 }
 

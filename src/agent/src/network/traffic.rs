@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
+use super::proxy::AnswerHead;
 use crate::link::Stream;
 
 /// Fewer bytes than this are copied: they would keep a whole buffer in memory until the daemon has read them.
@@ -27,7 +28,17 @@ struct Reset;
 
 /// Carries bytes both ways until both directions are at their end, or either side resets. Once `over`, the
 /// end of the run, nobody reads any more, and what its programs have sent still goes to the daemon.
-pub(crate) async fn carry(mut program: TcpStream, daemon: Stream, over: impl Future<Output = ()>) {
+pub(crate) async fn carry(program: TcpStream, daemon: Stream, over: impl Future<Output = ()>) {
+    carry_answer(program, daemon, None, over).await;
+}
+
+/// As [`carry`]; the daemon's side begins with the head of an answer that is rewritten.
+pub(super) async fn carry_answer(
+    mut program: TcpStream,
+    daemon: Stream,
+    answer: Option<AnswerHead>,
+    over: impl Future<Output = ()>,
+) {
     let is_sent = Cell::new(false);
     let is_whole = {
         let (from, to) = program.split();
@@ -38,7 +49,7 @@ pub(crate) async fn carry(mut program: TcpStream, daemon: Stream, over: impl Fut
         };
         tokio::pin!(up);
         tokio::select! {
-            both = async { tokio::try_join!(&mut up, down(&daemon, to)) } => both.is_ok(),
+            both = async { tokio::try_join!(&mut up, down(&daemon, to, answer)) } => both.is_ok(),
             () = over => is_sent.get() || up.await.is_ok(),
         }
     };
@@ -73,11 +84,22 @@ async fn up(mut program: ReadHalf<'_>, daemon: &Stream) -> Ended {
 }
 
 /// From the daemon to the program.
-async fn down(daemon: &Stream, mut program: WriteHalf<'_>) -> Ended {
+async fn down(daemon: &Stream, mut program: WriteHalf<'_>, mut answer: Option<AnswerHead>) -> Ended {
     loop {
         match daemon.recv().await {
-            Inbound::Data(Channel::Net, bytes) => program.write_all(&bytes).await.map_err(|_| Reset)?,
-            Inbound::Eof(Channel::Net) => return program.shutdown().await.map_err(|_| Reset),
+            Inbound::Data(Channel::Net, bytes) => {
+                let bytes = match &mut answer {
+                    Some(head) => head.pass(bytes),
+                    None => bytes,
+                };
+                program.write_all(&bytes).await.map_err(|_| Reset)?;
+            }
+            Inbound::Eof(Channel::Net) => {
+                if let Some(mut head) = answer {
+                    program.write_all(&head.end()).await.map_err(|_| Reset)?;
+                }
+                return program.shutdown().await.map_err(|_| Reset);
+            }
             Inbound::Data(..) | Inbound::Eof(_) | Inbound::Message(_) | Inbound::Close | Inbound::Reset => {
                 return Err(Reset);
             }

@@ -68,6 +68,10 @@ pub(super) async fn open(
         _ = stream.abandoned() => return Err(Refusal::Gone),
     };
     let judged = policy.judge(host, port)?;
+    if let Host::Address(address) = host {
+        // A program that does not wait for its connection is told now, and not by a reset later on.
+        policy.judge_address(host, *address, port)?;
+    }
     run.has_bytes_left()?;
     let permits = permits(egress, run)?;
     if let Host::Name(name) = host {

