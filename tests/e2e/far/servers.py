@@ -159,7 +159,7 @@ def ssh():
     os.chmod(path("serve-git"), 0o755)
     options = [f"ListenAddress={address}", f"HostKey={path('host')}", f"AuthorizedKeysFile={path('key.pub')}",
                f"ForceCommand={path('serve-git')}", "UsePAM=no", "StrictModes=no", "PidFile=none",
-               "PermitRootLogin=forced-commands-only", "PasswordAuthentication=no", "LogLevel=INFO"]
+               "PermitRootLogin=prohibit-password", "PasswordAuthentication=no", "LogLevel=INFO"]
     start(b"Server listening", "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null",
           *(word for option in options for word in ("-o", option)))
 
