@@ -13,6 +13,8 @@ mod alike;
 mod answers;
 #[path = "e2e/archives.rs"]
 mod archives;
+#[path = "e2e/ca_bundle.rs"]
+mod ca_bundle;
 #[path = "e2e/client.rs"]
 mod client;
 #[path = "e2e/clients.rs"]

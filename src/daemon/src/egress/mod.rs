@@ -20,6 +20,7 @@
 //! allowed, nor let a connection outlive its run.
 
 pub mod address;
+pub mod ca_bundle;
 pub mod client_hello;
 mod connection;
 mod dial;
@@ -43,6 +44,7 @@ mod through_proxy;
 mod token_permits;
 pub mod upstream_proxy;
 
+pub use ca_bundle::{CaBundle, CaBundleError};
 pub use gateway::{Egress, Gateway};
 pub use grant::NetworkGrant;
 pub use host_name::{Host, HostName, HostNameError};

@@ -91,6 +91,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("ports.idle_timeout", "\"31m\""),
     ("egress.upstream_proxy", "\"http://proxy.lan:3128\""),
     ("egress.upstream_resolves", "true"),
+    ("egress.ca_bundle", concat!("\"", env!("CARGO_MANIFEST_DIR"), "/src/egress/ca_bundle/test.pem\"")),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("metrics.addr", "\"127.0.0.1:9464\""),
