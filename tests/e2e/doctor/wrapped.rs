@@ -20,7 +20,7 @@ const WRAPPER: &str = include_str!("wrapper.py");
 const IMAGE: &str = "paddock-example-sh";
 
 /// The name of the wrapper, the name and status of doctor's check, and a word of its text.
-const OFF: [(&str, &str, &str, &str); 21] = [
+const OFF: [(&str, &str, &str, &str); 22] = [
     ("groups", "container/user", "fail", "groups [0]"),
     ("capabilities", "container/capabilities", "fail", "capabilities 0x2000"),
     ("privileges", "container/no-new-privileges", "fail", "not set"),
@@ -29,6 +29,7 @@ const OFF: [(&str, &str, &str, &str); 21] = [
     ("cores", "container/core dumps", "fail", "core dumps is 0"),
     ("segments", "container/system v memory", "warn", "stays"),
     ("network", "container/network", "fail", "network interfaces"),
+    ("route", "container/network", "fail", "TCP to 1.1.1.1:443 is on its way"),
     ("root", "container/read-only root", "fail", "not mounted read-only"),
     ("data", "container/data", "fail", "could be had in /data"),
     ("inodes", "container/inodes", "fail", "entries could be had"),
