@@ -147,7 +147,7 @@ impl CaBundle {
 }
 
 /// The root certificates of this host, or of the file that `SSL_CERT_FILE` names to the daemon.
-pub(super) fn system_roots() -> Vec<CertificateDer<'static>> {
+pub fn system_roots() -> Vec<CertificateDer<'static>> {
     let found = rustls_native_certs::load_native_certs();
     for problem in &found.errors {
         warn!(%problem, "some root certificates of this system cannot be read");

@@ -44,9 +44,9 @@ mod through_proxy;
 mod token_permits;
 pub mod upstream_proxy;
 
-pub use ca_bundle::{CaBundle, CaBundleError};
+pub use ca_bundle::{CaBundle, CaBundleError, system_roots};
 pub use gateway::{Egress, Gateway};
-pub use grant::NetworkGrant;
+pub use grant::{NetworkGrant, interface_addresses};
 pub use host_name::{Host, HostName, HostNameError};
 pub use ledger::Destination;
 pub use pattern::{Pattern, PatternError};

@@ -110,6 +110,13 @@ impl FromStr for UpstreamProxy {
     }
 }
 
+impl UpstreamProxy {
+    /// Where it is.
+    pub fn address(&self) -> (&Host, u16) {
+        (&self.host, self.port)
+    }
+}
+
 /// A host and a port, as they stand in a request.
 pub(super) fn authority(host: &Host, port: u16) -> String {
     match host {
