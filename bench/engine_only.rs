@@ -17,7 +17,7 @@ pub(crate) struct EngineContainer {
 impl EngineContainer {
     /// Starts a container by this plan, under another name.
     pub(crate) async fn start(engine: &Engine, plan: &Plan) -> Result<Self> {
-        let Plan { name: old, mut volume, mut container } = plan.clone();
+        let Plan { name: old, mut volume, mut container, .. } = plan.clone();
         let name: VolumeName = format!("{old}-{}", paddock::id::random_hex::<4>()).parse()?;
         volume.name = name.clone();
         for mount in &mut container.host_config.mounts {

@@ -15,6 +15,8 @@ mod answers;
 mod archives;
 #[path = "e2e/ask.rs"]
 mod ask;
+#[path = "e2e/ca_bundle.rs"]
+mod ca_bundle;
 #[path = "e2e/client.rs"]
 mod client;
 #[path = "e2e/clients.rs"]

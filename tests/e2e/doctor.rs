@@ -17,6 +17,8 @@ use crate::support::{Daemon, Store, engine_host, program};
 mod look;
 #[path = "doctor/proxy.rs"]
 mod proxy;
+#[path = "doctor/way_out.rs"]
+mod way_out;
 #[path = "doctor/wrapped.rs"]
 mod wrapped;
 
@@ -83,7 +85,7 @@ async fn a_healthy_host_is_reported_in_lines_and_as_json() {
         report.text.lines().filter(|line| line.starts_with("ok")).map(|line| line[6..21].trim()).collect();
     let mut order = groups.clone();
     order.dedup();
-    let expected = ["configuration", "store", "engine", "images", "container", "way in", "room"];
+    let expected = ["configuration", "store", "engine", "images", "container", "way in", "room", "way out"];
     assert_eq!(order, expected, "{}", report.text);
 }
 

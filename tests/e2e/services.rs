@@ -2,7 +2,7 @@
 //! told.
 
 #[path = "services/stub.rs"]
-mod stub;
+pub(crate) mod stub;
 
 use std::io::{Read, Seek, SeekFrom};
 use std::process::Command;

@@ -13,15 +13,20 @@ use super::doctor::Look;
 use crate::support::{Daemon, PrivateEngine, Setup};
 
 /// A certificate authority, and a folder for each certificate.
-struct Authority(TempDir);
+pub(crate) struct Authority(TempDir);
 
 impl Authority {
-    fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         let authority = Authority(TempDir::new().expect("a folder"));
         authority.openssl(&format!(
-            "req -x509 {KEY} -keyout authority.key -out ca.pem -days 2 -subj /CN=authority"
+            "req -x509 {KEY} -keyout authority.key -out ca.pem -days 2 -subj /CN=authority \
+             -addext keyUsage=critical,keyCertSign"
         ));
         authority
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
     }
 
     fn openssl(&self, words: &str) {
@@ -31,7 +36,7 @@ impl Authority {
     }
 
     /// The folder of a certificate with its key, and of this authority's certificate.
-    fn folder(&self, name: &str, extensions: &str) -> PathBuf {
+    pub(crate) fn folder(&self, name: &str, extensions: &str) -> PathBuf {
         let folder = self.0.path().join(name);
         std::fs::create_dir(&folder).expect("a folder");
         std::fs::write(folder.join("extensions"), extensions).expect("a file");

@@ -126,3 +126,50 @@ async fn a_proxy_that_refuses_is_told_in_a_sentence() {
         d.stop().await;
     }
 }
+
+/// Requests to the services `far` and `near`.
+const SERVICES: &str = "
+import urllib.request
+for name in ('far', 'near'):
+    try: print(urllib.request.urlopen(f'http://{name}.paddock/a', timeout=20).read().decode())
+    except OSError as e: print(name, e, e.read().decode())
+";
+
+fn with_services(setup: Setup, near: &Upstream) -> Setup {
+    let urls = [("far", "http://api.example/v1".to_owned()), ("near", format!("http://{}/v1", near.addr))];
+    let service = |(name, url): (&str, String)| {
+        let pairs = [("name", name.into()), ("url", url.into()), ("tenants", vec!["default"].into())];
+        toml::Table::from_iter(pairs.map(|(key, value): (&str, toml::Value)| (key.to_owned(), value)))
+    };
+    setup.set("egress.services", urls.map(service).to_vec())
+}
+
+#[tokio::test]
+async fn services_go_through_the_proxy_and_near_ones_directly() {
+    let network = json!({ "services": ["far", "near"] });
+    // The name has an address of the operator's own, so it is resolved here whoever else could.
+    for resolves in [false, true] {
+        let (proxy, asked) = proxy("200 OK").await;
+        let near = Upstream::http().await;
+        let setup = with_services(behind(&proxy), &near).set("egress.upstream_resolves", resolves);
+        let d = setup.start().await;
+        let ran = d.session("s").python(SERVICES).with("network", network.clone()).await;
+        ran.expect_stdout("through\nGET /v1/a HTTP/1.1\n");
+        let asked = asked.lock().expect("no panic").clone();
+        assert!(asked[0].starts_with(&format!("CONNECT {PUBLIC}:80 HTTP/1.1\r\n")), "{asked:?}");
+        assert!(asked[1].starts_with("GET /v1/a HTTP/1.1\r\n"), "{asked:?}");
+        assert_eq!((proxy.connections(), near.connections()), (1, 1));
+        d.stop().await;
+    }
+
+    let (proxy, _) = proxy("407 Proxy Authentication Required").await;
+    let near = Upstream::http().await;
+    let d = with_services(behind(&proxy), &near).start().await;
+    let ran = d.session("s").python(SERVICES).with("network", network).await.expect_success();
+    let lines: Vec<&str> = ran.stdout().lines().collect();
+    assert!(lines[0].contains("502") && lines[0].contains("service_unreachable"), "{lines:?}");
+    assert_eq!(lines[1], "GET /v1/a HTTP/1.1");
+    let log = d.stop().await.text();
+    assert!(log.contains("does not accept the credentials of egress.upstream_proxy"), "{log}");
+    assert!(!log.contains("pass word") && !log.contains("pass%20word"), "{log}");
+}

@@ -16,6 +16,7 @@ mod cgroup;
 mod charge;
 mod fill;
 mod kernel;
+mod outside;
 
 /// Looks at everything. With quotas they are tried out as well.
 pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
@@ -41,6 +42,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         no_new_privs: field("NoNewPrivs") == "1",
         seccomp: field("Seccomp").parse().unwrap_or(0),
         interfaces: interfaces(),
+        outside: outside::look(),
         root_write_errno: std::fs::File::create("/.paddock-probe")
             .err()
             .map_or(0, |e| e.raw_os_error().unwrap_or(-1)),

@@ -77,6 +77,10 @@ pub const AGENT_DIR: &str = "/.paddock";
 /// The agent's program inside [`AGENT_DIR`].
 pub const AGENT_PROGRAM: &str = "/.paddock/agent";
 
+/// The certificates that programs trust, a PEM file in [`AGENT_DIR`]. It is there only where an operator gave
+/// certificates.
+pub const CA_FILE: &str = "/.paddock/ca.pem";
+
 /// The directory that belongs to the session; also reachable by [`DATA_ALIASES`].
 pub const DATA_DIR: &str = "/data";
 

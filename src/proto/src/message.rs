@@ -13,13 +13,13 @@ pub use self::egress::{Ask, ConnectFailure, Host, Reply};
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;
-pub use crate::probe::{Allowed, Charged, Filled, ProbeReport, Quotas, Taken};
+pub use crate::probe::{Allowed, Charged, Filled, Outside, ProbeReport, Quotas, Taken};
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
 /// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
 /// content.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]

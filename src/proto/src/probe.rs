@@ -57,6 +57,15 @@ pub struct Charged {
     pub locks: Option<bool>,
 }
 
+/// What a process in the container found of ways out. Where there is no network, nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outside {
+    /// What was tried, and the errno that refused it at once (0: nothing refused it).
+    pub tries: Vec<(String, i32)>,
+    /// The first routes over other interfaces than `lo`.
+    pub routes: Vec<String>,
+}
+
 /// How a process inside the container is confined, as it sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeReport {
@@ -74,6 +83,8 @@ pub struct ProbeReport {
     pub seccomp: u32,
     /// Network interfaces, without `lo`.
     pub interfaces: Vec<String>,
+    /// Ways out that were tried.
+    pub outside: Outside,
     /// The errno of creating a file in `/`: `EROFS` is right, 0 means that the file was created.
     pub root_write_errno: i32,
     /// Whether `/` is mounted read-only.

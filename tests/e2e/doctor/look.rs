@@ -46,7 +46,8 @@ impl Look {
             limits.data_inodes = 1000\n\
             sessions.max = 1\n\
             pool.idle = 0\n\
-            agent.warm_parts = false\n";
+            agent.warm_parts = false\n\
+            egress.mode = 'none'\n";
         Look {
             engine: engine_host().to_string(),
             store: store.to_owned(),

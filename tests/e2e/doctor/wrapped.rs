@@ -20,7 +20,7 @@ const WRAPPER: &str = include_str!("wrapper.py");
 const IMAGE: &str = "paddock-example-sh";
 
 /// The name of the wrapper, the name and status of doctor's check, and a word of its text.
-const OFF: [(&str, &str, &str, &str); 21] = [
+const OFF: [(&str, &str, &str, &str); 22] = [
     ("groups", "container/user", "fail", "groups [0]"),
     ("capabilities", "container/capabilities", "fail", "capabilities 0x2000"),
     ("privileges", "container/no-new-privileges", "fail", "not set"),
@@ -29,6 +29,7 @@ const OFF: [(&str, &str, &str, &str); 21] = [
     ("cores", "container/core dumps", "fail", "core dumps is 0"),
     ("segments", "container/system v memory", "warn", "stays"),
     ("network", "container/network", "fail", "network interfaces"),
+    ("route", "container/network", "fail", "TCP to 1.1.1.1:443 is on its way"),
     ("root", "container/read-only root", "fail", "not mounted read-only"),
     ("data", "container/data", "fail", "could be had in /data"),
     ("inodes", "container/inodes", "fail", "entries could be had"),
@@ -75,6 +76,8 @@ async fn each_protection_that_is_switched_off_is_reported_and_no_other() {
     let mut engine = PrivateEngine::with_flags(&flags, &[]).await;
     let dir = tempfile::tempdir().expect("a folder");
     let look = Look::at(dir.path()).engine(&engine.host()).set("exec.runner", "'sh'");
+    let look = look.set("egress.mode", "'open'").set("egress.allow", "[]");
+    let look = look.set("egress.own_addresses", "['198.51.100.7']");
     let none = look.run().await;
     none.expect_failure("images/runners", "no image runs any language", "make images");
     engine.load(IMAGE);
@@ -95,12 +98,20 @@ async fn each_protection_that_is_switched_off_is_reported_and_no_other() {
         for ((off, name, status, word), report) in some.iter().zip(reports) {
             match *off {
                 "start" => report.expect_no_container(&base, name, status),
+                // Programs have a network by the same means.
+                "landlock" | "notification" => {
+                    report.expect(&base, &[(name, status), ("way out/programs", "warn")]);
+                }
                 _ => report.expect(&base, &[(name, status)]),
             }
             assert!(report.found(name).contains(word), "{off}: {}", report.text);
         }
     }
     expect_clean(&engine).await;
+    // A daemon finds it too, and does not serve.
+    let refused =
+        Daemon::with().env("DOCKER_HOST", &engine.host()).set("engine.runtime", "route").refusal().await;
+    assert!(refused.said.contains("not confined as they must be: TCP to 1.1.1.1:443"), "{refused:?}");
 
     second_image(&engine);
     let two = look.run().await;

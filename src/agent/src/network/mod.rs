@@ -53,11 +53,13 @@ mod resolver;
 mod run;
 mod socket;
 mod traffic;
+mod trust;
 mod who;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use paddock_proto::limits::CA_FILE;
 use paddock_proto::message::RunSpec;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
@@ -96,7 +98,7 @@ impl Network {
     }
 
     /// A run begins; call [`Network::end`] before its end is told. One that has a network gets the variables
-    /// that tell its programs of the proxy.
+    /// that tell its programs of the proxy, and of the certificates to trust.
     pub(crate) fn begin(&self, spec: &mut RunSpec) -> Rc<RunNetwork> {
         let run = Rc::new(RunNetwork::new(spec.id.clone(), spec.network));
         if self.open_runs() == 0 {
@@ -105,6 +107,7 @@ impl Network {
         self.runs.borrow_mut().push(run.clone());
         if spec.network {
             spec.env.extend(self.credentials.admit(&run, &spec.env));
+            spec.env.extend(trust::variables(CA_FILE, &spec.env));
         }
         run
     }

@@ -9,10 +9,11 @@ use tokio::net::TcpListener;
 
 use crate::api::ApiConfig;
 use crate::config::{Config, UrlStyle};
+use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
-use crate::pool::{AgentTerms, Bounds, PoolConfig};
+use crate::pool::{AgentFiles, AgentTerms, Bounds, PoolConfig};
 use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
@@ -34,6 +35,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         bounds: container_bounds(config),
         owner,
         terms: AgentTerms { key, orphan_after: config.agent.orphan_after },
+        agent_files: AgentFiles::new(config.egress.ca_bundle.as_ref().map(CaBundle::for_programs)),
         images: config.runners.clone(),
         warm_parts: config.agent.warm_parts,
         metrics: Metrics::default(),

@@ -180,6 +180,7 @@ pub(super) struct EgressTable {
     pub(super) idle_timeout: Time,
     pub(super) upstream_proxy: Secret,
     pub(super) upstream_resolves: bool,
+    pub(super) ca_bundle: String,
     pub(super) hosts: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) services: Vec<ServiceTable>,

@@ -18,6 +18,8 @@ pub(super) enum Group {
     WayIn,
     #[serde(rename = "room")]
     Capacity,
+    #[serde(rename = "way out")]
+    WayOut,
 }
 
 impl Group {
@@ -30,6 +32,7 @@ impl Group {
             Self::Container => "container",
             Self::WayIn => "way in",
             Self::Capacity => "room",
+            Self::WayOut => "way out",
         }
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
     }
 }
 
-fn address_state(addr: SocketAddr, lock: &Path) -> AddressState {
+pub(super) fn address_state(addr: SocketAddr, lock: &Path) -> AddressState {
     let bound = bind(addr);
     let Err(error) = bound else { return AddressState::Free };
     let kind = error.kind();
@@ -170,7 +170,7 @@ pub(super) fn judge(facts: &ConfigurationFacts) -> Vec<Check> {
 }
 
 /// Whether the daemon could listen at one address; `other` says how to choose another.
-fn judge_address(
+pub(super) fn judge_address(
     name: &'static str,
     addr: SocketAddr,
     place: &AddressState,

@@ -1,7 +1,7 @@
 //! `paddock doctor`: reports what this host's engine really enforces, and what to do about each defect.
 //!
 //! ```text
-//!  configuration ─► store ─► engine ─► images ─► container ─► way in ─► room ─► verdict
+//!  configuration ─► store ─► engine ─► images ─► container ─► way in ─► room ─► way out ─► verdict
 //!       each: look (collects facts, plain values) ─► judge (pure) ─► checks ─► print
 //! ```
 //!
@@ -24,6 +24,7 @@ mod runc;
 mod shared_with_host;
 mod store;
 mod way_in;
+mod way_out;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,6 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use paddock_proto::message::ProbeReport;
 use tokio_util::sync::CancellationToken;
 
 use self::check::{Check, Checks, Group};
@@ -41,6 +43,7 @@ use crate::engine::Engine;
 use crate::holder::{self, LockState};
 use crate::id::random_bytes;
 use crate::metrics::Metrics;
+use crate::pool::trial::TrialReport;
 use crate::pool::{Runner, trial};
 use crate::signals::ended_by_signal;
 
@@ -138,47 +141,51 @@ async fn examine(
         advice.push_str(". Images, containers and room are checked only after that");
     }
     printer.print(judged);
+    let mut seen = None;
     if let (Ok(up), Some(reached), false) = (&asked.answer, reached, failed) {
-        in_containers(config, &up.info, &reached, printer, stop).await?;
+        seen = in_containers(config, &up.info, &reached, printer, stop).await?;
     }
+    let found = stop.run_until_cancelled(way_out::look(config)).await?;
+    printer.print(way_out::judge(&found, seen.as_ref()));
     (!stop.is_cancelled()).then_some(())
 }
 
-/// The groups that need a working engine.
+/// The groups that need a working engine. Returns what a process in a container saw, if there was one.
 async fn in_containers(
     config: &Config,
     info: &crate::engine::EngineInfo,
     engine: &Engine,
     printer: &mut Printer,
     stop: &CancellationToken,
-) -> Option<()> {
+) -> Option<Option<ProbeReport>> {
     let pool = pool(config, trial::owner(), random_bytes());
     let found = match stop.run_until_cancelled(images::look(engine, config, &pool)).await? {
         Ok(found) => found,
         Err(error) => {
             printer.print(images::unasked(&error));
-            return Some(());
+            return Some(None);
         }
     };
     printer.print(images::judge(&found));
-    let mut memory = None;
+    let mut tried = None;
     // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.first().cloned() {
-        memory = in_one(engine, &pool, runner, printer, stop).await?;
+        tried = in_one(engine, &pool, runner, printer, stop).await?;
     }
+    let memory = tried.as_ref().map(|tried| tried.asked.memory);
     let facts = capacity::look(config, info, &pool.bounds, found.runners.len(), memory);
     printer.print(capacity::judge(&facts));
-    Some(())
+    Some(tried.map(|tried| tried.facts))
 }
 
-/// Tries a container; returns its memory limit.
+/// Tries a container.
 async fn in_one(
     engine: &Engine,
     pool: &crate::pool::PoolConfig,
     runner: Runner,
     printer: &mut Printer,
     stop: &CancellationToken,
-) -> Option<Option<u64>> {
+) -> Option<Option<TrialReport>> {
     let warm = !runner.warm.is_empty();
     // Never cancelled from outside: it checks `stop` itself and removes everything that it made.
     let (tried, left) = trial::run(engine, pool, runner, stop).await;
@@ -195,7 +202,7 @@ async fn in_one(
     if let Some(tried) = &tried {
         printer.print(way_in::judge(&tried.carrier));
     }
-    Some(tried.map(|tried| tried.asked.memory))
+    Some(tried)
 }
 
 fn silent_store(config: &Config) -> Vec<Check> {

@@ -22,6 +22,10 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    pub(super) fn new(socket: TcpStream) -> Self {
+        Self { socket, is_finished: false }
+    }
+
     /// The other side's address, if that is this host's own: a connection to it begins at the same address.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
         let (own, other) = (self.socket.local_addr().ok()?.ip(), self.socket.peer_addr().ok()?.ip());
@@ -47,7 +51,7 @@ impl Drop for Upstream {
 /// # Errors
 /// As [`connect`].
 pub(super) async fn dial(addresses: &[SocketAddr]) -> Result<Upstream, ConnectFailure> {
-    connect(addresses).await.map(|socket| Upstream { socket, is_finished: false })
+    connect(addresses).await.map(Upstream::new)
 }
 
 /// Connects to the first address that answers; each is tried in its turn, with a short wait in between. The

@@ -37,7 +37,7 @@ pub struct Egress {
     pub(super) services: Services,
     pub(super) metrics: Metrics,
     pub(super) connections: Arc<Semaphore>,
-    pub(super) upstream: Option<ProxyWay>,
+    pub(super) upstream: Option<Arc<ProxyWay>>,
     token_permits: TokenPermits,
 }
 
@@ -47,17 +47,16 @@ impl Egress {
     #[must_use]
     pub fn new(settings: &EgressSettings, lookup: impl Lookup, metrics: Metrics) -> Arc<Self> {
         let resolver = Arc::new(Resolver::new(settings.hosts.clone(), lookup));
+        let way = |proxy| ProxyWay::new(proxy, settings.upstream_resolves, settings.rules.private.clone());
+        let upstream = settings.upstream_proxy.clone().map(way).map(Arc::new);
         Arc::new(Self {
             rules: settings.rules.clone(),
             bounds: settings.bounds,
-            services: Services::new(settings, resolver.clone()),
+            services: Services::new(settings, resolver.clone(), upstream.clone()),
             resolver,
             metrics,
             connections: Arc::new(Semaphore::new(settings.bounds.connections)),
-            upstream: settings
-                .upstream_proxy
-                .clone()
-                .map(|proxy| ProxyWay::new(proxy, settings.upstream_resolves)),
+            upstream,
             token_permits: TokenPermits::new(settings.bounds.connections_per_token),
         })
     }

@@ -1,5 +1,6 @@
 //! What a call is granted: its request, and the policy that the configuration makes of it.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -30,7 +31,12 @@ impl Egress {
     #[must_use]
     pub fn open(settings: EgressSettings, metrics: Metrics) -> Arc<Self> {
         let mut settings = settings;
-        settings.rules.own_addresses.extend(interface_addresses());
+        match interface_addresses() {
+            Ok(own) => settings.rules.own_addresses.extend(own),
+            Err(error) => {
+                warn!(%error, "the addresses of this host are unknown: egress.own_addresses must list them");
+            }
+        }
         Self::new(&settings, SystemDns::new(), metrics)
     }
 
@@ -56,12 +62,9 @@ impl Egress {
 }
 
 /// The addresses of this host's interfaces. Loopback is among them, and is refused for what it is.
-fn interface_addresses() -> Vec<IpAddr> {
-    match if_addrs::get_if_addrs() {
-        Ok(all) => all.into_iter().map(|interface| interface.ip()).collect(),
-        Err(error) => {
-            warn!(%error, "the addresses of this host are unknown: egress.own_addresses must list them");
-            Vec::new()
-        }
-    }
+///
+/// # Errors
+/// The system's.
+pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(if_addrs::get_if_addrs()?.into_iter().map(|interface| interface.ip()).collect())
 }

@@ -22,6 +22,7 @@
 
 pub mod address;
 mod approval;
+pub mod ca_bundle;
 pub mod client_hello;
 mod connection;
 mod dial;
@@ -46,8 +47,9 @@ mod token_permits;
 pub mod upstream_proxy;
 
 pub use approval::{Approved, AskBounds, Asker, Question, Questions, questions};
+pub use ca_bundle::{CaBundle, CaBundleError, system_roots};
 pub use gateway::{Egress, Gateway};
-pub use grant::NetworkGrant;
+pub use grant::{NetworkGrant, interface_addresses};
 pub use host_name::{Host, HostName, HostNameError};
 pub use ledger::Destination;
 pub use pattern::{Pattern, PatternError};

@@ -106,6 +106,14 @@ impl Pattern {
         matches!(self.target, Target::Network(_))
     }
 
+    /// The name, if this is about a single one.
+    pub fn name(&self) -> Option<&HostName> {
+        match &self.target {
+            Target::Name(name) => Some(name),
+            Target::Everything | Target::Below(_) | Target::Network(_) => None,
+        }
+    }
+
     /// The port; `None` for every port.
     pub fn port(&self) -> Option<u16> {
         self.port

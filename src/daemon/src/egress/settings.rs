@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::approval::AskBounds;
+use super::ca_bundle::CaBundle;
 use super::host_name::HostName;
 use super::policy::EgressRules;
 use super::service::ServiceSettings;
@@ -25,6 +26,8 @@ pub struct EgressSettings {
     pub upstream_proxy: Option<UpstreamProxy>,
     /// Whether that proxy resolves names.
     pub upstream_resolves: bool,
+    /// What is trusted besides the public authorities.
+    pub ca_bundle: Option<CaBundle>,
 }
 
 /// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or

@@ -84,6 +84,7 @@ pub(super) fn settings(bounds: EgressBounds) -> EgressSettings {
         bounds,
         upstream_proxy: None,
         upstream_resolves: false,
+        ca_bundle: None,
     }
 }
 

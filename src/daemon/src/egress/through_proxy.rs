@@ -1,4 +1,4 @@
-//! Which connections of programs go through the upstream proxy, and what the daemon can judge of them.
+//! Which connections go through the upstream proxy, and what the daemon can judge of them.
 //!
 //! | destination | by which way |
 //! |---|---|
@@ -6,21 +6,28 @@
 //! | a public address, or a name | its address is judged, and the proxy is told this address |
 //! | a name, with `egress.upstream_resolves` | the proxy is told the name: nobody here knows its address |
 //!
+//! A service ([`super::service`]) is reached in the same way. An operator wrote its URL, so its addresses are
+//! not judged, and one that is not public is dialled directly without an entry in `private`.
+//!
 //! It must never connect a program with the proxy itself: through it a program would pass every rule. With
 //! `upstream_resolves` the addresses of names are the proxy's affair, so names that mean a near network by
 //! themselves are refused.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tracing::{info, warn};
 
-use super::address::is_same;
-use super::dial::Upstream;
+use super::address::{is_global, is_same};
+use super::connection::sentence;
+use super::dial::{self, Upstream};
 use super::gateway::Egress;
 use super::host_name::{Host, HostName};
+use super::pattern::Pattern;
 use super::policy::{BlockReason, NetworkPolicy};
 use super::reach::{Refusal, addresses, directly};
 use super::resolve::Resolver;
@@ -56,6 +63,8 @@ pub(super) struct ProxyWay {
     proxy: UpstreamProxy,
     /// Whether the proxy resolves names: `egress.upstream_resolves`.
     resolves: bool,
+    /// What `egress.private` lists.
+    private: Vec<Pattern>,
     /// The addresses that its name had when it last had any.
     known: Mutex<Vec<IpAddr>>,
     /// Whether the log says that the proxy does not work.
@@ -63,8 +72,8 @@ pub(super) struct ProxyWay {
 }
 
 impl ProxyWay {
-    pub(super) fn new(proxy: UpstreamProxy, resolves: bool) -> Self {
-        Self { proxy, resolves, known: Mutex::default(), is_failing: AtomicBool::new(false) }
+    pub(super) fn new(proxy: UpstreamProxy, resolves: bool, private: Vec<Pattern>) -> Self {
+        Self { proxy, resolves, private, known: Mutex::default(), is_failing: AtomicBool::new(false) }
     }
 
     /// Connects to a destination that the policy allows by name.
@@ -90,7 +99,8 @@ impl ProxyWay {
             if is_near(name) {
                 return Err(BlockReason::NotGlobal(NEAR_NAME).into());
             }
-            return self.through(&at, std::slice::from_ref(host), port, egress.bounds.connect).await;
+            let asked = self.through(&at, std::slice::from_ref(host), port, egress.bounds.connect).await;
+            return asked.map(Upstream::new).map_err(Refusal::Proxy);
         }
         let mut found = addresses(egress, policy, host, port).await?;
         found.retain(|found| port != self.proxy.port || !at.iter().any(|own| is_same(*own, found.ip())));
@@ -98,14 +108,49 @@ impl ProxyWay {
             return Err(BlockReason::UpstreamProxy.into());
         }
         let is_private = |found: &SocketAddr| policy.is_private(host, found.ip(), port);
-        let (near, mut far): (Vec<_>, Vec<_>) = found.into_iter().partition(is_private);
+        let (near, far): (Vec<_>, Vec<_>) = found.into_iter().partition(is_private);
         if !near.is_empty() {
             return directly(policy, host, port, &near).await;
         }
-        // Nobody here knows whether the proxy has IPv6.
-        far.sort_by_key(SocketAddr::is_ipv6);
-        let targets: Vec<Host> = far.iter().take(MAX_TRIES).map(|far| Host::Address(far.ip())).collect();
-        self.through(&at, &targets, port, egress.bounds.connect).await
+        let targets = targets(far.iter().map(SocketAddr::ip).collect());
+        let asked = self.through(&at, &targets, port, egress.bounds.connect).await;
+        asked.map(Upstream::new).map_err(Refusal::Proxy)
+    }
+
+    /// Connects to a service.
+    ///
+    /// # Errors
+    /// Why there is no connection, in a sentence for the log.
+    pub(super) async fn reach_service(
+        &self,
+        resolver: &Resolver,
+        host: &Host,
+        port: u16,
+        within: Duration,
+    ) -> io::Result<TcpStream> {
+        let at = self.addresses(resolver).await;
+        let is_private = |host: &Host| self.private.iter().any(|own| own.matches(host, port));
+        let targets = match host {
+            Host::Name(name)
+                if self.resolves && !resolver.has(name) && !is_near(name) && !is_private(host) =>
+            {
+                vec![host.clone()]
+            }
+            Host::Name(_) | Host::Address(_) => {
+                let is_near = |found: &IpAddr| {
+                    !is_global(*found) || is_private(host) || is_private(&Host::Address(*found))
+                };
+                let (near, far): (Vec<_>, Vec<_>) =
+                    service_addresses(resolver, host).await?.into_iter().partition(is_near);
+                if !near.is_empty() {
+                    return dial_service(&near, port).await;
+                }
+                targets(far)
+            }
+        };
+        self.through(&at, &targets, port, within)
+            .await
+            .map_err(|failure| io::Error::other(failure.to_string()))
     }
 
     /// Asks the proxy for one destination after the other.
@@ -115,7 +160,7 @@ impl ProxyWay {
         targets: &[Host],
         port: u16,
         within: Duration,
-    ) -> Result<Upstream, Refusal> {
+    ) -> Result<TcpStream, ProxyFailure> {
         let at: Vec<SocketAddr> = at.iter().map(|ip| SocketAddr::new(*ip, self.proxy.port)).collect();
         let asking = async {
             let mut failed = ProxyFailure::NoAddress;
@@ -124,7 +169,7 @@ impl ProxyWay {
                     break;
                 }
                 match self.proxy.connect(&at, (target, port)).await {
-                    Ok(upstream) => return Ok(upstream),
+                    Ok(socket) => return Ok(socket),
                     Err(failure @ ProxyFailure::NotReached(_)) => failed = failure,
                     Err(failure) => return Err(failure),
                 }
@@ -135,7 +180,7 @@ impl ProxyWay {
         let asked = tokio::time::timeout(within.mul_f32(0.95), asking).await;
         let made = asked.unwrap_or(Err(ProxyFailure::Silent));
         self.note(made.as_ref().err());
-        made.map_err(Refusal::Proxy)
+        made
     }
 
     /// Tells the log when the proxy stops to work, and when it works again.
@@ -163,6 +208,33 @@ impl ProxyWay {
         }
         known.clone()
     }
+}
+
+/// What the proxy is asked for, in turn. Nobody here knows whether it has IPv6.
+fn targets(mut far: Vec<IpAddr>) -> Vec<Host> {
+    far.sort_by_key(IpAddr::is_ipv6);
+    far.into_iter().take(MAX_TRIES).map(Host::Address).collect()
+}
+
+/// The addresses of a service's host: `egress.hosts` first, then DNS.
+///
+/// # Errors
+/// It has none.
+pub(super) async fn service_addresses(resolver: &Resolver, host: &Host) -> io::Result<Vec<IpAddr>> {
+    let found = match host {
+        Host::Address(address) => vec![*address],
+        Host::Name(name) => resolver.resolve(name).await,
+    };
+    if found.is_empty() { Err(io::Error::other("its name has no address")) } else { Ok(found) }
+}
+
+/// Dials a service, each address in turn.
+///
+/// # Errors
+/// What says most about the other side.
+pub(super) async fn dial_service(addresses: &[IpAddr], port: u16) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
+    dial::connect(&addresses).await.map_err(|failure| io::Error::other(sentence(failure)))
 }
 
 /// Whether a name means something near, whatever a name server far away says of it.

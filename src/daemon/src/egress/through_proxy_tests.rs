@@ -187,3 +187,38 @@ fn names_of_near_networks_are_known_by_their_end() {
         assert_eq!(is_near(&name.parse().unwrap()), near, "{name}");
     }
 }
+
+#[tokio::test]
+async fn services_take_the_same_ways_and_a_near_one_needs_no_entry() {
+    let (at, mut asked) = answering(&[OK, OK, OK, b"HTTP/1.1 407 x\r\n\r\n"]).await;
+    let way = |resolves, private: &[&str]| {
+        let private = private.iter().map(|text| text.parse().unwrap()).collect();
+        ProxyWay::new(format!("http://{at}").parse().unwrap(), resolves, private)
+    };
+    let resolver = Resolver::new(Vec::new(), names());
+    let name = |text: &str| Host::Name(text.parse().unwrap());
+    let reach = async |way: &ProxyWay, host: Host, port| {
+        way.reach_service(&resolver, &host, port, BOUNDS.connect).await.map(drop).map_err(|e| e.to_string())
+    };
+    let (plain, by_name) = (way(false, &[]), way(true, &["proxy.example"]));
+    for (way, host, told) in [
+        (&plain, name("one.example"), "93.184.216.34:443"),
+        (&plain, Host::Address(FAR[1].parse().unwrap()), "93.184.216.35:443"),
+        (&by_name, name("unknown.example"), "unknown.example:443"),
+    ] {
+        assert_eq!(reach(way, host, 443).await, Ok(()));
+        let request = soon(asked.recv()).await.unwrap().0;
+        assert!(request.starts_with(&format!("CONNECT {told} HTTP/1.1\r\n")), "{request}");
+    }
+    let failed = reach(&plain, name("one.example"), 443).await.unwrap_err();
+    assert!(failed.contains("egress.upstream_proxy (407)"), "{failed}");
+    let _ = soon(asked.recv()).await;
+    // The proxy never hears of what is near: an address that is not public, a name of `private`, a near name.
+    let (listener, port) = listener().await;
+    for (way, host) in [(&plain, name("proxy.example")), (&by_name, name("proxy.example"))] {
+        assert_eq!(reach(way, host, port).await, Ok(()));
+        soon(listener.accept()).await.unwrap();
+    }
+    assert_eq!(reach(&by_name, name("db.internal"), port).await, Err("its name has no address".to_owned()));
+    assert!(asked.try_recv().is_err());
+}

@@ -21,7 +21,7 @@ use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::dial::{self, Upstream};
+use super::dial;
 use super::host_name::{Host, HostName};
 
 /// Bytes of an answer's head, informational answers before it included.
@@ -110,6 +110,13 @@ impl FromStr for UpstreamProxy {
     }
 }
 
+impl UpstreamProxy {
+    /// Where it is.
+    pub fn address(&self) -> (&Host, u16) {
+        (&self.host, self.port)
+    }
+}
+
 /// A host and a port, as they stand in a request.
 pub(super) fn authority(host: &Host, port: u16) -> String {
     match host {
@@ -184,8 +191,8 @@ impl UpstreamProxy {
         &self,
         at: &[SocketAddr],
         (host, port): (&Host, u16),
-    ) -> Result<Upstream, ProxyFailure> {
-        let mut upstream = dial::dial(at).await.map_err(|_| ProxyFailure::Unreachable)?;
+    ) -> Result<TcpStream, ProxyFailure> {
+        let mut socket = dial::connect(at).await.map_err(|_| ProxyFailure::Unreachable)?;
         let target = authority(host, port);
         let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if let Some(value) = &self.authorization {
@@ -193,11 +200,11 @@ impl UpstreamProxy {
         }
         request += "\r\n";
         let answered = async {
-            upstream.socket.write_all(request.as_bytes()).await.map_err(|_| ProxyFailure::Closed)?;
-            status(&mut upstream.socket).await
+            socket.write_all(request.as_bytes()).await.map_err(|_| ProxyFailure::Closed)?;
+            status(&mut socket).await
         };
         match answered.await? {
-            200..=299 => Ok(upstream),
+            200..=299 => Ok(socket),
             status => Err(ProxyFailure::of(status)),
         }
     }

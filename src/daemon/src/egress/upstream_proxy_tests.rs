@@ -41,7 +41,7 @@ fn far(port: u16) -> (Host, u16) {
     (Host::Address(FAR[0].parse().unwrap()), port)
 }
 
-async fn asked(proxy: &str, answer: &[u8]) -> (Result<Upstream, ProxyFailure>, String, TcpStream) {
+async fn asked(proxy: &str, answer: &[u8]) -> (Result<TcpStream, ProxyFailure>, String, TcpStream) {
     let (at, mut heard) = answering(&[answer]).await;
     let proxy: UpstreamProxy = proxy.parse().unwrap();
     let (host, port) = far(443);
@@ -97,9 +97,9 @@ async fn a_connection_is_asked_for_with_the_credentials_and_keeps_every_byte_beh
     assert_eq!(request, expected);
     let mut upstream = made.ok().unwrap();
     let mut first = [0; 9];
-    upstream.socket.read_exact(&mut first).await.unwrap();
+    upstream.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"SSH-2.0-x");
-    upstream.socket.write_all(b"hello").await.unwrap();
+    upstream.write_all(b"hello").await.unwrap();
     let mut heard = [0; 5];
     proxy.read_exact(&mut heard).await.unwrap();
     assert_eq!(&heard, b"hello");

@@ -1,4 +1,5 @@
-//! The agent's volume: the embedded program, stored once per engine under a name made of its content.
+//! The agent's volume: the embedded program and its [`files`], stored once per engine under a name made of
+//! their content.
 //!
 //! All daemons of one build on an engine share the volume, so it stays when one of them ends. A label names
 //! the owner whose daemon made it: a later build of that owner removes it, unless a container uses it. A
@@ -14,27 +15,23 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use paddock_proto::limits::{AGENT_DIR, AGENT_PROGRAM};
-use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
-use tokio_tar::{Archive, Builder, EntryType, Header};
+use tokio_tar::Archive;
 use tracing::{debug, info, warn};
 
+use self::files::AgentFile;
+pub use self::files::AgentFiles;
 use super::container::gone;
 use super::spec::{APP, OWNER};
 use crate::engine::{
     ContainerId, ContainerSpec, Engine, EngineError, HostConfig, ImageRef, Mount, MountType, Volume,
     VolumeName, VolumeOptions, VolumeSpec,
 };
-use crate::id::hex;
+
+mod files;
 
 #[cfg(test)]
 mod tests;
-
-/// The agent's program, built by the build script.
-static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
-
-/// Nobody may read the program, so that a process that runs it can be neither dumped nor traced.
-const MODE: u32 = 0o111;
 
 /// The beginning of the names of these volumes; [`DIGITS`] of the content's hash follow.
 const PREFIX: &str = "paddock-agent-";
@@ -73,9 +70,14 @@ pub enum AgentError {
 ///
 /// # Errors
 /// See [`AgentError`].
-pub(super) async fn ensure(engine: &Engine, image: &ImageRef, owner: &[String; 2]) -> Result<(), AgentError> {
+pub(super) async fn ensure(
+    engine: &Engine,
+    image: &ImageRef,
+    owner: &[String; 2],
+    files: &AgentFiles,
+) -> Result<(), AgentError> {
     let labels = labels(owner[1].strip_prefix(OWNER).and_then(|value| value.strip_prefix('=')));
-    put(engine, image, owner, volume_name()?, labels).await
+    put(engine, image, owner, (files.volume_name()?, files), labels).await
 }
 
 /// The labels of the volume, if a daemon of this owner makes it.
@@ -84,10 +86,10 @@ pub(super) fn labels(owner: Option<&str>) -> BTreeMap<String, String> {
     labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Removes the volumes of other builds that daemons of this owner made and no container uses. Failures are
+/// Removes the volumes of other content that daemons of this owner made and no container uses. Failures are
 /// only logged: the next start tries again.
-pub(super) async fn remove_outdated(engine: &Engine, owner: &str) {
-    let Ok(current) = volume_name() else { return };
+pub(super) async fn remove_outdated(engine: &Engine, owner: &str, files: &AgentFiles) {
+    let Ok(current) = files.volume_name() else { return };
     let wanted: Vec<String> =
         labels(Some(owner)).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     let found = match engine.volume_list(&wanted).await {
@@ -129,6 +131,7 @@ pub(super) async fn restore(
     engine: &Engine,
     container: &ContainerId,
     spec: &ContainerSpec,
+    files: &AgentFiles,
 ) -> Result<bool, AgentError> {
     match engine.archive_stat(container, AGENT_PROGRAM).await {
         Ok(_) => return Ok(false),
@@ -140,7 +143,7 @@ pub(super) async fn restore(
     warn!(volume = mount.source, "the agent is missing in its volume, which is filled again");
     let owned = [APP.to_owned(), format!("{OWNER}={owner}")];
     let labels = mount.volume_options.as_ref().map(|options| options.labels.clone()).unwrap_or_default();
-    put(engine, &spec.image.parse()?, &owned, mount.source.parse()?, labels).await?;
+    put(engine, &spec.image.parse()?, &owned, (mount.source.parse()?, files), labels).await?;
     Ok(true)
 }
 
@@ -152,20 +155,20 @@ pub(super) async fn put(
     engine: &Engine,
     image: &ImageRef,
     owner: &[String; 2],
-    name: VolumeName,
+    (name, files): (VolumeName, &AgentFiles),
     labels: BTreeMap<String, String>,
 ) -> Result<(), AgentError> {
     engine.volume_create(&VolumeSpec { labels: labels.clone(), ..VolumeSpec::local(name.clone()) }).await?;
     let spec = helper(image, mount(&name, labels, false), owner);
     let reader = engine.container_create(None, &spec).await?.id;
-    let good = holds(engine, &reader).await;
+    let good = holds(engine, &reader, files).await;
     // Also after a failure. The next start finds a container that is left behind by its label.
     engine.container_remove(&reader).await?;
     if good? {
         return Ok(());
     }
     let writer = lock(engine, &name, &spec).await?;
-    let done = fill(engine, &writer, &name).await;
+    let done = fill(engine, &writer, files, &name).await;
     engine.container_remove(&writer).await?;
     done
 }
@@ -184,14 +187,6 @@ async fn lock(engine: &Engine, volume: &VolumeName, spec: &ContainerSpec) -> Res
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// The volume's name, made of its content.
-///
-/// # Errors
-/// None that can happen: see [`AgentError::Name`].
-pub(super) fn volume_name() -> Result<VolumeName, AgentError> {
-    Ok(format!("{PREFIX}{}", hex(&Sha256::digest(PROGRAM)[..DIGITS / 2])).parse()?)
 }
 
 /// The mount of the volume. The engine gives it these labels if it has to make it.
@@ -221,19 +216,33 @@ fn helper(image: &ImageRef, mount: Mount, owner: &[String; 2]) -> ContainerSpec 
     }
 }
 
-async fn fill(engine: &Engine, helper: &ContainerId, name: &VolumeName) -> Result<(), AgentError> {
-    if holds(engine, helper).await? {
+async fn fill(
+    engine: &Engine,
+    helper: &ContainerId,
+    files: &AgentFiles,
+    name: &VolumeName,
+) -> Result<(), AgentError> {
+    if holds(engine, helper, files).await? {
         return Ok(());
     }
-    engine.archive_put(helper, AGENT_DIR, archive().await?.into()).await?;
-    if holds(engine, helper).await? { Ok(()) } else { Err(AgentError::Differs(name.clone())) }
+    engine.archive_put(helper, AGENT_DIR, files.archive().await?.into()).await?;
+    if holds(engine, helper, files).await? { Ok(()) } else { Err(AgentError::Differs(name.clone())) }
 }
 
-/// Whether the volume has exactly our program, with its mode.
-async fn holds(engine: &Engine, helper: &ContainerId) -> Result<bool, AgentError> {
-    let path = format!("{AGENT_DIR}/agent");
-    let room = PROGRAM.len() as u64 + 64 * 1024;
-    let reader = match engine.archive_get(helper, &path, room).await {
+/// Whether the volume has exactly these files, with their modes.
+async fn holds(engine: &Engine, helper: &ContainerId, files: &AgentFiles) -> Result<bool, AgentError> {
+    for file in files.all() {
+        if !holds_one(engine, helper, &file).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn holds_one(engine: &Engine, helper: &ContainerId, file: &AgentFile<'_>) -> Result<bool, AgentError> {
+    let path = format!("{AGENT_DIR}/{}", file.name);
+    let size = file.content.len();
+    let reader = match engine.archive_get(helper, &path, size as u64 + 64 * 1024).await {
         Ok(reader) => reader,
         Err(error) if error.is_not_found() => return Ok(false),
         Err(error) => return Err(error.into()),
@@ -243,26 +252,9 @@ async fn holds(engine: &Engine, helper: &ContainerId) -> Result<bool, AgentError
     let Some(entry) = futures_util::StreamExt::next(&mut entries).await else { return Ok(false) };
     let Ok(mut entry) = entry else { return Ok(false) };
     let mode = entry.header().mode()? & 0o7777;
-    let mut content = Vec::with_capacity(PROGRAM.len());
-    if (&mut entry).take(PROGRAM.len() as u64 + 1).read_to_end(&mut content).await.is_err() {
+    let mut content = Vec::with_capacity(size);
+    if (&mut entry).take(size as u64 + 1).read_to_end(&mut content).await.is_err() {
         return Ok(false);
     }
-    Ok(mode == MODE && content == PROGRAM)
-}
-
-async fn archive() -> std::io::Result<Vec<u8>> {
-    let mut builder = Builder::new(Vec::new());
-    // The engine guesses the compression from the first bytes, and never takes a directory entry for
-    // compressed data.
-    let mut root = Header::new_gnu();
-    root.set_entry_type(EntryType::Directory);
-    root.set_mode(0o755);
-    root.set_size(0);
-    builder.append_data(&mut root, ".", tokio::io::empty()).await?;
-    let mut header = Header::new_gnu();
-    header.set_entry_type(EntryType::Regular);
-    header.set_mode(MODE);
-    header.set_size(PROGRAM.len() as u64);
-    builder.append_data(&mut header, "agent", PROGRAM).await?;
-    builder.into_inner().await
+    Ok(mode == file.mode && content == file.content)
 }

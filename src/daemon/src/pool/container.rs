@@ -90,7 +90,7 @@ pub(super) async fn start(
     if let Err(error) = engine.container_start(&id).await {
         // Another daemon may have removed the agent's volume before this container was made.
         let restored = match error.status() {
-            Some(_) => agent::restore(engine, &id, &plan.container).await,
+            Some(_) => agent::restore(engine, &id, &plan.container, &plan.files).await,
             None => Ok(false),
         };
         let started = match restored {

@@ -45,7 +45,7 @@ use std::time::Duration;
 use paddock_proto::message::Claim;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
 
-pub use self::agent::AgentError;
+pub use self::agent::{AgentError, AgentFiles};
 pub use self::container::{ArmedContainer, ContainerStartError};
 use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
 use self::driver::{DriverMessage, PoolDriver};
@@ -88,6 +88,8 @@ pub struct PoolConfig {
     pub owner: String,
     /// How the daemon identifies itself to each container's agent.
     pub terms: AgentTerms,
+    /// What each container finds beside the agent.
+    pub agent_files: AgentFiles,
     /// Images that the operator chose, by language.
     pub images: BTreeMap<String, String>,
     /// Whether the warm parts of images are loaded.

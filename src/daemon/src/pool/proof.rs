@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddock_proto::message::{ProbeReport, Quotas};
+use paddock_proto::message::{Outside, ProbeReport, Quotas};
 use paddock_proto::{Event, Request};
 
 use super::container;
@@ -23,6 +23,11 @@ const WITHIN: Duration = Duration::from_secs(10);
 
 const EROFS: i32 = 30;
 const EACCES: i32 = 13;
+const EPERM: i32 = 1;
+
+/// By these the kernel refuses what has no way out: no route (ENETUNREACH, EHOSTUNREACH), no address to come
+/// from (EADDRNOTAVAIL), no such family of addresses (EAFNOSUPPORT), or a policy.
+const NO_WAY: [i32; 6] = [101, 113, 99, 97, EACCES, EPERM];
 
 /// Why the proof failed.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +108,7 @@ pub enum Aspect {
     Seccomp,
     /// No crash runs a program of the host.
     Cores,
-    /// There is no network.
+    /// There is no network: no interface, no route, and whatever is tried is refused at once.
     Network,
     /// The image cannot be written.
     Root,
@@ -178,6 +183,9 @@ pub(super) fn violations(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<
         facts.interfaces.is_empty(),
         format!("there are network interfaces {:?}", facts.interfaces),
     );
+    for text in ways_out(&facts.outside) {
+        demand(Aspect::Network, false, text);
+    }
     // The kernel checks the user's permission only on a file system that is not mounted read-only.
     let root_text = match facts.root_write_errno {
         0 => "a file can be created in /".to_owned(),
@@ -225,6 +233,20 @@ pub(super) fn violations(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<
     violations
 }
 
+/// What an attempt to leave the container found open; one sentence for each.
+fn ways_out(outside: &Outside) -> Vec<String> {
+    if outside.tries.is_empty() {
+        return vec!["the probe tried no way out".to_owned()];
+    }
+    let open = outside.tries.iter().filter(|(_, errno)| !NO_WAY.contains(errno));
+    let open = open.map(|(what, errno)| match errno {
+        0 => format!("{what} is on its way: no missing route refuses it"),
+        errno => format!("{what} was refused by something other than a missing route (errno {errno})"),
+    });
+    let routes = (!outside.routes.is_empty()).then(|| format!("there are routes {:?}", outside.routes));
+    open.chain(routes).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,6 +260,7 @@ mod tests {
             no_new_privs: true,
             seccomp: 2,
             interfaces: vec![],
+            outside: Outside { tries: vec![("TCP to 1.1.1.1:443".into(), 101)], routes: vec![] },
             root_write_errno: EROFS,
             root_read_only: true,
             data_bytes: 1 << 28,
@@ -255,7 +278,7 @@ mod tests {
     fn each_weakness_is_found_and_named() {
         assert_eq!(judge(&good(), &Bounds::example(), Uid(20_000)), Vec::<String>::new());
         type Spoil = fn(&mut ProbeReport);
-        let spoil: [(&str, Spoil); 19] = [
+        let spoil: [(&str, Spoil); 23] = [
             ("UID", |f| f.uids[1] = 0),
             ("GID", |f| f.gids = [0; 3]),
             ("groups", |f| f.groups.push(0)),
@@ -265,6 +288,10 @@ mod tests {
             ("core dumps is 0", |f| f.core_limit = [0, 0]),
             ("at most 9", |f| f.core_limit = [1, 9]),
             ("eth0", |f| f.interfaces.push("eth0".into())),
+            ("1.1.1.1:443 is on its way", |f| f.outside.tries[0].1 = 0),
+            ("missing route (errno 111)", |f| f.outside.tries[0].1 = 111),
+            ("routes [\"wg0", |f| f.outside.routes.push("wg0 00000000".into())),
+            ("tried no way out", |f| f.outside.tries.clear()),
             ("created in /", |f| f.root_write_errno = 0),
             ("read-only", |f| (f.root_write_errno, f.root_read_only) = (EACCES, false)),
             ("written in /data", |f| f.data_write_errno = EACCES),

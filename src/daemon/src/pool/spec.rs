@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use paddock_proto::limits::{AGENT_PROGRAM, DATA_ALIASES, DATA_DIR};
 use sha2::{Digest, Sha256};
 
+use super::agent::AgentFiles;
 use super::core::Uid;
 use super::runner::Runner;
 use super::{agent, seccomp};
@@ -158,6 +159,8 @@ pub(super) struct Blueprint {
     pub owner: String,
     /// The volume that holds the agent.
     pub agent: VolumeName,
+    /// What that volume holds.
+    pub files: AgentFiles,
     /// The bounds.
     pub bounds: Bounds,
     /// Whether the engine maps users. Most kernels then refuse to set [`SYSCTLS`], so that no container would
@@ -174,6 +177,8 @@ pub struct Plan {
     pub volume: VolumeSpec,
     /// The container.
     pub container: ContainerSpec,
+    /// What the agent's volume holds.
+    pub(super) files: AgentFiles,
 }
 
 /// The labels of a container that a pool made.
@@ -231,7 +236,7 @@ impl Blueprint {
         ];
         let driver_opts = options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         let volume = VolumeSpec { driver_opts, labels, ..VolumeSpec::local(name.clone()) };
-        Some(Plan { name, volume, container })
+        Some(Plan { name, volume, container, files: self.files.clone() })
     }
 
     /// A hash that two containers share if, and only if, they differ in nothing but name and UID.
@@ -388,7 +393,8 @@ mod tests {
             volumes: vec![],
         };
         let agent = "paddock-agent".parse().expect("a name");
-        let blueprint = Blueprint { owner: "o".into(), agent, bounds, maps_users };
+        let blueprint =
+            Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), bounds, maps_users };
         blueprint.plan(&runner, Uid(20_000)).expect("a plan").container.host_config
     }
 

@@ -54,11 +54,17 @@ impl Specimen {
             .runners
             .remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
-        let agent = agent::volume_name().map_err(SpecimenError::Agent)?;
+        let agent = config.agent_files.volume_name().map_err(SpecimenError::Agent)?;
         let maps_users = engine.info().await?.maps_users();
-        let blueprint =
-            Blueprint { owner: config.owner.clone(), agent, bounds: config.bounds.clone(), maps_users };
-        agent::ensure(engine, &runner.image_id, &blueprint.owned()).await?;
+        let (owner, bounds, files) = (&config.owner, &config.bounds, &config.agent_files);
+        let blueprint = Blueprint {
+            owner: owner.clone(),
+            agent,
+            files: files.clone(),
+            bounds: bounds.clone(),
+            maps_users,
+        };
+        agent::ensure(engine, &runner.image_id, &blueprint.owned(), files).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
             Ok(armed) => {

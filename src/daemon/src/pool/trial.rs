@@ -148,11 +148,12 @@ async fn attempt(
     let labels = owned.iter().filter_map(|label| label.split_once('='));
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     go_on()?;
-    agent::put(engine, &runner.image_id, owned, volume.clone(), labels).await?;
+    agent::put(engine, &runner.image_id, owned, (volume.clone(), &config.agent_files), labels).await?;
     go_on()?;
     let maps_users = engine.info().await?.maps_users();
     let (owner, bounds) = (config.owner.clone(), config.bounds.clone());
-    let blueprint = Blueprint { owner, agent: volume, bounds, maps_users };
+    let files = config.agent_files.clone();
+    let blueprint = Blueprint { owner, agent: volume, files, bounds, maps_users };
     let runner = Arc::new(runner);
     let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
     let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);

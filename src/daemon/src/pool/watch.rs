@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
+use super::agent::AgentFiles;
 use super::core::Uid;
 use super::driver::DriverMessage;
 use super::leftovers::{Leftovers, Survivor};
@@ -38,6 +39,7 @@ pub(super) struct EngineWatch {
     owner: String,
     bounds: Bounds,
     terms: AgentTerms,
+    agent_files: AgentFiles,
     images: BTreeMap<String, String>,
     warm_parts: bool,
     /// The UIDs of containers. The throwaway container of the proof gets a UID that no other container has.
@@ -64,6 +66,7 @@ impl EngineWatch {
             owner: config.owner.clone(),
             bounds: config.bounds.clone(),
             terms: config.terms.clone(),
+            agent_files: config.agent_files.clone(),
             images: config.images.clone(),
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
@@ -98,7 +101,7 @@ impl EngineWatch {
         let found = self.look(&blueprint, left.free_uid(&self.uids)).await?;
         let survivors = left.take_over(&blueprint, &found, &self.terms).await;
         // Only now: the containers of an earlier build, which used its volume, are gone.
-        agent::remove_outdated(&self.engine, &self.owner).await;
+        agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
@@ -106,9 +109,10 @@ impl EngineWatch {
     }
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
-        let agent = agent::volume_name().map_err(PoolError::Agent)?;
+        let agent = self.agent_files.volume_name().map_err(PoolError::Agent)?;
         let (owner, bounds) = (self.owner.clone(), self.bounds.clone());
-        Ok(Arc::new(Blueprint { owner, agent, bounds, maps_users: self.maps_users }))
+        let files = self.agent_files.clone();
+        Ok(Arc::new(Blueprint { owner, agent, files, bounds, maps_users: self.maps_users }))
     }
 
     /// Finds the runners. When it finds the first ones, it also stores the agent on the engine and runs the
@@ -128,7 +132,7 @@ impl EngineWatch {
             return Ok(runners);
         };
         if !self.proved {
-            agent::ensure(&self.engine, &first.image_id, &blueprint.owned()).await?;
+            agent::ensure(&self.engine, &first.image_id, &blueprint.owned(), &self.agent_files).await?;
             let first = Arc::new(first.clone());
             let facts = proof::prove(&self.engine, blueprint, &first, uid, &self.terms).await?;
             info!(image = first.image, landlock = facts.landlock, "containers are confined as they must be");

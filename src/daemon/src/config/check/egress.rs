@@ -12,7 +12,7 @@ use crate::config::types::AuthSettings;
 use crate::config::value::Secret;
 use crate::egress::service::settings::label;
 use crate::egress::{
-    AskBounds, EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy,
+    AskBounds, CaBundle, EgressBounds, EgressRules, EgressSettings, HostName, Pattern, UpstreamProxy,
     UpstreamProxyError,
 };
 
@@ -44,6 +44,7 @@ impl Checker<'_> {
             idle_timeout,
             upstream_proxy,
             upstream_resolves,
+            ca_bundle,
             hosts,
             services,
         } = raw;
@@ -96,7 +97,8 @@ impl Checker<'_> {
             self.warn_of_unjudged(upstream_proxy.is_some(), &rules.deny);
         }
         let services = self.services(services, auth)?;
-        Ok(EgressSettings { rules, hosts, services, bounds, upstream_proxy, upstream_resolves })
+        let ca_bundle = self.ca_bundle(&ca_bundle)?;
+        Ok(EgressSettings { rules, hosts, services, bounds, upstream_proxy, upstream_resolves, ca_bundle })
     }
 
     /// The proxy: its URL, or where that stands. No error shows the value, which may have a password.
@@ -118,6 +120,16 @@ impl Checker<'_> {
             return Ok(None);
         }
         url.parse().map(Some).map_err(|error: UpstreamProxyError| self.fail(KEY, error.to_string()))
+    }
+
+    fn ca_bundle(&self, given: &str) -> Result<Option<CaBundle>, ConfigError> {
+        const KEY: &str = "egress.ca_bundle";
+        if given.is_empty() {
+            return Ok(None);
+        }
+        let path = self.absolute(KEY, given)?;
+        let read = CaBundle::read(&path);
+        read.map(Some).map_err(|error| self.fail(KEY, format!("names {}, which {error}", path.display())))
     }
 
     /// Says what cannot be judged where the proxy resolves names.

@@ -94,6 +94,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("egress.ask", "true"),
     ("egress.prompts", "6"),
     ("egress.prompt_timeout", "\"61s\""),
+    ("egress.ca_bundle", concat!("\"", env!("CARGO_MANIFEST_DIR"), "/src/egress/ca_bundle/test.pem\"")),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("metrics.addr", "\"127.0.0.1:9464\""),

@@ -3,12 +3,11 @@
 //!
 //! Each run has clients of its own, so that no answer to one run can come to another, and so that the
 //! connections end with the run. This is the one place where connections to services are made: their TLS is
-//! built in [`tls`], and they are dialled in [`Dial`].
+//! built in [`trust`], and they are dialled in [`Dial`].
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -19,13 +18,13 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tower::Service as TowerService;
-use tracing::{error, warn};
 
-use super::super::dial;
+use super::super::ca_bundle::{CaBundle, trusted};
+use super::super::host_name::Host;
 use super::super::resolve::Resolver;
+use super::super::through_proxy::{ProxyWay, dial_service, service_addresses};
 use super::body::RequestBody;
 
 /// Connections that a client keeps for its next request.
@@ -56,42 +55,18 @@ pub(in crate::egress) struct RunClients(Mutex<HashMap<String, ServiceClient>>);
 
 impl Upstreams {
     /// `is_encrypted` says whether any service speaks TLS: only then are the roots of this system read.
-    /// Certificates in `extra_roots` are trusted beside them.
-    pub(super) fn new(
-        resolver: Arc<Resolver>,
-        within: Duration,
-        is_encrypted: bool,
-        extra_roots: &[CertificateDer<'static>],
-    ) -> Self {
-        let config = if is_encrypted { tls(extra_roots) } else { trust(RootCertStore::empty()) };
+    /// The certificates of `bundle` are trusted beside them.
+    pub(super) fn new(dial: Dial, is_encrypted: bool, bundle: Option<&CaBundle>) -> Self {
+        let config = trust(if is_encrypted { trusted(bundle) } else { RootCertStore::empty() });
+        let within = dial.within;
         // Without a TLS configuration there is no client either; ring always has one.
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(config)
             .https_or_http()
             .enable_all_versions()
-            .wrap_connector(Dial { resolver });
+            .wrap_connector(dial);
         Self { connect: Connect { https, within } }
     }
-}
-
-/// TLS as services are reached by it: the roots of this system, and further ones.
-fn tls(extra_roots: &[CertificateDer<'static>]) -> ClientConfig {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    for problem in &found.errors {
-        warn!(%problem, "some root certificates of this system cannot be read");
-    }
-    let (known, _) = roots.add_parsable_certificates(found.certs);
-    let (further, unusable) = roots.add_parsable_certificates(extra_roots.iter().cloned());
-    if unusable > 0 {
-        warn!(unusable, "some further root certificates cannot be used");
-    }
-    if known + further == 0 {
-        error!(
-            "this system has no root certificates, so no service is reached over TLS: install ca-certificates"
-        );
-    }
-    trust(roots)
 }
 
 fn trust(roots: RootCertStore) -> ClientConfig {
@@ -150,11 +125,15 @@ impl TowerService<Uri> for Connect {
     }
 }
 
-/// Makes TCP connections as for any other host: `egress.hosts` first, then DNS, then each address in turn.
-/// An operator wrote the URL, so that its addresses are not judged.
+/// Makes TCP connections as for any other host: `egress.hosts` first, then DNS, then each address in turn, or
+/// the upstream proxy. An operator wrote the URL, so that its addresses are not judged.
 #[derive(Clone)]
 pub(super) struct Dial {
-    resolver: Arc<Resolver>,
+    pub(super) resolver: Arc<Resolver>,
+    /// The way through `egress.upstream_proxy`, if there is one.
+    pub(super) proxy: Option<Arc<ProxyWay>>,
+    /// The time for a whole connection.
+    pub(super) within: Duration,
 }
 
 impl TowerService<Uri> for Dial {
@@ -167,23 +146,20 @@ impl TowerService<Uri> for Dial {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let resolver = self.resolver.clone();
+        let way = self.clone();
         Box::pin(async move {
             let host = to.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
             let port = to.port_u16().unwrap_or(if to.scheme_str() == Some("https") { 443 } else { 80 });
             let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-            let found = match inner.parse::<IpAddr>() {
-                Ok(address) => vec![address],
-                Err(_) => resolver.resolve(&host.parse()?).await,
+            let host = match inner.parse() {
+                Ok(address) => Host::Address(address),
+                Err(_) => Host::Name(host.parse()?),
             };
-            if found.is_empty() {
-                return Err(io::Error::other("its name has no address").into());
-            }
-            let addresses: Vec<_> = found.into_iter().map(|address| SocketAddr::new(address, port)).collect();
-            let socket = dial::connect(&addresses).await;
-            Ok(TokioIo::new(
-                socket.map_err(|failure| io::Error::other(super::connection::sentence(failure)))?,
-            ))
+            let socket = match &way.proxy {
+                Some(proxy) => proxy.reach_service(&way.resolver, &host, port, way.within).await?,
+                None => dial_service(&service_addresses(&way.resolver, &host).await?, port).await?,
+            };
+            Ok(TokioIo::new(socket))
         })
     }
 }

@@ -60,8 +60,3 @@ fn open(
     run.has_bytes_left()?;
     Ok((service, permits(egress, run)?))
 }
-
-/// The words of the log for a connection to the other side that could not be made.
-pub(super) fn sentence(failure: ConnectFailure) -> &'static str {
-    super::super::connection::sentence(failure)
-}

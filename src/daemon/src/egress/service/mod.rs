@@ -36,12 +36,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(super) use self::client::RunClients;
-use self::client::{ServiceClient, Upstreams};
+use self::client::{Dial, ServiceClient, Upstreams};
 use self::credential::Credentials;
 pub use self::settings::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
 use super::policy::PolicyRefusal;
 use super::resolve::Resolver;
 use super::settings::EgressSettings;
+use super::through_proxy::ProxyWay;
 
 /// One service.
 pub(super) struct Service {
@@ -58,7 +59,11 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn new(settings: &EgressSettings, resolver: Arc<Resolver>) -> Self {
+    pub(super) fn new(
+        settings: &EgressSettings,
+        resolver: Arc<Resolver>,
+        proxy: Option<Arc<ProxyWay>>,
+    ) -> Self {
         let service = |settings: &ServiceSettings| {
             let service = Service {
                 name: settings.name.clone(),
@@ -69,9 +74,10 @@ impl Services {
             (settings.name.clone(), Arc::new(service))
         };
         let is_encrypted = settings.services.iter().any(|service| service.url.is_https());
+        let (bundle, within) = (settings.ca_bundle.as_ref(), settings.bounds.connect);
         Self {
             all: settings.services.iter().map(service).collect(),
-            upstreams: Upstreams::new(resolver, settings.bounds.connect, is_encrypted, &[]),
+            upstreams: Upstreams::new(Dial { resolver, proxy, within }, is_encrypted, bundle),
         }
     }
 

@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
+use tokio_tar::{Builder, EntryType, Header};
 
 use super::*;
 use crate::engine::EngineLimits;
@@ -98,12 +99,14 @@ fn done() -> Response<Full<Bytes>> {
 
 /// The volume as it should be, and as the engine packs it.
 async fn packed() -> Response<Full<Bytes>> {
+    let files = AgentFiles::default();
+    let file = files.all().remove(0);
     let mut builder = Builder::new(Vec::new());
     let mut header = Header::new_gnu();
     header.set_entry_type(EntryType::Regular);
-    header.set_mode(MODE);
-    header.set_size(PROGRAM.len() as u64);
-    builder.append_data(&mut header, "agent", PROGRAM).await.unwrap();
+    header.set_mode(file.mode);
+    header.set_size(file.content.len() as u64);
+    builder.append_data(&mut header, file.name, file.content).await.unwrap();
     let stat = r#"{"name":"agent","size":1,"mode":73,"mtime":"2026-01-01T00:00:00Z"}"#;
     Response::builder()
         .header("content-type", "application/x-tar")
@@ -140,7 +143,9 @@ fn only_other_builds_volumes_of_this_owner_are_outdated() {
     ];
     let outdated: Vec<_> = outdated(found, OWN, &current).iter().map(ToString::to_string).collect();
     assert_eq!(outdated, [named('a'), named('b')]);
-    assert!(volume_name().is_ok_and(|name| name.as_str().len() == PREFIX.len() + DIGITS));
+    assert!(
+        AgentFiles::default().volume_name().is_ok_and(|name| name.as_str().len() == PREFIX.len() + DIGITS)
+    );
 }
 
 #[tokio::test]
@@ -158,7 +163,7 @@ async fn a_volume_in_use_stays_and_keeps_no_other_from_being_removed() {
         }
     })
     .await;
-    remove_outdated(&fake.engine, OWN).await;
+    remove_outdated(&fake.engine, OWN, &AgentFiles::default()).await;
     let removals = ['a', 'b', 'd'].map(|first| format!("DELETE /volumes/{}", named(first)));
     assert_eq!(fake.asked()[1..], removals);
 }
@@ -177,8 +182,9 @@ async fn start(fake: &Fake) {
         warm: vec![],
         volumes: vec![],
     };
-    let (owner, agent) = (OWN.to_owned(), volume_name().unwrap());
-    let blueprint = Blueprint { owner, agent, bounds: Bounds::example(), maps_users: false };
+    let files = AgentFiles::default();
+    let (owner, agent) = (OWN.to_owned(), files.volume_name().unwrap());
+    let blueprint = Blueprint { owner, agent, files, bounds: Bounds::example(), maps_users: false };
     let plan = blueprint.plan(&runner, Uid(20_000)).unwrap();
     let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1) };
     let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);

@@ -1,0 +1,111 @@
+//! What the agent's volume holds: the program, and the certificates that programs trust, if the operator has
+//! given any.
+//!
+//! It must never hold anything that a program may not see: only the agent's program itself is unreadable.
+
+use std::fmt;
+
+use bytes::Bytes;
+use paddock_proto::limits::CA_FILE;
+use sha2::{Digest, Sha256};
+use tokio_tar::{Builder, EntryType, Header};
+
+use super::{AgentError, DIGITS, PREFIX};
+use crate::engine::VolumeName;
+use crate::id::hex;
+
+/// The agent's program, built by the build script.
+static PROGRAM: &[u8] = include_bytes!(env!("PADDOCK_AGENT"));
+
+/// Nobody may read the program, so that a process that runs it can be neither dumped nor traced.
+const PROGRAM_MODE: u32 = 0o111;
+
+/// Everybody may read the certificates.
+const CA_MODE: u32 = 0o444;
+
+/// The files of the volume. Two values that are equal make one volume.
+#[derive(Clone, Default)]
+pub struct AgentFiles {
+    /// A PEM file.
+    certificates: Option<Bytes>,
+}
+
+impl fmt::Debug for AgentFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AgentFiles({} bytes of certificates)", self.certificates.as_ref().map_or(0, Bytes::len))
+    }
+}
+
+/// One file of the volume.
+pub(super) struct AgentFile<'a> {
+    /// Its name in the volume.
+    pub(super) name: &'static str,
+    pub(super) mode: u32,
+    pub(super) content: &'a [u8],
+}
+
+impl AgentFiles {
+    /// The program, and this PEM file.
+    #[must_use]
+    pub fn new(certificates: Option<Vec<u8>>) -> Self {
+        Self { certificates: certificates.map(Bytes::from) }
+    }
+
+    pub(super) fn all(&self) -> Vec<AgentFile<'_>> {
+        let program = AgentFile { name: "agent", mode: PROGRAM_MODE, content: PROGRAM };
+        let name = CA_FILE.rsplit_once('/').map_or(CA_FILE, |(_, name)| name);
+        let certificates = self.certificates.iter().map(|content| AgentFile { name, mode: CA_MODE, content });
+        std::iter::once(program).chain(certificates).collect()
+    }
+
+    /// The volume's name, made of its content.
+    ///
+    /// # Errors
+    /// None that can happen: see [`AgentError::Name`].
+    pub(in crate::pool) fn volume_name(&self) -> Result<VolumeName, AgentError> {
+        let hashes = self.all().into_iter().map(|file| Sha256::digest(file.content));
+        // Of the program alone it is the hash of the program.
+        let hash = hashes.reduce(|one, other| Sha256::digest([one, other].concat())).unwrap_or_default();
+        Ok(format!("{PREFIX}{}", hex(&hash[..DIGITS / 2])).parse()?)
+    }
+
+    /// All of them, packed.
+    pub(super) async fn archive(&self) -> std::io::Result<Vec<u8>> {
+        let mut builder = Builder::new(Vec::new());
+        // The engine guesses the compression from the first bytes, and never takes a directory entry for
+        // compressed data.
+        let mut root = Header::new_gnu();
+        root.set_entry_type(EntryType::Directory);
+        root.set_mode(0o755);
+        root.set_size(0);
+        builder.append_data(&mut root, ".", tokio::io::empty()).await?;
+        for file in self.all() {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(EntryType::Regular);
+            header.set_mode(file.mode);
+            header.set_size(file.content.len() as u64);
+            builder.append_data(&mut header, file.name, file.content).await?;
+        }
+        builder.into_inner().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_certificates_make_another_volume() {
+        let name = |certificates: Option<&str>| {
+            let files = AgentFiles::new(certificates.map(|text| text.as_bytes().to_vec()));
+            files.volume_name().expect("a name").to_string()
+        };
+        let plain = hex(&Sha256::digest(PROGRAM)[..DIGITS / 2]);
+        assert_eq!(name(None), format!("{PREFIX}{plain}"));
+        assert_eq!(name(Some("a")), name(Some("a")));
+        let all = [name(None), name(Some("a")), name(Some("b")), name(Some(""))];
+        for (n, one) in all.iter().enumerate() {
+            assert!(all[n + 1..].iter().all(|other| one != other), "{all:?}");
+        }
+    }
+}
