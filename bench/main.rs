@@ -13,7 +13,7 @@
 //!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; workload: a sample of each;
 //!   │                   programs, names, data; commands: shell commands and their output
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
-//!   ├────► network      the way out: connects and bytes, beside bare loopback; network_server: the other side
+//!   ├────► network      the way out, beside bare loopback; network_server: the other side
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured

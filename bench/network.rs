@@ -2,9 +2,9 @@
 //! this host's own loopback and beside sandbox-runtime's proxy; and what a run pays that could use the
 //! network and does not.
 //!
-//! The same script ([`network.py`]) is the code of the run, and stays up in the two others. It has a daemon of
-//! its own, whose configuration lets programs reach a server of this process. It must never compare two
-//! Pythons with each other without saying so, nor take a time that the script did not measure itself.
+//! The same script ([`network.py`]) is the code of the run, and stays up in the two others. It has a daemon
+//! of its own, whose configuration lets programs reach a server of this process. It must never take a time
+//! that the script did not measure itself, nor compare two Pythons where the README does not say so.
 //!
 //! [`network.py`]: ../../../bench/network.py
 

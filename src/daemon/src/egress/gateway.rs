@@ -13,6 +13,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use paddock_proto::limits::MAX_HELD_ASKS;
+use paddock_proto::share;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span};
@@ -20,11 +22,12 @@ use tracing::{Instrument, Span};
 use super::connection;
 use super::policy::{EgressRules, NetworkPolicy};
 use super::resolve::{Lookup, Resolver};
-use super::run::{Run, RunNetwork};
+use super::run::{Run, RunNetwork, Share};
 use super::service::Services;
 use super::settings::{EgressBounds, EgressSettings};
 use super::through_proxy::ProxyWay;
 use super::token_permits::TokenPermits;
+use super::usage::NetworkUsage;
 use crate::link::{Asks, Link};
 use crate::metrics::Metrics;
 
@@ -129,12 +132,19 @@ impl Gateway {
     /// Lets a run reach outside as its policy says, until the value is dropped. The run must be admitted
     /// before its program starts. A run that is admitted twice has only the later policy.
     pub fn admit(&self, run_id: &str, policy: Arc<NetworkPolicy>) -> RunNetwork {
+        self.admit_again(run_id, policy, NetworkUsage::default())
+    }
+
+    /// The same for a run of an earlier daemon, which has used this much.
+    pub fn admit_again(&self, run_id: &str, policy: Arc<NetworkPolicy>, used: NetworkUsage) -> RunNetwork {
         let over = self.stop.child_token();
-        let run = Arc::new(Run::new(run_id, policy, self.bounds, self.of_token.clone(), over));
+        let runs = Arc::downgrade(&self.runs);
+        let run = Run::new(run_id, policy, self.bounds, self.of_token.clone(), runs, over);
+        let run = Arc::new(run.having_used(used));
         if let Some(earlier) = self.runs.lock().insert(run_id.to_owned(), run.clone()) {
             earlier.over.cancel();
         }
-        RunNetwork::new(run, Arc::downgrade(&self.runs))
+        RunNetwork::new(run)
     }
 }
 
@@ -166,6 +176,15 @@ impl Runs {
         if admitted.get(&run.id).is_some_and(|now| Arc::ptr_eq(now, run)) {
             admitted.remove(&run.id);
         }
+    }
+
+    /// One more connection for this run, if it may hold one beside the others.
+    pub(super) fn share(&self, run: &Run) -> Option<Share> {
+        let admitted = self.lock();
+        let others = admitted.values().filter(|other| !std::ptr::eq(other.as_ref(), run));
+        let others: Vec<usize> = others.map(|other| other.held().load(Relaxed)).collect();
+        let may = share::may_open(MAX_HELD_ASKS, run.held().load(Relaxed), &others);
+        may.then(|| Share::new(run.held().clone()))
     }
 
     /// True the first time.

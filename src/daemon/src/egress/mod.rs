@@ -42,6 +42,7 @@ mod test_world;
 mod through_proxy;
 mod token_permits;
 pub mod upstream_proxy;
+pub mod usage;
 
 pub use gateway::{Egress, Gateway};
 pub use grant::NetworkGrant;
@@ -55,3 +56,4 @@ pub use run::{NetworkView, RunNetwork};
 pub use service::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
 pub use settings::{EgressBounds, EgressSettings};
 pub use upstream_proxy::{UpstreamProxy, UpstreamProxyError};
+pub use usage::NetworkUsage;
