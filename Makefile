@@ -62,7 +62,7 @@ fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_S
 			--package paddock-daemon --lib "fuzz_$$TARGET" -- --nocapture --test-threads=1
 
 bench: images ## measure how long things take, with a real engine and beside similar programs
-	deploy/setup bubblewrap socat ripgrep python3-venv # for the peers that it measures beside ours
+	deploy/setup bubblewrap socat ripgrep python3-venv nodejs npm # for the peers that it measures beside ours
 	bench/peers/install
 	cargo bench --locked --bench paddock
 
@@ -80,4 +80,4 @@ images: setup ## build the runner images that are missing or have changed
 clean: ## remove the files that building and running left in this folder; images, engine and store stay
 	cargo clean
 	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
-		tests/clients/n8n tests/clients/prometheus bench/peers/venv src/daemon/src/api/page/editor/node_modules
+		tests/clients/n8n tests/clients/prometheus bench/peers/venv bench/peers/node_modules src/daemon/src/api/page/editor/node_modules

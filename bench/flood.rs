@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::client::Client;
+use crate::daemon;
 use crate::host::{agents, status};
 use crate::report::Measurements;
 use crate::setup::Setup;
@@ -32,7 +33,7 @@ const REST: Duration = Duration::from_millis(10);
 
 pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
     let engine = setup.engine.clone();
-    let (daemon, client) = setup.flooded().await?;
+    let (daemon, client) = setup.other("flood", daemon::FLOODED).await?;
     let quiet = begin(client, QUIET_SESSION, ECHO, true).await?;
     let mut since = 1;
     let mut alone = Times::default();

@@ -13,6 +13,7 @@
 //!   ├────► rows         what is measured one at a time, in turns: A B C A B C …; workload: a sample of each;
 //!   │                   programs, names, data; commands: shell commands and their output
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
+//!   ├────► network      the way out, beside bare loopback; network_server: the other side
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured
@@ -40,6 +41,8 @@ mod host;
 mod load;
 mod machine;
 mod names;
+mod network;
+mod network_server;
 mod peers;
 mod programs;
 mod reference_container;
@@ -129,7 +132,13 @@ impl BenchPlan {
             concurrency::TITLE,
             concurrency::MANY_TITLE,
         ];
-        if rows::all().iter().map(|row| row.title).chain(others).any(|title| plan.has(title)) {
+        if rows::all()
+            .iter()
+            .map(|row| row.title)
+            .chain(others)
+            .chain(network::TITLES)
+            .any(|title| plan.has(title))
+        {
             Ok(plan)
         } else {
             Err(format!("no block of rows is left by {:?} without {:?}", plan.wanted, plan.unwanted).into())
@@ -179,6 +188,11 @@ impl BenchPlan {
         if self.has(flood::TITLE) {
             at(flood::TITLE);
             flood::measure(setup, report).await?;
+        }
+        if network::TITLES.iter().any(|title| self.has(title)) {
+            at("network");
+            let peers = !self.unwanted.iter().any(|word| word == "peers");
+            network::measure(setup, |title| self.has(title), peers, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);

@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::Result;
 use crate::programs::Program;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers");
+pub(crate) const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers");
 /// From its start to `ready`, and one run.
 const START: Duration = Duration::from_secs(60);
 const RUN: Duration = Duration::from_secs(60);

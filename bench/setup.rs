@@ -20,9 +20,6 @@ use crate::peers::{Peer, PeerKind};
 use crate::programs::PYTHON;
 use crate::reference_container::ReferenceContainer;
 
-/// The daemon on which commands flood, by the name of its folder.
-const FLOODED: &str = "flood";
-
 const LANGUAGES: [&str; 3] = ["python", "typescript", "sh"];
 
 /// User ids of the reference containers and of the floor, above those of the daemons. Further containers of
@@ -47,8 +44,8 @@ pub(crate) struct Setup {
     pool: PoolConfig,
     ours: Option<(Daemon, Client)>,
     empty: Option<(Daemon, Client)>,
-    /// The daemon on which commands flood.
-    flooded: Option<(Daemon, Client)>,
+    /// Daemons of single blocks, by the names of their folders.
+    others: Vec<(&'static str, Daemon, Client)>,
     references: BTreeMap<&'static str, ReferenceContainer>,
     peers: BTreeMap<PeerKind, Peer>,
     sessions: u32,
@@ -76,7 +73,7 @@ impl Setup {
             pool,
             ours: None,
             empty: None,
-            flooded: None,
+            others: Vec::new(),
             references: BTreeMap::new(),
             peers: BTreeMap::new(),
             sessions: 0,
@@ -113,10 +110,11 @@ impl Setup {
         Ok((daemon, client))
     }
 
-    /// Starts a daemon that lets many commands run.
-    pub(crate) async fn flooded(&mut self) -> Result<&mut (Daemon, Client)> {
-        let flooded = self.daemon(FLOODED, daemon::FLOODED).await?;
-        Ok(self.flooded.insert(flooded))
+    /// Starts a daemon for one block, with a configuration of its own.
+    pub(crate) async fn other(&mut self, name: &'static str, config: &str) -> Result<(&Daemon, &mut Client)> {
+        let (daemon, client) = self.daemon(name, config).await?;
+        self.others.push((name, daemon, client));
+        self.others.last_mut().map(|(_, daemon, client)| (&*daemon, client)).ok_or_else(|| "no daemon".into())
     }
 
     pub(crate) fn ours(&mut self) -> Result<&mut (Daemon, Client)> {
@@ -174,15 +172,17 @@ impl Setup {
             let some = self.floors.split_off(self.floors.len().saturating_sub(TOGETHER));
             join_all(some.into_iter().map(Floor::remove)).await.into_iter().for_each(&mut took);
         }
-        for (daemon, client) in
-            [self.ours.take(), self.empty.take(), self.flooded.take()].into_iter().flatten()
-        {
+        let others: Vec<_> = std::mem::take(&mut self.others);
+        let names: Vec<_> =
+            ["daemon", "empty"].into_iter().chain(others.iter().map(|(name, ..)| *name)).collect();
+        let others = others.into_iter().map(|(_, daemon, client)| (daemon, client));
+        for (daemon, client) in [self.ours.take(), self.empty.take()].into_iter().flatten().chain(others) {
             drop(client);
             took(daemon.stop().await);
         }
         // After an interruption nothing else removes what was being made.
         self.sweep(&self.pool.owner, false).await?;
-        for name in ["daemon", "empty", FLOODED] {
+        for name in names {
             if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
                 took(self.sweep(owner.trim(), true).await);
             }

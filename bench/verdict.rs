@@ -9,10 +9,13 @@ use crate::names::{
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
 use crate::report::Measurements;
-use crate::{churn, commands, concurrency, flood, resources, scrape};
+use crate::{churn, commands, concurrency, flood, network, resources, scrape};
 
 /// The allocator keeps and returns up to this much memory.
 const NO_GROWTH: f64 = 1024.0;
+
+/// MB/s that are enough, however fast the bare loopback is.
+const ENOUGH: f64 = 400.0;
 
 #[derive(Clone, Copy)]
 enum Goal {
@@ -127,6 +130,24 @@ pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
         AtMost(3.0),
     );
     verdict("daemon, grown by 64 floods", report.fact(flood::TITLE, flood::GROWN), "MiB", AtMost(64.0));
+    let connect = |name| median(network::CONNECT_TITLE, name);
+    let above = connect(network::OURS).zip(connect(network::BARE)).map(|(ours, bare)| (ours - bare) / 1e3);
+    verdict("network: a connect, above a bare one", above, "ms", AtMost(0.3));
+    for (what, title) in [
+        ("network: 100 MiB down, or half of bare", network::DOWN_TITLE),
+        ("network: 100 MiB up, or half of bare", network::UP_TITLE),
+    ] {
+        let rate = |name| network::rate(report, title, name);
+        let bound = rate(network::BARE).map_or(ENOUGH, |bare| ENOUGH.min(bare / 2.0));
+        verdict(what, rate(network::OURS), "MB/s", AtLeast(bound));
+    }
+    let unused = |name| median(network::UNUSED_TITLE, name);
+    verdict(
+        "network: true and unused / no network",
+        ratio(unused(network::WITH), unused(network::WITHOUT)),
+        "×",
+        AtMost(1.05),
+    );
     verdict("daemon, CPU of a run", fact(resources::CPU).map(|micros| micros / 1e3), "ms", AtMost(0.5));
     verdict("daemon, resident with 10 sessions", fact(resources::RESIDENT), "MiB", AtMost(40.0));
     let runs = fact(resources::RUNS).unwrap_or(0.0);
@@ -149,6 +170,7 @@ impl GoalVerdict {
             Goal::AtMost(bound) => ("≤", bound),
             Goal::AtLeast(bound) => ("≥", bound),
         };
+        let bound = (bound * 100.0).round() / 100.0;
         let value = self.value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
         let said = match self.reached() {
             Some(true) => "reached",

@@ -338,3 +338,122 @@ t.sendall(b'again'); print(t.recv(5), flush=True)
     assert!(page.document.to_string().contains("b'again'"), "{}", page.document);
     d.stop().await;
 }
+
+/// Waits until an execution has printed this.
+async fn printed(d: &Daemon, id: &str, what: &str) {
+    let waiting = async { while !read(d, id).await.document.to_string().contains(what) {} };
+    within(PATIENCE, what, waiting).await;
+}
+
+#[tokio::test]
+async fn a_run_leaves_connections_to_the_runs_beside_it() {
+    let server = Upstream::echo().await;
+    let port = server.port();
+    let d = open(&[port]).set("egress.connections_per_run", 128).start().await;
+    let s = d.session("s");
+    let command = format!(
+        "python3 -u -c \"
+import socket, sys
+held = []
+print('ready')
+for line in sys.stdin:
+    try:
+        while len(held) < int(line): held.append(socket.create_connection(('api.example', {port})))
+    except OSError as e: print(e)
+    print('holds', len(held))
+\""
+    );
+    let config = json!({ "network": { "allowed_domains": ["api.example"] } });
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let begun = s.tool("execute_code_async").with("command", command.as_str()).with("interactive", true);
+        let id = begun.with("sandbox_config", config.clone()).await.text("execution_id").to_owned();
+        printed(&d, &id, "ready").await;
+        runs.push(id);
+    }
+    let wants = async |id: &str, connections: u32| {
+        let line = json!({ "execution_id": id, "input_data": connections.to_string() });
+        d.tool("send_stdin", line).await;
+    };
+    wants(&runs[0], 128).await;
+    printed(&d, &runs[0], "holds 112").await;
+    let status = d.tool("get_execution_status", json!({ "execution_id": runs[0] })).await;
+    let reason = entry(&status, "api.example")["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("for the other runs of this session"), "{}", status.document);
+    for id in &runs[1..] {
+        wants(id, 16).await;
+        printed(&d, id, "holds 16").await;
+    }
+    assert_eq!(server.connections(), 112 + 2 * 16);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_run_has_used_stays_used_when_its_daemon_is_killed() {
+    let server = Upstream::start(|mut stream| async move {
+        let mut all = Vec::new();
+        if tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut all).await.is_ok() {
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"done").await;
+        }
+    })
+    .await;
+    let port = server.port();
+    let setup = || open(&[port]).set("egress.bytes", "1MiB");
+    let d = setup().start().await;
+    let command = format!(
+        "python3 -u -c \"
+import socket, sys
+for n, line in enumerate(sys.stdin):
+    for name in ('other.example', 'api.example'):
+        try:
+            with socket.create_connection((name, {port})) as s:
+                s.sendall(bytes(600_000)); s.shutdown(socket.SHUT_WR)
+                answer = s.recv(10)
+        except OSError as e: answer = e
+    print('answer', n, answer)
+\""
+    );
+    let config = json!({ "network": { "allowed_domains": ["api.example"] } });
+    let s = d.session("s");
+    let begun = s.tool("execute_code_async").with("command", command).with("interactive", true);
+    let id = begun.with("sandbox_config", config).await.text("execution_id").to_owned();
+    let go = json!({ "execution_id": id, "input_data": "go" });
+    d.tool("send_stdin", go.clone()).await;
+    printed(&d, &id, "answer 0 b'done'").await;
+    let status = json!({ "execution_id": id });
+    let before = d.tool("get_execution_status", status.clone()).await.document["network"].clone();
+    assert!(before.to_string().contains("\"bytes_out\":600000"), "{before}");
+    let note = d.store.path().join("networks").join(&id);
+    let noted = async {
+        loop {
+            // A look at the daemon between two looks at the file.
+            d.tool("get_execution_status", status.clone()).await;
+            let text = std::fs::read_to_string(&note).unwrap_or_default();
+            let network = serde_json::from_str::<Value>(&text).unwrap_or_default()["destinations"].clone();
+            if network == before {
+                return;
+            }
+        }
+    };
+    within(PATIENCE, "the note of what was used", noted).await;
+    let store = d.crash().await;
+    let d = setup().store(&store).start().await;
+    let resumed = async {
+        loop {
+            let now = d.tool("get_execution_status", status.clone()).await.document["network"].clone();
+            if now.is_array() {
+                return now;
+            }
+        }
+    };
+    assert_eq!(within(PATIENCE, "the network of the run", resumed).await, before);
+    // What is left of its bytes does not suffice for as many again.
+    d.tool("send_stdin", go).await;
+    printed(&d, &id, "answer 1").await;
+    let ran = d.tool("get_execution_status", status).await;
+    let cut = entry(&ran, "api.example");
+    assert!(cut["reason"].as_str().is_some_and(|reason| reason.contains("as many bytes")), "{cut}");
+    assert!(cut["bytes_out"].as_u64() > Some(600_000), "{cut}");
+    d.stop().await;
+    assert!(!note.exists(), "it goes with its run");
+}

@@ -54,22 +54,44 @@ static _Noreturn void become_fresh(const struct run *run)
     fail(PYTHON);
 }
 
+/* Makes the run's variables those of the process, and of os.environ. Each write to memory that the parent laid out costs a page
+ * of its own, so nothing is done twice: one new array of the run's own strings, and the dictionary behind os.environ. */
 static void set_environment(const struct run *run)
 {
-    PyObject *os = *run->variables ? PyImport_ImportModule("os") : NULL;
-    PyObject *environ = os ? PyObject_GetAttrString(os, "environ") : NULL;
+    size_t own = 0, added = 0, count = 0;
+    for (char **v = environ; v && *v; v++)
+        own++;
+    for (char **v = run->variables; *v; v++)
+        added++;
+    if (added == 0)
+        return;
+    char **all = malloc((own + added + 1) * sizeof *all);
+    PyObject *os = PyImport_ImportModule("os"), *shown = os ? PyObject_GetAttrString(os, "environ") : NULL;
+    PyObject *data = shown ? PyObject_GetAttrString(shown, "_data") : NULL;
+    if (all == NULL || data == NULL || !PyDict_Check(data))
+        broken("os.environ");
+    for (char **v = environ; v && *v; v++)
+        all[count++] = *v;
     for (char **v = run->variables; *v; v++) {
         char *equals = strchr(*v, '=');
         if (equals == NULL || equals == *v)
             continue;
-        PyObject *name = PyUnicode_DecodeFSDefaultAndSize(*v, equals - *v), *value = PyUnicode_DecodeFSDefault(equals + 1);
-        if (environ == NULL || name == NULL || value == NULL || PyObject_SetItem(environ, name, value) < 0)
+        size_t length = (size_t)(equals - *v) + 1, at = 0;
+        while (at < count && strncmp(all[at], *v, length) != 0)
+            at++;
+        all[at] = *v;
+        count += at == count;
+        PyObject *name = PyBytes_FromStringAndSize(*v, equals - *v), *value = PyBytes_FromString(equals + 1);
+        if (name == NULL || value == NULL || PyDict_SetItem(data, name, value) < 0)
             broken("os.environ");
         Py_DECREF(name);
         Py_DECREF(value);
     }
-    Py_XDECREF(environ);
-    Py_XDECREF(os);
+    all[count] = NULL;
+    environ = all; /* putenv() and setenv() of the C library copy an array that is not their own */
+    Py_DECREF(data);
+    Py_DECREF(shown);
+    Py_DECREF(os);
 }
 
 /* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. */

@@ -15,23 +15,31 @@
 //! descriptors are closed to it, since PID 1 and its jobs are undumpable. So those ends keep their
 //! `O_NONBLOCK`. Sockets can come over a warm part's line, though, so a line is read and closed [`briefly`].
 //!
+//! A socket's other end that reads makes it writable, which would wake PID 1 once for every message that it
+//! sends. So a descriptor is watched for what there is to read, and for room only while there is none.
+//!
 //! It must never trust `O_NONBLOCK` of a descriptor that came from outside of this process.
-#![expect(unsafe_code, reason = "an interval timer and its handler have no safe form")]
+#![expect(
+    unsafe_code,
+    reason = "an interval timer and its handler have no safe form, nor has a descriptor that is watched for \
+              one direction only"
+)]
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll, ready};
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::{Errno, ReadWriteFlags, ioctl_fionread, preadv2, pwritev2};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::fcntl_setpipe_size;
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::UnixStream;
+use tokio::task::coop::poll_proceed;
 
 /// The size that the engine's pipes are given, where the kernel allows it: fewer switches between PID 1 and
 /// the engine's shim.
@@ -75,12 +83,6 @@ impl<T> Brief<T> {
     pub(crate) fn new(it: T) -> Self {
         Self(ManuallyDrop::new(it))
     }
-
-    fn into_inner(self) -> T {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is neither used nor dropped afterwards.
-        unsafe { ManuallyDrop::take(&mut this.0) }
-    }
 }
 
 impl<T> Deref for Brief<T> {
@@ -100,9 +102,21 @@ impl<T> Drop for Brief<T> {
 
 /// One direction of a carrier: a pipe or a socket.
 pub(crate) struct Foreign {
-    /// Registered as a socket, whatever it is: the runtime only tells when it is ready.
-    fd: Brief<UnixStream>,
+    fd: Arc<Brief<OwnedFd>>,
     kind: StreamKind,
+    /// From the first read on.
+    readable: Option<AsyncFd<Watched>>,
+    /// While it is full.
+    room: Option<AsyncFd<Watched>>,
+}
+
+/// A descriptor that stays open for as long as the runtime watches it.
+struct Watched(Arc<Brief<OwnedFd>>);
+
+impl AsRawFd for Watched {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,69 +149,99 @@ impl Foreign {
         }
         // For kernels before 6.4, whose pipes know no other way; see `read`.
         fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
-        let fd = std::os::unix::net::UnixStream::from(fd.into_inner());
-        let fd = briefly(|| UnixStream::from_std(fd))?;
         let kind = if kind == FileType::Fifo { StreamKind::Pipe } else { StreamKind::Socket };
-        Ok(Self { fd: Brief::new(fd), kind })
+        Ok(Self { fd: Arc::new(fd), kind, readable: None, room: None })
+    }
+
+    /// Has the runtime tell when it is ready for this.
+    fn watch(&self, interest: Interest) -> io::Result<AsyncFd<Watched>> {
+        // SAFETY: the value that is watched owns it: it is open, and the same, until it is watched no more.
+        Ok(unsafe { AsyncFd::register_with_interest(Watched(self.fd.clone()), interest) }?)
     }
 
     fn read(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        let mut receive = || recv(&*self.fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n);
+        let fd = &**self.fd;
+        let mut receive = || recv(fd, &mut *into, RecvFlags::DONTWAIT).map(|(n, _)| n);
         match self.kind {
             StreamKind::DaemonSocket => return receive(),
             // The kernel closes descriptors that come in a message.
             StreamKind::Socket => return briefly(receive),
             StreamKind::Pipe => {}
         }
-        match preadv2(&*self.fd, &mut [IoSliceMut::new(into)], HERE, ReadWriteFlags::NOWAIT) {
+        match preadv2(fd, &mut [IoSliceMut::new(into)], HERE, ReadWriteFlags::NOWAIT) {
             // A pipe of an older kernel. Where the runtime shows which process connects (see `init`), it is
             // the engine's, and no process in here shares it.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::read(&*self.fd, into),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::read(fd, into),
             read => read,
         }
     }
 
     fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let fd = &**self.fd;
         if self.kind != StreamKind::Pipe {
-            return send(&*self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            return send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
-        match pwritev2(&*self.fd, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::write(&*self.fd, bytes),
+        match pwritev2(fd, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => rustix::io::write(fd, bytes),
             written => written,
         }
     }
 }
 
 impl AsyncRead for Foreign {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.readable.is_none() {
+            self.readable = Some(self.watch(Interest::READABLE)?);
+        }
+        let Some(readable) = &self.readable else { return Poll::Ready(Err(ErrorKind::NotConnected.into())) };
         loop {
-            ready!(self.fd.poll_read_ready(cx))?;
+            let mut ready = ready!(readable.poll_read_ready(cx))?;
             // Clears no more of the buffer than will be filled.
-            let waiting = ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
+            let waiting = ioctl_fionread(&**self.fd).ok().and_then(|n| usize::try_from(n).ok());
             let room = waiting.unwrap_or(DEFAULT_READ).clamp(1, buf.remaining().max(1));
-            let mut got = None;
-            let tried = self.fd.try_io(Interest::READABLE, || {
-                let n = self.read(buf.initialize_unfilled_to(room.min(buf.remaining())))?;
-                got = Some(n);
-                // That was all: the runtime tells when more comes.
-                if waiting == Some(n) && n > 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
-            });
-            if let Some(n) = got {
-                buf.advance(n);
-                return Poll::Ready(Ok(()));
+            match self.read(buf.initialize_unfilled_to(room.min(buf.remaining()))) {
+                Ok(n) => {
+                    // That was all: the runtime tells when more comes.
+                    if waiting == Some(n) && n > 0 {
+                        ready.clear_ready();
+                    }
+                    buf.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
             }
-            passing(tried)?;
         }
     }
 }
 
 impl AsyncWrite for Foreign {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let turn = ready!(poll_proceed(cx));
         loop {
-            ready!(self.fd.poll_write_ready(cx))?;
-            match self.fd.try_io(Interest::WRITABLE, || Ok(self.write(bytes)?)) {
-                Ok(n) => return Poll::Ready(Ok(n)),
-                Err(error) => passing(Err(error))?,
+            let mut ready = match &self.room {
+                Some(room) => Some(ready!(room.poll_write_ready(cx))?),
+                None => None,
+            };
+            match self.write(bytes) {
+                Ok(n) => {
+                    drop(ready);
+                    self.room = None;
+                    turn.made_progress();
+                    return Poll::Ready(Ok(n));
+                }
+                Err(Errno::AGAIN) => match &mut ready {
+                    Some(ready) => ready.clear_ready(),
+                    // If there is room again by then, the runtime tells at once.
+                    None => self.room = Some(self.watch(Interest::WRITABLE)?),
+                },
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
             }
         }
     }
@@ -208,14 +252,6 @@ impl AsyncWrite for Foreign {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-/// An error that only means "try again" is none.
-fn passing(tried: io::Result<()>) -> io::Result<()> {
-    match tried {
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
-        other => other,
     }
 }
 

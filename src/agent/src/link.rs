@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use paddock_proto::limits::{BATCH, READ};
+use paddock_proto::limits::{BATCH, MAX_ASKS, READ};
 use paddock_proto::message::{self, ResumePoints};
 use paddock_proto::mux::Role;
 use paddock_proto::{Channel, Event, Frame, Inbound, Kind, Mux, ProtocolError, StreamId};
@@ -27,9 +27,6 @@ pub(crate) struct Link {
     /// Carriers that serve now: one, or none.
     carriers: Cell<u32>,
 }
-
-/// Streams that this side may have open, so that there is always room for the daemon's requests.
-const MAX_OWN: usize = 192;
 
 struct LinkState {
     mux: Mux,
@@ -114,7 +111,7 @@ impl Link {
         let mut inner = self.inner.borrow_mut();
         // Streams that are closed but not forgotten take room too. This side's streams have even numbers.
         let own = inner.mux.resume_points().streams.iter().filter(|(id, _)| id % 2 == 0).count();
-        if own >= MAX_OWN {
+        if own >= MAX_ASKS {
             return None;
         }
         let id = inner.mux.open(first).ok()?;

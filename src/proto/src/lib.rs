@@ -28,6 +28,7 @@ pub mod output_stream;
 pub mod path;
 pub mod policy;
 pub mod probe;
+pub mod share;
 pub mod target;
 
 pub use frame::{Channel, Frame, Kind, StreamId};

@@ -26,10 +26,23 @@ pub const STRAY: u64 = WINDOW as u64 + 1024;
 /// Streams of the daemon that are open at once on one link: the executions of a session, and file transfers.
 pub const MAX_STREAMS: usize = 256;
 
-/// Streams of the agent that are open at once on one link: the connections of three runs that use all that
-/// they may have. They are counted apart from the daemon's, so that no program can keep the daemon from its
-/// own requests.
+/// Streams of the agent that are open at once on one link: more than one run may hold, so that runs beside
+/// it have some too ([`share`](crate::share)). They are counted apart from the daemon's, so that no program
+/// can keep the daemon from its own requests.
 pub const MAX_ASKS: usize = 192;
+
+/// Names that are asked for at once: the daemon answers them without asking anybody.
+pub const MAX_NAME_ASKS: usize = 16;
+
+/// Streams that PID 1 opens at once for what its runs connect to.
+pub const MAX_CONNECT_ASKS: usize = MAX_ASKS - MAX_NAME_ASKS;
+
+/// Connections that the daemon holds at once for all runs of a container. Fewer than PID 1 opens streams, so
+/// that the daemon refuses first: it can tell the run.
+pub const MAX_HELD_ASKS: usize = MAX_CONNECT_ASKS - 16;
+
+/// Streams that stay free for each run of a container, and for one that is yet to begin.
+pub const RESERVED_ASKS: usize = 16;
 
 /// Connections to servers of programs that the daemon may have open at once in one container
 /// ([`Request::Dial`](crate::Request::Dial)): half of [`MAX_STREAMS`], so that there is always room for its

@@ -58,7 +58,7 @@ impl Answers for ConnectAnswers {
         let Ok(Some(wanted)) = self.look(&CallingProcess::new(&call, fd)) else { return call.proceed(fd) };
         let ask =
             Ask::Connect { run: wanted.run.id.clone(), host: wanted.host.clone(), port: wanted.to.port() };
-        let Some(daemon) = self.network.link.open(message::encode(&ask)) else {
+        let Some(daemon) = self.network.open(&wanted.run, &ask) else {
             return call.answer(fd, Err(Errno::ADDRNOTAVAIL));
         };
         let (network, listener, run) = (self.network.clone(), listener.clone(), wanted.run.clone());

@@ -40,7 +40,7 @@
 //! - UDP does not leave, nor MPTCP, nor what connects by `sendto` with `MSG_FASTOPEN`.
 //!
 //! PID 1 must never look a name up, decide what a run may reach, or hold more than a bounded number of
-//! connections; how many of a run, the daemon says.
+//! connections; how many of a run, the daemon says. No run gets all the streams of the link ([`share`]).
 
 mod address;
 mod connect;
@@ -59,8 +59,9 @@ mod who;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use paddock_proto::limits::CA_FILE;
-use paddock_proto::message::RunSpec;
+use paddock_proto::limits::{CA_FILE, MAX_CONNECT_ASKS};
+use paddock_proto::message::{self, Ask, RunSpec};
+use paddock_proto::share;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use self::connect::ConnectAnswers;
@@ -73,7 +74,7 @@ pub(crate) use self::run::RunNetwork;
 pub(crate) use self::traffic::carry;
 pub(crate) use self::who::{Owner, PartRun, Place};
 use crate::intercept::{self, Answers};
-use crate::link::Link;
+use crate::link::{Link, Stream};
 
 /// The network of a container.
 pub(crate) struct Network {
@@ -122,6 +123,17 @@ impl Network {
     /// Runs under way that have a network.
     fn open_runs(&self) -> usize {
         self.runs.borrow().iter().filter(|run| run.is_open()).count()
+    }
+
+    /// Opens a stream for a connection of this run; `None` where other runs need the streams that are left.
+    fn open(&self, run: &RunNetwork, ask: &Ask) -> Option<Stream> {
+        let others: Vec<usize> = {
+            let runs = self.runs.borrow();
+            let others = runs.iter().filter(|known| known.is_open() && !std::ptr::eq(known.as_ref(), run));
+            others.map(|other| other.count()).collect()
+        };
+        let may = share::may_open(MAX_CONNECT_ASKS, run.count(), &others);
+        may.then(|| self.link.open(message::encode(ask))).flatten()
     }
 
     /// The run under way that has a network, if there is no other run: then it is known who asks.

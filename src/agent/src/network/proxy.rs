@@ -161,14 +161,14 @@ async fn serve(network: &Rc<Network>, program: TcpStream, request: ProxyRequest,
         return refuse(program, "407 Proxy Authentication Required", why).await;
     };
     let network = network.clone();
-    let id = run.id.clone();
+    let (id, asking) = (run.id.clone(), run.clone());
     run.clone().spawn(async move {
         let shown = match &request.host {
             Host::Name(name) => format!("{name}:{}", request.port),
             Host::Address(address) => std::net::SocketAddr::from((*address, request.port)).to_string(),
         };
         let ask = Ask::Connect { run: id, host: request.host, port: request.port };
-        let Some(daemon) = network.link.open(message::encode(&ask)) else {
+        let Some(daemon) = network.open(&asking, &ask) else {
             return refuse(program, "503 Service Unavailable", "too many connections are open").await;
         };
         let replied = tokio::select! {

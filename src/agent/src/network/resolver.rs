@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use paddock_proto::limits::MAX_NAME_ASKS;
 use paddock_proto::message::{self, Ask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -23,9 +24,6 @@ use super::own::OwnPort;
 
 /// Where programs look for it (/etc/resolv.conf).
 const ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 53);
-
-/// Questions that wait for the daemon at one time.
-const MAX_ASKED: usize = 64;
 
 /// Programs wait 5 s for an answer, and ask again.
 const WITHIN: Duration = Duration::from_secs(4);
@@ -87,7 +85,7 @@ async fn datagrams(network: Rc<Network>, socket: Rc<UdpSocket>, asked: Rc<Cell<u
         let message = &buffer[..length];
         match at_once(&network, message) {
             Some(answer) => send(&socket, &answer, from),
-            None if asked.get() >= MAX_ASKED => {}
+            None if asked.get() >= MAX_NAME_ASKS => {}
             None => {
                 let (network, socket, message) = (network.clone(), socket.clone(), message.to_vec());
                 let slot = Slot::take(&asked);
@@ -139,7 +137,7 @@ async fn talk(network: &Rc<Network>, mut connection: TcpStream, asked: &Rc<Cell<
         let message = tokio::time::timeout(PATIENCE, question).await??;
         let answer = match at_once(network, &message) {
             Some(answer) => answer,
-            None if asked.get() >= MAX_ASKED => return Ok(()),
+            None if asked.get() >= MAX_NAME_ASKS => return Ok(()),
             None => {
                 let _slot = Slot::take(asked);
                 answer(network, &message).await

@@ -42,6 +42,13 @@ impl RunNetwork {
         }
     }
 
+    /// How many of its connections there are.
+    pub(super) fn count(&self) -> usize {
+        let mut connections = self.connections.borrow_mut();
+        while connections.try_join_next().is_some() {}
+        connections.len()
+    }
+
     /// Resolves when the run is over: no process of it is left.
     pub(super) async fn over(&self) {
         while self.is_open() {

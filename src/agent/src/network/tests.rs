@@ -319,7 +319,7 @@ fn many_connections_are_open_at_once_and_one_too_many_is_refused() {
                 Err(error) => break error.raw_os_error(),
             }
         };
-        assert_eq!((open.len(), refused), (192, Some(libc::EADDRNOTAVAIL)));
+        assert_eq!((open.len(), refused), (160, Some(libc::EADDRNOTAVAIL)));
         assert!(open.iter_mut().all(|stream| says(stream, b"still")));
         drop(open);
         let begun = Instant::now();

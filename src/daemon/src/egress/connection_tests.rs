@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::super::approval::RunApproval;
 use super::super::client_hello::tests::{hello_for, with_extension};
 use super::super::dial::dial;
+use super::super::gateway::Runs;
 use super::super::hello_retry::tests::retry_request;
+use super::super::reach::permits;
 use super::super::test_world::*;
 use super::*;
 
@@ -41,15 +43,15 @@ impl Hello {
         let stream = soon(asks.accept()).await.unwrap();
         let upstream = dial(&[SocketAddr::from(([127, 0, 0, 1], port))]).await.unwrap();
         let (other, _) = soon(listener.accept()).await.unwrap();
-        let permits = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let _permits = [permits(), permits(), permits()];
-        let open = Open { upstream, tls_name: Some("a.example".parse().unwrap()), _permits };
         let egress = world.egress.clone();
+        let runs = Arc::<Runs>::default();
+        let (of_token, over) = (Arc::new(Semaphore::new(1)), CancellationToken::new());
+        let weak = Arc::downgrade(&runs);
+        let asks = RunApproval::new(None, Arc::default(), egress.bounds.ask);
+        let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, of_token, asks, weak, over);
+        let _permits = permits(&egress, &run).ok().expect("room");
+        let open = Open { upstream, tls_name: Some("a.example".parse().unwrap()), _permits };
         let ended = tokio::spawn(async move {
-            let of_token = Arc::new(Semaphore::new(1));
-            let over = CancellationToken::new();
-            let asks = RunApproval::new(None, Arc::default(), egress.bounds.ask);
-            let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, of_token, asks, over);
             let traffic = run.ledger.connected("a.example", port);
             let account = Account::new(&run, &traffic, &egress.metrics);
             carry(&egress, &stream, open, &account).await

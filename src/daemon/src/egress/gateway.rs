@@ -13,6 +13,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use paddock_proto::limits::MAX_HELD_ASKS;
+use paddock_proto::share;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span};
@@ -21,11 +23,12 @@ use super::approval::{Approved, Asker, RunApproval};
 use super::connection;
 use super::policy::{EgressRules, NetworkPolicy};
 use super::resolve::{Lookup, Resolver};
-use super::run::{Run, RunNetwork};
+use super::run::{Run, RunNetwork, Share};
 use super::service::Services;
 use super::settings::{EgressBounds, EgressSettings};
 use super::through_proxy::ProxyWay;
 use super::token_permits::TokenPermits;
+use super::usage::NetworkUsage;
 use crate::link::{Asks, Link};
 use crate::metrics::Metrics;
 
@@ -143,14 +146,26 @@ impl Gateway {
 
     /// The same for a run whose caller can be asked for what the policy does not allow.
     pub fn admit_asking(&self, run_id: &str, policy: Arc<NetworkPolicy>, asker: Option<Asker>) -> RunNetwork {
-        let over = self.stop.child_token();
+        self.insert(self.run(run_id, policy, asker))
+    }
+
+    /// The same for a run of an earlier daemon, which has used this much and has nobody to ask.
+    pub fn admit_again(&self, run_id: &str, policy: Arc<NetworkPolicy>, used: NetworkUsage) -> RunNetwork {
+        self.insert(self.run(run_id, policy, None).having_used(used))
+    }
+
+    fn run(&self, run_id: &str, policy: Arc<NetworkPolicy>, asker: Option<Asker>) -> Run {
+        let (over, runs) = (self.stop.child_token(), Arc::downgrade(&self.runs));
         let approval = RunApproval::new(asker, self.approved.clone(), self.bounds.ask);
-        let run = Run::new(run_id, policy, self.bounds, self.of_token.clone(), approval, over);
+        Run::new(run_id, policy, self.bounds, self.of_token.clone(), approval, runs, over)
+    }
+
+    fn insert(&self, run: Run) -> RunNetwork {
         let run = Arc::new(run);
-        if let Some(earlier) = self.runs.lock().insert(run_id.to_owned(), run.clone()) {
+        if let Some(earlier) = self.runs.lock().insert(run.id.clone(), run.clone()) {
             earlier.over.cancel();
         }
-        RunNetwork::new(run, Arc::downgrade(&self.runs))
+        RunNetwork::new(run)
     }
 }
 
@@ -182,6 +197,15 @@ impl Runs {
         if admitted.get(&run.id).is_some_and(|now| Arc::ptr_eq(now, run)) {
             admitted.remove(&run.id);
         }
+    }
+
+    /// One more connection for this run, if it may hold one beside the others.
+    pub(super) fn share(&self, run: &Run) -> Option<Share> {
+        let admitted = self.lock();
+        let others = admitted.values().filter(|other| !std::ptr::eq(other.as_ref(), run));
+        let others: Vec<usize> = others.map(|other| other.held().load(Relaxed)).collect();
+        let may = share::may_open(MAX_HELD_ASKS, run.held().load(Relaxed), &others);
+        may.then(|| Share::new(run.held().clone()))
     }
 
     /// True the first time.

@@ -1,6 +1,7 @@
 //! Programs that ask for connections, over a real link and to real servers on loopback.
 
 use paddock_proto::Inbound;
+use paddock_proto::limits::{MAX_HELD_ASKS, RESERVED_ASKS};
 use paddock_proto::message::{Ask, ConnectFailure, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -379,6 +380,31 @@ async fn connections_of_a_run_and_of_all_runs_are_bounded() {
         }
     };
     soon(again).await;
+}
+
+#[tokio::test]
+async fn a_run_leaves_connections_to_the_runs_beside_it() {
+    let bounds =
+        EgressBounds { connections_per_run: 1000, connections_per_token: 1000, connections: 1000, ..BOUNDS };
+    let world = World::with(bounds, Names::default()).await;
+    let (listener, port) = listener().await;
+    let too_many = Reply::Refused(ConnectFailure::TooMany);
+    let greedy = world.gateway.admit("greedy", policy(&["127.0.0.1"]));
+    let _beside = world.gateway.admit("beside", policy(&["127.0.0.1"]));
+    let mut held = Vec::new();
+    for _ in 0..MAX_HELD_ASKS - 2 * RESERVED_ASKS {
+        held.push(world.connected(&listener, "greedy").await);
+    }
+    world.agent.ask(&to_loopback("greedy", port)).expect_last(too_many).await;
+    let told = reasons(&greedy)[0].3.clone();
+    assert_eq!(told.as_deref(), Some("the connections that are left are for the other runs of this session"));
+    for _ in 0..RESERVED_ASKS {
+        held.push(world.connected(&listener, "beside").await);
+    }
+    world.agent.ask(&to_loopback("beside", port)).expect_last(too_many).await;
+    // What a run held is to be had once it is over.
+    drop(greedy);
+    held.push(world.connected(&listener, "beside").await);
 }
 
 #[tokio::test]

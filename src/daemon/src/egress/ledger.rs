@@ -58,6 +58,8 @@ struct Listed {
     places: HashMap<(String, u16), usize>,
     /// Hashes of the destinations that are not listed.
     others: HashSet<u64>,
+    /// How many of them an earlier daemon counted.
+    earlier_others: usize,
     hasher: RandomState,
     /// Receives each destination when it is blocked for the first time.
     listener: Option<mpsc::UnboundedSender<Destination>>,
@@ -69,6 +71,8 @@ struct Entry {
     allowed: bool,
     reason: Option<String>,
     traffic: Arc<Traffic>,
+    /// Whether an earlier daemon listed it: what was blocked then was told then.
+    is_earlier: bool,
 }
 
 impl Entry {
@@ -97,6 +101,7 @@ impl Listed {
                     allowed: true,
                     reason: None,
                     traffic: Arc::default(),
+                    is_earlier: false,
                 };
                 self.entries.push(entry);
                 self.places.insert(key, self.entries.len() - 1);
@@ -115,6 +120,20 @@ impl Listed {
 }
 
 impl Ledger {
+    /// Goes on with what an earlier daemon listed.
+    pub(super) fn earlier(destinations: Vec<Destination>, unlisted: usize) -> Self {
+        let mut listed = Listed { earlier_others: unlisted.min(MAX_COUNTED), ..Listed::default() };
+        for destination in destinations {
+            if let Some(entry) = listed.entry(&destination.host, destination.port) {
+                (entry.allowed, entry.reason) = (destination.allowed, destination.reason);
+                entry.traffic.bytes_in.store(destination.bytes_in, Relaxed);
+                entry.traffic.bytes_out.store(destination.bytes_out, Relaxed);
+                entry.is_earlier = true;
+            }
+        }
+        Self { listed: Mutex::new(listed) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Listed> {
         // No code that can panic runs under this lock, so even a poisoned one holds valid data.
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
@@ -164,15 +183,16 @@ impl Ledger {
 
     /// How many destinations are not listed; it counts up to 10,000.
     pub(super) fn unlisted(&self) -> usize {
-        self.lock().others.len()
+        let listed = self.lock();
+        listed.others.len().saturating_add(listed.earlier_others).min(MAX_COUNTED)
     }
 
-    /// Each destination when it is blocked for the first time, those so far included. There are at most
-    /// [`MAX_LISTED`]. A second listener takes the place of the first.
+    /// Each destination when it is blocked for the first time, those so far included but for those of an
+    /// earlier daemon. There are at most [`MAX_LISTED`]. A second listener takes the place of the first.
     pub(super) fn listen(&self) -> mpsc::UnboundedReceiver<Destination> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut listed = self.lock();
-        for entry in listed.entries.iter().filter(|entry| !entry.allowed) {
+        for entry in listed.entries.iter().filter(|entry| !entry.allowed && !entry.is_earlier) {
             let _ = sender.send(entry.shown()); // the receiver is here
         }
         listed.listener = Some(sender);
@@ -240,6 +260,24 @@ mod tests {
         assert_eq!(ledger.destinations().len(), MAX_LISTED);
         assert_eq!(ledger.unlisted(), MAX_COUNTED);
         assert_eq!(std::iter::from_fn(|| listener.try_recv().ok()).count(), MAX_LISTED);
+    }
+
+    #[test]
+    fn what_an_earlier_daemon_listed_goes_on_and_is_not_told_again() {
+        let before = Ledger::default();
+        before.connected("a.example", 443).bytes_in.fetch_add(10, Relaxed);
+        before.blocked("b.example", 443, "not allowed");
+        let ledger = Ledger::earlier(before.destinations(), 3);
+        assert_eq!((ledger.destinations(), ledger.unlisted()), (before.destinations(), 3));
+        let mut listener = ledger.listen();
+        assert!(!ledger.blocked("b.example", 443, "not allowed"));
+        assert!(ledger.blocked("a.example", 443, "not allowed"));
+        ledger.connected("a.example", 443).bytes_in.fetch_add(1, Relaxed);
+        assert_eq!(ledger.destinations()[0].bytes_in, 11);
+        assert_eq!(
+            std::iter::from_fn(|| listener.try_recv().ok()).map(|d| d.host).collect::<Vec<_>>(),
+            ["a.example"]
+        );
     }
 
     #[test]

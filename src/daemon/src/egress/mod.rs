@@ -45,6 +45,7 @@ mod test_world;
 mod through_proxy;
 mod token_permits;
 pub mod upstream_proxy;
+pub mod usage;
 
 pub use approval::{Approved, AskBounds, Asker, Question, Questions, questions};
 pub use ca_bundle::{CaBundle, CaBundleError, system_roots};
@@ -60,3 +61,4 @@ pub use run::{NetworkView, RunNetwork};
 pub use service::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
 pub use settings::{EgressBounds, EgressSettings};
 pub use upstream_proxy::{UpstreamProxy, UpstreamProxyError};
+pub use usage::NetworkUsage;

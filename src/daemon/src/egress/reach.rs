@@ -13,7 +13,7 @@ use super::dial::{self, Upstream};
 use super::gateway::Egress;
 use super::host_name::{Host, HostName, HostNameError};
 use super::policy::{BlockReason, NetworkPolicy};
-use super::run::{ALL_CONNECTIONS, CONNECTIONS, Run, TOKEN_CONNECTIONS};
+use super::run::{ALL_CONNECTIONS, CONNECTIONS, CONTAINER_CONNECTIONS, Run, Share, TOKEN_CONNECTIONS};
 use super::upstream_proxy::ProxyFailure;
 use crate::link::{AskStream, LinkError};
 
@@ -44,8 +44,12 @@ impl From<LinkError> for Refusal {
     }
 }
 
-/// The right to one of the connections that there may be: of the run, and of all runs.
-pub(super) type Permits = [OwnedSemaphorePermit; 3];
+/// The right to one of the connections that there may be: of the run, of its token, of all runs; and of the
+/// streams of its container.
+pub(super) struct Permits {
+    _bounds: [OwnedSemaphorePermit; 3],
+    _share: Share,
+}
 
 /// A connection that was made, and what it holds as long as it is open.
 pub(super) struct Open {
@@ -102,11 +106,13 @@ pub(super) fn permits(egress: &Egress, run: &Run) -> Result<Permits, Refusal> {
         let taken = semaphore.clone().try_acquire_owned();
         taken.map_err(|_| Refusal::TooMany(BlockReason::Limit(bound)))
     };
-    Ok([
+    let _bounds = [
         permit(&run.connections, CONNECTIONS)?,
         permit(&run.of_token, TOKEN_CONNECTIONS)?,
         permit(&egress.connections, ALL_CONNECTIONS)?,
-    ])
+    ];
+    let _share = run.share().ok_or(Refusal::TooMany(BlockReason::Limit(CONTAINER_CONNECTIONS)))?;
+    Ok(Permits { _bounds, _share })
 }
 
 /// Dials addresses that were judged.

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Semaphore, mpsc};
@@ -18,6 +18,7 @@ use super::ledger::{Destination, Ledger, Traffic};
 use super::policy::{BlockReason, NetworkPolicy};
 use super::service::RunClients;
 use super::settings::EgressBounds;
+use super::usage::NetworkUsage;
 
 /// An admitted run, as its connections see it.
 pub(super) struct Run {
@@ -29,6 +30,10 @@ pub(super) struct Run {
     pub(super) connections: Arc<Semaphore>,
     /// Those of all runs of its token.
     pub(super) of_token: Arc<Semaphore>,
+    /// The runs of its container, itself included.
+    runs: Weak<Runs>,
+    /// Connections that it holds of those that the runs of its container share.
+    held: Arc<AtomicUsize>,
     /// Cancelled when the run is over.
     pub(super) over: CancellationToken,
     bounds: EgressBounds,
@@ -37,8 +42,9 @@ pub(super) struct Run {
     /// Its connections to services.
     pub(super) clients: RunClients,
     totals: Traffic,
-    /// Names that were resolved for it.
+    /// Names that were resolved for it, beside those that an earlier daemon resolved.
     names: Mutex<HashSet<HostName>>,
+    earlier_names: usize,
     has_logged_more: AtomicBool,
 }
 
@@ -49,6 +55,7 @@ impl Run {
         bounds: EgressBounds,
         of_token: Arc<Semaphore>,
         approval: RunApproval,
+        runs: Weak<Runs>,
         over: CancellationToken,
     ) -> Self {
         Self {
@@ -58,6 +65,8 @@ impl Run {
             ledger: Ledger::default(),
             connections: Arc::new(Semaphore::new(bounds.connections_per_run)),
             of_token,
+            runs,
+            held: Arc::default(),
             over,
             bounds,
             bytes_left: AtomicU64::new(bounds.bytes_per_run),
@@ -65,6 +74,7 @@ impl Run {
             clients: RunClients::default(),
             totals: Traffic::default(),
             names: Mutex::default(),
+            earlier_names: 0,
             has_logged_more: AtomicBool::new(false),
         }
     }
@@ -90,6 +100,43 @@ impl Run {
             Decision::AskedEnough => Err(BlockReason::AskedEnough),
             Decision::Nobody => Err(reason),
         }
+    }
+
+    /// Goes on with what it used while an earlier daemon served it.
+    pub(super) fn having_used(self, earlier: NetworkUsage) -> Self {
+        let NetworkUsage { destinations, unlisted, bytes_in, bytes_out, charged, names, requests } = earlier;
+        Self {
+            ledger: Ledger::earlier(destinations, unlisted),
+            bytes_left: AtomicU64::new(self.bounds.bytes_per_run.saturating_sub(charged)),
+            requests_left: AtomicU64::new(self.bounds.requests_per_run.saturating_sub(requests)),
+            totals: Traffic { bytes_in: bytes_in.into(), bytes_out: bytes_out.into() },
+            earlier_names: names,
+            ..self
+        }
+    }
+
+    fn usage(&self) -> NetworkUsage {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner).len();
+        NetworkUsage {
+            destinations: self.ledger.destinations(),
+            unlisted: self.ledger.unlisted(),
+            bytes_in: self.totals.bytes_in.load(Relaxed),
+            bytes_out: self.totals.bytes_out.load(Relaxed),
+            charged: self.bounds.bytes_per_run.saturating_sub(self.bytes_left.load(Relaxed)),
+            names: names.saturating_add(self.earlier_names),
+            requests: self.bounds.requests_per_run.saturating_sub(self.requests_left.load(Relaxed)),
+        }
+    }
+
+    /// Connections that it holds.
+    pub(super) fn held(&self) -> &Arc<AtomicUsize> {
+        &self.held
+    }
+
+    /// One more connection of those that the runs of its container share; `None` where the others need what
+    /// is left.
+    pub(super) fn share(&self) -> Option<Share> {
+        self.runs.upgrade()?.share(self)
     }
 
     /// Something was blocked: the run is told, and the log, once for each destination.
@@ -122,7 +169,7 @@ impl Run {
         if names.contains(name) {
             return Ok(());
         }
-        if names.len() >= self.bounds.names_per_run {
+        if names.len().saturating_add(self.earlier_names) >= self.bounds.names_per_run {
             return Err(BlockReason::Limit(NAMES));
         }
         names.insert(name.clone());
@@ -164,10 +211,28 @@ impl Run {
     }
 }
 
+/// One of the connections that the runs of a container share.
+pub(super) struct Share(Arc<AtomicUsize>);
+
+impl Share {
+    pub(super) fn new(held: Arc<AtomicUsize>) -> Self {
+        held.fetch_add(1, Relaxed);
+        Self(held)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// What [`BlockReason::Limit`] says where a bound is reached.
 pub(super) const CONNECTIONS: &str = "this run has as many connections as it may have";
 pub(super) const TOKEN_CONNECTIONS: &str = "all runs of this token have as many connections as they may have";
 pub(super) const ALL_CONNECTIONS: &str = "this server has as many connections as it may have";
+pub(super) const CONTAINER_CONNECTIONS: &str =
+    "the connections that are left are for the other runs of this session";
 const BYTES: &str = "this run has moved as many bytes as it may";
 const REQUESTS: &str = "this run has made as many requests to services as it may";
 const NAMES: &str = "this run has looked up as many names as it may";
@@ -175,12 +240,11 @@ const NAMES: &str = "this run has looked up as many names as it may";
 /// The right of one run to reach outside, as its policy says. Dropping it ends what the run has open.
 pub struct RunNetwork {
     run: Arc<Run>,
-    runs: Weak<Runs>,
 }
 
 impl RunNetwork {
-    pub(super) fn new(run: Arc<Run>, runs: Weak<Runs>) -> Self {
-        Self { run, runs }
+    pub(super) fn new(run: Arc<Run>) -> Self {
+        Self { run }
     }
 
     /// Refuses everything that the run asks from now on and ends its connections, without waiting for either.
@@ -188,7 +252,7 @@ impl RunNetwork {
     pub fn end(&self) {
         self.run.over.cancel();
         self.run.clients.close();
-        if let Some(runs) = self.runs.upgrade() {
+        if let Some(runs) = self.run.runs.upgrade() {
             runs.forget(&self.run);
         }
     }
@@ -212,6 +276,11 @@ impl RunNetwork {
     /// Bytes of all its connections: in to the program, and out of it.
     pub fn bytes(&self) -> (u64, u64) {
         (self.run.totals.bytes_in.load(Relaxed), self.run.totals.bytes_out.load(Relaxed))
+    }
+
+    /// What it has used so far.
+    pub fn usage(&self) -> NetworkUsage {
+        self.run.usage()
     }
 
     /// Receives each destination when it is blocked for the first time, those so far included; at most

@@ -15,13 +15,18 @@
 //! socket can wait for as long as that socket's `SO_LINGER`; so no descriptor is closed on a thread that
 //! serves others.
 //!
+//! A socket's other end that reads makes it writable, which would wake the daemon once for every message that
+//! it sends. So a socket is watched for what there is to read, and for room only while it is full: by two
+//! descriptors, since an epoll instance takes each only once.
+//!
 //! A descriptor must never be used before it is known to be the offered end: the process id can belong to
 //! another machine or, by now, to another process, and the number can be any of that process's descriptors.
+#![expect(unsafe_code, reason = "a descriptor that is watched for one direction only has no safe form")]
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Once};
@@ -29,12 +34,13 @@ use std::task::{Context, Poll, ready};
 
 use paddock_proto::limits::AGENT_PROGRAM;
 use paddock_proto::message::Offer;
-use rustix::io::ioctl_fionread;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
-use tokio::net::UnixStream;
+use tokio::task::coop::poll_proceed;
 
 use super::Carrier;
 
@@ -102,39 +108,67 @@ async fn proven(socket: StdStream, at: Pid, token: [u8; 16]) -> io::Result<Carri
         let (peer, at) = (peer.as_raw_nonzero(), at.as_raw_nonzero());
         return Err(refused(format!("its other end is process {peer}, not {at}")));
     }
-    let mut socket = DirectSocket::new(socket)?;
+    let (mut from, to) = halves(socket)?;
     let mut received = [0; 16];
-    socket.read_exact(&mut received).await?;
+    from.read_exact(&mut received).await?;
     if received != token {
         return Err(refused("it does not send the offer's token".to_owned()));
     }
-    let other = DirectSocket(socket.0.clone());
-    Ok((Box::new(socket), Box::new(other)))
+    Ok((Box::new(from), Box::new(to)))
 }
 
-/// A socket of which PID 1 may have a descriptor as well.
-struct DirectSocket(Arc<SocketOwner>);
+/// A socket of which PID 1 may have a descriptor as well: a descriptor for each direction.
+fn halves(socket: StdStream) -> io::Result<(DirectReader, DirectWriter)> {
+    socket.set_nonblocking(true)?; // the calls here do not rely on it
+    let (from, to) = (socket.try_clone()?, socket);
+    let watched = Watched::new(from.into()).watch(Interest::READABLE)?;
+    Ok((DirectReader(watched), DirectWriter { socket: Watched::new(to.into()), room: None }))
+}
 
-/// Closes the socket on a thread of its own. `None` only while it is dropped.
-struct SocketOwner(Option<UnixStream>);
+/// What comes in.
+struct DirectReader(AsyncFd<Watched>);
 
-impl DirectSocket {
-    fn new(socket: StdStream) -> io::Result<Self> {
-        socket.set_nonblocking(true)?; // tokio requires it; the calls here do not rely on it
-        Ok(Self(Arc::new(SocketOwner(Some(UnixStream::from_std(socket)?)))))
+/// What goes out.
+struct DirectWriter {
+    socket: Watched,
+    /// While it is full.
+    room: Option<AsyncFd<Watched>>,
+}
+
+/// A descriptor that stays open for as long as the runtime watches it.
+#[derive(Clone)]
+struct Watched(Arc<DescriptorOwner>);
+
+/// Closes the descriptor on a thread of its own. `None` only while it is dropped.
+struct DescriptorOwner(Option<OwnedFd>, RawFd);
+
+impl Watched {
+    fn new(socket: OwnedFd) -> Self {
+        let number = socket.as_raw_fd();
+        Self(Arc::new(DescriptorOwner(Some(socket), number)))
     }
 
-    fn socket(&self) -> io::Result<&UnixStream> {
-        self.0.0.as_ref().ok_or_else(|| ErrorKind::NotConnected.into())
+    /// Has the runtime tell when it is ready for this.
+    fn watch(self, interest: Interest) -> io::Result<AsyncFd<Self>> {
+        // SAFETY: the value that is watched owns it: it is open, and the same, until it is watched no more.
+        Ok(unsafe { AsyncFd::register_with_interest(self, interest) }?)
+    }
+
+    fn socket(&self) -> io::Result<BorrowedFd<'_>> {
+        self.0.0.as_ref().map(AsFd::as_fd).ok_or_else(|| ErrorKind::NotConnected.into())
     }
 }
 
-impl Drop for SocketOwner {
+impl AsRawFd for Watched {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.1
+    }
+}
+
+impl Drop for DescriptorOwner {
     fn drop(&mut self) {
         // Closing it also closes the descriptors in messages that nobody has read.
-        if let Some(Ok(socket)) = self.0.take().map(UnixStream::into_std) {
-            close_elsewhere(vec![socket.into()]);
-        }
+        close_elsewhere(self.0.take().into_iter().collect());
     }
 }
 
@@ -145,7 +179,7 @@ fn close_elsewhere(descriptors: Vec<OwnedFd>) {
 }
 
 /// Reads what the socket has now into `room`, without waiting.
-fn receive(socket: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
+fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_RIGHTS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -163,39 +197,53 @@ fn receive(socket: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
     Err(refused("it sends descriptors".to_owned()))
 }
 
-impl AsyncRead for DirectSocket {
+impl AsyncRead for DirectReader {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let socket = self.socket()?;
         loop {
-            ready!(socket.poll_read_ready(cx))?;
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            let socket = self.0.get_ref().socket()?;
             // Initialise only as much of the buffer as there are bytes to read.
             let waiting = ioctl_fionread(socket).ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let room = waiting.max(1).min(buf.remaining());
-            let mut got = None;
-            let tried = socket.try_io(Interest::READABLE, || {
-                let n = receive(socket, buf.initialize_unfilled_to(room))?;
-                got = Some(n);
-                // Everything was read. WouldBlock makes tokio wait for the next readiness event.
-                if n > 0 && n == waiting { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
-            });
-            if let Some(n) = got {
-                buf.advance(n);
-                return Poll::Ready(Ok(()));
+            match receive(socket, buf.initialize_unfilled_to(room)) {
+                Ok(n) => {
+                    // Everything was read: tokio waits for the next readiness event.
+                    if n > 0 && n == waiting {
+                        ready.clear_ready();
+                    }
+                    buf.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            unless_transient(tried)?;
         }
     }
 }
 
-impl AsyncWrite for DirectSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let socket = self.socket()?;
+impl AsyncWrite for DirectWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let turn = ready!(poll_proceed(cx));
         loop {
-            ready!(socket.poll_write_ready(cx))?;
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match socket.try_io(Interest::WRITABLE, || Ok(send(socket, bytes, flags)?)) {
-                Ok(n) => return Poll::Ready(Ok(n)),
-                Err(error) => unless_transient(Err(error))?,
+            let mut ready = match &self.room {
+                Some(room) => Some(ready!(room.poll_write_ready(cx))?),
+                None => None,
+            };
+            match send(self.socket.socket()?, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(n) => {
+                    drop(ready);
+                    self.room = None;
+                    turn.made_progress();
+                    return Poll::Ready(Ok(n));
+                }
+                Err(Errno::AGAIN) => match &mut ready {
+                    Some(ready) => ready.clear_ready(),
+                    // If there is room again by then, the runtime tells at once.
+                    None => self.room = Some(self.socket.clone().watch(Interest::WRITABLE)?),
+                },
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
             }
         }
     }
@@ -206,14 +254,6 @@ impl AsyncWrite for DirectSocket {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-/// Ignores errors that only mean "try again".
-fn unless_transient(tried: io::Result<()>) -> io::Result<()> {
-    match tried {
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
-        other => other,
     }
 }
 

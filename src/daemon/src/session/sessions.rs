@@ -17,6 +17,7 @@ use super::id::SessionId;
 use super::lease::eviction::evict_for_pool;
 use super::lease::lessor::Lessor;
 use super::lease::notes::LeaseNotes;
+use super::lease::usage_notes::UsageNotes;
 use super::output::fairness::OutputFairness;
 use super::port::ContainerPool;
 use super::registry::Session;
@@ -74,10 +75,12 @@ impl Sessions {
             expires: bounds.retention.is_some(),
         };
         let notes = LeaseNotes::new(store.folder("leases")?);
+        let usage = UsageNotes::new(store.folder("networks")?);
         let gate = Gate::new(store, terms, bounds.retention, metrics.clone());
         let (data, wait) = (bounds.data_bounds(), bounds.wait);
         let evicting = tokio::spawn(evict_for_pool(pool.clone(), gate.clone()));
-        let lessor = Lessor { pool, notes, gate: gate.clone(), metrics: metrics.clone(), data, egress, wait };
+        let lessor =
+            Lessor { pool, notes, usage, gate: gate.clone(), metrics: metrics.clone(), data, egress, wait };
         let fairness = OutputFairness::default();
         let starter = Starter { lessor, data, max_log: bounds.max_log, metrics: metrics.clone() };
         let runs = Runs { bounds: bounds.clone(), starter, fairness, metrics: metrics.clone() };

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use tracing::{error_span, info, warn};
 
 use super::notes::{LeaseNote, LeaseNotes, RunNote};
+use super::usage_notes::{NotedNetwork, UsageNotes};
 use super::{Leased, Leases};
-use crate::egress::{Egress, Gateway, RunNetwork};
+use crate::egress::{Egress, Gateway};
 use crate::link::{Incoming, Link, LinkError};
 use crate::metrics::Metrics;
 use crate::pool::core::LeaseRefusal;
@@ -32,6 +33,7 @@ use crate::session::sync::{DataBounds, salvage};
 pub(in crate::session) struct Lessor {
     pub(in crate::session) pool: Arc<dyn ContainerPool>,
     pub(in crate::session) notes: LeaseNotes,
+    pub(in crate::session) usage: UsageNotes,
     pub(in crate::session) gate: Gate,
     pub(in crate::session) metrics: Metrics,
     pub(in crate::session) data: DataBounds,
@@ -96,10 +98,14 @@ impl Lessor {
     }
 
     /// Lets programs that an earlier daemon started reach as much of what they asked for as this daemon's
-    /// configuration allows. Their connections ended with that daemon; the next ones work.
-    pub(super) fn admit_again(&self, gateway: &Gateway, note: &LeaseNote) -> HashMap<String, RunNetwork> {
+    /// configuration allows. Their connections ended with that daemon; the next ones work. What they have
+    /// used of their bounds stays used.
+    pub(super) fn admit_again(&self, gateway: &Gateway, note: &LeaseNote) -> HashMap<String, NotedNetwork> {
         let admit = |run: &RunNote| match self.egress.grant(run.network.as_ref()?, &note.owner) {
-            Ok(grant) => Some((run.id.clone(), gateway.admit(&run.id, grant.policy))),
+            Ok(grant) => {
+                let network = gateway.admit_again(&run.id, grant.policy, self.usage.read(&run.id));
+                Some((run.id.clone(), self.usage.of(&run.id, network)))
+            }
             Err(error) => {
                 warn!(run_id = run.id, %error, "a run of an earlier daemon has no network any more");
                 None

@@ -18,6 +18,7 @@ pub(in crate::session) mod lessor;
 pub(in crate::session) mod notes;
 pub(in crate::session) mod recover;
 mod save;
+pub(in crate::session) mod usage_notes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::Leased;
 use super::notes::{LeaseNote, RunNote};
-use crate::egress::RunNetwork;
+use super::usage_notes::NotedNetwork;
 use crate::link::LinkError;
 use crate::pool::AdoptedContainer;
 use crate::session::error::SessionError;
@@ -38,7 +38,7 @@ pub struct ResumableRun {
     language: String,
     run: RunNote,
     /// Its way out, if it has one.
-    network: Option<RunNetwork>,
+    network: Option<NotedNetwork>,
     /// Its turn, unless it must wait for one because programs of another language were under way as well.
     turn: Option<Turn>,
 }
@@ -114,6 +114,8 @@ impl Sessions {
             notes.forget(&container);
             self.report_lost(note, &"its container is gone, or did not answer").await;
         }
+        let is_resumed = |id: &str| resumable.iter().any(|run| run.id() == id);
+        self.runs().lessor().usage.keep_only(is_resumed);
         let (commands, code): (Vec<_>, Vec<_>) = resumable.into_iter().partition(|run| run.run.is_command);
         for run in code {
             let sessions = self.clone();

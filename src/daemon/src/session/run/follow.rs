@@ -13,9 +13,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::egress::{Destination, NetworkView, RunNetwork};
+use crate::egress::{Destination, NetworkView};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::metrics::Metrics;
+use crate::session::lease::usage_notes::NotedNetwork;
 use crate::session::output::fairness::OutputFairness;
 use crate::session::run::report;
 
@@ -124,7 +125,7 @@ pub(super) struct Follower<'a> {
     pub(super) fairness: &'a OutputFairness,
     pub(super) metrics: &'a Metrics,
     /// Its way out, if it has one.
-    pub(super) network: Option<&'a RunNetwork>,
+    pub(super) network: Option<&'a NotedNetwork>,
 }
 
 impl Follower<'_> {
@@ -152,7 +153,7 @@ impl Follower<'_> {
         let (mut has_begun, mut written) = (false, [0_u64; 2]);
         // Whether the sink writes, and the permit of a large piece while it does.
         let (mut writes, mut permit) = (false, None);
-        let mut blocked = self.network.map(RunNetwork::blocked);
+        let mut blocked = self.network.map(|network| network.blocked());
         if let Some(network) = self.network {
             sink.has_network(network.view());
         }
@@ -160,6 +161,7 @@ impl Follower<'_> {
         let mut end_requests = Vec::new();
         loop {
             let due = sink.due();
+            let note_due = self.network.map(|network| network.due());
             let incoming = async {
                 if !is_to_end {
                     tokio::select! {
@@ -187,6 +189,9 @@ impl Follower<'_> {
                         }
                         while let Some(destination) = blocked.as_mut().and_then(|one| one.try_recv().ok()) {
                             sink.blocked(destination);
+                        }
+                        if let Some(network) = self.network {
+                            network.note_last();
                         }
                         sink.ended(&reported, Duration::from_micros(end.wall_us));
                         poll_fn(|context| sink.poll_written(context)).await;
@@ -233,12 +238,16 @@ impl Follower<'_> {
                     Some(destination) => {
                         sink.blocked(destination);
                         writes = true;
+                        self.network.iter().for_each(|network| network.note());
                     }
                     None => blocked = None,
                 },
                 () = sleep_until(due), if due.is_some() => {
                     sink.on_due();
                     writes = true;
+                }
+                () = sleep_until(note_due), if note_due.is_some() => {
+                    self.network.iter().for_each(|network| network.note());
                 }
                 () = &mut overdue => {
                     // This process may have been stopped, with messages waiting for it: the agent is asked

@@ -33,11 +33,11 @@ use super::error::SessionError;
 use super::gate::turn::Turn;
 use super::lease::lessor::Lessor;
 use super::lease::notes::RunNote;
+use super::lease::usage_notes::NotedNetwork;
 use super::output::capture::{Capture, CapturedOutput};
 use super::output::fairness::OutputFairness;
 use super::output::live::OutputBacklog;
 use super::port;
-use crate::egress::RunNetwork;
 use crate::link::{Incoming, LinkError};
 use crate::metrics::{Metrics, RunKind};
 
@@ -203,7 +203,7 @@ impl Runs {
         &self,
         turn: &Turn,
         language: &str,
-        (run, network): (&RunNote, Option<RunNetwork>),
+        (run, network): (&RunNote, Option<NotedNetwork>),
         control: Control,
         sink: &mut dyn OutputSink,
     ) -> Result<RunReport, SessionError> {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::report::Phases;
 use super::request::{Program, RunRequest};
-use crate::egress::{NetworkGrant, RunNetwork};
+use crate::egress::NetworkGrant;
 use crate::link::{Link, LinkError, Stream};
 use crate::metrics::{Metrics, RunKind};
 use crate::pool::{Runner, WarmStage};
@@ -20,6 +20,7 @@ use crate::session::error::SessionError;
 use crate::session::gate::turn::Turn;
 use crate::session::lease::Leases;
 use crate::session::lease::lessor::Lessor;
+use crate::session::lease::usage_notes::NotedNetwork;
 use crate::session::port::{self, Container};
 use crate::session::sync::{DataBounds, archive, delta};
 
@@ -39,7 +40,7 @@ pub(super) struct StartedRun {
     pub(super) short_id: String,
     pub(super) phases: Phases,
     /// Its way out, while it runs.
-    pub(super) network: Option<RunNetwork>,
+    pub(super) network: Option<NotedNetwork>,
 }
 
 impl StartedRun {
@@ -47,7 +48,7 @@ impl StartedRun {
         container: &dyn Container,
         stream: Stream,
         phases: Phases,
-        network: Option<RunNetwork>,
+        network: Option<NotedNetwork>,
     ) -> Self {
         Self {
             stream,
@@ -111,7 +112,9 @@ impl Starter {
         let spec = self.spec(container.runner(), request);
         leased.note.begin(request.note());
         let admit = |grant: &NetworkGrant| {
-            leased.gateway.admit_asking(&request.id, grant.policy.clone(), grant.asker.clone())
+            let (policy, asker) = (grant.policy.clone(), grant.asker.clone());
+            let network = leased.gateway.admit_asking(&request.id, policy, asker);
+            self.lessor.usage.of(&request.id, network)
         };
         let network = request.network.as_ref().map(admit);
         // From here on the code may run.
