@@ -1,5 +1,5 @@
-//! Real programs against real servers: each reaches the far side where its call allows that, and is told where
-//! it does not.
+//! Real programs against real servers: each reaches the far side where its call allows that, and is told
+//! where it does not.
 //!
 //! The servers are in a network namespace of the test ([`crate::far`]), at an address that counts as public.
 //! Every program runs twice: with a name that its call allows, and with another name of the same address.
@@ -229,7 +229,8 @@ const TOOLS: &[Program] = &[
         port: 443,
         code: "cd /tmp && export HOME=/tmp GIT_SSL_CAINFO=/opt/tools/far/ca.pem
 rm -rf by-https; git clone -q https://HOST/git/repo.git by-https 2>&1 && cd by-https && cat README &&
-git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second && git push -q origin HEAD:second 2>&1 &&
+git -c user.name=a -c user.email=a@b commit -q --allow-empty -m second &&
+git push -q origin HEAD:second 2>&1 &&
 git ls-remote --heads origin second | cut -f 2",
         works: "hello from git\nrefs/heads/second",
         blocked: "403",

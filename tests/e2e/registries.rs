@@ -1,9 +1,9 @@
-//! Real installs from PyPI and npm through mode `restricted`, as it is by default: `make registries`. They need
-//! the internet, so they are not part of the tests of every change.
+//! Real installs from PyPI and npm through mode `restricted`, as it is by default: `make registries`. They
+//! need the internet, so they are not part of the tests of every change.
 //!
-//! The images have neither pip nor npm: those of the tests' clients are copied into images of the test, with the
-//! certificates that this host trusts. Where a registry's name has an address that is not public, because a company's proxy
-//! is in between, that address is put into `egress.private`.
+//! The images have neither pip nor npm: those of the tests' clients are copied into images of the test, with
+//! the certificates that this host trusts. Where a registry's name has an address that is not public, because
+//! a company's proxy is in between, that address is put into `egress.private`.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
@@ -81,8 +81,9 @@ async fn npm_installs_from_its_registry() {
 import { mkdirSync, writeFileSync } from 'node:fs';
 mkdirSync('/data/project');
 writeFileSync('/data/project/package.json', '{}');
-const npm = ['/opt/npm/bin/npm-cli.js', 'install', '--no-audit', '--no-fund', '--cache', '/tmp/npm', 'ms@2.1.3'];
-execFileSync(process.execPath, npm, { cwd: '/data/project', env: { ...process.env, HOME: '/tmp' }, stdio: 'inherit' });
+const npm = ['/opt/npm/bin/npm-cli.js', 'install', '--no-audit', '--no-fund', '--cache', '/tmp/npm'];
+const env = { ...process.env, HOME: '/tmp' };
+execFileSync(process.execPath, [...npm, 'ms@2.1.3'], { cwd: '/data/project', env, stdio: 'inherit' });
 const { default: ms } = await import('/data/project/node_modules/ms/index.js');
 console.log(ms('2 days'));";
     let ran = d.session("s").typescript(code).timeout(120.0).with("network", true).await.expect_success();

@@ -44,7 +44,8 @@ def path(*names):
 
 
 def run(*command, **options):
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     if done.returncode:
         sys.exit(f"{command}: {done.stdout.decode()}")
     return done.stdout.decode()
@@ -169,7 +170,7 @@ def repository():
     own = {**os.environ, "HOME": folder, "GIT_CONFIG_NOSYSTEM": "1"}
     with open(path(".gitconfig"), "w") as config:
         config.write("[user]\nname = far\nemail = far@far.example\n[init]\ndefaultBranch = main\n"
-                     f"[safe]\ndirectory = *\n")
+                     "[safe]\ndirectory = *\n")
     run("git", "init", "-q", path("first"), env=own)
     with open(path("first", "README"), "w") as file:
         file.write("hello from git\n")

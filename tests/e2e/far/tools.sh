@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools.sh FOLDER: copies curl, git and ssh of this host into FOLDER with all that they need, to be /opt/tools of an image
-# that has another C library or none of theirs. Nothing is downloaded. Makes a static program too, of connect.c.
+# tools.sh FOLDER: copies curl, git and ssh of this host into FOLDER with all libraries that they need. FOLDER becomes
+# /opt/tools of an image, whose own C library may be another. It also builds a static program from connect.c.
 set -eu
 cd "$1"
 mkdir bin lib real

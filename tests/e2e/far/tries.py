@@ -210,8 +210,9 @@ def asked(request, user=None):
 
 number = int.from_bytes(address, "big")
 octal = ".".join(f"0{part:o}" for part in address)
-for host in (ADDRESS, str(number), hex(number), octal, f"[{MAPPED}]", f"[{NAT64}]", "blocked.example", "BLOCKED.example.",
-             "far.example.blocked.example", "far.example\0.blocked.example", "far.example%00", "far.example@" + ADDRESS):
+for host in (ADDRESS, str(number), hex(number), octal, f"[{MAPPED}]", f"[{NAT64}]", "blocked.example",
+             "BLOCKED.example.", "far.example.blocked.example", "far.example\0.blocked.example", "far.example%00",
+             "far.example@" + ADDRESS):
     tried(f"CONNECT {host!r}", asked, f"CONNECT {host}:80 HTTP/1.1")
     tried(f"GET {host!r}", asked, f"GET http://{host}/hello HTTP/1.1\r\nHost: far.example:9")
 for user in ("run:", "run:guess", ":", "root:root"):

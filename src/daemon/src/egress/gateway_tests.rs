@@ -161,7 +161,7 @@ async fn an_address_that_is_not_public_is_refused_at_once() {
     let world = World::new().await;
     let network = world.gateway.admit(RUN, policy(&["*"]));
     for text in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "2002:a01:203::1"] {
-        let host = paddock_proto::message::Host::Address(address(text));
+        let host = paddock_proto::message::Host::Address(text.parse().unwrap());
         let program = world.agent.ask(&Ask::Connect { run: RUN.to_owned(), host, port: 80 });
         assert_eq!(program.reply().await, BLOCKED, "a program that does not wait would go on: {text}");
     }

@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn headers_of_the_connection_are_dropped_and_framing_stays() {
         expect_in_all_pieces(
-            "HTTP/1.1 200 OK\r\nConnection: keep-alive, X-Mine, Transfer-Encoding\r\nkeep-alive: timeout=5\r\n\
-             X-Mine: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nUpgrade: h2c\r\nTransfer-Encoding: chunked\r\n\
-             \r\n3\r\nabc\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nConnection: keep-alive,X-Mine,Transfer-Encoding\r\nkeep-alive: timeout=5\r\n\
+             X-Mine: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nUpgrade: h2c\r\n\
+             Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nTransfer-Encoding: chunked\r\n\
              Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
         );
