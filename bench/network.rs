@@ -239,10 +239,8 @@ impl Script {
         let stdin = child.stdin.take().ok_or("no standard input")?;
         let answers = BufReader::new(child.stdout.take().ok_or("no standard output")?).lines();
         let mut script = Self { child, stdin, answers };
-        match script.answer().await? {
-            Value::String(ready) if ready == "ready" => Ok(script),
-            other => Err(format!("the script began with {other}").into()),
-        }
+        let first = script.answer().await?;
+        if first == "ready" { Ok(script) } else { Err(format!("the script began with {first}").into()) }
     }
 
     async fn call(&mut self, call: &Call) -> Result<Value> {

@@ -230,7 +230,6 @@ impl AsyncWrite for Foreign {
             };
             match self.write(bytes) {
                 Ok(n) => {
-                    drop(ready);
                     self.room = None;
                     turn.made_progress();
                     return Poll::Ready(Ok(n));

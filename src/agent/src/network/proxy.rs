@@ -24,7 +24,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{Bytes, BytesMut};
-use paddock_proto::message::{self, Ask, Host};
+use paddock_proto::message::{Ask, Host};
 use paddock_proto::{Channel, Kind};
 use rustix::io::Errno;
 use rustix::net::sockopt;

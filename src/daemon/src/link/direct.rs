@@ -232,7 +232,6 @@ impl AsyncWrite for DirectWriter {
             };
             match send(self.socket.socket()?, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(n) => {
-                    drop(ready);
                     self.room = None;
                     turn.made_progress();
                     return Poll::Ready(Ok(n));

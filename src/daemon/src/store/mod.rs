@@ -11,6 +11,7 @@
 //!    mcp.secret        makes the ids of sessions that MCP clients did not name      0600
 //!    mcp/…             MCP sessions, for clients that come back after a restart
 //!    leases/…          which session has which container, for the daemon that starts after a kill
+//!    networks/…        what each run has used of its network, for the same daemon
 //!    tmp/              contents being written, and files that the journal names; emptied at every start
 //!    <hash>/           one for each session: SHA-256 of owner and id
 //!      session.json    its owner and id, and whether it was closed; its mtime is the time of last use
