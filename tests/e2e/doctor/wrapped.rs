@@ -108,10 +108,6 @@ async fn each_protection_that_is_switched_off_is_reported_and_no_other() {
         }
     }
     expect_clean(&engine).await;
-    // A daemon finds it too, and does not serve.
-    let refused =
-        Daemon::with().env("DOCKER_HOST", &engine.host()).set("engine.runtime", "route").refusal().await;
-    assert!(refused.said.contains("not confined as they must be: TCP to 1.1.1.1:443"), "{refused:?}");
 
     second_image(&engine);
     let two = look.run().await;
@@ -132,6 +128,11 @@ async fn each_protection_that_is_switched_off_is_reported_and_no_other() {
     let kept = look.set("runners.sh", &format!("'{IMAGE}'")).run().await;
     kept.expect_without(&plain, "engine/live-restore");
     expect_clean(&engine).await;
+
+    // A daemon finds it too, and does not serve.
+    let refused =
+        Daemon::with().env("DOCKER_HOST", &engine.host()).set("engine.runtime", "route").refusal().await;
+    assert!(refused.said.contains("not confined as they must be: TCP to 1.1.1.1:443"), "{refused:?}");
 }
 
 fn second_image(engine: &PrivateEngine) {
