@@ -109,7 +109,7 @@ pub struct EgressRules {
     pub private: Vec<Pattern>,
     /// The addresses of the host, those of its containers' networks included.
     pub own_addresses: Vec<IpAddr>,
-    /// Whether a destination that is not allowed may be put to the caller: [`super::approval`].
+    /// Whether a destination that is not allowed may be put to the caller ([`super::Asker`]).
     pub ask: bool,
 }
 
