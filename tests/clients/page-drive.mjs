@@ -18,8 +18,9 @@ export async function browser(env = {}) {
   })
 }
 
-// Opens the page at `url` in a new window. `expected` are console messages that a refused request may cause.
-export async function visit(from, url, { expected = [], ...options } = {}) {
+// Opens the page at `url` in a new window. `expected` are console messages that a refused request may cause. `prepare` is
+// called with the page before it loads: a request that is under way when its route is set can be lost.
+export async function visit(from, url, { expected = [], prepare = async () => {}, ...options } = {}) {
   const context = await from.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', ...options })
   const page = await context.newPage()
   const wrong = []
@@ -41,6 +42,7 @@ export async function visit(from, url, { expected = [], ...options } = {}) {
     wrong.push(`a dialog: ${dialog.message()}`)
     return dialog.dismiss()
   })
+  await prepare(page)
   await page.goto(url)
   return Object.assign(page, {
     // None of the forbidden events happened.

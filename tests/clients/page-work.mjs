@@ -255,15 +255,15 @@ print(sum(b"987" + b"65" in line for line in alive), open("/data/kept.txt").read
 
 // Every container in the count is drawn, also when there are many of them beside a lot of text.
 export async function pool({ browser, url }) {
-  const page = await visit(browser, url, { expected: [/401/] })
   let now = {}
-  await page.route('**/status*', async route => {
+  const prepare = page => page.route(({ pathname }) => pathname.endsWith('/status'), async route => {
     const answer = await route.fetch()
     if (!answer.ok()) return route.fulfill({ response: answer })
     const json = await answer.json()
     for (const one of json.pool ?? []) Object.assign(one, one.language === 'python' ? now : {})
     return route.fulfill({ response: answer, json })
   })
+  const page = await visit(browser, url, { expected: [/401/], prepare })
   await enter(page)
   const line = page.locator('#pool li', { hasText: 'python' })
   for (const width of [1280, 390]) {

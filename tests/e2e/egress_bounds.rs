@@ -24,7 +24,7 @@ s.sendall(b'again'); print(s.recv(5).decode())";
         let store = d.crash().await;
         let d = setup().store(&store).start().await;
         let ended = program.end(&d).await;
-        let text = ended.document.to_string();
+        let text = ended.command_stdout();
         assert!(text.contains("again") && text.matches("ended").count() == 3, "{text}");
         d.stop().await;
     }

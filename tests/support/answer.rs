@@ -37,6 +37,17 @@ impl Ran {
         self.text("stdout")
     }
 
+    /// The standard output of a command, whose events can end in the middle of a line.
+    pub(crate) fn command_stdout(&self) -> String {
+        let events = self.document["output"].as_array().expect("the output of a command");
+        let stdout = events.iter().filter(|event| event["type"] == "stdout");
+        let piece = |event: &Value| {
+            let end = if event["eol"] == false { "" } else { "\n" };
+            event["data"].as_str().unwrap_or_default().to_owned() + end
+        };
+        stdout.map(piece).collect()
+    }
+
     pub(crate) fn stderr(&self) -> &str {
         self.text("stderr")
     }
