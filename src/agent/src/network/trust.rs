@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-/// The variables by which programs find the file, and who reads each.
+/// Environment variables that name a file of certificates, each with the programs that read it.
 const VARIABLES: [&str; 8] = [
     "SSL_CERT_FILE",       // OpenSSL, Python's ssl, Go, rustls
     "REQUESTS_CA_BUNDLE",  // requests
@@ -18,7 +18,7 @@ const VARIABLES: [&str; 8] = [
     "AWS_CA_BUNDLE",       // the AWS clients
 ];
 
-/// The variables that name `file`, if it is there, but for those that the run has itself.
+/// The variables for a run, as `NAME=file`, if the file exists. It leaves out variables that the run sets.
 pub(super) fn variables(file: &str, env: &[String]) -> Vec<String> {
     if !Path::new(file).is_file() {
         return Vec::new();

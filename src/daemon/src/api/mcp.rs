@@ -7,8 +7,10 @@
 //!  GET, DELETE /mcp ─► of a session: its stream of notifications, its end
 //! ```
 //!
-//! Both services run the same [`Handler`]. Each token's name has a pair of its own, so that nobody can use
-//! another's MCP session. It must never decide anything about a tool.
+//! What a program asks of its caller goes to the client by `elicitation/create` (`elicitation`), or in rounds
+//! where the revision has no requests to clients (`rounds`). Both services run the same [`Handler`]. Each
+//! token's name has a pair of its own, so that nobody can use another's MCP session. It must never decide
+//! anything about a tool.
 
 mod audience;
 mod call_context;

@@ -14,8 +14,8 @@
 //!
 //! A container has no network: what PID 1 does not carry meets no route. Policy is per run; PID 1 says which
 //! run asks, and this module decides. A name below `paddock` is one of [`service`], which answers in place of
-//! resolve and dial. Nothing here trusts what comes from a container, neither names nor
-//! bytes nor the order of messages.
+//! resolve and dial. Nothing here trusts what comes from a container, neither names nor bytes nor the order
+//! of messages.
 //!
 //! It must never dial an address that it has not judged, ask a name server on behalf of a name that is not
 //! allowed, nor let a connection outlive its run.

@@ -32,7 +32,7 @@ pub(super) struct Run {
     pub(super) of_token: Arc<Semaphore>,
     /// The runs of its container, itself included.
     runs: Weak<Runs>,
-    /// Connections that it holds of those that the runs of its container share.
+    /// How many connections of its container it holds: all runs of a container share them.
     held: Arc<AtomicUsize>,
     /// Cancelled when the run is over.
     pub(super) over: CancellationToken,
@@ -42,8 +42,9 @@ pub(super) struct Run {
     /// Its connections to services.
     pub(super) clients: RunClients,
     totals: Traffic,
-    /// Names that were resolved for it, beside those that an earlier daemon resolved.
+    /// Names that this daemon resolved for it.
     names: Mutex<HashSet<HostName>>,
+    /// How many names an earlier daemon resolved for it.
     earlier_names: usize,
     has_logged_more: AtomicBool,
 }
@@ -133,8 +134,8 @@ impl Run {
         &self.held
     }
 
-    /// One more connection of those that the runs of its container share; `None` where the others need what
-    /// is left.
+    /// Takes one of the connections that the runs of its container share; `None` if the connections that are
+    /// left are kept for the other runs.
     pub(super) fn share(&self) -> Option<Share> {
         self.runs.upgrade()?.share(self)
     }

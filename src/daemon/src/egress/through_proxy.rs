@@ -7,7 +7,7 @@
 //! | a name, with `egress.upstream_resolves` | the proxy is told the name: nobody here knows its address |
 //!
 //! A service ([`super::service`]) is reached in the same way. An operator wrote its URL, so its addresses are
-//! not judged, and one that is not public is dialled directly without an entry in `private`.
+//! not judged. An address that is not public is dialled directly, and needs no entry in `private`.
 //!
 //! It must never connect a program with the proxy itself: through it a program would pass every rule. With
 //! `upstream_resolves` the addresses of names are the proxy's affair, so names that mean a near network by

@@ -15,7 +15,7 @@ const LONGEST: usize = 32 * 1024;
 /// Headers of one head that is rewritten.
 const MAX_HEADERS: usize = 100;
 
-/// Headers between the server and the proxy. Those that `Connection` names are dropped as well.
+/// Headers between the server and the proxy. A header that `Connection` names is dropped as well.
 const HOP_BY_HOP: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "proxy-authenticate", "upgrade"];
 
@@ -34,7 +34,7 @@ pub(in crate::network) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// Takes bytes from the server, and returns those that the program receives now.
+    /// Takes bytes from the server, and returns the bytes that the program receives now.
     pub(in crate::network) fn pass(&mut self, bytes: Bytes) -> Bytes {
         if self.is_over {
             return bytes;

@@ -13,7 +13,7 @@ pub(super) const LONGEST: usize = 16 * 1024;
 /// Headers of one head.
 const MAX_HEADERS: usize = 100;
 
-/// Headers between the program and the proxy. Those that `Connection` names are dropped as well.
+/// Headers between the program and the proxy. A header that `Connection` names is dropped as well.
 const HOP_BY_HOP: [&str; 7] = [
     "connection",
     "keep-alive",
