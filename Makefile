@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check deny advisories e2e n8n registries crash fuzz bench pictures setup images clean
+.PHONY: help run test check deny advisories e2e n8n registries crash fuzz bench pictures setup images agents clean
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
@@ -76,6 +76,9 @@ setup: ## install or start everything that the host needs, a Docker Engine inclu
 
 images: setup ## build the runner images that are missing or have changed
 	deploy/images
+
+agents: setup ## build the images of coding agents too, which are large
+	deploy/images agents
 
 clean: ## remove the files that building and running left in this folder; images, engine and store stay
 	cargo clean

@@ -43,6 +43,8 @@ mod egress_bounds;
 mod egress_hostile;
 #[path = "e2e/egress_programs.rs"]
 mod egress_programs;
+#[path = "e2e/egress_without.rs"]
+mod egress_without;
 #[path = "e2e/ending.rs"]
 mod ending;
 #[path = "e2e/engine_gone.rs"]
@@ -73,6 +75,10 @@ mod log;
 mod mcp;
 #[path = "e2e/metrics.rs"]
 mod metrics;
+#[path = "e2e/model.rs"]
+mod model;
+#[path = "e2e/models.rs"]
+mod models;
 #[path = "e2e/n8n.rs"]
 mod n8n;
 #[path = "e2e/page.rs"]
@@ -91,6 +97,8 @@ mod registries;
 mod restart;
 #[path = "e2e/run.rs"]
 mod run;
+#[path = "e2e/runner_bounds.rs"]
+mod runner_bounds;
 #[path = "e2e/s1.rs"]
 mod s1;
 #[path = "e2e/salvage.rs"]
@@ -109,6 +117,8 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/tasks.rs"]
+mod tasks;
 #[path = "e2e/terminal.rs"]
 mod terminal;
 #[path = "e2e/tls.rs"]

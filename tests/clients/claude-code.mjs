@@ -1,14 +1,13 @@
-// Claude Code with a scripted model. README's own command tells it the daemon's address. The model is an
-// endpoint in this file that implements as much of Anthropic's Messages API as needed: it answers with the
-// next call of the flow, receives that call's result in Claude Code's next request, and ends its turn when
-// the flow has ended. Nothing is sent to another machine.
+// Claude Code with a scripted model. README's own command tells it the daemon's address. The model answers with the
+// next call of the flow, receives that call's result in Claude Code's next request, and ends its turn when the flow
+// has ended.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { end, flow, url } from './flow.mjs'
+import { resultOf, scripted } from './model.mjs'
 
 // The server's name in README's commands.
 const TOOL = process.argv[2] === 'stdio' ? 'mcp__paddock-local__' : 'mcp__paddock__'
@@ -25,57 +24,24 @@ function call(name, args) {
 
 // The result of a call as its model receives it: the compact document, and links to the files of the call.
 function answerToCall(messages) {
-  const blocks = messages.flatMap(message => message.role === 'user' ? message.content : [])
-  const { is_error, content } = blocks.findLast(block => block.type === 'tool_result' && block.tool_use_id === called.id)
-  assert.ok(!is_error, JSON.stringify(content))
-  const texts = typeof content === 'string' ? [content] : content.map(block => block.text)
+  const { is_error, texts } = resultOf(called.id, messages)
+  assert.ok(!is_error, JSON.stringify(texts))
   const document = JSON.parse(texts.find(text => text?.startsWith('{')))
   return { ...document, stdout: document.stdout ?? document.output }
 }
 
-async function turn({ messages, tools, model }, response) {
+async function turn({ messages, tools }) {
   assert.ok(tools.some(tool => tool.name === `${TOOL}run_code`), `Claude Code offers its model ${JSON.stringify(tools)}`)
   called?.resolve(answerToCall(messages))
   called = await wanted.promise
   wanted = Promise.withResolvers()
-
-  const event = (type, data) => response.write(`event: ${type}\ndata: ${JSON.stringify({ type, ...data })}\n\n`)
-  const block = (content_block, delta) => {
-    event('content_block_start', { index: 0, content_block })
-    event('content_block_delta', { index: 0, delta })
-    event('content_block_stop', { index: 0 })
-  }
-  response.writeHead(200, { 'content-type': 'text/event-stream' })
-  const message = { id: `msg_${messages.length}`, type: 'message', role: 'assistant', model, content: [] }
-  event('message_start', { message: { ...message, stop_reason: null, usage: { input_tokens: 1, output_tokens: 1 } } })
-  if (called) {
-    called.id = `toolu_${messages.length}`
-    const partial_json = JSON.stringify(called.args)
-    block({ type: 'tool_use', id: called.id, name: TOOL + called.name, input: {} }, { type: 'input_json_delta', partial_json })
-  } else {
-    block({ type: 'text', text: '' }, { type: 'text_delta', text: 'The bytes are the same.' })
-  }
-  const stop_reason = called ? 'tool_use' : 'end_turn'
-  event('message_delta', { delta: { stop_reason, stop_sequence: null }, usage: { output_tokens: 1 } })
-  event('message_stop')
-  response.end()
+  if (!called) return 'The bytes are the same.'
+  called.id = `toolu_${messages.length}`
+  return { id: called.id, name: TOOL + called.name, args: called.args }
 }
 
-const model = createServer(async (request, response) => {
-  const body = await text(request)
-  if (request.url.startsWith('/v1/messages') && request.method === 'POST') await turn(JSON.parse(body), response)
-  else response.writeHead(404).end()
-}).listen(0, '127.0.0.1')
-await once(model, 'listening')
-
-const env = {
-  PATH: process.env.PATH,
-  HOME: process.env.HOME,
-  MCP_API_TOKEN: process.env.PADDOCK_TOKEN,
-  ANTHROPIC_BASE_URL: `http://127.0.0.1:${model.address().port}`,
-  ANTHROPIC_API_KEY: 'x',
-  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-}
+const model = await scripted(turn)
+const env = { PATH: process.env.PATH, HOME: process.env.HOME, MCP_API_TOKEN: process.env.PADDOCK_TOKEN, ...model }
 async function run(program, ...args) {
   const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'inherit'] })
   const [said, [code]] = await Promise.all([text(child.stdout), once(child, 'close')])

@@ -76,6 +76,14 @@ async fn n8n_gets_a_network_for_runs_that_ask() {
     assert_eq!(upstream.connections(), 4, "{:?}", asked.lock().expect("no panic"));
 }
 
+/// The command of this repository in Claude Code.
+#[tokio::test]
+async fn claude_code_is_set_up_by_its_command() {
+    let d = Daemon::start().await;
+    let mut script = Script::start(NEWEST, &["setup-claude.mjs"], &d, 0);
+    within(PATIENCE * 3, "the command", script.follow(d, &[])).await.stop().await;
+}
+
 /// A running script. A failing one may leave processes of its own, which are ended with it.
 pub(crate) struct Script {
     child: Child,

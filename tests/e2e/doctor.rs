@@ -20,7 +20,7 @@ mod proxy;
 #[path = "doctor/way_out.rs"]
 mod way_out;
 #[path = "doctor/wrapped.rs"]
-mod wrapped;
+pub(crate) mod wrapped;
 
 /// Changes the file system of a test, which is private to it.
 fn remount(path: &Path, options: &str) {

@@ -11,11 +11,11 @@ use crate::far::program::{Beside, allowed, constants, entry, python};
 use crate::far::{BLOCKED, FAR, Far, PRIVATE};
 use crate::support::{PATIENCE, within};
 
-const TRIES: &str = include_str!("far/tries.py");
+pub(crate) const TRIES: &str = include_str!("far/tries.py");
 const NEARBY: &str = include_str!("far/nearby.py");
 
 /// A run that may reach a port of the far side where nobody listens.
-const NOBODY: &str = "far.example:9";
+pub(crate) const NOBODY: &str = "far.example:9";
 
 #[tokio::test]
 async fn nothing_leaves_by_another_way() {
@@ -40,7 +40,7 @@ async fn nothing_leaves_by_another_way() {
 }
 
 /// Lines of `tries.py`.
-const TRIED: usize = 99;
+pub(crate) const TRIED: usize = 100;
 
 #[tokio::test]
 async fn a_redirect_and_an_odd_spelling_of_a_private_address_lead_nowhere() {

@@ -176,6 +176,7 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
             secret,
             link: 7,
             orphan_after_ms: 1,
+            listen_ports: vec![],
             resume: ResumePoints::default(),
             direct: true,
         };
@@ -219,7 +220,7 @@ async fn cannot_be_read_or_commanded(d: Daemon, bridges: u32) {
     let all = view.containers().await;
     let name = &all.iter().find(|container| container.id == id).expect("it").labels["paddock.name"];
     let of = |name: &str| {
-        let terms = AgentTerms { key, orphan_after: Duration::from_secs(60) };
+        let terms = AgentTerms { key, orphan_after: Duration::from_secs(60), listen_ports: vec![] };
         terms.of(&name.parse().expect("a name")).secret
     };
     for (secret, answer) in [(key, "False\n"), (of(&format!("{name}0")), "False\n"), (of(name), "True\n")] {

@@ -53,6 +53,9 @@ async fn the_lines_of_a_request_its_run_and_its_container_have_their_ids() {
         ("duration_ms", &run["duration_ms"]),
         ("exit_code", &json!(3)),
         ("files", &json!(2)),
+        ("code_bytes", &json!("echo x > f; echo y > g; exit 3".len())),
+        ("network", &json!(false)),
+        ("variables", &Value::Null),
     ] {
         assert_eq!(&ended[key], value, "{key} of {ended}");
     }

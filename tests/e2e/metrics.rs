@@ -128,7 +128,7 @@ async fn events_are_counted() {
     is("paddock_executions_running", 0.0);
     at_least("paddock_store_used_bytes", 1500.0); // and the files of the command
     is("paddock_engine_up", 1.0);
-    is("paddock_pool_idle_target", 1.0);
+    is(r#"paddock_pool_idle_target{language="sh"}"#, 1.0);
     is(r#"paddock_pool_containers{language="sh",state="leased"}"#, 1.0);
     is(r#"paddock_runs_in_progress{kind="code"}"#, 0.0);
     is("paddock_http_requests_in_flight", 1.0); // this request

@@ -18,7 +18,7 @@ void enter_domain(void)
     struct landlock_path_beneath_attr everywhere = {.allowed_access = LANDLOCK_ACCESS_FS_REFER};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
     if (rules < 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL))
-        return; /* a kernel without Landlock, or older than 5.19: paddock gives no program a network there */
+        return; /* a kernel without Landlock, or older than 5.19: paddock runs a program with a network alone there */
     everywhere.parent_fd = open("/", O_PATH | O_CLOEXEC);
     if (rules < 0 || syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &everywhere, 0) != 0 ||
         syscall(SYS_landlock_restrict_self, rules, 0) != 0)

@@ -42,6 +42,7 @@ pub(crate) async fn greet(container: &Rc<Container>, mut carrier: Carrier) -> Op
     }
     container.secret.set(Some(secret));
     container.orphan_after.set(Duration::from_millis(hello.orphan_after_ms));
+    container.network.listen_on(&hello.listen_ports);
     if container.peer.replace(hello.link) != hello.link {
         container.link.restart();
     }

@@ -10,7 +10,7 @@ use paddock_proto::message::{ProbeReport, Quotas};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use crate::{intercept, policy, sys};
+use crate::{intercept, network, policy, sys};
 
 mod cgroup;
 mod charge;
@@ -61,6 +61,8 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         terminals: kernel::terminals(),
         landlock: sys::landlock_version(),
         notification: intercept::can_notify(),
+        separates: intercept::separates(),
+        connects_lack: network::lacks_news(),
         // Any policy that denies something; it is not put in force.
         policies_lack: policy::missing(&FilePolicy {
             deny_write: vec!["x".to_owned()],

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use paddock_proto::message::{self, Outcome, Request, RunSpec};
 use paddock_proto::{Channel, Event, Inbound};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::container::Container;
@@ -55,9 +56,14 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
     let begun_before = container.runs.begin();
     let alone = container.runs.len() == 1;
     let begun = Instant::now();
+    let may_begin = container.network.may_begin(spec.network);
     let network = container.network.begin(&mut spec);
     let ports = RunPorts::new(outlet.clone());
-    let mut end = match start(&container, &spec, (&network, &ports), input).await {
+    let started = match may_begin {
+        true => start(&container, &spec, (&network, &ports), input).await,
+        false => Err(Errno::BUSY.into()), // the daemon lets such runs take turns
+    };
+    let mut end = match started {
         Ok(process) => supervise(&container, &outlet, &spec, process, stdin.map(StdinPipe::start)).await,
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };

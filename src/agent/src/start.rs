@@ -107,7 +107,7 @@ fn confine(
         (stops.files, ruleset) = (policy.calls, Some(policy.ruleset));
         answerers.files = Some(policy.answers);
     }
-    if spec.network {
+    if spec.network && container.network.is_told() {
         stops.connect = true;
         answerers.connect = Some(container.network.answers(Owner::Run(run.clone())));
     }

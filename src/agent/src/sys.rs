@@ -1,14 +1,14 @@
-//! Process system calls that have no safe form: fork, wait, exit, kill of everything.
+//! Process system calls that have no safe form: fork, wait, exit, kill of everything, a process' parent.
 //!
 //! It must never fork in a process with more than one thread. PID 1 has one, and so has every child that it
 //! forks.
 #![expect(
     unsafe_code,
-    reason = "fork, wait4, kill(-1) and _exit have no safe form; the process is single-threaded"
+    reason = "fork, wait4, kill(-1), _exit and a pidfd's ioctl have no safe form; there is one thread"
 )]
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// The first descriptor behind standard error. A program finds its own standard input there when its code is
 /// on 0. What a forked process needs until it executes the program lies above it.
@@ -40,6 +40,21 @@ pub(crate) fn fork() -> io::Result<Fork> {
         0 => Ok(Fork::Child),
         pid => Ok(Fork::Parent(pid)),
     }
+}
+
+/// The PID of a process' parent; 0 if that is not in this container.
+///
+/// # Errors
+/// `ESRCH` if its parent has waited for it, so that its number may be another's; `ENOTTY` or `EINVAL` from a
+/// kernel that does not tell.
+pub(crate) fn parent(process: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: plain data, for which all zeroes is a value (and asks for what every kernel tells).
+    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes the structure, which outlives the call.
+    if unsafe { libc::ioctl(process.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(info.ppid.cast_signed())
 }
 
 /// One `wait4` for any child: its PID (0: none is dead yet) and its status, or `None` when there is no child.

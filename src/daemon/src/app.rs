@@ -41,7 +41,7 @@ use crate::sign::Signer;
 use crate::signals::Signals;
 use crate::stand_in_port;
 use crate::store::Store;
-use crate::tools::{MessageShares, ReadPermits, ToolSets, Tools};
+use crate::tools::{MessageShares, ReadPermits, TaskPermits, ToolSets, Tools};
 
 /// How long the removal of all containers may take at the end: each takes less than a second, and a few go at
 /// a time.
@@ -161,6 +161,7 @@ impl App {
     ) -> Result<Self, AppError> {
         let signer = open_signer(config, &store, &url).await?;
         let egress = Egress::open(config.egress.clone(), metrics.clone());
+        egress.keep_spending(store.folder("models")?.join("spending.json"));
         let bounds = settings::session_bounds(config);
         let sessions = Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
@@ -192,6 +193,7 @@ impl App {
             exec_runner: config.exec.runner.clone(),
             reading: ReadPermits::default(),
             message_shares: Arc::new(MessageShares::default()),
+            task_permits: TaskPermits::default(),
         });
         let mcp_key = store.secret("mcp.secret")?;
         let api = settings::api(config, &url, store.folder("mcp")?, mcp_key);

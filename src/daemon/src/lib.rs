@@ -24,7 +24,8 @@
 //! | **session** | a conversation and its `/data`; its id is the caller's `conversationId` or `session_id` |
 //! | **turn** | the right of one call to work in a session; the call holds it until it drops it |
 //! | **permit** | the right to one of a bounded number of something, such as running commands or open connections |
-//! | **runner** | a language and the image that runs it |
+//! | **runner** | an image, and the language or the coding agent that it runs |
+//! | **coding agent** | a program that does a task by itself, such as Claude Code; its runner is no language |
 //! | **container** | one locked-down container, made for a runner before anybody asks for it |
 //! | **lease** | a container in the hands of one session, until it is removed |
 //! | **agent** | our program inside the container. It is PID 1: it starts, limits and ends programs |
@@ -34,6 +35,8 @@
 //! | **warm part** | a process of the image that has started and imported its libraries, and waits for code |
 //! | **run** | one program, from its turn to its report |
 //! | **execution** | a shell command that can outlive the call that started it |
+//! | **task** | an execution whose command is a coding agent |
+//! | **model** | a language model that programs reach as a service, whose answers are metered |
 //! | **store**, **space** | all saved files on disk, and the part of one session |
 //! | **artifact** | a saved file that a caller can download by its link |
 //!
@@ -56,14 +59,16 @@
 //! | `session/sync` | files into containers and changes out of them: differences, archives, rescue |
 //! | [`egress`] | the way out: what a run may reach, and its connections; names and policy are pure, the rest resolves, dials and relays |
 //! | `egress/service` | services: HTTP requests of programs, sent on with credentials that no program sees |
+//! | `egress/service/model` | models: services whose answers are metered, within budgets of dollars |
 //! | [`ports`] | the way in: links to servers that programs run, and the requests that are forwarded to them; all rules are pure |
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
+//! | [`agents`] | coding agents: how one is started at a level, and what its stream of JSON says; pure |
 //! | [`notifications`], [`run_history`] | notifications about runs and executions for clients that listen; the last runs for the page |
 //! | [`tools`] | what callers may ask for, in plain values; every check of an argument |
-//! | `tools/code`, `tools/exec`, `tools/answer` | one file for each tool of the two sets; what their answers contain |
+//! | `tools/code`, `tools/exec`, `tools/task`, `tools/answer` | one file for each tool of the three sets; what their answers contain |
 //! | [`api`] | HTTP, authentication, MCP (`api/mcp`), plain files (`api/raw`), downloads, the page (`api/page`), metrics and status; only this module knows JSON-RPC |
 //! | [`stdio`] | MCP on standard input and output |
 //! | [`terminal`] | `paddock run`: a program from a terminal, its output and its files |
@@ -73,11 +78,11 @@
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
 //! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
-//! | [`docs`] | the API for clients, the threat model, how to contribute |
+//! | [`docs`] | the API for clients, what differs from the documents, the threat model, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`.
-//! `config`, `id`, `sign`, `store`, `notifications`, `metrics` and `log` are used by these modules and use
-//! none of them.
+//! `agents`, `config`, `id`, `sign`, `store`, `notifications`, `metrics` and `log` are used by these modules
+//! and use none of them.
 //!
 //! # Ten questions
 //!
@@ -99,7 +104,8 @@
 //! 1. `api` admits the request (host, origin, token) and `tools` checks every argument. Nothing has changed
 //!    yet.
 //! 2. `session` grants the turn of this conversation. Calls of a session take turns; commands of the same
-//!    language may work beside each other. A bounded number of calls waits.
+//!    language may work beside each other. (A run that has a network is alone where the proof has seen no
+//!    Landlock.) A bounded number of calls waits.
 //! 3. If the session has no container of this language, it needs a permit to have one: it gets one at once,
 //!    or when an idle session is evicted. Then `pool` leases it an armed container, as soon as there is one.
 //!    A call waits for both no longer than `pool.wait`, first come, first served. Before the container
@@ -247,6 +253,7 @@
 //! * Trust in a container's name: containers are known by their id and our labels.
 //! * HTTP/2 and TLS for clients: a reverse proxy does both.
 
+pub mod agents;
 pub mod api;
 pub mod app;
 pub mod build;

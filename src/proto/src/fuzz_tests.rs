@@ -128,6 +128,7 @@ fn fuzz_messages() {
         secret: [1; 32],
         link: 9,
         orphan_after_ms: 1,
+        listen_ports: vec![443],
         resume: resume.clone(),
         direct: true,
     };

@@ -44,6 +44,10 @@ pub const MAX_HELD_ASKS: usize = MAX_CONNECT_ASKS - 16;
 /// Streams that stay free for each run of a container, and for one that is yet to begin.
 pub const RESERVED_ASKS: usize = 16;
 
+/// Ports on which PID 1 listens for each name, where it has to
+/// ([`Hello::listen_ports`](crate::Hello::listen_ports)): a listener for each costs a descriptor.
+pub const MAX_LISTEN_PORTS: usize = 16;
+
 /// Connections to servers of programs that the daemon may have open at once in one container
 /// ([`Request::Dial`](crate::Request::Dial)): half of [`MAX_STREAMS`], so that there is always room for its
 /// other requests.

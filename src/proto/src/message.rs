@@ -19,7 +19,7 @@ use crate::{ProtocolError, StreamId};
 
 /// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
 /// content.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct Hello {
     pub link: u64,
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after_ms: u64,
+    /// Ports on which programs reach a name by its address where the kernel does not tell PID 1 of their
+    /// `connect`s; at most [`MAX_LISTEN_PORTS`](crate::limits::MAX_LISTEN_PORTS).
+    pub listen_ports: Vec<u16>,
     /// What the daemon has received of its open streams.
     pub resume: ResumePoints,
     /// Whether the daemon can take an [`Offer`].

@@ -16,7 +16,7 @@
 
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
@@ -71,7 +71,8 @@ pub struct Mux {
     highest: StreamId,
     streams: BTreeMap<StreamId, StreamState>,
     fresh: VecDeque<StreamId>,
-    resets: BTreeSet<StreamId>,
+    /// Streams to be reset, each with what was queued before and goes first.
+    resets: BTreeMap<StreamId, VecDeque<Frame>>,
     /// The stream that sent last: the one behind it sends next.
     turn: StreamId,
     /// How many streams were ever opened.
@@ -90,7 +91,7 @@ impl Mux {
             highest: 0,
             streams: BTreeMap::new(),
             fresh: VecDeque::new(),
-            resets: BTreeSet::new(),
+            resets: BTreeMap::new(),
             turn: 0,
             opened: 0,
             strays: 0,
@@ -142,13 +143,15 @@ impl Mux {
         stream.out.push_back(frame);
     }
 
-    /// Abandons a stream: both directions, at once. Harmless if it is gone already.
+    /// Abandons a stream: both directions, at once. What was queued still goes, before the reset, so that the
+    /// last word of a connection that breaks is not lost; it is within the peer's window. Harmless if the
+    /// stream is gone already.
     pub fn reset(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.remove(&id) else { return };
+        let Some(mut stream) = self.streams.remove(&id) else { return };
         // The peer does not know a stream of which nothing was sent: its reset would break the protocol.
         let is_unknown = self.is_mine(id) && stream.sent == 0 && stream.acked == 0;
         if !stream.reset && !is_unknown {
-            self.resets.insert(id);
+            self.resets.insert(id, stream.out.split_off(stream.sent));
         }
     }
 
@@ -298,13 +301,13 @@ impl Mux {
     /// waits here, so there are never more of them than streams that it may open.
     fn opened_by_peer(&mut self, id: StreamId) -> Result<bool, ProtocolError> {
         let peer = if self.role == Role::Daemon { Role::Agent } else { Role::Daemon };
-        if self.resets.iter().filter(|id| !self.is_mine(**id)).count() >= peer.streams() {
+        if self.resets.keys().filter(|id| !self.is_mine(**id)).count() >= peer.streams() {
             return Err(ProtocolError::TooManyStreams);
         }
         self.highest = id;
         self.opened += 1;
         if self.streams.keys().filter(|id| !self.is_mine(**id)).count() >= peer.streams() {
-            self.resets.insert(id);
+            self.resets.insert(id, VecDeque::new());
             return Ok(false);
         }
         self.streams.insert(id, StreamState::default());
@@ -336,8 +339,15 @@ impl Mux {
     /// pressing or not. Returns whether anything was written.
     pub fn transmit(&mut self, out: &mut BytesMut, budget: usize) -> bool {
         let before = out.len();
-        while let Some(id) = self.resets.pop_first() {
-            Frame { stream: id, kind: Kind::Reset, payload: Bytes::new() }.encode(out);
+        while out.len() - before < budget
+            && let Some(mut reset) = self.resets.first_entry()
+        {
+            if let Some(frame) = reset.get_mut().pop_front() {
+                frame.encode(out);
+            } else {
+                Frame { stream: *reset.key(), kind: Kind::Reset, payload: Bytes::new() }.encode(out);
+                reset.remove();
+            }
         }
         let mut done = Vec::new();
         for (id, stream) in &mut self.streams {
@@ -391,13 +401,15 @@ impl Mux {
         // A stream that was lost with the last carrier is unknown to the peer as well, and so is one of its
         // own that it has forgotten.
         let role = self.role;
-        self.resets.retain(|id| {
+        self.resets.retain(|id, last| {
+            // What went before it may be lost.
+            last.clear();
             let mine = (id % 2 == 1) == (role == Role::Daemon);
             if mine { *id <= peer.highest } else { heard.contains_key(id) }
         });
         for id in heard.keys() {
             if !self.streams.contains_key(id) && (self.is_mine(*id) || *id <= self.highest) {
-                self.resets.insert(*id);
+                self.resets.insert(*id, VecDeque::new());
             }
         }
         for (id, stream) in &mut self.streams {

@@ -188,6 +188,43 @@ fn exchange(cut_at: usize) -> Pair {
 }
 
 #[test]
+fn what_was_queued_before_a_reset_arrives_before_it() {
+    let mut pair = Pair::new();
+    let id = pair.agent.open(Bytes::from_static(b"ask")).unwrap();
+    pair.pump(usize::MAX);
+    pair.daemon.send(id, Kind::Message, Bytes::from_static(b"connected"));
+    pair.pump(usize::MAX);
+    for _ in 0..3 {
+        pair.daemon.send(id, Kind::Data(Channel::Net), Bytes::from(vec![7; 3000]));
+    }
+    pair.daemon.reset(id);
+    assert!(pair.daemon.is_pressing());
+    // More than one call of `transmit` can take.
+    (0..9).for_each(|_| pair.pump(usize::MAX));
+    assert_eq!(pair.agent.take(id), Some(Inbound::Message(Bytes::from_static(b"connected"))));
+    for _ in 0..3 {
+        assert_eq!(pair.agent.take(id), Some(Inbound::Data(Channel::Net, Bytes::from(vec![7; 3000]))));
+    }
+    assert_eq!(pair.agent.take(id), Some(Inbound::Reset));
+    assert!(!pair.daemon.is_pressing());
+}
+
+#[test]
+fn what_was_queued_before_a_reset_does_not_go_over_another_carrier() {
+    let mut pair = Pair::new();
+    let id = pair.agent.open(Bytes::from_static(b"ask")).unwrap();
+    pair.pump(usize::MAX);
+    // The first is lost on its way, so the second would come behind a gap.
+    pair.daemon.send(id, Kind::Data(Channel::Net), Bytes::from_static(b"first"));
+    pair.daemon.transmit(&mut pair.down, 4096);
+    pair.daemon.send(id, Kind::Data(Channel::Net), Bytes::from_static(b"second"));
+    pair.daemon.reset(id);
+    pair.cut();
+    pair.pump(usize::MAX);
+    assert_eq!(pair.agent.take(id), Some(Inbound::Reset));
+}
+
+#[test]
 fn a_finished_stream_is_forgotten_wherever_the_carrier_broke() {
     for cut_at in 0..60 {
         let pair = exchange(cut_at);

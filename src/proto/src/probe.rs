@@ -115,6 +115,11 @@ pub struct ProbeReport {
     pub landlock: u32,
     /// Whether a process may listen to another's system calls (seccomp's user notification).
     pub notification: bool,
+    /// Whether Landlock keeps the programs of one run out of the memory of another.
+    pub separates: bool,
+    /// What PID 1 lacks to be told of the `connect`s of programs; `None`: nothing. It listens for names then
+    /// ([`Hello::listen_ports`](crate::Hello::listen_ports)).
+    pub connects_lack: Option<String>,
     /// What this container lacks to enforce a [`FilePolicy`](crate::FilePolicy); `None`: nothing.
     pub policies_lack: Option<String>,
     /// Bytes of memory.

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # An OCI runtime that leaves out one protection, which its own name determines. Everything else is runc's.
+import errno
 import json
 import os
 import subprocess
@@ -67,7 +68,14 @@ def leave_out(what, spec):
     elif what == "cpu":
         linux["resources"]["cpu"] = {}
     elif what == "landlock":
-        unname(spec, "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self")
+        # As from a kernel that does not have them.
+        calls = ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
+        unname(spec, *calls)
+        absent = {"names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS}
+        linux["seccomp"]["syscalls"].append(absent)
+    elif what == "neither":
+        leave_out("landlock", spec)
+        leave_out("notification", spec)
     elif what == "notification":
         # A filter may be installed, but not with SECCOMP_FILTER_FLAG_NEW_LISTENER.
         unname(spec, "seccomp")

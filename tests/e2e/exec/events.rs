@@ -88,6 +88,27 @@ async fn a_reader_waits_for_the_next_event_and_sees_a_prompt() {
     d.stop().await;
 }
 
+#[tokio::test]
+async fn input_without_a_newline_reaches_the_program_as_it_is() {
+    let d = daemon().start().await;
+    let command = "dd bs=1 count=3 2>/dev/null; echo ' three'; od -An -c";
+    let id = id_of(
+        &d.session("s").tool("execute_code_async").with("command", command).with("interactive", true).await,
+    );
+    let send = async |say: &str, newline: bool, eof: bool| {
+        let input = json!({ "execution_id": id, "input_data": say, "newline": newline, "eof": eof });
+        d.tool("send_stdin", input).await.expect_success();
+    };
+    for (say, newline) in [("ab", false), ("", false), ("c", false), ("d", true), ("", true)] {
+        send(say, newline, false).await;
+    }
+    send("e", false, true).await;
+    let said = bytes_of(&read_all(&d, &id).await, "stdout");
+    let words: Vec<_> = std::str::from_utf8(&said).expect("text").split_whitespace().collect();
+    assert_eq!(words, ["abc", "three", "d", "\\n", "\\n", "e"]);
+    d.stop().await;
+}
+
 /// Whatever else is written, and however often the line continues.
 #[tokio::test]
 async fn a_line_without_a_newline_is_seen_soon() {
@@ -237,12 +258,29 @@ async fn a_waiting_call_reports_the_lines_written_meanwhile() {
     d.stop().await;
 }
 
+/// A client that hears of the progress waits on.
 #[tokio::test]
 async fn a_command_that_takes_longer_than_the_client_waits_continues() {
     let d = daemon().start().await;
+    let session = connected(&d).await;
+    let beside = begin(&d.session("s"), "sleep 47; echo slept").await;
+    let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "get_execution_output", "arguments": { "execution_id": beside, "wait": true },
+        "_meta": { "progressToken": 7 } } });
+    let request = d.request("POST", "/mcp").set("accept", BOTH).set("mcp-session-id", &session).json(&read);
+    let reading = async {
+        let mut answer = request.open().await;
+        answer.read_until("the answer", |text| text.contains("structuredContent")).await
+    };
     let begun = Instant::now();
-    let ran = d.session("s").tool("execute_code").with("command", "echo begun; sleep 46; echo done").await;
-    assert!((45..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    let running = async {
+        let ran =
+            d.session("s").tool("execute_code").with("command", "echo begun; sleep 46; echo done").await;
+        assert!((45..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+        ran
+    };
+    let (ran, read) = tokio::join!(running, reading);
+    assert!(read.contains("slept") && read.contains("completed"), "{read}");
     assert_eq!(ran.document["status"], "running");
     assert!(ran.text("message").contains("get_execution_output"), "{}", ran.document);
     let events = read_all(&d, &id_of(&ran)).await;

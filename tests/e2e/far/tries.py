@@ -163,8 +163,8 @@ tried("environment of PID 1", lambda: open("/proc/1/environ", "rb").read(1))
 tried("trace PID 1", lambda: libc.ptrace(16, 1, 0, 0) and call(101, 16, 1, 0, 0))
 
 
-def of_32_bits():
-    """socket and connect as a program of 32 bits calls them."""
+def of_32_bits(by_socketcall):
+    """socket and connect as a program of 32 bits calls them, by the one call for all of sockets or by their own."""
     page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, prot=7)  # MAP_32BIT
     base = ctypes.addressof(ctypes.c_char.from_buffer(page))
     page[2048:2064] = struct.pack("=H", 2) + struct.pack("!H4s8x", 80, socket.inet_aton(ADDRESS))
@@ -179,8 +179,13 @@ def of_32_bits():
             raise OSError(-result, "a call of 32 bits")
         return result
 
-    fd = run(359, 2, 1, 0)
-    run(362, fd, base + 2048, 16)
+    def of_sockets(number, *arguments):
+        page[3072:3084] = struct.pack("=3I", *arguments)
+        return run(102, number, base + 3072, 0)
+
+    fd = of_sockets(1, 2, 1, 0) if by_socketcall else run(359, 2, 1, 0)
+    connect = (of_sockets, 3) if by_socketcall else (run, 362)
+    connect[0](connect[1], fd, base + 2048, 16)
     return os.write(fd, HELLO)
 
 
@@ -190,7 +195,8 @@ def of_x32():
     return call(0x40000000 | 42, s.fileno(), to, 16)
 
 
-in_child("32 bits", of_32_bits)
+in_child("32 bits", of_32_bits, False)
+in_child("32 bits by socketcall", of_32_bits, True)
 in_child("x32", of_x32)
 
 # PID 1's own servers --------------------------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ use crate::sys::{self, EXTRA_FD};
 /// The first version of Landlock that can allow files to be moved between directories.
 const LANDLOCK: u32 = 2;
 
-/// The ruleset that forbids nothing; `None` where the kernel has no Landlock, or too old a one. Runs have no
-/// network there (`Network::missing`): a program could use that of another by writing to its memory.
+/// The ruleset that forbids nothing; `None` where the kernel has no Landlock, or too old a one. A run that
+/// has a network is alone in its container there (`Network::may_begin`): a program could use the network of
+/// another by writing to its memory.
 pub(super) fn own() -> Option<Rc<OwnedFd>> {
     thread_local!(static RULESET: RefCell<Option<Rc<OwnedFd>>> = const { RefCell::new(None) });
     RULESET.with_borrow_mut(|ruleset| {
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn programs_in_domains_of_their_own_cannot_look_into_each_other() {
         if own().is_none() {
-            return; // the kernel has no Landlock, and runs have no network
+            return; // the kernel has no Landlock
         }
         // Of `mem` and `environ` more is asked (Yama), or less (CAP_PERFMON).
         let look = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok();

@@ -152,7 +152,10 @@ impl PendingCall {
         // With this copy the connection would stay when the program closes its own.
         drop(socket);
         if !connected {
-            reply(daemon, true).await?;
+            tokio::select! {
+                replied = reply(daemon, true) => replied?,
+                () = given_up(&program) => return Err(Errno::CONNRESET),
+            };
         }
         Ok(program)
     }
@@ -184,13 +187,22 @@ async fn allowed(daemon: &Stream, all: bool) -> Result<bool, Errno> {
 /// The daemon's next reply; with `connected` the first that says more than that it is allowed.
 pub(super) async fn reply(daemon: &Stream, connected: bool) -> Result<Reply, Errno> {
     loop {
-        // The daemon was replaced, or broke off: nobody knows this connection any more.
-        let Inbound::Message(bytes) = daemon.recv().await else { return Err(Errno::NETDOWN) };
+        let Inbound::Message(bytes) = daemon.recv().await else {
+            // The daemon was replaced, and knows this connection no more; or the other side has reset it.
+            return Err(if daemon.is_orphaned() { Errno::NETDOWN } else { Errno::CONNRESET });
+        };
         match message::decode(&bytes).map_err(|_| Errno::NETDOWN)? {
             Reply::Refused(why) => return Err(errno(why)),
             Reply::Allowed if connected => {}
             reply @ (Reply::Allowed | Reply::Connected) => return Ok(reply),
         }
+    }
+}
+
+/// Resolves when the program has ended its side of a connection without a byte: nobody waits for it.
+pub(super) async fn given_up(program: &tokio::net::TcpStream) {
+    if let Ok(1..) = program.peek(&mut [0]).await {
+        std::future::pending().await
     }
 }
 
@@ -203,5 +215,33 @@ fn errno(why: ConnectFailure) -> Errno {
         ConnectFailure::Unreachable => Errno::NETUNREACH,
         ConnectFailure::TimedOut => Errno::TIMEDOUT,
         ConnectFailure::TooMany => Errno::ADDRNOTAVAIL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::given_up;
+
+    const SOON: std::time::Duration = std::time::Duration::from_secs(10);
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_program_that_ends_its_side_without_a_byte_has_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let pair = async || {
+            let program = TcpStream::connect(listener.local_addr().expect("it is bound")).await;
+            (program.expect("a connection"), listener.accept().await.expect("its other end").0)
+        };
+        let (program, ours) = pair().await;
+        drop(program);
+        tokio::time::timeout(SOON, given_up(&ours)).await.expect("it has given up");
+        let (mut program, ours) = pair().await;
+        program.write_all(b"x").await.expect("it is connected");
+        program.shutdown().await.expect("it is connected");
+        ours.readable().await.expect("there is a byte");
+        let moment = std::time::Duration::from_millis(50);
+        assert!(tokio::time::timeout(moment, given_up(&ours)).await.is_err(), "it waits for an answer");
     }
 }

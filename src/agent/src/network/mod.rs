@@ -10,6 +10,9 @@
 //! Programs that know proxies find one in their environment (proxy), with a credential of their run: it hears
 //! the name that they mean, and can say in a sentence what is blocked.
 //!
+//! Where PID 1 is not told of `connect`s (gVisor has no user notification), it listens at the addresses that
+//! stand for names instead (listen): for a few ports, and for one run at a time.
+//!
 //! The container has no network but `lo`, and the daemon decides, resolves and dials. This half only says
 //! which run asks (who, run) and carries bytes. So if something here fails, or is passed by, nothing gets
 //! out.
@@ -22,12 +25,15 @@
 //!   every `connect` that the kernel makes in here can reach `lo` only, whatever its address. The program
 //!   could make each of them by `sendto` with `MSG_FASTOPEN` as well, which is not stopped. And nothing on
 //!   `lo` lets it out: PID 1 listens for one connection at a time and serves only the socket that it
-//!   connected itself (join), and the resolver passes on nothing but names. So the errors of a run without a
-//!   network are the kernel's own, as without a filter.
+//!   connected itself (join; where it cannot, see listen), and the resolver passes on nothing but names. So
+//!   the errors of a run without a network are the kernel's own, as without a filter.
 //! - Which run asks: a program that PID 1 started for a run has a listener of its own; of a warm part's the
 //!   process tree tells (who). The processes of a run cannot be looked into by another's (Landlock), nor
 //!   their descriptors taken (`pidfd_getfd` is refused to programs). They share `/data` and `/tmp`, though:
 //!   code that one run writes there, and another executes, has the network of the other.
+//! - **Without Landlock a run that has a network is alone in its container**: no program of another run could
+//!   be kept out of its memory. The daemon lets such runs take turns, and PID 1 starts no run that breaks
+//!   this rule ([`Network::may_begin`]). A warm part loads only while no code runs then (`Warm::is_wary`).
 //! - A run's connections are reset before its end is told (run).
 //!
 //! Limits and differences:
@@ -46,6 +52,7 @@ mod address;
 mod connect;
 mod dns;
 mod join;
+mod listen;
 mod names;
 mod own;
 mod proxy;
@@ -56,7 +63,7 @@ mod traffic;
 mod trust;
 mod who;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use paddock_proto::limits::{CA_FILE, MAX_CONNECT_ASKS};
@@ -65,6 +72,7 @@ use paddock_proto::share;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 use self::connect::ConnectAnswers;
+use self::listen::Listeners;
 use self::names::Names;
 pub(crate) use self::own::is_own;
 use self::proxy::Credentials;
@@ -83,6 +91,10 @@ pub(crate) struct Network {
     credentials: Credentials,
     /// Whether its resolver serves.
     resolves: Cell<bool>,
+    /// What PID 1 lacks to be told of `connect`s; looked for when a program needs to know.
+    untold: OnceCell<Option<String>>,
+    /// Where it listens in that case.
+    listeners: Listeners,
     /// The runs under way.
     runs: RefCell<Vec<Rc<RunNetwork>>>,
 }
@@ -94,8 +106,16 @@ impl Network {
             names: RefCell::default(),
             credentials: Credentials::default(),
             resolves: Cell::new(false),
+            untold: OnceCell::new(),
+            listeners: Listeners::default(),
             runs: RefCell::default(),
         })
+    }
+
+    /// Whether a run may begin beside those under way: where nothing keeps the programs of one run out of the
+    /// memory of another, a run that has a network must be alone.
+    pub(crate) fn may_begin(&self, network: bool) -> bool {
+        fits(intercept::separates(), network, self.runs.borrow().len(), self.open_runs())
     }
 
     /// A run begins; call [`Network::end`] before its end is told. One that has a network gets the variables
@@ -117,6 +137,7 @@ impl Network {
     pub(crate) async fn end(&self, run: &RunNetwork) {
         self.runs.borrow_mut().retain(|known| !std::ptr::eq(known.as_ref(), run));
         self.credentials.forget(run);
+        self.listeners.reset(self.open_runs() > 0);
         run.close().await;
     }
 
@@ -137,10 +158,20 @@ impl Network {
     }
 
     /// The run under way that has a network, if there is no other run: then it is known who asks.
-    fn only_run(&self) -> Option<String> {
+    fn only_run(&self) -> Option<Rc<RunNetwork>> {
         let runs = self.runs.borrow();
         let [run] = runs.as_slice() else { return None };
-        run.is_open().then(|| run.id.clone())
+        run.is_open().then(|| run.clone())
+    }
+
+    /// The ports on which it listens for each name, where PID 1 is not told of `connect`s.
+    pub(crate) fn listen_on(&self, ports: &[u16]) {
+        self.listeners.set_ports(ports);
+    }
+
+    /// Whether the kernel stops each `connect` of a program and tells PID 1 of it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.untold.get_or_init(lacks_news).is_none()
     }
 
     /// Who answers the `connect`s of a program.
@@ -152,33 +183,31 @@ impl Network {
 impl Network {
     /// What this container lacks for programs to reach the network; `None` if it lacks nothing.
     pub(crate) fn missing(&self) -> Option<String> {
-        if !self.resolves.get() {
-            return Some("the network needs port 53 of 127.0.0.1, which PID 1 could not take".to_owned());
-        }
-        missing()
+        let what = "the network needs port 53 of 127.0.0.1, which PID 1 could not take";
+        (!self.resolves.get()).then(|| what.to_owned())
     }
 }
 
-fn missing() -> Option<String> {
-    if !intercept::separates() {
-        let what = "the network needs Landlock version 2 or newer, which keeps the programs of one run out \
-                    of the memory of another";
-        return Some(what.to_owned());
-    }
+/// Whether a run, with or without a network, may be in a container beside so many others, of which so many
+/// have a network.
+fn fits(separates: bool, network: bool, others: usize, open: usize) -> bool {
+    separates || others == 0 || (!network && open == 0)
+}
+
+/// What PID 1 lacks to be told of the `connect`s of programs; `None` if it lacks nothing.
+pub(crate) fn lacks_news() -> Option<String> {
     if let Some(what) = intercept::blind() {
-        return Some(format!("the network needs {what}"));
+        return Some(what);
     }
     if !intercept::can_notify() {
-        let what =
-            "the network needs seccomp's user notification, which this kernel or runtime does not allow";
-        return Some(what.to_owned());
+        return Some("seccomp's user notification, which this kernel or runtime does not allow".to_owned());
     }
     // Of its own descriptors a process may always take copies, if it may at all.
     let copied = pidfd_open(getpid(), PidfdFlags::empty())
         .and_then(|this| pidfd_getfd(&this, 0, PidfdGetfdFlags::empty()));
     match copied {
         Ok(_) | Err(rustix::io::Errno::BADF) => None,
-        Err(errno) => Some(format!("the network needs pidfd_getfd, which is not allowed here: {errno}")),
+        Err(errno) => Some(format!("pidfd_getfd, which is not allowed here: {errno}")),
     }
 }
 

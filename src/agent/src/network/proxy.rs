@@ -13,6 +13,7 @@
 
 mod answer;
 mod head;
+mod headers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -184,7 +184,7 @@ fn is_own(name: &str) -> bool {
 async fn answer(network: &Rc<Network>, message: &[u8]) -> Vec<u8> {
     let Ok(Query { name: Some(name), .. }) = Query::read(message) else { return Vec::new() };
     let allowed = async {
-        let ask = Ask::Name { run: network.only_run(), name: name.clone() };
+        let ask = Ask::Name { run: network.only_run().map(|run| run.id.clone()), name: name.clone() };
         let stream = network.link.open(message::encode(&ask))?;
         let allowed = reply(&stream, false).await;
         stream.close().await;
@@ -200,11 +200,17 @@ async fn answer(network: &Rc<Network>, message: &[u8]) -> Vec<u8> {
         (None, _) => Answer::Failure,
         (Some(false), _) => Answer::NoName,
         (Some(true), RecordType::Pointer | RecordType::Other) => Answer::Nothing,
-        (Some(true), RecordType::Address) => match network.names.borrow_mut().address_of(&name) {
+        (Some(true), RecordType::Address) => match address(network, &name) {
             Some(address) => Answer::Address(address),
             None => Answer::Failure,
         },
     })
+}
+
+/// The address that stands for a name, if connections to it reach the name.
+fn address(network: &Rc<Network>, name: &str) -> Option<Ipv4Addr> {
+    let address = network.names.borrow_mut().address_of(name)?;
+    (network.is_told() || network.listen_for(name, address)).then_some(address)
 }
 
 /// One of a bounded number.

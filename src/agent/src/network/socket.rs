@@ -15,14 +15,13 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sockopt};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 use crate::foreign::Brief;
 use crate::intercept::CallingProcess;
 
-/// Not in rustix: a `connect` in a `sendto`; a pidfd of a thread (Linux 6.9).
+/// A `connect` in a `sendto`. Not in rustix.
 const FASTOPEN: SendFlags = SendFlags::from_bits_retain(0x2000_0000);
-const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
 
 /// PID 1's copy.
 pub(super) struct ProgramSocket(Brief<OwnedFd>);
@@ -30,13 +29,7 @@ pub(super) struct ProgramSocket(Brief<OwnedFd>);
 impl ProgramSocket {
     /// Copies a descriptor of the caller.
     pub(super) fn copy(caller: &CallingProcess<'_>, fd: i32) -> Result<Self, Errno> {
-        let pid = |id: u32| Pid::from_raw(id.cast_signed()).ok_or(Errno::SRCH);
-        // The descriptors of a thread are those of its process, unless it was made in an unusual way.
-        let process = match pidfd_open(pid(caller.call.tid)?, PIDFD_THREAD) {
-            Err(Errno::INVAL) => pidfd_open(pid(caller.leader()?)?, PidfdFlags::empty())?,
-            process => process?,
-        };
-        Ok(Self(Brief::new(pidfd_getfd(&process, fd, PidfdGetfdFlags::empty())?)))
+        Ok(Self(Brief::new(pidfd_getfd(caller.process()?, fd, PidfdGetfdFlags::empty())?)))
     }
 
     /// Whether it is a TCP socket for addresses like this one.

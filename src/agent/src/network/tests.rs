@@ -28,10 +28,10 @@ const LONG: Duration = Duration::from_secs(30);
 
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 
-/// What the daemon does with a connection, by its port.
-const ECHO: u16 = 1;
-const BLOCKED: u16 = 2;
-const LATE_REFUSAL: u16 = 3;
+/// What the daemon does with a connection, by [`behaviour`].
+pub(super) const ECHO: u16 = 1;
+pub(super) const BLOCKED: u16 = 2;
+pub(super) const LATE_REFUSAL: u16 = 3;
 const CUT: u16 = 4;
 const SILENT: u16 = 5;
 const SINK: u16 = 6;
@@ -39,7 +39,12 @@ const SINK: u16 = 6;
 /// Where the resolver is, by datagram and by connection; set before the program is forked.
 static PORTS: [AtomicU16; 2] = [AtomicU16::new(0), AtomicU16::new(0)];
 
-fn spec(network: bool) -> RunSpec {
+/// What the daemon does at a port.
+pub(super) fn behaviour(port: u16) -> u16 {
+    port % 8
+}
+
+pub(super) fn spec(network: bool) -> RunSpec {
     RunSpec {
         id: "r1".to_owned(),
         argv: vec![],
@@ -56,7 +61,7 @@ fn spec(network: bool) -> RunSpec {
 }
 
 /// A daemon that answers by [`ECHO`] and the like; what it was asked.
-async fn daemon(socket: OwnedFd, asks: Rc<RefCell<Vec<Ask>>>) {
+pub(super) async fn daemon(socket: OwnedFd, asks: Rc<RefCell<Vec<Ask>>>) {
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true).expect("it may");
     let mut socket = UnixStream::from_std(socket).expect("a socket");
@@ -71,7 +76,7 @@ async fn daemon(socket: OwnedFd, asks: Rc<RefCell<Vec<Ask>>>) {
             let ask: Ask = message::decode(&first).expect("an ask");
             let port = match &ask {
                 Ask::Name { name, .. } => u16::from(name != "allowed.example") * BLOCKED,
-                Ask::Connect { port, .. } => *port,
+                Ask::Connect { port, .. } => behaviour(*port),
             };
             asks.borrow_mut().push(ask);
             let replies: &[Reply] = match port {
@@ -172,6 +177,21 @@ fn play(network: bool, program: fn() -> bool, after: fn(&[Ask])) {
         })
     });
     assert!(done);
+}
+
+#[test]
+fn without_domains_a_run_with_a_network_is_alone() {
+    for (network, others, open, fit) in [
+        (true, 0, 0, true),
+        (false, 0, 0, true),
+        (false, 3, 0, true),
+        (true, 1, 0, false),
+        (false, 1, 1, false),
+        (true, 1, 1, false),
+    ] {
+        assert_eq!(fits(false, network, others, open), fit, "{network} {others} {open}");
+        assert!(fits(true, network, others, open));
+    }
 }
 
 fn errno_of(to: impl Into<SocketAddr>) -> Option<i32> {

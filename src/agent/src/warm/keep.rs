@@ -85,7 +85,7 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
     let theirs_in = stdin.try_clone().map_err(system)?;
     let (mut program, outputs) =
         prepare(&spec.argv, &spec.env, "/", theirs_in, Some(theirs)).map_err(system)?;
-    // Any run of it may have a network. Where calls cannot be stopped, none has one.
+    // Any run of it may have a network. Where calls cannot be stopped, PID 1 listens instead.
     let stops = Stops { connect: true, ..Stops::default() };
     let (confinement, socket) = Confinement::stopped(stops).map_err(system)?;
     program.confinement = confinement.or_silent();

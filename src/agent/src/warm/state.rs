@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::forker::Forker;
 use super::single::Single;
+use crate::intercept;
 use crate::network::{Network, RunNetwork};
 use crate::process::Process;
 use crate::program::CodeInput;
@@ -34,8 +35,8 @@ pub(crate) struct Warm {
     standing: RefCell<Option<StandingPart>>,
     /// When the next one is expected to stand, where that is soon.
     due: Cell<Option<Instant>>,
-    /// Whether code may have ended a part: from then on none loads while code runs, which could write to its
-    /// memory.
+    /// Whether a part loads only while no code runs, which could write to its memory: after code may have
+    /// ended a part, and always where programs have no Landlock domains.
     is_wary: Cell<bool>,
     /// The job of the part that loads.
     loading: Cell<Option<i32>>,
@@ -58,7 +59,7 @@ impl Warm {
             spec: RefCell::default(),
             standing: RefCell::default(),
             due: Cell::new(None),
-            is_wary: Cell::new(false),
+            is_wary: Cell::new(!intercept::separates()),
             loading: Cell::new(None),
             news: Notify::new(),
         })

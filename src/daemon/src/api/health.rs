@@ -34,7 +34,7 @@ fn reasons(pool: &Pool, store: &Store) -> Vec<&'static str> {
     if !pool.engine_up() {
         reasons.push("the container engine does not answer");
     }
-    if pool.runners().is_empty() {
+    if pool.languages().is_empty() {
         reasons.push("no runner image was found");
     }
     if !store.is_writable() {

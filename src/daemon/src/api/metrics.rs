@@ -38,7 +38,7 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
     let snapshot = services.pool.snapshot().await;
     let now = |id| snapshot.as_ref().and_then(|all| all.runners.get(id)).copied().unwrap_or_default();
     let runners = services.pool.runners();
-    let runners = runners.iter().map(|(language, (id, _))| {
+    let runners = runners.iter().map(|(language, (id, runner))| {
         let now = now(id);
         RunnerContainers {
             language: language.clone(),
@@ -47,6 +47,7 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
             leased: now.leased,
             removing: now.destroying,
             waiting: now.waiters,
+            idle_target: runner.idle as usize,
         }
     });
     let settings = services.pool.settings();
@@ -54,7 +55,6 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
     DaemonState {
         engine_up: services.pool.engine_up(),
         runners: runners.collect(),
-        idle_target: settings.idle_per_runner as usize,
         containers_max: settings.max_members as usize,
         sessions: (services.sessions.live(), services.sessions.bounds().max),
         sessions_known,

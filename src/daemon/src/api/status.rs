@@ -46,10 +46,10 @@ fn session(uri: &Uri) -> Option<String> {
     Some(percent_decode_str(&given).decode_utf8_lossy().into_owned()).filter(|id| !id.is_empty())
 }
 
-/// An object for each runner.
+/// An object for each language.
 async fn pool(tools: &Tools) -> Vec<Value> {
     let snapshot = tools.services.pool.snapshot().await;
-    let runners = tools.services.pool.runners();
+    let runners = tools.services.pool.languages();
     let line = |(language, (id, runner)): (&String, &(_, std::sync::Arc<crate::pool::Runner>))| {
         let now = snapshot.as_ref().and_then(|all| all.runners.get(id)).copied().unwrap_or_default();
         json!({
@@ -60,7 +60,7 @@ async fn pool(tools: &Tools) -> Vec<Value> {
             "starting": now.starting,
             "leased": now.leased,
             "waiting": now.waiters,
-            "target": tools.services.pool.settings().idle_per_runner,
+            "target": runner.idle,
         })
     };
     runners.iter().map(line).collect()

@@ -13,7 +13,7 @@ use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
-use crate::pool::{AgentFiles, AgentTerms, Bounds, PoolConfig};
+use crate::pool::{AgentFiles, AgentTerms, Bounds, PoolConfig, RunnerTerms};
 use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
@@ -32,17 +32,25 @@ pub fn engine_host(config: &Config) -> Result<EngineHost, HostError> {
 pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
     PoolConfig {
         settings: config.pool.clone(),
-        bounds: container_bounds(config),
+        runners: RunnerTerms {
+            bounds: container_bounds(config),
+            idle: config.pool.idle_per_runner,
+            coding_agents: config.coding_agents.clone(),
+            runners: config.runners.clone(),
+        },
         owner,
-        terms: AgentTerms { key, orphan_after: config.agent.orphan_after },
+        terms: AgentTerms {
+            key,
+            orphan_after: config.agent.orphan_after,
+            listen_ports: config.egress.listen_ports.clone(),
+        },
         agent_files: AgentFiles::new(config.egress.ca_bundle.as_ref().map(CaBundle::for_programs)),
-        images: config.runners.clone(),
         warm_parts: config.agent.warm_parts,
         metrics: Metrics::default(),
     }
 }
 
-/// The limits of a container.
+/// The limits of a language's container.
 fn container_bounds(config: &Config) -> Bounds {
     let limits = &config.limits;
     Bounds {

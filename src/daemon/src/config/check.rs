@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(super) mod access;
 mod egress;
 mod limits;
+mod models;
 mod ports;
 mod runners;
 mod services;
@@ -80,7 +81,9 @@ impl<'a> Checker<'a> {
             sessions,
             pool,
             egress,
+            models,
             ports,
+            coding_agents,
             runners,
             agent,
             metrics,
@@ -92,6 +95,9 @@ impl<'a> Checker<'a> {
         let auth = self.auth(auth)?;
         self.openness(&http, &auth, allow_open)?;
         let limits = self.limits(limits, &http)?;
+        let pool = self.pool(pool)?;
+        let coding_agents = self.coding_agents(coding_agents, &limits)?;
+        let runners = self.runners(runners, &limits, &pool)?;
         let McpTable { resume_window, toolsets } = mcp;
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
         let config = Config {
@@ -102,10 +108,11 @@ impl<'a> Checker<'a> {
             timeouts: self.timeouts(timeouts)?,
             exec: self.exec(exec)?,
             sessions: self.sessions(sessions)?,
-            pool: self.pool(pool)?,
-            egress: self.egress(egress, &auth)?,
+            pool,
+            egress: self.egress((egress, models), &auth)?,
             ports: self.ports(ports)?,
-            runners: self.runners(runners)?,
+            coding_agents,
+            runners,
             agent: self.agent(agent)?,
             metrics: self.metrics(metrics, &auth)?,
             log: self.log(log)?,

@@ -68,7 +68,13 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
     VariableRow { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
     VariableRow { key: "egress.mode", names: &["NETWORK_MODE"], read: mode },
-    VariableRow { key: "runners.python", names: &["SANDBOX_IMAGE"], read: text },
+    VariableRow { key: "coding_agents.memory", names: &["RESOURCE_MEMORY_GB"], read: gigabytes },
+    VariableRow { key: "coding_agents.cpus", names: &["RESOURCE_CPU_CORES"], read: number },
+    VariableRow { key: "coding_agents.pids", names: &["RESOURCE_MAX_PROCESSES"], read: count },
+    VariableRow { key: "coding_agents.data", names: &["RESOURCE_MAX_DISK_GB"], read: gigabytes },
+    VariableRow { key: "runners.python.image", names: &["SANDBOX_IMAGE"], read: text },
+    VariableRow { key: "runners.claude-code.image", names: &["DOCKER_IMAGE_CLAUDE"], read: text },
+    VariableRow { key: "runners.opencode.image", names: &["DOCKER_IMAGE_OPENCODE"], read: text },
     VariableRow { key: "log.level", names: &["SANDBOX_LOG_LEVEL", "LOG_LEVEL"], read: level },
     VariableRow { key: "log.format", names: &["SANDBOX_LOG_FORMAT"], read: format },
     VariableRow { key: LOG_FILE, names: &["SANDBOX_LOG_FILE"], read: text },
@@ -84,18 +90,7 @@ pub(super) const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
 
 /// Variables of other systems that run coding agents in a sandbox. Nothing reads them yet, so the daemon
 /// warns of them. Names that begin with `SANDBOX_` are not listed here: it warns of them by their prefix.
-const NOT_TAKEN: [&str; 10] = [
-    "ANTHROPIC_API_KEY",
-    "DEFAULT_AGENT",
-    "DOCKER_IMAGE_CLAUDE",
-    "DOCKER_IMAGE_OPENCODE",
-    "RESOURCE_CPU_CORES",
-    "RESOURCE_MAX_DISK_GB",
-    "RESOURCE_MAX_PROCESSES",
-    "RESOURCE_MEMORY_GB",
-    "RESOURCE_TIMEOUT_SECONDS",
-    "YOLO_DEFAULT_LEVEL",
-];
+const NOT_TAKEN: [&str; 3] = ["DEFAULT_AGENT", "RESOURCE_TIMEOUT_SECONDS", "YOLO_DEFAULT_LEVEL"];
 
 /// Sets no key: it is for tests of MCP, and must never be in anybody's configuration.
 const FIXTURES: &str = "PADDOCK_CONFORMANCE_FIXTURES";
@@ -112,6 +107,15 @@ fn mode(text: &str) -> Result<Value, &'static str> {
 
 fn size(text: &str) -> Result<Value, &'static str> {
     Size::parse(text).ok_or(TAKES_SIZE).and(Ok(Value::String(text.to_owned())))
+}
+
+/// A number of units of 2^30 bytes, in the notation of the file.
+fn gigabytes(text: &str) -> Result<Value, &'static str> {
+    const TAKES: &str = "a number of gigabytes such as 4";
+    let number = text.trim();
+    let is_number = number.parse::<f64>().is_ok_and(|number| number.is_finite() && number >= 0.0);
+    let size = format!("{number}GiB");
+    (is_number && Size::parse(&size).is_some()).then_some(Value::String(size)).ok_or(TAKES)
 }
 
 fn number(text: &str) -> Result<Value, &'static str> {

@@ -27,7 +27,9 @@ impl Layers {
     /// Lays a file's keys over the table. Tables are merged, everything else is replaced.
     pub(super) fn overlay(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         let origin = Origin::File(path.to_owned());
-        merge(&mut self.table, parse(path, text)?, "", &origin, &mut self.origins);
+        let mut layer = parse(path, text)?;
+        images_as_tables(&mut layer);
+        merge(&mut self.table, layer, "", &origin, &mut self.origins);
         Ok(())
     }
 
@@ -126,6 +128,18 @@ fn parse(path: &Path, text: &str) -> Result<Table, ConfigError> {
             message: error.message().replace('\n', " "),
         }
     })
+}
+
+/// `runners.NAME = "IMAGE"` is short for `runners.NAME.image = "IMAGE"`. It becomes a table before layers are
+/// merged, so that a variable that names the image leaves the other keys of the runner as they are.
+fn images_as_tables(layer: &mut Table) {
+    let runners = layer.get_mut("runners").and_then(Value::as_table_mut);
+    for (_, value) in runners.into_iter().flatten() {
+        if value.is_str() {
+            let image = std::mem::replace(value, Value::Boolean(false));
+            *value = Value::Table(Table::from_iter([("image".to_owned(), image)]));
+        }
+    }
 }
 
 fn merge(

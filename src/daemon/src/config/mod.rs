@@ -34,7 +34,7 @@ pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
     AgentSettings, AuthSettings, Config, EngineSettings, FilesSettings, HttpSettings, KnownToken,
-    LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PortsSettings, PublicUrl,
+    LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PortsSettings, PublicUrl, RunnerSettings,
     SessionsSettings, ShutdownSettings, StoreSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
@@ -72,6 +72,15 @@ impl Config {
         let mut loaded = Self::from_layers(text, env, flags, root)?;
         loaded.warnings.extend(file.and_then(|path| layers::exposed_secret(path, text.map_or("", |t| t.1))));
         Ok(loaded)
+    }
+
+    /// The same without idle containers: for a daemon with a single caller.
+    #[must_use]
+    pub fn without_idle(mut self) -> Self {
+        self.pool = self.pool.without_idle();
+        self.runners.values_mut().for_each(|runner| runner.idle = None);
+        self.coding_agents.idle = Some(0);
+        self
     }
 
     fn from_layers(

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::types::{LogFormat, ToolSet, UrlStyle, WhenFull};
 use super::value::{Secret, Size, Time};
-use crate::egress::NetworkMode;
+use crate::egress::{NetworkMode, Provider};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -24,8 +24,10 @@ pub(super) struct RawConfig {
     pub(super) sessions: SessionsTable,
     pub(super) pool: PoolTable,
     pub(super) egress: EgressTable,
+    pub(super) models: BTreeMap<String, ModelTable>,
     pub(super) ports: PortsTable,
-    pub(super) runners: BTreeMap<String, String>,
+    pub(super) coding_agents: CodingAgentsTable,
+    pub(super) runners: BTreeMap<String, RunnerTable>,
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
@@ -181,6 +183,7 @@ pub(super) struct EgressTable {
     pub(super) upstream_proxy: Secret,
     pub(super) upstream_resolves: bool,
     pub(super) ca_bundle: String,
+    pub(super) listen_ports: Vec<u32>,
     pub(super) hosts: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) services: Vec<ServiceTable>,
@@ -198,6 +201,33 @@ pub(super) struct ServiceTable {
     pub(super) tenants: Vec<String>,
 }
 
+/// Its keys are explained in the example, and have their defaults in [`check`](super::check): there is no
+/// table of this kind in the example.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct ModelTable {
+    pub(super) provider: Provider,
+    pub(super) url: Option<String>,
+    /// Not a secret, but somebody could write one here by mistake.
+    pub(super) key: Option<Secret>,
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, Secret>,
+    pub(super) tenants: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) tenant_usd_per_day: f64,
+    #[serde(default)]
+    pub(super) prices: BTreeMap<String, PriceTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct PriceTable {
+    pub(super) input: f64,
+    pub(super) output: f64,
+    pub(super) cache_read: Option<f64>,
+    pub(super) cache_write: Option<f64>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct PortsTable {
@@ -207,6 +237,36 @@ pub(super) struct PortsTable {
     pub(super) connect_timeout: Time,
     pub(super) answer_timeout: Time,
     pub(super) idle_timeout: Time,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct CodingAgentsTable {
+    pub(super) idle: u32,
+    pub(super) memory: Size,
+    pub(super) cpus: f64,
+    pub(super) pids: u32,
+    pub(super) data: Size,
+    pub(super) data_inodes: u32,
+    pub(super) tmp: Size,
+    pub(super) open_files: u32,
+    pub(super) file_size: Size,
+}
+
+/// No key has a default: what is not here is as for all other runners.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "the name of an image or a table")]
+pub(super) struct RunnerTable {
+    pub(super) image: Option<String>,
+    pub(super) idle: Option<u32>,
+    pub(super) memory: Option<Size>,
+    pub(super) cpus: Option<f64>,
+    pub(super) pids: Option<u32>,
+    pub(super) data: Option<Size>,
+    pub(super) data_inodes: Option<u32>,
+    pub(super) tmp: Option<Size>,
+    pub(super) open_files: Option<u32>,
+    pub(super) file_size: Option<Size>,
 }
 
 #[derive(Deserialize)]

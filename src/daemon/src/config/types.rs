@@ -45,8 +45,10 @@ pub struct Config {
     pub egress: EgressSettings,
     /// The way in to servers that programs run.
     pub ports: PortsSettings,
-    /// Image by language, for the languages whose image is configured.
-    pub runners: BTreeMap<String, String>,
+    /// What every coding agent's runner has; each value is set.
+    pub coding_agents: RunnerSettings,
+    /// By the name of the runner, what differs from all others of its kind.
+    pub runners: BTreeMap<String, RunnerSettings>,
     /// The program in the container.
     pub agent: AgentSettings,
     /// Who may read the metrics.
@@ -180,6 +182,8 @@ pub enum ToolSet {
     Code,
     /// Shell commands.
     Exec,
+    /// Coding agents.
+    Task,
 }
 
 /// Signed links and logs of runs.
@@ -263,6 +267,32 @@ impl LimitsSettings {
     pub fn container_memory(&self) -> u64 {
         self.memory + self.data + self.tmp + self.shm
     }
+}
+
+/// What the containers of one runner, or of all coding agents, have instead of the usual. `None`: as usual.
+/// Sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunnerSettings {
+    /// The image.
+    pub image: Option<String>,
+    /// Idle containers.
+    pub idle: Option<u32>,
+    /// Memory of the program alone.
+    pub memory: Option<u64>,
+    /// Processors.
+    pub cpus: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// `/data`, never less than [`LimitsSettings::data`].
+    pub data: Option<u64>,
+    /// Entries of `/data`, never less than [`LimitsSettings::data_inodes`].
+    pub data_inodes: Option<u32>,
+    /// `/tmp`.
+    pub tmp: Option<u64>,
+    /// Open files of a process.
+    pub open_files: Option<u32>,
+    /// The largest file that a program may write.
+    pub file_size: Option<u64>,
 }
 
 /// How long runs may take.

@@ -10,7 +10,7 @@ use super::check::{Check, Checks, Group};
 use crate::api::CONNECTIONS;
 use crate::config::Config;
 use crate::engine::EngineInfo;
-use crate::pool::Bounds;
+use crate::pool::Runner;
 
 /// Most descriptors for one container: its carrier, the stream of an exec, and files being transferred.
 const OF_A_CONTAINER: u64 = 8;
@@ -24,9 +24,11 @@ pub(super) struct CapacityFacts {
     pub(super) containers: u64,
     /// What determines that number.
     pub(super) because: String,
-    /// Bytes and processors of each.
+    /// Bytes and processors of all together.
     pub(super) memory: u64,
     pub(super) cpus: f64,
+    /// Bytes and processors of the largest.
+    pub(super) largest: (u64, f64),
     /// Those of the engine's machine.
     pub(super) has_memory: u64,
     pub(super) has_cpus: u32,
@@ -35,27 +37,30 @@ pub(super) struct CapacityFacts {
     pub(super) connections: u64,
 }
 
-/// `languages` is the number of languages, `memory` the limit that was seen in one container.
-pub(super) fn look(
-    config: &Config,
-    info: &EngineInfo,
-    bounds: &Bounds,
-    languages: usize,
-    memory: Option<u64>,
-) -> CapacityFacts {
-    let (sessions, idle) = (u64::from(config.sessions.max), u64::from(config.pool.idle_per_runner));
-    let languages = languages as u64;
-    let most = u64::from(config.pool.max_members);
-    let wanted = sessions.saturating_add(idle.saturating_mul(languages));
+/// The needs of these runners. A session may have a container of any of them, so each counts as one of the
+/// largest.
+pub(super) fn look(config: &Config, info: &EngineInfo, runners: &[Runner]) -> CapacityFacts {
+    let sessions = u64::from(config.sessions.max);
+    let idle: u64 = runners.iter().map(|runner| u64::from(runner.idle)).sum();
+    let (most, wanted) = (u64::from(config.pool.max_members), sessions.saturating_add(idle));
+    let memory = runners.iter().map(Runner::container_memory).max().unwrap_or_default();
+    let cpus = runners.iter().map(|runner| runner.bounds.cpus).fold(0.0, f64::max);
+    let of_idle = |runner: &Runner| runner.container_memory().saturating_mul(runner.idle.into());
+    let memory_of_idle = runners.iter().map(of_idle).fold(0, u64::saturating_add);
+    let cpus_of_idle: f64 = runners.iter().map(|runner| runner.bounds.cpus * f64::from(runner.idle)).sum();
     CapacityFacts {
         containers: wanted.min(most),
         because: if wanted > most {
             "pool.max_containers".to_owned()
         } else {
-            format!("sessions.max {sessions}, and pool.idle {idle} of each of {languages} languages")
+            format!("sessions.max {sessions}, and {idle} idle ones of {} runners", runners.len())
         },
-        memory: memory.unwrap_or_else(|| bounds.total_memory()),
-        cpus: bounds.cpus,
+        memory: memory_of_idle
+            .saturating_add(memory.saturating_mul(sessions))
+            .min(memory.saturating_mul(most)),
+        cpus: (cpus_of_idle + cpus * f64::from(config.sessions.max))
+            .min(cpus * f64::from(config.pool.max_members)),
+        largest: (memory, cpus),
         has_memory: info.mem_total,
         has_cpus: info.ncpu,
         descriptors: getrlimit(Resource::Nofile).current,
@@ -66,26 +71,26 @@ pub(super) fn look(
 pub(super) fn judge(facts: &CapacityFacts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Capacity);
     let n = facts.containers;
-    let (each, sum) = (ByteSize::b(facts.memory), ByteSize::b(facts.memory.saturating_mul(n)));
+    let (memory, cpus) = facts.largest;
     let found = format!(
-        "{n} containers ({}) may use {sum} of memory, {each} each, of {}",
+        "{n} containers ({}) may use {} of memory, up to {} each, of {}",
         facts.because,
+        ByteSize::b(facts.memory),
+        ByteSize::b(memory),
         ByteSize::b(facts.has_memory)
     );
-    if facts.memory.saturating_mul(n) > facts.has_memory {
+    if facts.memory > facts.has_memory {
         let advice = "when all of them use it, the kernel kills some and their runs are lost: lower \
-                      sessions.max, pool.idle, limits.memory or limits.data";
+                      sessions.max, pool.idle, limits.memory, limits.data or those of one runner";
         checks.warn("memory", found, advice);
     } else {
         checks.ok("memory", found);
     }
-    #[expect(clippy::cast_precision_loss, reason = "a number of containers")]
-    let processors = facts.cpus * n as f64;
     let found = format!(
-        "{n} containers may use {processors:.1} processors, {} each, of {}",
+        "{n} containers may use {:.1} processors, up to {cpus} each, of {}",
         facts.cpus, facts.has_cpus
     );
-    if processors > f64::from(facts.has_cpus) {
+    if facts.cpus > f64::from(facts.has_cpus) {
         let advice = "when all of them use them, each gets less and takes longer: acceptable for most; \
                       otherwise lower sessions.max or limits.cpus";
         checks.warn("processors", found, advice);
@@ -120,8 +125,9 @@ mod tests {
         CapacityFacts {
             containers: 10,
             because: "sessions".into(),
-            memory: 1 << 30,
-            cpus: 1.0,
+            memory: 10 << 30,
+            cpus: 10.0,
+            largest: (1 << 30, 1.0),
             has_memory: 10 << 30,
             has_cpus: 10,
             descriptors: Some(4096),

@@ -96,6 +96,9 @@ mod tests {
             stdin: false,
             warm: vec!["warm".into()],
             volumes: vec![],
+            coding_agent: false,
+            bounds: crate::pool::Bounds::example(),
+            idle: 2,
         };
         ImageFacts { runners: vec![runner], warnings: vec![], commands: "python".into(), warm: true }
     }

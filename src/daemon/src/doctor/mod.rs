@@ -169,11 +169,10 @@ async fn in_containers(
     printer.print(images::judge(&found));
     let mut tried = None;
     // The runner that the daemon proves itself with.
-    if let Some(runner) = found.runners.first().cloned() {
+    if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {
         tried = in_one(engine, &pool, runner, printer, stop).await?;
     }
-    let memory = tried.as_ref().map(|tried| tried.asked.memory);
-    let facts = capacity::look(config, info, &pool.bounds, found.runners.len(), memory);
+    let facts = capacity::look(config, info, &found.runners);
     printer.print(capacity::judge(&facts));
     Some(tried.map(|tried| tried.facts))
 }

@@ -25,8 +25,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
 /// Files that engines put into their containers.
 const IN_CONTAINERS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
-/// The version of Landlock that keeps runs apart.
-const LANDLOCK: u32 = 2;
 
 /// What was found outside of containers.
 #[derive(Debug, Clone)]
@@ -35,6 +33,8 @@ pub(super) struct WayOutFacts {
     /// Entries of `egress.allow`.
     allowed: usize,
     services: usize,
+    /// `egress.listen_ports`.
+    listen_ports: Vec<u16>,
     names: Names,
     /// The proxy, and why no connection to it can be made.
     proxy: Option<(String, Result<(), String>)>,
@@ -72,6 +72,7 @@ pub(super) async fn look(config: &Config) -> WayOutFacts {
         mode: egress.rules.mode,
         allowed: egress.rules.allow.len(),
         services: egress.services.len(),
+        listen_ports: egress.listen_ports.clone(),
         names,
         proxy,
         certificates: egress
@@ -151,7 +152,7 @@ pub(super) fn judge(facts: &WayOutFacts, inside: Option<&ProbeReport>) -> Vec<Ch
         ),
     }
     if let Some(seen) = inside.filter(|_| has_network || facts.services > 0) {
-        captured(seen, &mut checks);
+        captured(facts, seen, &mut checks);
     }
     if has_network {
         own_addresses(facts, &mut checks);
@@ -196,25 +197,39 @@ fn names_answered(facts: &WayOutFacts, checks: &mut Checks) {
     }
 }
 
-/// Whether PID 1 can answer the connections of programs.
-fn captured(seen: &ProbeReport, checks: &mut Checks) {
+/// How PID 1 captures the connections of programs, and whether it can keep runs apart.
+fn captured(facts: &WayOutFacts, seen: &ProbeReport, checks: &mut Checks) {
     // Both need it, and another check reports that it is missing.
     if !seen.no_new_privs {
         return;
     }
-    let landlock = seen.landlock;
-    if landlock >= LANDLOCK && seen.notification {
-        let found =
-            format!("Landlock {landlock} and seccomp's user notification: programs can have a network");
-        return checks.ok("programs", found);
+    match &seen.connects_lack {
+        None => checks.ok("programs", "every connection of a program is captured (user notification)"),
+        Some(what) => {
+            let ports: Vec<String> = facts.listen_ports.iter().map(u16::to_string).collect();
+            let names = match ports.as_slice() {
+                [] => "no connection is captured".to_owned(),
+                ports => format!("captured by listeners: names, on the ports {}", ports.join(", ")),
+            };
+            checks.warn(
+                "programs",
+                format!("{names}; programs reach all else by proxy variables only (it lacks {what})"),
+                "while several runs are under way in one session, only proxy variables serve. For all ports \
+                 and addresses it needs a runtime that allows user notification, and a \
+                 kernel.yama.ptrace_scope below 2; egress.listen_ports has the ports",
+            );
+        }
     }
-    let answers = if seen.notification { "answers" } else { "does not answer" };
-    checks.warn(
-        "programs",
-        format!("no program can have a network (Landlock {landlock}, user notification {answers})"),
-        "calls that ask for one are refused: it needs Linux 5.19 with landlock among its security modules \
-         (cat /sys/kernel/security/lsm), and a runtime that allows its system calls and user notification",
-    );
+    match seen.separates {
+        true => checks.ok("runs", format!("Landlock {} keeps the runs of a session apart", seen.landlock)),
+        false => checks.warn(
+            "runs",
+            format!("nothing keeps the runs of a session apart (Landlock {})", seen.landlock),
+            "a run that has a network takes turns with all other runs of its session. To run them beside \
+             each other it needs Linux 5.19 with landlock among its security modules (cat \
+             /sys/kernel/security/lsm), and a runtime that allows its system calls",
+        ),
+    }
 }
 
 fn own_addresses(facts: &WayOutFacts, checks: &mut Checks) {

@@ -9,6 +9,7 @@ fn good() -> WayOutFacts {
         mode: NetworkMode::Restricted,
         allowed: 3,
         services: 1,
+        listen_ports: vec![80, 443],
         names: Names::Asked("pypi.org".into(), 4),
         proxy: Some(("proxy.lan:3128".into(), Ok(()))),
         certificates: Some((1, 140)),
@@ -20,7 +21,7 @@ fn good() -> WayOutFacts {
 }
 
 fn seen() -> ProbeReport {
-    ProbeReport { no_new_privs: true, landlock: 2, notification: true, ..ProbeReport::default() }
+    ProbeReport { no_new_privs: true, landlock: 2, separates: true, ..ProbeReport::default() }
 }
 
 fn found<'a>(checks: &'a [Check], name: &str) -> &'a str {
@@ -61,14 +62,31 @@ fn each_defect_gives_its_check_and_no_other() {
         assert_eq!(lacks(&checks), [(name, status)], "{facts:?}");
         assert!(found(&checks, name).contains(word), "{word}: {checks:?}");
     }
-    for inside in [ProbeReport { landlock: 1, ..seen() }, ProbeReport { notification: false, ..seen() }] {
-        assert_eq!(lacks(&judge(&good(), Some(&inside))), [("programs", Warn)]);
+    let untold = ProbeReport { connects_lack: Some("user notification".into()), ..seen() };
+    for (name, word, inside) in [
+        ("runs", "(Landlock 0)", ProbeReport { separates: false, landlock: 0, ..seen() }),
+        (
+            "programs",
+            "captured by listeners: names, on the ports 80, 443; programs reach all else by proxy",
+            untold.clone(),
+        ),
+    ] {
+        let checks = judge(&good(), Some(&inside));
+        assert_eq!(lacks(&checks), [(name, Warn)]);
+        assert!(found(&checks, name).contains(word), "{checks:?}");
         // A service is a way out too.
         let none = WayOutFacts { mode: NetworkMode::None, ..good() };
-        assert_eq!(lacks(&judge(&none, Some(&inside))), [("programs", Warn)]);
+        assert_eq!(lacks(&judge(&none, Some(&inside))), [(name, Warn)]);
         let nothing = WayOutFacts { services: 0, ..none };
         assert_eq!(lacks(&judge(&nothing, Some(&inside))), []);
     }
+    let silent = WayOutFacts { listen_ports: vec![], ..good() };
+    let checks = judge(&silent, Some(&untold));
+    assert_eq!(
+        found(&checks, "programs"),
+        "no connection is captured; programs reach all else by proxy variables only (it lacks user \
+         notification)"
+    );
     assert_eq!(found(&judge(&good(), None), "programs"), "", "no container was seen");
 }
 

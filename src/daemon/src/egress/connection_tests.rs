@@ -48,7 +48,15 @@ impl Hello {
         let (of_token, over) = (Arc::new(Semaphore::new(1)), CancellationToken::new());
         let weak = Arc::downgrade(&runs);
         let asks = RunApproval::new(None, Arc::default(), egress.bounds.ask);
-        let run = Run::new("run_1", policy(&["a.example"]), egress.bounds, of_token, asks, weak, over);
+        let run = Run::new(
+            "run_1",
+            policy(&["a.example"]),
+            egress.bounds,
+            ("ann".into(), of_token),
+            asks,
+            weak,
+            over,
+        );
         let _permits = permits(&egress, &run).ok().expect("room");
         let open = Open { upstream, tls_name: Some("a.example".parse().unwrap()), _permits };
         let ended = tokio::spawn(async move {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use paddock_proto::message::ConnectFailure;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use tokio::net::TcpStream;
 
 /// How long one address is tried alone, before the next is tried beside it (RFC 8305 recommends this value).
@@ -65,7 +67,7 @@ pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, Conne
     let mut failure = ConnectFailure::Unreachable;
     loop {
         match untried.next() {
-            Some(address) => tries.push(TcpStream::connect(*address)),
+            Some(address) => tries.push(connect_to(*address)),
             None if tries.is_empty() => return Err(failure),
             None => {}
         }
@@ -79,6 +81,27 @@ pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, Conne
             },
             () = tokio::time::sleep(STAGGER), if untried.len() > 0 => {}
         }
+    }
+}
+
+/// Connects to one address. One on this host is there without any wait: the kernel has made the connection
+/// when its first call returns, though that call says that it is in progress, and a second call says so.
+async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    for _ in 0..2 {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return TcpStream::from_std(socket.into()),
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let socket = TcpStream::from_std(socket.into())?;
+    socket.writable().await?;
+    match socket.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(socket),
     }
 }
 
@@ -109,6 +132,7 @@ fn more_telling(one: ConnectFailure, other: ConnectFailure) -> ConnectFailure {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -124,6 +148,15 @@ mod tests {
         let upstream = dial(&[closed_port().await, open]).await.ok().unwrap();
         assert_eq!(upstream.socket.peer_addr().unwrap(), open);
         assert!(upstream.socket.nodelay().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_this_host_is_made_or_refused_without_a_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let made = connect_to(listener.local_addr().unwrap()).now_or_never();
+        assert!(made.expect("it does not wait").is_ok());
+        let refused = connect_to(closed_port().await).now_or_never();
+        assert_eq!(refused.unwrap().map_err(|error| why(&error)).err(), Some(ConnectFailure::Refused));
     }
 
     #[tokio::test]

@@ -55,7 +55,7 @@ impl Egress {
         Arc::new(Self {
             rules: settings.rules.clone(),
             bounds: settings.bounds,
-            services: Services::new(settings, resolver.clone(), upstream.clone()),
+            services: Services::new(settings, resolver.clone(), upstream.clone(), &metrics),
             resolver,
             metrics,
             connections: Arc::new(Semaphore::new(settings.bounds.connections)),
@@ -79,6 +79,7 @@ impl Egress {
         let stop = CancellationToken::new();
         Gateway {
             bounds: self.bounds,
+            owner: owner.into(),
             of_token: self.token_permits.of(owner),
             approved,
             runs: Arc::default(),
@@ -100,6 +101,8 @@ async fn accept(egress: Arc<Egress>, asks: Asks, runs: Arc<Runs>, span: Span) {
 /// The way out of one container. Dropping it ends the connections of all its runs.
 pub struct Gateway {
     bounds: EgressBounds,
+    /// The token that the session belongs to.
+    owner: Arc<str>,
     /// The connections of the token that the session belongs to.
     of_token: Arc<Semaphore>,
     /// What was allowed in the session.
@@ -157,7 +160,8 @@ impl Gateway {
     fn run(&self, run_id: &str, policy: Arc<NetworkPolicy>, asker: Option<Asker>) -> Run {
         let (over, runs) = (self.stop.child_token(), Arc::downgrade(&self.runs));
         let approval = RunApproval::new(asker, self.approved.clone(), self.bounds.ask);
-        Run::new(run_id, policy, self.bounds, self.of_token.clone(), approval, runs, over)
+        let token = (self.owner.clone(), self.of_token.clone());
+        Run::new(run_id, policy, self.bounds, token, approval, runs, over)
     }
 
     fn insert(&self, run: Run) -> RunNetwork {

@@ -1,8 +1,8 @@
 //! Programs that ask for connections, over a real link and to real servers on loopback.
 
-use paddock_proto::Inbound;
 use paddock_proto::limits::{MAX_HELD_ASKS, RESERVED_ASKS};
 use paddock_proto::message::{Ask, ConnectFailure, Reply};
+use paddock_proto::{Channel, Inbound};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::ledger::Destination;
@@ -146,8 +146,7 @@ async fn of_the_addresses_of_a_name_only_those_that_may_be_are_dialled() {
         [("private.example", ConnectFailure::Blocked), ("nothing.example", ConnectFailure::NoAddress)]
     {
         let program = world.agent.ask(&to_name(RUN, name, port));
-        assert_eq!(program.reply().await, Reply::Allowed);
-        program.expect_last(Reply::Refused(failure)).await;
+        program.expect_refused(failure).await;
     }
     let told = network.ledger();
     assert_eq!(told.iter().map(|d| d.allowed).collect::<Vec<_>>(), [true, false, true]);
@@ -168,6 +167,26 @@ async fn an_address_that_is_not_public_is_refused_at_once() {
     assert!(network.ledger().iter().all(|d| !d.allowed), "{:?}", network.ledger());
 }
 
+/// As a server that refuses an upload: it answers, and closes without having read everything.
+#[tokio::test]
+async fn what_the_other_side_said_before_it_broke_off_arrives() {
+    let world = World::new().await;
+    let (listener, _) = listener().await;
+    let _network = world.gateway.admit(RUN, policy(&["127.0.0.1"]));
+    for _ in 0..20 {
+        let (program, mut other) = world.connected(&listener, RUN).await;
+        program.send(&[b'x'; 300_000]).await;
+        soon(other.read_exact(&mut [0; 1000])).await.unwrap();
+        other.write_all(b"413 too large").await.unwrap();
+        drop(other);
+        let mut heard = Vec::new();
+        while let Inbound::Data(Channel::Net, bytes) = program.next().await {
+            heard.extend_from_slice(&bytes);
+        }
+        assert_eq!(heard, b"413 too large");
+    }
+}
+
 #[tokio::test]
 async fn a_port_where_nobody_listens_refuses() {
     let world = World::new().await;
@@ -175,8 +194,7 @@ async fn a_port_where_nobody_listens_refuses() {
     drop(listener);
     let network = world.gateway.admit(RUN, policy(&["127.0.0.1"]));
     let program = world.agent.ask(&to_loopback(RUN, port));
-    assert_eq!(program.reply().await, Reply::Allowed);
-    program.expect_last(Reply::Refused(ConnectFailure::Refused)).await;
+    program.expect_refused(ConnectFailure::Refused).await;
     assert_eq!(network.ledger()[0].reason.as_deref(), Some("it refused the connection"));
 }
 
@@ -374,7 +392,7 @@ async fn connections_of_a_run_and_of_all_runs_are_bounded() {
     let again = async {
         loop {
             let program = world.agent.ask(&to_loopback("run_1", port));
-            if program.reply().await == Reply::Allowed {
+            if program.outcome().await == Reply::Connected {
                 return;
             }
         }
@@ -435,7 +453,7 @@ async fn connections_of_all_runs_of_a_token_are_bounded_whatever_their_container
     drop(two);
     second.expect_reset().await;
     let again =
-        async { while world.agent.ask(&to_loopback("run_1", port)).reply().await != Reply::Allowed {} };
+        async { while world.agent.ask(&to_loopback("run_1", port)).outcome().await != Reply::Connected {} };
     soon(again).await;
 }
 
@@ -445,12 +463,12 @@ async fn names_that_a_run_has_resolved_are_bounded() {
     let network = world.gateway.admit(RUN, policy(&["*.example"]));
     for n in 0..BOUNDS.names_per_run {
         let program = world.agent.ask(&to_name(RUN, &format!("{n}.example"), 80));
-        assert_eq!(program.reply().await, Reply::Allowed);
-        program.expect_last(Reply::Refused(ConnectFailure::NoAddress)).await;
+        program.expect_refused(ConnectFailure::NoAddress).await;
     }
     world.agent.ask(&to_name(RUN, "data.example", 80)).expect_last(BLOCKED).await;
     let program = world.agent.ask(&to_name(RUN, "0.example", 80));
-    assert_eq!(program.reply().await, Reply::Allowed, "it was resolved before");
+    let refused = Reply::Refused(ConnectFailure::NoAddress);
+    assert_eq!(program.outcome().await, refused, "it was resolved before");
     assert!(reasons(&network)[4].3.as_ref().unwrap().contains("names"));
 }
 

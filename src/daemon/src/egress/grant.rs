@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::warn;
@@ -11,6 +12,7 @@ use super::gateway::Egress;
 use super::policy::{NetworkMode, NetworkPolicy, PolicyRefusal};
 use super::request::NetworkRequest;
 use super::resolve::SystemDns;
+use super::service::model::Provider;
 use super::settings::EgressSettings;
 use crate::metrics::Metrics;
 
@@ -48,6 +50,17 @@ impl Egress {
         let policy = Arc::new(self.rules.policy(request)?);
         self.services.check(&request.services, caller)?;
         Ok(NetworkGrant { request: request.clone(), policy, asker: None })
+    }
+
+    /// The models that this caller may use, by the names of their services, in alphabetical order. A run has
+    /// one if its request lists it in `services`, and a budget by `max_cost_usd`.
+    pub fn models<'a>(&'a self, caller: &'a str) -> impl Iterator<Item = (&'a str, Provider)> {
+        self.services.models(caller)
+    }
+
+    /// Keeps what tenants spend on models in this file, and goes on with what it says.
+    pub fn keep_spending(&self, file: PathBuf) {
+        self.services.keep_spending(file);
     }
 
     /// Whether callers are asked for what is not allowed: `egress.ask`.

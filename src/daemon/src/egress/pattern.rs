@@ -45,6 +45,11 @@ impl Pattern {
     /// `*`: every host and every port.
     pub const EVERYTHING: Pattern = Pattern { target: Target::Everything, port: None };
 
+    /// `*:port`: every host, on this port.
+    pub(in crate::egress) fn everything_on(port: u16) -> Pattern {
+        Pattern { target: Target::Everything, port: Some(port) }
+    }
+
     /// Whether a destination is one of these. An IPv4 address inside of an IPv6 one (IPv4-mapped, NAT64)
     /// counts as that IPv4 address too.
     pub fn matches(&self, host: &Host, port: u16) -> bool {

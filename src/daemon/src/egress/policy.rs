@@ -19,6 +19,9 @@
 //! `private` lifts that rule, and no other, for a destination that a pattern of the policy names; `*` names
 //! nothing, and so neither `*` nor `network: true` in mode `open` reaches a private address.
 //!
+//! A coding agent's level gives it public addresses on ports 80 and 443 in mode `restricted`, whatever
+//! `allow` lists, and in mode `open`, where level 4 has every port; in mode `none` it has its model alone.
+//!
 //! Names below `paddock` are services. No list speaks of them, neither to allow nor to deny: a run has those
 //! that it asks for, in every mode, `none` included. Whether they exist, and for its caller, is checked by
 //! [`super::service`].
@@ -38,8 +41,9 @@ use serde::{Deserialize, Serialize};
 use super::address;
 use super::host_name::{Host, HostName};
 use super::pattern::Pattern;
-use super::request::{MAX_ENTRIES, NetworkRequest};
+use super::request::{MAX_ENTRIES, NetworkRequest, TaskNetwork};
 use super::service::connection::HTTP;
+use super::service::model::Dollars;
 use super::service::settings as service;
 
 mod reason;
@@ -127,7 +131,7 @@ impl EgressRules {
         let listed = parse("allowed_domains", &request.allowed_domains)?;
         let denied = parse("denied_domains", &request.denied_domains)?;
         request.services.iter().try_for_each(|name| check_service(name))?;
-        let allow = match (self.mode, request.everything) {
+        let mut allow = match (self.mode, request.everything) {
             (NetworkMode::Restricted, is_everything) => {
                 let escapes = |pattern: &&Pattern| !self.allow.iter().any(|own| own.covers(pattern));
                 let asked: Vec<_> = listed.iter().filter(escapes).map(Pattern::to_string).collect();
@@ -140,6 +144,7 @@ impl EgressRules {
             (NetworkMode::Open, true) => [listed, vec![Pattern::EVERYTHING]].concat(),
             (NetworkMode::Open, false) | (NetworkMode::None, _) => listed,
         };
+        allow.extend(request.task.map_or_else(Vec::new, |task| self.of_task(task)));
         let unlisted = match (self.mode, request.everything) {
             (NetworkMode::None, _) => BlockReason::Mode,
             (NetworkMode::Restricted, true) => BlockReason::Restricted,
@@ -161,7 +166,19 @@ impl EgressRules {
             private: self.private.clone(),
             own_addresses: self.own_addresses.clone(),
             services: request.services.clone(),
+            model_budget: request.max_cost_usd,
         })
+    }
+
+    /// What a coding agent's level adds.
+    fn of_task(&self, task: TaskNetwork) -> Vec<Pattern> {
+        match (self.mode, task) {
+            (NetworkMode::None, _) => Vec::new(),
+            (NetworkMode::Open, TaskNetwork::Everything) => vec![Pattern::EVERYTHING],
+            (NetworkMode::Restricted | NetworkMode::Open, _) => {
+                [HTTP, HTTPS].map(Pattern::everything_on).to_vec()
+            }
+        }
     }
 }
 
@@ -217,6 +234,7 @@ pub struct NetworkPolicy {
     private: Vec<Pattern>,
     own_addresses: Vec<IpAddr>,
     services: Vec<String>,
+    model_budget: Option<Dollars>,
 }
 
 /// A destination that may be reached, as far as that can be said before it is resolved.
@@ -366,6 +384,11 @@ impl NetworkPolicy {
     /// Whether the policy allows the destination by more than `*`.
     fn names(&self, host: &Host, port: u16) -> bool {
         self.allow.iter().any(|own| !own.is_any_host() && own.matches(host, port))
+    }
+
+    /// What the run may spend on models.
+    pub(super) fn model_budget(&self) -> Option<Dollars> {
+        self.model_budget
     }
 
     /// The services that the run asked for. Whether they exist, and for its tenant, is not checked.

@@ -3,8 +3,11 @@
 //!
 //! It must never dial an address that was not judged here, nor resolve a name before its policy allows it.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use paddock_proto::message::{ConnectFailure, Reply};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -81,7 +84,6 @@ pub(super) async fn open(
     if let Host::Name(name) = host {
         run.count_name(name)?;
     }
-    stream.reply(Reply::Allowed).await?;
     let reach = async {
         match &egress.upstream {
             Some(proxy) => proxy.reach(egress, &policy, host, port).await,
@@ -91,12 +93,19 @@ pub(super) async fn open(
             }
         }
     };
-    let upstream = tokio::select! {
-        made = tokio::time::timeout(egress.bounds.connect, reach) => {
-            made.unwrap_or(Err(Refusal::Failed(ConnectFailure::TimedOut)))?
+    let mut reach = pin!(tokio::time::timeout(egress.bounds.connect, reach));
+    // What is made at once needs no word before: each one wakes PID 1.
+    let made = match poll_fn(|context| Poll::Ready(reach.as_mut().poll(context))).await {
+        Poll::Ready(made) => made,
+        Poll::Pending => {
+            stream.reply(Reply::Allowed).await?;
+            tokio::select! {
+                made = reach => made,
+                _ = stream.abandoned() => return Err(Refusal::Gone),
+            }
         }
-        _ = stream.abandoned() => return Err(Refusal::Gone),
     };
+    let upstream = made.unwrap_or(Err(Refusal::Failed(ConnectFailure::TimedOut)))?;
     Ok(Open { upstream, tls_name: judged.tls_name, _permits: permits })
 }
 

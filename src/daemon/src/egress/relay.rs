@@ -178,10 +178,19 @@ pub(super) async fn relay(
     idle: Duration,
 ) -> Result<(), Cut> {
     let (from, to) = upstream.socket.split();
-    let up = up(program, to, account, handshake);
-    let both = async { tokio::try_join!(up, down(program, from, account, handshake)) };
+    let up = async {
+        match up(program, to, account, handshake).await {
+            // What the other side has said before it broke off is still to be read.
+            Err(Cut::Upstream(error)) => Ok(Some(error)),
+            ended => ended.map(|()| None),
+        }
+    };
+    let both = async {
+        let (broken, ()) = tokio::try_join!(up, down(program, from, account, handshake))?;
+        broken.map_or(Ok(()), |error| Err(Cut::Upstream(error)))
+    };
     tokio::select! {
-        ended = both => { ended?; }
+        ended = both => ended?,
         why = program.abandoned() => return Err(why.into()),
         () = account.idle(idle) => return Err(Cut::Idle),
     }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::service::model::Dollars;
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -25,6 +26,21 @@ pub struct NetworkRequest {
     pub services: Vec<String>,
     /// All that the configuration gives without a list: `network: true`.
     pub everything: bool,
+    /// What it may spend on models, in dollars; `None`: as much as the configuration allows.
+    pub max_cost_usd: Option<Dollars>,
+    /// What a coding agent's level gives it, whatever the lists say. No call can ask for it by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskNetwork>,
+}
+
+/// What a coding agent may reach beside its model. Addresses are public in any case, and `egress.deny` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskNetwork {
+    /// Ports 80 and 443.
+    Web,
+    /// Every port where `egress.mode` is `open`; ports 80 and 443 where it is `restricted`.
+    Everything,
 }
 
 impl NetworkRequest {
@@ -53,6 +69,10 @@ pub enum NetworkArgument {
         /// `http://NAME.paddock/`, and the server adds the credentials.
         #[schemars(default)]
         services: Vec<String>,
+        /// What the program may spend on models among these services, in dollars, as their operator has set
+        /// the prices. The next request after that is refused.
+        #[schemars(with = "Option<f64>", default, range(min = 0, max = 1_000_000))]
+        max_cost_usd: Option<Dollars>,
     },
 }
 
@@ -62,9 +82,15 @@ impl NetworkArgument {
     pub fn into_request(self) -> Option<NetworkRequest> {
         match self {
             NetworkArgument::Bool(is_open) => is_open.then(NetworkRequest::open),
-            NetworkArgument::Lists { allowed_domains, denied_domains, services } => {
+            NetworkArgument::Lists { allowed_domains, denied_domains, services, max_cost_usd } => {
                 let is_nothing = allowed_domains.is_empty() && services.is_empty();
-                let request = NetworkRequest { allowed_domains, denied_domains, services, everything: false };
+                let request = NetworkRequest {
+                    allowed_domains,
+                    denied_domains,
+                    services,
+                    max_cost_usd,
+                    ..NetworkRequest::default()
+                };
                 Some(request).filter(|_| !is_nothing)
             }
         }
@@ -80,6 +106,8 @@ struct Lists {
     #[serde(alias = "deniedDomains")]
     denied_domains: Option<Vec<String>>,
     services: Option<Vec<String>>,
+    #[serde(alias = "maxCostUsd")]
+    max_cost_usd: Option<Dollars>,
 }
 
 /// By hand: what serde derives for an untagged enum says neither which key is unknown nor which entry is no
@@ -96,7 +124,9 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
     type Value = NetworkArgument;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("true, false, or an object with allowed_domains, denied_domains and services")
+        f.write_str(
+            "true, false, or an object with allowed_domains, denied_domains, services and max_cost_usd",
+        )
     }
 
     fn visit_bool<E>(self, is_open: bool) -> Result<NetworkArgument, E> {
@@ -109,6 +139,7 @@ impl<'de> Visitor<'de> for ArgumentVisitor {
             allowed_domains: lists.allowed_domains.unwrap_or_default(),
             denied_domains: lists.denied_domains.unwrap_or_default(),
             services: lists.services.unwrap_or_default(),
+            max_cost_usd: lists.max_cost_usd,
         })
     }
 }

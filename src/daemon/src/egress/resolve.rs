@@ -97,7 +97,8 @@ impl Resolver {
             Some((_, addresses)) => addresses.clone(),
             None => self.lookup.addresses(name).await,
         };
-        in_turn(found, has_ipv6())
+        let has_both = found.iter().any(IpAddr::is_ipv4) && found.iter().any(IpAddr::is_ipv6);
+        in_turn(found, has_both && has_ipv6())
     }
 }
 

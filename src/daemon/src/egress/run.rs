@@ -17,12 +17,15 @@ use super::host_name::{Host, HostName};
 use super::ledger::{Destination, Ledger, Traffic};
 use super::policy::{BlockReason, NetworkPolicy};
 use super::service::RunClients;
+use super::service::model::{ModelAccount, ModelUsage};
 use super::settings::EgressBounds;
 use super::usage::NetworkUsage;
 
 /// An admitted run, as its connections see it.
 pub(super) struct Run {
     pub(super) id: String,
+    /// The token that its session belongs to.
+    pub(super) owner: Arc<str>,
     pub(super) policy: Arc<NetworkPolicy>,
     /// What its caller may allow beyond its policy.
     pub(super) approval: RunApproval,
@@ -41,6 +44,8 @@ pub(super) struct Run {
     requests_left: AtomicU64,
     /// Its connections to services.
     pub(super) clients: RunClients,
+    /// What it has used of models.
+    pub(super) models: Arc<ModelAccount>,
     totals: Traffic,
     /// Names that this daemon resolved for it.
     names: Mutex<HashSet<HostName>>,
@@ -54,13 +59,14 @@ impl Run {
         id: &str,
         policy: Arc<NetworkPolicy>,
         bounds: EgressBounds,
-        of_token: Arc<Semaphore>,
+        (owner, of_token): (Arc<str>, Arc<Semaphore>),
         approval: RunApproval,
         runs: Weak<Runs>,
         over: CancellationToken,
     ) -> Self {
         Self {
             id: id.to_owned(),
+            owner,
             policy,
             approval,
             ledger: Ledger::default(),
@@ -73,6 +79,7 @@ impl Run {
             bytes_left: AtomicU64::new(bounds.bytes_per_run),
             requests_left: AtomicU64::new(bounds.requests_per_run),
             clients: RunClients::default(),
+            models: Arc::default(),
             totals: Traffic::default(),
             names: Mutex::default(),
             earlier_names: 0,
@@ -105,13 +112,15 @@ impl Run {
 
     /// Goes on with what it used while an earlier daemon served it.
     pub(super) fn having_used(self, earlier: NetworkUsage) -> Self {
-        let NetworkUsage { destinations, unlisted, bytes_in, bytes_out, charged, names, requests } = earlier;
+        let NetworkUsage { destinations, unlisted, bytes_in, bytes_out, charged, names, requests, models } =
+            earlier;
         Self {
             ledger: Ledger::earlier(destinations, unlisted),
             bytes_left: AtomicU64::new(self.bounds.bytes_per_run.saturating_sub(charged)),
             requests_left: AtomicU64::new(self.bounds.requests_per_run.saturating_sub(requests)),
             totals: Traffic { bytes_in: bytes_in.into(), bytes_out: bytes_out.into() },
             earlier_names: names,
+            models: Arc::new(ModelAccount::having(models)),
             ..self
         }
     }
@@ -126,6 +135,7 @@ impl Run {
             charged: self.bounds.bytes_per_run.saturating_sub(self.bytes_left.load(Relaxed)),
             names: names.saturating_add(self.earlier_names),
             requests: self.bounds.requests_per_run.saturating_sub(self.requests_left.load(Relaxed)),
+            models: self.models.used(),
         }
     }
 
@@ -279,6 +289,11 @@ impl RunNetwork {
         (self.run.totals.bytes_in.load(Relaxed), self.run.totals.bytes_out.load(Relaxed))
     }
 
+    /// What it has used of models so far; `None` if that is nothing.
+    pub fn model_usage(&self) -> Option<ModelUsage> {
+        self.view().model_usage()
+    }
+
     /// What it has used so far.
     pub fn usage(&self) -> NetworkUsage {
         self.run.usage()
@@ -300,6 +315,11 @@ impl NetworkView {
     /// The destinations of the run so far: see [`RunNetwork::ledger`].
     pub fn destinations(&self) -> Vec<Destination> {
         self.0.ledger.destinations()
+    }
+
+    /// What it has used of models so far; `None` if that is nothing.
+    pub fn model_usage(&self) -> Option<ModelUsage> {
+        Some(self.0.models.used()).filter(|used| used.requests > 0)
     }
 }
 

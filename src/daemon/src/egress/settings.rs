@@ -28,6 +28,8 @@ pub struct EgressSettings {
     pub upstream_resolves: bool,
     /// What is trusted besides the public authorities.
     pub ca_bundle: Option<CaBundle>,
+    /// Ports on which programs reach a name where PID 1 is not told of their connections.
+    pub listen_ports: Vec<u16>,
 }
 
 /// Bounds of the connections of programs. Whoever reaches one is told so, and the connection is refused or

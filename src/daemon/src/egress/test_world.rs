@@ -12,7 +12,9 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use paddock_proto::frame::Frame;
 use paddock_proto::limits::BATCH;
-use paddock_proto::message::{self, Ask, Hello, HelloReply, Host as AskedHost, Reply, VERSION};
+use paddock_proto::message::{
+    self, Ask, ConnectFailure, Hello, HelloReply, Host as AskedHost, Reply, VERSION,
+};
 use paddock_proto::mux::{Mux, Role};
 use paddock_proto::{Channel, Inbound, Kind, StreamId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -85,6 +87,7 @@ pub(super) fn settings(bounds: EgressBounds) -> EgressSettings {
         upstream_proxy: None,
         upstream_resolves: false,
         ca_bundle: None,
+        listen_ports: Vec::new(),
     }
 }
 
@@ -168,7 +171,8 @@ impl Agent {
             news: Arc::default(),
             transmit: Arc::default(),
         };
-        let terms = HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60) };
+        let terms =
+            HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60), listen_ports: vec![] };
         let (link, _) = Link::open(agent.clone(), terms).await.unwrap();
         (agent, link)
     }
@@ -266,9 +270,22 @@ impl Program {
         message::decode(&bytes).unwrap()
     }
 
+    /// What comes of it; the daemon says before that it is allowed, if that takes time.
+    pub(super) async fn outcome(&self) -> Reply {
+        match self.reply().await {
+            Reply::Allowed => self.reply().await,
+            reply @ (Reply::Connected | Reply::Refused(_)) => reply,
+        }
+    }
+
     pub(super) async fn expect_connected(&self) {
-        assert_eq!(self.reply().await, Reply::Allowed);
-        assert_eq!(self.reply().await, Reply::Connected);
+        assert_eq!(self.outcome().await, Reply::Connected);
+    }
+
+    /// Expects that there is no connection, for this reason.
+    pub(super) async fn expect_refused(&self, why: ConnectFailure) {
+        assert_eq!(self.outcome().await, Reply::Refused(why));
+        assert_eq!(self.next().await, Inbound::Close);
     }
 
     /// Expects an answer after which the stream is closed.

@@ -65,8 +65,7 @@ async fn the_judged_address_is_asked_of_the_proxy_and_private_ones_are_dialled()
     let (listener, port) = listener().await;
     let _near = world.connected(&listener, RUN).await;
     let program = world.agent.ask(&to_name(RUN, "near.example", port));
-    assert_eq!(program.reply().await, Reply::Allowed);
-    program.expect_last(BLOCKED).await;
+    program.expect_refused(ConnectFailure::Blocked).await;
     assert!(asked.try_recv().is_err());
     let ledger = network.ledger();
     assert_eq!((ledger[0].bytes_in, ledger[0].bytes_out), (4, 4), "the proxy's own bytes are not the run's");
@@ -103,8 +102,7 @@ async fn no_program_is_connected_with_the_proxy_itself() {
             to_name(RUN, "cache.example", at.port()),
         ] {
             let program = world.agent.ask(&ask);
-            assert_eq!(program.reply().await, Reply::Allowed);
-            program.expect_last(BLOCKED).await;
+            program.expect_refused(ConnectFailure::Blocked).await;
         }
         let told: Vec<_> = network.ledger().into_iter().filter_map(|entry| entry.reason).collect();
         assert!(told.iter().all(|reason| reason == "the upstream proxy of this server"), "{told:?}");
@@ -137,8 +135,7 @@ async fn a_proxy_that_resolves_is_told_names_and_nothing_that_must_be_near() {
     let near = ["localhost", "intranet", "printer.lan", "metadata.google.internal"];
     for name in near {
         let program = world.agent.ask(&to_name(RUN, name, 80));
-        assert_eq!(program.reply().await, Reply::Allowed, "{name}");
-        program.expect_last(BLOCKED).await;
+        program.expect_refused(ConnectFailure::Blocked).await;
     }
     for ip in ["10.0.0.1", "169.254.169.254"] {
         world.agent.ask(&to_address(ip, 80)).expect_last(BLOCKED).await;

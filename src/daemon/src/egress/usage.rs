@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Destination;
+use super::service::model::ModelUsage;
 
 /// What a run has used of its network so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,4 +26,7 @@ pub struct NetworkUsage {
     pub names: usize,
     /// Requests to services.
     pub requests: u64,
+    /// What it used of models.
+    #[serde(default)]
+    pub models: ModelUsage,
 }

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use paddock_proto::message::{Limit, Outcome};
+use paddock_proto::message::{Entry, Limit, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::log::event::Lifecycle;
 use super::stored::now_ms;
-use crate::egress::Destination;
+use crate::egress::{Destination, ModelUsage};
 use crate::session::RunEnd;
 
 /// How an execution stands.
@@ -61,6 +61,12 @@ pub struct ExecutionEnd {
     /// Where it connected to, or tried to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<Destination>,
+    /// What it used of models, if it used any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<ModelUsage>,
+    /// The files that a task made or changed, the first of them, all saved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<Entry>,
 }
 
 /// The last events of an execution, and its end.
@@ -115,6 +121,8 @@ impl Conclusion {
                 completed_ms: now_ms(),
                 duration_ms,
                 network: Vec::new(),
+                models: None,
+                changed: Vec::new(),
             },
         }
     }
@@ -128,6 +136,8 @@ impl Conclusion {
             completed_ms: now_ms(),
             duration_ms: 0,
             network: Vec::new(),
+            models: None,
+            changed: Vec::new(),
         };
         Self { steps: vec![Lifecycle::Cancelled], end }
     }
@@ -142,6 +152,8 @@ impl Conclusion {
             completed_ms: now_ms(),
             duration_ms,
             network: Vec::new(),
+            models: None,
+            changed: Vec::new(),
         };
         Self { steps, end }
     }

@@ -18,7 +18,7 @@ use super::log::writer::{LogItem, LogWriter};
 use super::log::{ExecutionLog, LogPosition};
 use super::publish::EventPublisher;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
-use crate::egress::{Destination, NetworkView};
+use crate::egress::{Destination, ModelUsage, NetworkView};
 use crate::ports::OpenPort;
 use crate::session::{Control, OutputBacklog, SessionError, SessionId};
 #[cfg(test)]
@@ -156,6 +156,12 @@ impl Execution {
     pub fn network(&self) -> Option<Vec<Destination>> {
         let told = self.end().map(|end| end.network).filter(|network| !network.is_empty());
         told.or_else(|| self.network.get().map(NetworkView::destinations))
+    }
+
+    /// What it has used of models; `None` if that is nothing, as far as that is known.
+    pub fn model_usage(&self) -> Option<ModelUsage> {
+        let told = self.end().and_then(|end| end.models);
+        told.or_else(|| self.network.get().and_then(NetworkView::model_usage))
     }
 
     /// The ports on which it began to listen, while it is under way: nothing listens after its end.

@@ -36,6 +36,7 @@ pub use self::permits::ExecutionPermit;
 use self::permits::{ExecutionPermits, PermitBounds};
 pub use self::start::{ExecutionError, StartRequest};
 pub use self::stored::ExecutionSpec;
+pub(crate) use self::stored::now_ms;
 use crate::notifications::Notifications;
 use crate::ports::PortLinks;
 use crate::session::{SessionId, Sessions};

@@ -10,18 +10,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use paddock_proto::OutputStream;
 use paddock_proto::limits::MAX_PORTS;
+use paddock_proto::message::{Entry, EntryKind};
 use tokio::time::Instant;
 
 use super::Execution;
 use super::end::{Conclusion, ExecutionState};
 use super::log::entry::LogEntry;
 use super::log::event::Lifecycle;
+use crate::agents::STATE_DIR;
 use crate::egress::{Destination, NetworkView};
 use crate::ports::{OpenPort, PortLinks};
 use crate::session::{OutputBacklog, OutputSink, RunEnd, RunReport};
 
 /// A line that stands so long without its end is told as it is: a prompt.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Files that are noted of a task; the session lists all that it has.
+const CHANGED: usize = 1000;
 
 /// Takes the output of one execution.
 pub(super) struct ExecutionSink {
@@ -64,6 +69,11 @@ impl ExecutionSink {
             conclusion.end.message = Some(before + &unsaved);
         }
         conclusion.end.network.clone_from(&report.network);
+        conclusion.end.models = report.models;
+        if self.execution.spec.task.is_some() {
+            conclusion.end.changed =
+                report.changed.iter().filter(|entry| is_of_task(entry)).take(CHANGED).cloned().collect();
+        }
         conclusion
     }
 }
@@ -132,6 +142,7 @@ impl OutputSink for ExecutionSink {
     fn ended(&mut self, end: &RunEnd, took: Duration) {
         let mut conclusion = Conclusion::of(end, took, self.execution.spec.timeout);
         conclusion.end.network = self.execution.network().unwrap_or_default();
+        conclusion.end.models = self.execution.model_usage();
         self.execution.note(conclusion);
     }
 
@@ -147,6 +158,12 @@ impl OutputSink for ExecutionSink {
             }
         }
     }
+}
+
+/// Whether an entry is a file of the task, and not what its agent keeps for itself.
+fn is_of_task(entry: &Entry) -> bool {
+    let is_kept = entry.path.components().next().is_some_and(|first| first == STATE_DIR.as_bytes());
+    matches!(entry.kind, EntryKind::File(_)) && !is_kept
 }
 
 /// Takes the output of a program that nobody can read any more.

@@ -45,7 +45,13 @@ impl Stand {
         let whose = ("owner".to_owned(), "s".parse().unwrap());
         let publisher = EventPublisher::new(self.notifications.clone(), ID.to_owned(), whose.clone());
         let timeout = Duration::from_secs(30);
-        let spec = ExecutionSpec { command: "sh".to_owned(), interactive: false, timeout, started_ms: 1 };
+        let spec = ExecutionSpec {
+            command: "sh".to_owned(),
+            interactive: false,
+            timeout,
+            started_ms: 1,
+            task: None,
+        };
         let cancel = CancellationToken::new();
         Arc::new(Execution::running(ID.to_owned(), whose, spec, log, publisher, backlog, cancel))
     }
@@ -106,6 +112,7 @@ fn report() -> RunReport {
         warm: false,
         is_cold: false,
         network: Vec::new(),
+        models: None,
     }
 }
 

@@ -17,9 +17,10 @@ use super::permits::ExecutionPermit;
 use super::publish::EventPublisher;
 use super::sink::ExecutionSink;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
+use crate::agents::TaskNote;
 use crate::egress::NetworkGrant;
 use crate::session::{
-    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, SessionKey, TurnKind,
+    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, SessionKey,
 };
 use crate::store::{StoreError, blocking};
 
@@ -44,6 +45,8 @@ pub struct StartRequest {
     pub files: Option<FilePolicy>,
     /// What it may reach outside of its container.
     pub network: Option<NetworkGrant>,
+    /// The words of a coding agent's task, and what more is noted of it; `None` for a command.
+    pub task: Option<(String, TaskNote)>,
 }
 
 /// Why there is no execution.
@@ -120,11 +123,16 @@ impl Executions {
         let key = permit.session();
         let session = self.sessions.get(key.owner(), key.id()).await?;
         let id = uuid::Uuid::new_v4().to_string();
+        let (shown, task) = match start.task {
+            Some((words, note)) => (words, Some(note)),
+            None => (start.command.clone(), None),
+        };
         let spec = ExecutionSpec {
-            command: start.command.clone(),
+            command: shown,
             interactive: start.interactive,
             timeout: start.timeout,
             started_ms: now_ms(),
+            task,
         };
         let stored = StoredExecution { spec: spec.clone(), end: None, conclusion: None };
         let files = session.space.execution_files(&id);
@@ -172,7 +180,7 @@ impl Executions {
         permit: ExecutionPermit,
     ) {
         let control: Control = execution.control();
-        let kind = TurnKind::Command(request.language.clone());
+        let kind = self.sessions.turn_for(&request.language, true, request.network.is_some());
         let work = async {
             let turn = tokio::select! {
                 biased;

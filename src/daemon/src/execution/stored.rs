@@ -5,11 +5,12 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::end::{Conclusion, ExecutionEnd};
+use crate::agents::TaskNote;
 
 /// What an execution was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecutionSpec {
-    /// The command.
+    /// The command; of a task its words.
     pub command: String,
     /// Whether it reads what is sent.
     pub interactive: bool,
@@ -17,6 +18,9 @@ pub struct ExecutionSpec {
     pub timeout: Duration,
     /// When it was asked for, in milliseconds since the epoch.
     pub started_ms: u64,
+    /// What more is noted of a coding agent's task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskNote>,
 }
 
 /// The note of an execution on disk. Earlier daemons wrote the same names.
@@ -33,7 +37,7 @@ pub(super) struct StoredExecution {
 }
 
 /// Milliseconds since the epoch.
-pub(super) fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
@@ -61,6 +65,8 @@ mod tests {
             completed_ms: 9,
             duration_ms: 2,
             network: Vec::new(),
+            models: None,
+            changed: Vec::new(),
         };
         let stored: StoredExecution = serde_json::from_str(NOTE).unwrap();
         assert_eq!((stored.spec.command.as_str(), stored.spec.timeout), ("sleep 5", Duration::from_secs(30)));

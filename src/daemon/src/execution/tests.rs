@@ -31,6 +31,7 @@ fn command() -> StartRequest {
         limits: RunLimits::default(),
         files: None,
         network: None,
+        task: None,
     }
 }
 
@@ -58,8 +59,13 @@ async fn no_jump_of_the_machine_s_clock_removes_an_execution() {
         let completed_ms = u64::try_from((day - ago).as_millis()).unwrap();
         let end = ExecutionEnd { completed_ms, ..end::Conclusion::cancelled().end };
         let whose = (world.session.owner.clone(), world.session.id.clone());
-        let spec =
-            ExecutionSpec { command: "sh".to_owned(), interactive: false, timeout: MINUTE, started_ms: 1 };
+        let spec = ExecutionSpec {
+            command: "sh".to_owned(),
+            interactive: false,
+            timeout: MINUTE,
+            started_ms: 1,
+            task: None,
+        };
         let log = ExecutionLog::unloaded(world.session.space.execution_files(id));
         let execution = Execution::over_before(id.to_owned(), whose, spec, log, end);
         executions.all().insert(id.to_owned(), Arc::new(execution));

@@ -147,6 +147,7 @@ impl Keeper {
             secret: self.terms.secret,
             link: self.link,
             orphan_after_ms: u64::try_from(self.terms.orphan_after.as_millis()).unwrap_or(u64::MAX),
+            listen_ports: self.terms.listen_ports.clone(),
             resume: self.shared.lock().mux.resume_points(),
             direct: self.shared.direct.load(Relaxed),
         };
@@ -229,8 +230,12 @@ impl Keeper {
         if !waiting.is_empty() {
             self.shared.asked.notify_waiters();
         }
+        let is_pressing = state.mux.is_pressing();
         drop(state);
-        self.shared.transmit.notify_one();
+        // The writer is a half of the same task: woken for nothing, it makes the runtime wake a thread too.
+        if is_pressing {
+            self.shared.transmit.notify_one();
+        }
         Ok(())
     }
 }

@@ -110,6 +110,8 @@ pub struct HelloTerms {
     pub secret: [u8; 32],
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after: Duration,
+    /// Ports on which PID 1 listens for each name, where it is not told of connections.
+    pub listen_ports: Vec<u16>,
 }
 
 /// What a container's agent reported about itself in its first answer. The daemon does not trust it, like

@@ -87,7 +87,7 @@ async fn echo(mux: Arc<Mutex<Mux>>, mut carrier: DuplexStream, budget: usize) {
 }
 
 fn terms() -> HelloTerms {
-    HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60) }
+    HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60), listen_ports: vec![] }
 }
 
 #[tokio::test]

@@ -4,15 +4,15 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, egress, daemon: the families of each
+//!                  Metrics ── http, tools, runs, pool, engine, egress, models, daemon: the families
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
 //!
 //! Names and units follow <https://prometheus.io/docs/practices/naming/>: seconds, bytes, `_total`. Labels
-//! have closed sets of values: words of this program, and the languages of the runner images. No label may
-//! ever hold text from a caller or a program: no session, no path, no name of an unknown tool, no error's
-//! text.
+//! have closed sets of values: words of this program and of its operator, and the languages of the runner
+//! images. No label may ever hold text from a caller or a program: no session, no path, no name of an
+//! unknown tool, no error's text.
 //!
 //! A handle is cheap to clone. Nobody reads what a handle made by `default` counts.
 
@@ -20,6 +20,7 @@ mod daemon;
 mod egress;
 mod engine;
 mod http;
+mod models;
 mod pool;
 mod runs;
 mod state;
@@ -30,11 +31,12 @@ use std::sync::Arc;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
-    Registry, TextEncoder,
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Opts, Registry, TextEncoder,
 };
 
 pub use self::egress::ServiceOutcome;
+pub use self::models::ModelOutcome;
 pub use self::runs::RunKind;
 pub use self::state::{DaemonState, RunnerContainers};
 
@@ -61,6 +63,7 @@ struct Families {
     pool: pool::PoolMetrics,
     engine: engine::EngineMetrics,
     egress: egress::EgressMetrics,
+    models: models::ModelMetrics,
     daemon: daemon::DaemonMetrics,
     state: state::StateGauges,
 }
@@ -75,6 +78,7 @@ impl Default for Metrics {
             pool: pool::PoolMetrics::new(&make),
             engine: engine::EngineMetrics::new(&make),
             egress: egress::EgressMetrics::new(&make),
+            models: models::ModelMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             state: state::StateGauges::new(&make),
             families: make.made.into_inner(),
@@ -174,6 +178,10 @@ impl Make {
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn amounts(&self, name: &str, help: &str, labels: &[&str]) -> CounterVec {
+        self.register(CounterVec::new(Opts::new(name, help), labels))
     }
 
     fn gauge(&self, name: &str, help: &str) -> IntGauge {

@@ -13,8 +13,6 @@ pub struct DaemonState {
     pub engine_up: bool,
     /// The containers of each runner.
     pub runners: Vec<RunnerContainers>,
-    /// How many idle containers the pool keeps for each runner.
-    pub idle_target: usize,
     /// The most containers.
     pub containers_max: usize,
     /// Sessions that have a container, and the most that may.
@@ -50,13 +48,15 @@ pub struct RunnerContainers {
     pub removing: usize,
     /// Callers that wait for a container.
     pub waiting: usize,
+    /// How many idle containers the pool keeps for it.
+    pub idle_target: usize,
 }
 
 pub(super) struct StateGauges {
     engine_up: IntGauge,
     containers: GaugeVec,
     waiting: GaugeVec,
-    idle_target: IntGauge,
+    idle_target: GaugeVec,
     containers_max: IntGauge,
     sessions_live: IntGauge,
     sessions_max: IntGauge,
@@ -84,9 +84,10 @@ impl StateGauges {
                 &["language", "state"],
             ),
             waiting: make.gauges("paddock_pool_waiting", "Callers waiting for a container.", &["language"]),
-            idle_target: gauge(
+            idle_target: make.gauges(
                 "paddock_pool_idle_target",
-                "Idle containers that the pool keeps for each language (pool.idle).",
+                "Idle containers that the pool keeps (pool.idle, or the runner's own idle).",
+                &["language"],
             ),
             containers_max: gauge(
                 "paddock_pool_containers_max",
@@ -137,6 +138,7 @@ impl StateGauges {
         self.engine_up.set(i64::from(now.engine_up));
         self.containers.reset(); // forgets runners that are gone
         self.waiting.reset();
+        self.idle_target.reset();
         for runner in &now.runners {
             let states = [
                 ("starting", runner.starting),
@@ -148,8 +150,9 @@ impl StateGauges {
                 self.containers.with_label_values(&[runner.language.as_str(), state]).set(real(count));
             }
             self.waiting.with_label_values(&[runner.language.as_str()]).set(real(runner.waiting));
+            let idle_target = self.idle_target.with_label_values(&[runner.language.as_str()]);
+            idle_target.set(real(runner.idle_target));
         }
-        self.idle_target.set(whole(now.idle_target));
         self.containers_max.set(whole(now.containers_max));
         self.sessions_live.set(whole(now.sessions.0));
         self.sessions_max.set(whole(now.sessions.1));

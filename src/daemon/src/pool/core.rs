@@ -33,7 +33,7 @@
 //!   thrown away. A container that has reached its `idle_ttl` is destroyed, never handed out, even if the
 //!   tick came late.
 //! * **Oldest waiter first**, within a runner for the containers, and across runners for the starts.
-//! * **Nothing is started without a need**: a runner needs `idle_per_runner` containers plus one for each of
+//! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.
 //! * **Waiters before refills**; the runners take turns at refills. When every slot is taken, and some hold

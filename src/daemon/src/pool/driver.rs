@@ -198,7 +198,7 @@ impl PoolDriver {
         }
         for (id, runner) in after.values() {
             self.by_id.insert(*id, runner.clone());
-            self.tell(PoolEvent::RunnerAdded { runner: *id });
+            self.tell(PoolEvent::RunnerAdded { runner: *id, idle: runner.idle });
         }
         adopted
     }

@@ -28,6 +28,7 @@ mod proof;
 mod reach;
 mod restored;
 mod runner;
+mod runner_terms;
 mod seccomp;
 mod secret;
 mod spec;
@@ -39,7 +40,7 @@ mod watch;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use paddock_proto::message::Claim;
@@ -51,6 +52,7 @@ use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, Runn
 use self::driver::{DriverMessage, PoolDriver};
 pub use self::proof::{Aspect, ProofError, Violation};
 pub use self::runner::{Runner, is_language};
+pub use self::runner_terms::RunnerTerms;
 pub use self::secret::AgentTerms;
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
@@ -61,7 +63,7 @@ use crate::metrics::Metrics;
 /// Containers that are removed at the same time: the engine gets slower with more, not faster.
 const REMOVALS: usize = 4;
 
-/// All runners, by language.
+/// Runners by name, languages and coding agents.
 pub type Runners = BTreeMap<String, (RunnerId, Arc<Runner>)>;
 
 /// Why the pool could not start, or cannot go on.
@@ -82,16 +84,14 @@ pub enum PoolError {
 pub struct PoolConfig {
     /// How many containers there may be, and how long each step may take.
     pub settings: PoolSettings,
-    /// The resources of one container.
-    pub bounds: Bounds,
+    /// What the containers of each runner may use, and which images the operator chose.
+    pub runners: RunnerTerms,
     /// The owner of all containers: the store's random id, in hexadecimal.
     pub owner: String,
     /// How the daemon identifies itself to each container's agent.
     pub terms: AgentTerms,
     /// What each container finds beside the agent.
     pub agent_files: AgentFiles,
-    /// Images that the operator chose, by language.
-    pub images: BTreeMap<String, String>,
     /// Whether the warm parts of images are loaded.
     pub warm_parts: bool,
     /// Counts leases and starts.
@@ -108,6 +108,7 @@ pub struct Pool {
     fatal: latest::Receiver<Option<Arc<PoolError>>>,
     engine_up: latest::Receiver<bool>,
     starved: latest::Receiver<usize>,
+    separates_runs: Arc<AtomicBool>,
     settings: PoolSettings,
 }
 
@@ -127,6 +128,7 @@ impl Pool {
         let mut watch = watch::EngineWatch::new(engine.clone(), &config, sender.clone());
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
+        let separates_runs = watch.separates_runs();
         let (blueprint, found, survivors) = watch.first_look().await?;
         let warming = warm::load_queue(&engine).await;
         let settings = config.settings.clone();
@@ -165,6 +167,7 @@ impl Pool {
             fatal,
             engine_up,
             starved: starved_now,
+            separates_runs,
             settings,
         };
         Ok((pool, adopted))
@@ -195,7 +198,14 @@ impl Pool {
         answer.unwrap_or(Err(LeaseRefusal::ShuttingDown))
     }
 
-    /// All runners at this moment.
+    /// The runners of languages at this moment: what callers may run their own code in.
+    pub fn languages(&self) -> Runners {
+        let runners = self.runners.borrow();
+        let languages = runners.iter().filter(|(_, (_, runner))| !runner.coding_agent);
+        languages.map(|(name, runner)| (name.clone(), runner.clone())).collect()
+    }
+
+    /// All runners at this moment, coding agents too.
     pub fn runners(&self) -> Arc<Runners> {
         self.runners.borrow().clone()
     }
@@ -221,6 +231,12 @@ impl Pool {
     /// taken into account, since the driver hears of it first.
     pub async fn starved(&self) -> usize {
         self.snapshot().await.map_or(0, |now| now.starved)
+    }
+
+    /// Whether the proof saw that containers keep the programs of one run out of the memory of another; false
+    /// before the proof.
+    pub fn separates_runs(&self) -> bool {
+        self.separates_runs.load(Ordering::Relaxed)
     }
 
     /// Changes whenever [`Pool::starved`] does. The driver's end is dropped when the pool ends.

@@ -70,7 +70,7 @@ pub(super) async fn prove(
     let removed = container::destroy(engine, &name, started.as_ref().ok().map(|armed| &armed.id)).await;
     let facts = facts?;
     removed.map_err(|error| failed(error.to_string()))?;
-    let violations = judge(&facts, &blueprint.bounds, uid);
+    let violations = judge(&facts, &runner.bounds, uid);
     if violations.is_empty() { Ok(facts) } else { Err(ProofError::Unconfined(violations)) }
 }
 

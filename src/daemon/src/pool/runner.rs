@@ -1,27 +1,34 @@
-//! Runners: images that can run a language, found on the engine by their labels.
+//! Runners: images that run a language or a coding agent, found on the engine by their labels.
 //!
 //! This module must never run anything to find out what an image is, nor use a label as more than text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::runner_terms::RunnerTerms;
+use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
 /// The label that makes an image a runner.
 pub(super) const LABEL: &str = "sandbox.runner=true";
 const LANGUAGE: &str = "sandbox.language";
+/// Names the coding agent that the image has. Such an image runs no language.
+const CODING_AGENT: &str = "sandbox.agent";
 const LIBRARIES: &str = "sandbox.libraries";
 const STDIN: &str = "sandbox.stdin";
 const WARM: &str = "sandbox.warm";
 
-/// The longest language name.
+/// An image that the operator chose under one of these names is a coding agent without the label too.
+const CODING_AGENTS: [&str; 2] = ["claude-code", "opencode"];
+
+/// The longest name of a runner.
 const MAX_LANGUAGE: usize = 32;
 /// The longest list of libraries that callers are shown, in bytes.
 const MAX_LIBRARIES: usize = 4096;
 
-/// An image that runs one language.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An image that runs one language or one coding agent.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Runner {
-    /// The name that callers use, such as `python`.
+    /// The name that callers use, such as `python`, or the name of the coding agent.
     pub language: String,
     /// The image's name, for people.
     pub image: String,
@@ -39,10 +46,16 @@ pub struct Runner {
     pub warm: Vec<String>,
     /// Volumes that the image declares.
     pub volumes: Vec<String>,
+    /// Whether it is a coding agent. Then it is no language: no caller may run code of its own in it.
+    pub coding_agent: bool,
+    /// What one of its containers may use.
+    pub bounds: Bounds,
+    /// Containers that stand idle for it.
+    pub idle: u32,
 }
 
 /// All runners of an engine, and warnings about the images that were left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct FoundRunners {
     /// By language.
     pub runners: BTreeMap<String, Runner>,
@@ -50,19 +63,19 @@ pub(super) struct FoundRunners {
     pub warnings: Vec<String>,
 }
 
-/// Looks through the engine's images. `chosen` names an image for a language, and takes precedence over
-/// labels. Without `warm_parts` the runners have no warm part. If a language's new image is made for another
-/// machine, its runner of `before` stays, as long as the engine still has that image.
+/// Looks through the engine's images. `terms` say what each runner may use; an image that they name takes
+/// precedence over labels. Without `warm_parts` the runners have no warm part. If a runner's new image is
+/// made for another machine, its runner of `before` stays, as long as the engine still has that image.
 ///
 /// # Errors
 /// The engine's. A chosen image that is missing is only a warning: it may appear later.
 pub(super) async fn find(
     engine: &Engine,
-    chosen: &BTreeMap<String, String>,
+    terms: &RunnerTerms,
     warm_parts: bool,
     before: &BTreeMap<String, Runner>,
 ) -> Result<FoundRunners, EngineError> {
-    let mut found = FoundRunners::default();
+    let (mut found, chosen) = (FoundRunners::default(), terms.images());
     let machine = engine.version().await?.arch;
     let mut foreign = BTreeSet::new();
     let mut candidates: BTreeMap<String, Vec<ImageDetail>> = BTreeMap::new();
@@ -72,8 +85,9 @@ pub(super) async fn find(
             Err(error) if error.is_not_found() => continue, // removed between the two calls
             Err(error) => return Err(error),
         };
-        match image.config.labels.get(LANGUAGE) {
-            Some(language) if is_language(language) && !chosen.contains_key(language) => {
+        let (label, name) = name_of_runner(&image);
+        match name {
+            Some(language) if is_language(language) && !chosen.contains_key(language.as_str()) => {
                 if let Some(warning) = foreign_to(&machine, &image) {
                     found.warnings.push(warning);
                     foreign.insert(language.clone());
@@ -83,13 +97,14 @@ pub(super) async fn find(
             }
             Some(language) if is_language(language) => {}
             other => found.warnings.push(format!(
-                "image {} is left out: its label {LANGUAGE} is {other:?}, expected 1 to {MAX_LANGUAGE} of \
+                "image {} is left out: its label {label} is {other:?}, expected 1 to {MAX_LANGUAGE} of \
                  a-z 0-9 _ + -",
                 name_of(&image)
             )),
         }
     }
     for (language, image) in chosen {
+        let language = language.to_owned();
         let detail = match image.parse::<ImageRef>() {
             Ok(reference) => engine.image_inspect(&reference).await,
             Err(error) => {
@@ -99,10 +114,10 @@ pub(super) async fn find(
         };
         match detail {
             Ok(detail) => match foreign_to(&machine, &detail) {
-                None => drop(candidates.insert(language.clone(), vec![detail])),
+                None => drop(candidates.insert(language, vec![detail])),
                 Some(warning) => {
                     found.warnings.push(warning);
-                    foreign.insert(language.clone());
+                    foreign.insert(language);
                 }
             },
             Err(error) if error.is_not_found() => {
@@ -145,7 +160,7 @@ pub(super) async fn find(
                 others.join(", ")
             ));
         }
-        match Runner::new(&language, &newest) {
+        match Runner::new(&language, &newest, terms) {
             Some(mut runner) => {
                 match newest.config.labels.get(WARM).map(|label| warm(label)) {
                     Some(Ok(command)) if warm_parts => runner.warm = command,
@@ -167,9 +182,11 @@ pub(super) async fn find(
 }
 
 impl Runner {
-    fn new(language: &str, image: &ImageDetail) -> Option<Self> {
+    fn new(language: &str, image: &ImageDetail, terms: &RunnerTerms) -> Option<Self> {
         let config = &image.config;
         let argv: Vec<String> = config.entrypoint.iter().chain(&config.cmd).cloned().collect();
+        let coding_agent = is_coding_agent(language, image);
+        let (bounds, idle) = terms.of(language, coding_agent);
         let mut libraries = config.labels.get(LIBRARIES).cloned().unwrap_or_default();
         if libraries.len() > MAX_LIBRARIES {
             libraries = libraries.chars().take(MAX_LIBRARIES / 4).collect();
@@ -184,6 +201,9 @@ impl Runner {
             stdin: config.labels.get(STDIN).is_some_and(|v| v == "true"),
             warm: Vec::new(),
             volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
+            coding_agent,
+            bounds,
+            idle,
         })
     }
 
@@ -220,6 +240,20 @@ fn foreign_to(machine: &str, image: &ImageDetail) -> Option<String> {
     })
 }
 
+/// The label that names the runner of an image, and its value.
+fn name_of_runner(image: &ImageDetail) -> (&'static str, Option<&String>) {
+    let labels = &image.config.labels;
+    let label = if labels.contains_key(CODING_AGENT) { CODING_AGENT } else { LANGUAGE };
+    (label, labels.get(label))
+}
+
+/// Whether the runner of this name and image is a coding agent.
+fn is_coding_agent(name: &str, image: &ImageDetail) -> bool {
+    let labels = &image.config.labels;
+    let names_a_language = labels.contains_key(LANGUAGE) && !labels.contains_key(CODING_AGENT);
+    labels.contains_key(CODING_AGENT) || CODING_AGENTS.contains(&name) && !names_a_language
+}
+
 /// The command of a warm part, from its label. An empty label means that there is none.
 fn warm(label: &str) -> Result<Vec<String>, String> {
     if label.is_empty() {
@@ -233,7 +267,7 @@ fn warm(label: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Whether a language may have this name.
+/// Whether a runner may have this name.
 pub fn is_language(name: &str) -> bool {
     (1..=MAX_LANGUAGE).contains(&name.len())
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'+' | b'-'))
@@ -272,6 +306,34 @@ mod tests {
             "image runner is left out: it is made for arm64, and the engine's machine is amd64; build or \
              pull it for linux/amd64"
         );
+    }
+
+    #[test]
+    fn an_image_is_a_coding_agent_by_its_label_or_by_the_name_that_was_chosen_for_it() {
+        let image = |labels: &[(&str, &str)]| {
+            let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            ImageDetail {
+                id: "paddock".parse().unwrap(),
+                repo_tags: Vec::new(),
+                created: String::new(),
+                architecture: String::new(),
+                config: crate::engine::ImageConfig { labels, ..Default::default() },
+            }
+        };
+        let (agent, language) = ((CODING_AGENT, "codex"), (LANGUAGE, "sh"));
+        for (name, labels, expected) in [
+            ("codex", &[agent] as &[_], true),
+            ("codex", &[agent, language], true),
+            ("sh", &[language], false),
+            ("sh", &[], false),
+            ("opencode", &[], true),
+            ("opencode", &[language], false),
+        ] {
+            assert_eq!(is_coding_agent(name, &image(labels)), expected, "{name} {labels:?}");
+        }
+        assert_eq!(name_of_runner(&image(&[agent, language])), (CODING_AGENT, Some(&"codex".to_owned())));
+        assert_eq!(name_of_runner(&image(&[language])), (LANGUAGE, Some(&"sh".to_owned())));
+        assert_eq!(name_of_runner(&image(&[])), (LANGUAGE, None));
     }
 
     #[test]

@@ -21,13 +21,15 @@ pub struct AgentTerms {
     pub key: [u8; 32],
     /// PID 1 ends itself after this long without a daemon.
     pub orphan_after: Duration,
+    /// Ports on which PID 1 listens for each name, where it is not told of connections.
+    pub listen_ports: Vec<u16>,
 }
 
 impl AgentTerms {
     /// The terms of the link to the container of this name.
     pub fn of(&self, name: &VolumeName) -> HelloTerms {
         let secret = mac(&self.key, &[PURPOSE, name.to_string().as_bytes()].concat());
-        HelloTerms { secret, orphan_after: self.orphan_after }
+        HelloTerms { secret, orphan_after: self.orphan_after, listen_ports: self.listen_ports.clone() }
     }
 }
 
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     fn secret(key: u8, name: &str) -> [u8; 32] {
-        let terms = AgentTerms { key: [key; 32], orphan_after: Duration::from_secs(1) };
+        let terms = AgentTerms { key: [key; 32], orphan_after: Duration::from_secs(1), listen_ports: vec![] };
         terms.of(&name.parse().expect("a name")).secret
     }
 

@@ -1,4 +1,5 @@
-//! The specification of every container: one hardened shape, in which only image, names and UID differ.
+//! The specification of every container: one hardened shape, in which only image, names, UID and the bounds
+//! of the runner differ.
 //!
 //! It must never depend on a caller: a container is made before anyone asks for it. If something is weakened
 //! here, the proof at the start finds it ([`super::proof`]).
@@ -36,7 +37,9 @@ const WARM: u64 = 128 * 1024 * 1024;
 /// Processes of a warm part that forks: itself, the child that waits, and the two processes that free the
 /// memory of that child and of the run's.
 const WARM_PIDS: u64 = 4;
-/// Entries of `/tmp`.
+/// Bytes of `/tmp` for each of its entries: 16,384 entries in 64 MiB.
+const TMP_PER_INODE: u64 = 4096;
+/// The least entries of `/tmp`.
 const TMP_INODES: u64 = 16_384;
 /// Bytes of a core dump. If `core_pattern` begins with `|`, the kernel runs a program of the host, as root,
 /// for every crash; neither 0 nor any other limit prevents that, only 1 does (core(5)). The seccomp profile
@@ -136,7 +139,7 @@ impl Bounds {
 #[cfg(test)]
 impl Bounds {
     /// The bounds of the unit tests.
-    pub(super) fn example() -> Self {
+    pub(crate) fn example() -> Self {
         Bounds {
             memory: 1 << 29,
             cpus: 1.0,
@@ -152,6 +155,14 @@ impl Bounds {
     }
 }
 
+impl Runner {
+    /// The memory limit of one container, in bytes: that of programs and file systems, and of a warm part.
+    pub fn container_memory(&self) -> u64 {
+        let warm = if self.warm.is_empty() { 0 } else { WARM };
+        self.bounds.total_memory().saturating_add(warm)
+    }
+}
+
 /// Everything that is the same for all containers of one daemon.
 #[derive(Debug, Clone)]
 pub(super) struct Blueprint {
@@ -161,8 +172,6 @@ pub(super) struct Blueprint {
     pub agent: VolumeName,
     /// What that volume holds.
     pub files: AgentFiles,
-    /// The bounds.
-    pub bounds: Bounds,
     /// Whether the engine maps users. Most kernels then refuse to set [`SYSCTLS`], so that no container would
     /// start.
     pub maps_users: bool,
@@ -225,7 +234,7 @@ impl Blueprint {
             format!("paddock-{owner}-{}-{}", uid.0, crate::id::random_hex::<4>()).parse().ok()?;
         let container = self.container(runner, uid, &name);
         let labels = container.labels.clone();
-        let Bounds { data, data_inodes, .. } = self.bounds;
+        let Bounds { data, data_inodes, .. } = runner.bounds;
         let options = [
             ("type", "tmpfs".to_owned()),
             ("device", "tmpfs".to_owned()),
@@ -245,7 +254,7 @@ impl Blueprint {
         let text = name.map(|name| {
             let mut spec = self.container_without_hash(runner, Uid(0), &name);
             spec.labels.clear();
-            format!("{}\n{:?}\n{:?}\n{:?}", serde_json::json!(spec), self.bounds, runner.argv, runner.warm)
+            format!("{}\n{:?}\n{:?}\n{:?}", serde_json::json!(spec), runner.bounds, runner.argv, runner.warm)
         });
         hex(&Sha256::digest(text.unwrap_or_default())[..8])
     }
@@ -300,7 +309,7 @@ impl Blueprint {
     }
 
     fn host_config(&self, runner: &Runner, name: &VolumeName) -> HostConfig {
-        let bounds = &self.bounds;
+        let bounds = &runner.bounds;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let mount = |target: &str| Mount {
             kind: MountType::Volume,
@@ -316,7 +325,8 @@ impl Blueprint {
             mounts.push(self.terminals(name));
         }
         let ulimit = |name: &str, n: u64| Ulimit { name: name.to_owned(), soft: signed(n), hard: signed(n) };
-        let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={TMP_INODES},mode=1777", bounds.tmp);
+        let tmp_inodes = (bounds.tmp / TMP_PER_INODE).max(TMP_INODES);
+        let tmp = format!("rw,exec,nosuid,nodev,size={},nr_inodes={tmp_inodes},mode=1777", bounds.tmp);
         let mut tmpfs = BTreeMap::from([("/tmp".to_owned(), tmp)]);
         // A volume that the image declares would be a writable directory on the host's disk, without a quota.
         for path in &runner.volumes {
@@ -330,8 +340,8 @@ impl Blueprint {
             reason = "checked by the configuration to be 0.01 to 1024"
         )]
         let nano_cpus = (bounds.cpus * 1e9) as i64;
-        let (warm, warm_pids) = if runner.warm.is_empty() { (0, 0) } else { (WARM, WARM_PIDS) };
-        let memory = signed(bounds.total_memory().saturating_add(warm));
+        let warm_pids = if runner.warm.is_empty() { 0 } else { WARM_PIDS };
+        let memory = signed(runner.container_memory());
         let sysctls: &[_] = if self.maps_users { &[] } else { &SYSCTLS };
         HostConfig {
             mounts,
@@ -372,67 +382,5 @@ impl Blueprint {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn made(maps_users: bool) -> HostConfig {
-        made_for("", maps_users)
-    }
-
-    fn made_for(runtime: &str, maps_users: bool) -> HostConfig {
-        let bounds = Bounds { runtime: runtime.to_owned(), ..Bounds::example() };
-        let runner = Runner {
-            language: "sh".into(),
-            image: "x".into(),
-            image_id: format!("sha256:{}", "a".repeat(64)).parse().expect("an image"),
-            argv: vec![],
-            env: vec![],
-            libraries: String::new(),
-            stdin: false,
-            warm: vec![],
-            volumes: vec![],
-        };
-        let agent = "paddock-agent".parse().expect("a name");
-        let blueprint =
-            Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), bounds, maps_users };
-        blueprint.plan(&runner, Uid(20_000)).expect("a plan").container.host_config
-    }
-
-    #[test]
-    fn the_kernel_hands_no_crash_to_a_program_of_the_host() {
-        let core = made(false).ulimits.into_iter().find(|limit| limit.name == "core").expect("a limit");
-        assert_eq!((core.soft, core.hard), (1, 1), "0 would not stop it, see core(5)");
-    }
-
-    #[test]
-    fn nothing_of_the_hosts_resolver_is_copied() {
-        let host = made(false);
-        assert_eq!(host.network_mode.as_deref(), Some("none"));
-        assert_eq!(host.dns, ["127.0.0.1"]);
-        assert_eq!(host.dns_search, ["."]);
-        assert!(!host.dns_options.is_empty());
-    }
-
-    #[test]
-    fn terminals_are_a_containers_own_where_the_kernel_is_the_hosts() {
-        let mount =
-            |runtime| made_for(runtime, false).mounts.into_iter().find(|mount| mount.target == "/dev/pts");
-        for runtime in ["", "runc", "crun"] {
-            let options = mount(runtime).and_then(|mount| mount.volume_options).expect("a volume");
-            let driver = options.driver_config.expect("a driver");
-            assert_eq!(driver.options.get("type").map(String::as_str), Some("devpts"));
-            assert!(driver.options.get("o").is_some_and(|o| o.contains("max=64")), "{driver:?}");
-            assert_eq!(options.labels.get(OWNER).map(String::as_str), Some("o"), "it can be found");
-        }
-        assert_eq!(mount("runsc"), None);
-    }
-
-    #[test]
-    fn what_runs_leave_of_system_v_ipc_is_bounded_unless_the_engine_maps_users() {
-        let sysctls = made(false).sysctls;
-        assert_eq!(sysctls.get("kernel.shm_rmid_forced").map(String::as_str), Some("1"));
-        assert_eq!(sysctls.get("kernel.msgmni").map(String::as_str), Some("32"));
-        assert!(sysctls.contains_key("kernel.sem"));
-        assert!(made(true).sysctls.is_empty(), "no container would start");
-    }
-}
+#[path = "spec_tests.rs"]
+mod tests;

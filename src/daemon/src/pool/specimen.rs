@@ -49,21 +49,15 @@ impl Specimen {
         uid: u32,
     ) -> Result<Self, SpecimenError> {
         let unknown = || SpecimenError::NoRunner(language.to_owned());
-        let runner = runner::find(engine, &config.images, config.warm_parts, &BTreeMap::new())
+        let runner = runner::find(engine, &config.runners, config.warm_parts, &BTreeMap::new())
             .await?
             .runners
             .remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
         let agent = config.agent_files.volume_name().map_err(SpecimenError::Agent)?;
         let maps_users = engine.info().await?.maps_users();
-        let (owner, bounds, files) = (&config.owner, &config.bounds, &config.agent_files);
-        let blueprint = Blueprint {
-            owner: owner.clone(),
-            agent,
-            files: files.clone(),
-            bounds: bounds.clone(),
-            maps_users,
-        };
+        let (owner, files) = (&config.owner, &config.agent_files);
+        let blueprint = Blueprint { owner: owner.clone(), agent, files: files.clone(), maps_users };
         agent::ensure(engine, &runner.image_id, &blueprint.owned(), files).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {

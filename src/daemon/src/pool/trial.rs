@@ -110,7 +110,7 @@ pub enum TrialCarrier {
 /// # Errors
 /// The engine's.
 pub async fn survey(engine: &Engine, config: &PoolConfig) -> Result<(Vec<Runner>, Vec<String>), EngineError> {
-    let found = runner::find(engine, &config.images, config.warm_parts, &BTreeMap::new()).await?;
+    let found = runner::find(engine, &config.runners, config.warm_parts, &BTreeMap::new()).await?;
     Ok((found.runners.into_values().collect(), found.warnings))
 }
 
@@ -151,15 +151,14 @@ async fn attempt(
     agent::put(engine, &runner.image_id, owned, (volume.clone(), &config.agent_files), labels).await?;
     go_on()?;
     let maps_users = engine.info().await?.maps_users();
-    let (owner, bounds) = (config.owner.clone(), config.bounds.clone());
-    let files = config.agent_files.clone();
-    let blueprint = Blueprint { owner, agent: volume, files, bounds, maps_users };
+    let (owner, files) = (config.owner.clone(), config.agent_files.clone());
+    let blueprint = Blueprint { owner, agent: volume, files, maps_users };
     let runner = Arc::new(runner);
     let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
     let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
     let host = &plan.container.host_config;
     let (memory, pids) = (amount(host.memory), amount(host.pids_limit));
-    let asked = TrialBounds { uid: uid.0, bounds: config.bounds.clone(), memory, pids };
+    let asked = TrialBounds { uid: uid.0, bounds: runner.bounds.clone(), memory, pids };
     let mut terms = config.terms.clone();
     terms.orphan_after = ORPHAN_AFTER;
     let begun = Instant::now();
@@ -168,8 +167,8 @@ async fn attempt(
     go_on()?;
     let warm = warmed(engine, &container, stop).await;
     go_on()?;
-    let facts = proof::probe(&container, quotas(&config.bounds)).await?;
-    let violations = proof::violations(&facts, &config.bounds, uid);
+    let facts = proof::probe(&container, quotas(&runner.bounds)).await?;
+    let violations = proof::violations(&facts, &runner.bounds, uid);
     let carrier = carrier(engine, &container);
     Ok(TrialReport { image: runner.image.clone(), facts, violations, asked, armed, warm, carrier })
 }

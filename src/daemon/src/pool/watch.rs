@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch as latest};
@@ -19,8 +20,8 @@ use super::leftovers::{Leftovers, Survivor};
 use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
-use super::spec::{Blueprint, Bounds};
-use super::{AgentTerms, PoolConfig, PoolError, agent, proof};
+use super::spec::Blueprint;
+use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, proof};
 use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, EventStreamItem, Occurrence};
 
 /// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
@@ -37,10 +38,9 @@ const SWEEP: Duration = Duration::from_secs(60);
 pub(super) struct EngineWatch {
     engine: Engine,
     owner: String,
-    bounds: Bounds,
     terms: AgentTerms,
     agent_files: AgentFiles,
-    images: BTreeMap<String, String>,
+    runners: RunnerTerms,
     warm_parts: bool,
     /// The UIDs of containers. The throwaway container of the proof gets a UID that no other container has.
     uids: std::ops::RangeInclusive<u32>,
@@ -48,6 +48,8 @@ pub(super) struct EngineWatch {
     reach: Arc<Reachability>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
     proved: bool,
+    /// Whether the proof saw that containers keep the programs of one run out of the memory of another.
+    separates_runs: Arc<AtomicBool>,
     /// Whether the engine maps users, see [`Blueprint`].
     maps_users: bool,
     warned: Vec<String>,
@@ -64,16 +66,16 @@ impl EngineWatch {
         Self {
             engine,
             owner: config.owner.clone(),
-            bounds: config.bounds.clone(),
             terms: config.terms.clone(),
             agent_files: config.agent_files.clone(),
-            images: config.images.clone(),
+            runners: config.runners.clone(),
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
             reach: Arc::new(Reachability::new(sender.clone())),
             sender,
             fatal: latest::Sender::new(None),
             proved: false,
+            separates_runs: Arc::default(),
             maps_users: false,
             warned: Vec::new(),
             found: BTreeMap::new(),
@@ -82,6 +84,10 @@ impl EngineWatch {
 
     pub(super) fn engine_up(&self) -> latest::Receiver<bool> {
         self.reach.up()
+    }
+
+    pub(super) fn separates_runs(&self) -> Arc<AtomicBool> {
+        self.separates_runs.clone()
     }
 
     pub(super) fn fatal(&self) -> latest::Receiver<Option<Arc<PoolError>>> {
@@ -110,15 +116,14 @@ impl EngineWatch {
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
         let agent = self.agent_files.volume_name().map_err(PoolError::Agent)?;
-        let (owner, bounds) = (self.owner.clone(), self.bounds.clone());
-        let files = self.agent_files.clone();
-        Ok(Arc::new(Blueprint { owner, agent, files, bounds, maps_users: self.maps_users }))
+        let (owner, files) = (self.owner.clone(), self.agent_files.clone());
+        Ok(Arc::new(Blueprint { owner, agent, files, maps_users: self.maps_users }))
     }
 
     /// Finds the runners. When it finds the first ones, it also stores the agent on the engine and runs the
     /// proof.
     async fn look(&mut self, blueprint: &Blueprint, uid: Uid) -> Result<Vec<Runner>, PoolError> {
-        let found = runner::find(&self.engine, &self.images, self.warm_parts, &self.found).await?;
+        let found = runner::find(&self.engine, &self.runners, self.warm_parts, &self.found).await?;
         for warning in found.warnings {
             if !self.warned.contains(&warning) {
                 warn!("{warning}");
@@ -127,7 +132,8 @@ impl EngineWatch {
         }
         self.found = found.runners.clone();
         let runners: Vec<Runner> = found.runners.into_values().collect();
-        let Some(first) = runners.first() else {
+        // A language if there is one: the container of a coding agent is large.
+        let Some(first) = runners.iter().min_by_key(|runner| runner.coding_agent) else {
             warn!("no runner image found: none has the label {}; `make images` builds ours", runner::LABEL);
             return Ok(runners);
         };
@@ -136,6 +142,10 @@ impl EngineWatch {
             let first = Arc::new(first.clone());
             let facts = proof::prove(&self.engine, blueprint, &first, uid, &self.terms).await?;
             info!(image = first.image, landlock = facts.landlock, "containers are confined as they must be");
+            if !facts.separates {
+                warn!("without Landlock, a run that has a network is alone in its session");
+            }
+            self.separates_runs.store(facts.separates, Ordering::Relaxed);
             self.proved = true;
         }
         Ok(runners)

@@ -48,6 +48,10 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     /// Waits for an armed container that runs `language`. A caller that drops the future leaves the queue.
     async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal>;
 
+    /// Whether containers keep the programs of one run out of the memory of another; false as long as that is
+    /// not known.
+    fn separates_runs(&self) -> bool;
+
     /// How many callers of [`ContainerPool::lease`] can only be served after another container is given up.
     /// It takes every container into account that was given up before this call.
     async fn starved(&self) -> usize;
@@ -118,6 +122,10 @@ impl From<pool::AdoptedContainer> for FoundContainer {
 impl ContainerPool for Pool {
     async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
         Ok(Box::new(Pool::lease(self, language).await?))
+    }
+
+    fn separates_runs(&self) -> bool {
+        Pool::separates_runs(self)
     }
 
     async fn starved(&self) -> usize {

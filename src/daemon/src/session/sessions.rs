@@ -102,6 +102,21 @@ impl Sessions {
         Ok(turn)
     }
 
+    /// The turn that code needs, or a command: beside other programs of its language, unless it has a network
+    /// and nothing in a container keeps the programs of one run out of the memory of another.
+    pub fn turn_for(&self, language: &str, is_command: bool, has_network: bool) -> TurnKind {
+        match is_command {
+            _ if has_network && !self.separates_runs() => TurnKind::Alone { is_command },
+            true => TurnKind::Command(language.to_owned()),
+            false => TurnKind::Code(language.to_owned()),
+        }
+    }
+
+    /// Whether containers keep the programs of one run out of the memory of another.
+    pub(in crate::session) fn separates_runs(&self) -> bool {
+        self.runs.separates_runs()
+    }
+
     /// The turn of a call that does not wait for other calls.
     ///
     /// # Errors

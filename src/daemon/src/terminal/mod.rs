@@ -83,7 +83,7 @@ impl Failed {
 /// Runs the program of the arguments; returns the exit code.
 pub async fn run(arguments: RunArguments, mut config: Config, metrics: Metrics) -> ExitCode {
     // A daemon for one run needs no idle containers.
-    config.pool = config.pool.without_idle();
+    config = config.without_idle();
     let progress = ProgressLine::new(arguments.quiet);
     let mut local = LocalDaemon::new(config, metrics);
     let session = arguments.session.clone().unwrap_or_else(new_session_id);

@@ -119,9 +119,11 @@ fn every_metric_is_there_with_its_labels() {
 
 #[test]
 fn every_tool_has_its_own_row_among_those_of_its_set() {
-    for (heading, set) in
-        [("The tools for code", ToolSet::Code), ("The tools for shell commands", ToolSet::Exec)]
-    {
+    for (heading, set) in [
+        ("The tools for code", ToolSet::Code),
+        ("The tools for shell commands", ToolSet::Exec),
+        ("The tools for coding agents", ToolSet::Task),
+    ] {
         let section = section(API, heading);
         let table = section
             .split("\n\n")

@@ -31,7 +31,7 @@ const SIMILAR: f64 = 0.8;
 /// # Errors
 /// There is none; the message suggests a similar name and lists all.
 pub(super) fn runner(pool: &Pool, language: &str) -> Result<Arc<Runner>, Fault> {
-    let runners = pool.runners();
+    let runners = pool.languages();
     let names = runners.keys().map(String::as_str);
     if let Some((_, runner)) = meant(language, names.clone()).and_then(|name| runners.get(name)) {
         return Ok(runner.clone());

@@ -1,7 +1,7 @@
 //! The tools: what a caller may ask for, in plain values. Nothing in here knows JSON-RPC, MCP or HTTP.
 //!
 //! ```text
-//!  call(caller, name, arguments) ─► registry ─► code/, exec/: parse ─► check all ─► session / store / pool
+//!  call(caller, name, arguments) ─► registry ─► code, exec, task: parse ─► check all ─► session, store, pool
 //!                                                                                     │
 //!                                  Outcome { document, images } ◄─ answer/ ◄──────────┘   or a Fault
 //! ```
@@ -24,6 +24,7 @@ mod registry;
 mod schema;
 mod session_name;
 mod sets;
+mod task;
 mod values;
 
 use std::sync::{Arc, OnceLock};
@@ -45,6 +46,7 @@ pub(crate) use self::registry::TOOLS;
 pub use self::registry::ToolInfo;
 use self::registry::{AnswerForm, Offer, RegisteredTool};
 pub use self::sets::ToolSets;
+pub use self::task::TaskPermits;
 use crate::config::ToolSet;
 use crate::egress::Asker;
 use crate::services::Services;
@@ -95,6 +97,8 @@ pub struct Tools {
     pub reading: ReadPermits,
     /// Bounds the messages that the calls of one session hold.
     pub message_shares: Arc<MessageShares>,
+    /// Lets one task of a session start at a time.
+    pub task_permits: TaskPermits,
 }
 
 /// A caller of tools.
@@ -125,7 +129,7 @@ const OLD_PREFIX: &str = "sandbox.";
 impl Tools {
     /// The tools of these sets as they are now: the languages follow the images on the engine.
     pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
-        let runners = self.services.pool.runners();
+        let runners = self.services.pool.languages();
         let offer = Offer {
             runners: &runners,
             exec_runner: &self.exec_runner,
@@ -140,9 +144,12 @@ impl Tools {
         registry::TOOLS.iter().for_each(|tool| self.services.metrics.know_tool(tool.name));
     }
 
-    /// The tools of these sets that are served.
+    /// The tools of these sets that are served. Those for coding agents are not listed where there is no
+    /// image of one.
     fn offered(&self, sets: ToolSets) -> impl Iterator<Item = &'static RegisteredTool> {
-        registry::TOOLS.iter().filter(move |tool| self.offers(sets, tool.set))
+        let has_agent = task::has_agent(&self.services.pool);
+        let is_there = move |tool: &&RegisteredTool| has_agent || tool.set != ToolSet::Task;
+        registry::TOOLS.iter().filter(is_there).filter(move |tool| self.offers(sets, tool.set))
     }
 
     fn offers(&self, sets: ToolSets, set: ToolSet) -> bool {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A tool is the type of its arguments: the schema that clients see is derived from it, so the two cannot
-//! differ. To add a tool, write its file in `code` or `exec` and name it in [`TOOLS`]. A description must
-//! never promise anything that this daemon does not have.
+//! differ. To add a tool, write its file in `code`, `exec` or `task` and name it in [`TOOLS`]. A description
+//! must never promise anything that this daemon does not have.
 
 use std::sync::Arc;
 
@@ -24,13 +24,14 @@ use super::exec::{
 };
 use super::fault::Failure;
 use super::schema::{self, InputSchema};
+use super::task::{CleanupSandbox, DownloadFiles, ExecuteTask, GetSandboxStatus};
 use super::{Caller, Outcome, ToolLimits, Tools, arguments};
 use crate::config::ToolSet;
 use crate::egress::NetworkMode;
 use crate::pool::Runners;
 
 /// Every tool, in the order in which clients see them.
-pub(crate) static TOOLS: [RegisteredTool; 14] = [
+pub(crate) static TOOLS: [RegisteredTool; 18] = [
     RegisteredTool::of::<RunCode>(),
     RegisteredTool::of::<RunPython>(),
     RegisteredTool::of::<UploadFile>(),
@@ -45,6 +46,10 @@ pub(crate) static TOOLS: [RegisteredTool; 14] = [
     RegisteredTool::of::<ListExecutions>(),
     RegisteredTool::of::<SendStdin>(),
     RegisteredTool::of::<CancelExecution>(),
+    RegisteredTool::of::<ExecuteTask>(),
+    RegisteredTool::of::<GetSandboxStatus>(),
+    RegisteredTool::of::<DownloadFiles>(),
+    RegisteredTool::of::<CleanupSandbox>(),
 ];
 
 /// One tool. The implementing type is its arguments, as a call names them.

@@ -5,13 +5,14 @@
 use crate::config::ToolSet;
 
 /// Every set.
-const ALL: [ToolSet; 2] = [ToolSet::Code, ToolSet::Exec];
+const ALL: [ToolSet; 3] = [ToolSet::Code, ToolSet::Exec, ToolSet::Task];
 
 /// The name by which a client asks for it.
 fn name(set: ToolSet) -> &'static str {
     match set {
         ToolSet::Code => "code",
         ToolSet::Exec => "exec",
+        ToolSet::Task => "task",
     }
 }
 
@@ -73,9 +74,9 @@ mod tests {
             let chosen = all.choose(text).unwrap();
             assert!(chosen.contains(ToolSet::Code) && !chosen.contains(ToolSet::Exec), "{text:?}");
         }
-        assert_eq!(all.choose("exec,code"), Ok(all));
+        assert_eq!(all.choose("exec,task,code"), Ok(all));
         for text in ["", ",", "Code", "code,files", "code exec"] {
-            assert!(all.choose(text).unwrap_err().contains("there are: code, exec"), "{text:?}");
+            assert!(all.choose(text).unwrap_err().contains("there are: code, exec, task"), "{text:?}");
         }
     }
 

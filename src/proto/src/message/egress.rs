@@ -18,10 +18,10 @@ pub enum Ask {
         /// The name as the program wrote it, without the dot at its end.
         name: String,
     },
-    /// A connection. The daemon answers [`Reply::Allowed`] as soon as the policy allows it, then
-    /// [`Reply::Connected`]; or [`Reply::Refused`] in place of either, and closes. After `Connected` both
-    /// sides send `Data(Net)`…, `Eof(Net)` when their half is at its end, and `Close` when both halves are. A
-    /// reset of the stream is a reset of the connection.
+    /// A connection. The daemon answers [`Reply::Connected`], and before it [`Reply::Allowed`] if the policy
+    /// allows it and it takes time; or [`Reply::Refused`] in place of either, and closes. After `Connected`
+    /// both sides send `Data(Net)`…, `Eof(Net)` when their half is at its end, and `Close` when both halves
+    /// are. A reset of the stream is a reset of the connection.
     Connect {
         /// The run that asks, by its [`RunSpec::id`](super::RunSpec::id).
         run: String,
@@ -44,7 +44,7 @@ pub enum Host {
 /// What the daemon answers to an [`Ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The policy of the run allows it.
+    /// The policy of the run allows it; of a connection, what comes of it is told later.
     Allowed,
     /// The connection is made.
     Connected,

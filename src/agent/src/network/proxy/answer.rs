@@ -9,18 +9,17 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::headers::finish;
+
 /// The longest head that is rewritten, in bytes. A longer one passes as it is.
 const LONGEST: usize = 32 * 1024;
 
 /// Headers of one head that is rewritten.
 const MAX_HEADERS: usize = 100;
 
-/// Headers between the server and the proxy. A header that `Connection` names is dropped as well.
+/// Headers between the server and the proxy, which are dropped.
 const HOP_BY_HOP: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "proxy-authenticate", "upgrade"];
-
-/// Headers that say where the body ends. They stay, whatever `Connection` names.
-const FRAMING: [&str; 3] = ["content-length", "transfer-encoding", "trailer"];
 
 /// Status of an answer that changes the protocol. No other head follows it.
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -88,34 +87,11 @@ fn read(bytes: &[u8]) -> Head {
         (Some(_), Some(SWITCHING_PROTOCOLS)) => Head::Other,
         (Some(_), Some(100..=199)) => Head::Informational(length),
         (Some(version), Some(code)) => {
-            let reason = answer.reason.unwrap_or_default();
-            Head::Final { head: closing(version, code, reason, answer.headers), length }
+            let status = format!("HTTP/1.{version} {code:03} {}\r\n", answer.reason.unwrap_or_default());
+            Head::Final { head: finish(status.into_bytes(), answer.headers, &HOP_BY_HOP), length }
         }
         _ => Head::Other,
     }
-}
-
-/// The head as the program receives it.
-fn closing(version: u8, code: u16, reason: &str, headers: &[httparse::Header<'_>]) -> Vec<u8> {
-    let is_one_of = |names: &[&str], name: &str| names.iter().any(|one| one.eq_ignore_ascii_case(name));
-    let is_named = |name: &str| {
-        let connection = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("connection"));
-        connection.into_iter().any(|header| {
-            let value = String::from_utf8_lossy(header.value);
-            value.split(',').any(|word| word.trim().eq_ignore_ascii_case(name))
-        })
-    };
-    let is_dropped =
-        |name: &str| is_one_of(&HOP_BY_HOP, name) || (is_named(name) && !is_one_of(&FRAMING, name));
-    let mut head = format!("HTTP/1.{version} {code:03} {reason}\r\n").into_bytes();
-    for header in headers.iter().filter(|header| !is_dropped(header.name)) {
-        head.extend_from_slice(header.name.as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(header.value);
-        head.extend_from_slice(b"\r\n");
-    }
-    head.extend_from_slice(b"Connection: close\r\n\r\n");
-    head
 }
 
 #[cfg(test)]

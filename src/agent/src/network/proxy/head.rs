@@ -7,13 +7,15 @@ use std::net::IpAddr;
 
 use paddock_proto::message::Host;
 
+use super::headers::finish;
+
 /// The longest head, in bytes.
 pub(super) const LONGEST: usize = 16 * 1024;
 
 /// Headers of one head.
 const MAX_HEADERS: usize = 100;
 
-/// Headers between the program and the proxy. A header that `Connection` names is dropped as well.
+/// Headers between the program and the proxy, which are dropped.
 const HOP_BY_HOP: [&str; 7] = [
     "connection",
     "keep-alive",
@@ -90,7 +92,7 @@ fn authority(text: &str, usual: Option<u16>) -> Option<(Host, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, rest) = rest.split_once(']')?;
-            (Host::Address(IpAddr::V6(address.parse().ok()?)), rest.strip_prefix(':'))
+            (Host::Address(IpAddr::V6(address.parse().ok()?).to_canonical()), rest.strip_prefix(':'))
         }
         None => {
             let (name, port) = match text.split_once(':') {
@@ -120,23 +122,8 @@ fn authority(text: &str, usual: Option<u16>) -> Option<(Host, u16)> {
 fn forward(method: &str, host: &str, path: &str, headers: &[httparse::Header<'_>]) -> Vec<u8> {
     let path = path.split('#').next().unwrap_or_default();
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut head = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
-    let dropped = |name: &str| {
-        let is = |value: &[u8]| {
-            let value = std::str::from_utf8(value).unwrap_or_default();
-            value.split(',').any(|word| word.trim().eq_ignore_ascii_case(name))
-        };
-        HOP_BY_HOP.iter().any(|hop| hop.eq_ignore_ascii_case(name))
-            || headers.iter().any(|h| h.name.eq_ignore_ascii_case("connection") && is(h.value))
-    };
-    for header in headers.iter().filter(|header| !dropped(header.name)) {
-        head.extend_from_slice(header.name.as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(header.value);
-        head.extend_from_slice(b"\r\n");
-    }
-    head.extend_from_slice(b"Connection: close\r\n\r\n");
-    head
+    let head = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
+    finish(head, headers, &HOP_BY_HOP)
 }
 
 #[cfg(test)]
@@ -157,7 +144,7 @@ mod tests {
             ("example.com:443", Host::Name("example.com".into()), 443),
             ("example.com.:22", Host::Name("example.com".into()), 22),
             ("10.0.0.5:5432", Host::Address([10, 0, 0, 5].into()), 5432),
-            ("[::ffff:10.0.0.5]:80", Host::Address("::ffff:10.0.0.5".parse().expect("v6")), 80),
+            ("[::ffff:10.0.0.5]:80", Host::Address([10, 0, 0, 5].into()), 80),
         ] {
             let text = format!("CONNECT {target} HTTP/1.1\r\nProxy-Authorization: Basic eDp5\r\n\r\nrest");
             let request = complete(&text);

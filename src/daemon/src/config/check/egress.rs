@@ -1,13 +1,16 @@
 //! What programs may reach outside of their containers. Names and addresses are read by [`crate::egress`],
 //! which says what is wrong with one; this module says where it stands.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use paddock_proto::limits::MAX_LISTEN_PORTS;
+
 use super::{Checker, HOUR, MIB, SECOND, TIB};
 use crate::config::error::ConfigError;
-use crate::config::raw::EgressTable;
+use crate::config::raw::{EgressTable, ModelTable};
 use crate::config::types::AuthSettings;
 use crate::config::value::Secret;
 use crate::egress::service::settings::label;
@@ -22,7 +25,7 @@ const ENTRIES: usize = 1024;
 impl Checker<'_> {
     pub(super) fn egress(
         &mut self,
-        raw: EgressTable,
+        (raw, models): (EgressTable, BTreeMap<String, ModelTable>),
         auth: &AuthSettings,
     ) -> Result<EgressSettings, ConfigError> {
         let EgressTable {
@@ -45,6 +48,7 @@ impl Checker<'_> {
             upstream_proxy,
             upstream_resolves,
             ca_bundle,
+            listen_ports,
             hosts,
             services,
         } = raw;
@@ -96,9 +100,33 @@ impl Checker<'_> {
         if upstream_resolves {
             self.warn_of_unjudged(upstream_proxy.is_some(), &rules.deny);
         }
-        let services = self.services(services, auth)?;
+        let mut services = self.services(services, auth)?;
+        self.models(models, auth, &mut services)?;
         let ca_bundle = self.ca_bundle(&ca_bundle)?;
-        Ok(EgressSettings { rules, hosts, services, bounds, upstream_proxy, upstream_resolves, ca_bundle })
+        let listen_ports = self.listen_ports(&listen_ports)?;
+        Ok(EgressSettings {
+            rules,
+            hosts,
+            services,
+            bounds,
+            upstream_proxy,
+            upstream_resolves,
+            ca_bundle,
+            listen_ports,
+        })
+    }
+
+    fn listen_ports(&self, given: &[u32]) -> Result<Vec<u16>, ConfigError> {
+        const KEY: &str = "egress.listen_ports";
+        if given.len() > MAX_LISTEN_PORTS {
+            let problem = format!("has {} ports, takes at most {MAX_LISTEN_PORTS}", given.len());
+            return Err(self.fail(KEY, problem));
+        }
+        let port = |given: &u32| {
+            let port = u16::try_from(*given).ok().filter(|port| *port != 0);
+            port.ok_or_else(|| self.fail(KEY, format!("has {given}, takes ports from 1 to {}", u16::MAX)))
+        };
+        given.iter().map(port).collect()
     }
 
     /// The proxy: its URL, or where that stands. No error shows the value, which may have a password.

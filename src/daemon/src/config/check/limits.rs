@@ -1,6 +1,8 @@
 //! The resources of a container and of a call. Each lower bound is the least that the engine or the agent
 //! needs.
 
+use std::ops::RangeInclusive;
+
 use super::{Checker, GIB, KIB, MIB, TIB, bytes};
 use crate::config::error::ConfigError;
 use crate::config::raw::LimitsTable;
@@ -9,6 +11,23 @@ use crate::config::value::Size;
 
 /// Room in a JSON request beside the one large value that it carries.
 const ENVELOPE: u64 = 64 * KIB;
+
+/// Docker refuses less than 6 MiB; no interpreter starts with less than this.
+pub(super) const MEMORY: RangeInclusive<u64> = 16 * MIB..=16 * TIB;
+/// Processors.
+pub(super) const CPUS: RangeInclusive<f64> = 0.01..=1024.0;
+/// Up to the most that Linux has.
+pub(super) const PIDS: RangeInclusive<u32> = 8..=4_194_304;
+/// `/data`.
+pub(super) const DATA: RangeInclusive<u64> = MIB..=16 * TIB;
+/// Entries of `/data`.
+pub(super) const DATA_INODES: RangeInclusive<u32> = 64..=u32::MAX;
+/// `/tmp`.
+pub(super) const TMP: RangeInclusive<u64> = MIB..=16 * TIB;
+/// Open files of a process.
+pub(super) const OPEN_FILES: RangeInclusive<u32> = 64..=1_048_576;
+/// One file.
+pub(super) const FILE_SIZE: RangeInclusive<u64> = MIB..=16 * TIB;
 
 impl Checker<'_> {
     pub(super) fn limits(
@@ -35,10 +54,9 @@ impl Checker<'_> {
             stdin,
         } = raw;
         let limits = LimitsSettings {
-            // Docker refuses less than 6 MiB; no interpreter starts with less than this.
-            memory: self.size("limits.memory", memory, 16 * MIB..=16 * TIB)?,
-            cpus: self.within("limits.cpus", cpus, 0.01..=1024.0)?,
-            pids: self.within("limits.pids", pids, 8..=4_194_304)?,
+            memory: self.size("limits.memory", memory, MEMORY)?,
+            cpus: self.within("limits.cpus", cpus, CPUS)?,
+            pids: self.within("limits.pids", pids, PIDS)?,
             // Kept in memory for each run.
             output: self.size("limits.output", output, 1..=64 * MIB)?,
             // With less, the note about the omitted part would be longer than the output shown.
@@ -47,13 +65,13 @@ impl Checker<'_> {
             upload: self.size("limits.upload", upload, 1..=16 * GIB)?,
             // Kept in memory several times, in base64 too.
             artifact_read: self.size("limits.artifact_read", artifact_read, 1..=64 * MIB)?,
-            data: self.size("limits.data", data, MIB..=16 * TIB)?,
-            data_inodes: self.within("limits.data_inodes", data_inodes, 64..=u32::MAX)?,
-            tmp: self.size("limits.tmp", tmp, MIB..=16 * TIB)?,
+            data: self.size("limits.data", data, DATA)?,
+            data_inodes: self.within("limits.data_inodes", data_inodes, DATA_INODES)?,
+            tmp: self.size("limits.tmp", tmp, TMP)?,
             // For Docker 0 means its default, 64 MB.
             shm: self.size("limits.shm", shm, 64 * KIB..=16 * TIB)?,
-            open_files: self.within("limits.open_files", open_files, 64..=1_048_576)?,
-            file_size: self.size("limits.file_size", file_size, MIB..=16 * TIB)?,
+            open_files: self.within("limits.open_files", open_files, OPEN_FILES)?,
+            file_size: self.size("limits.file_size", file_size, FILE_SIZE)?,
             environment: self.size("limits.environment", environment, KIB..=128 * KIB)?,
             stdin: self.size("limits.stdin", stdin, 0..=GIB)?,
         };

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Checker, MONTH, SECOND};
+use super::limits::{CPUS, DATA, DATA_INODES, FILE_SIZE, MEMORY, OPEN_FILES, PIDS, TMP};
+use super::{Checker, MONTH, SECOND, bytes};
 use crate::config::error::ConfigError;
-use crate::config::raw::{ExecTable, PoolTable};
-use crate::config::types::ExecSettings;
+use crate::config::raw::{CodingAgentsTable, ExecTable, PoolTable, RunnerTable};
+use crate::config::types::{ExecSettings, LimitsSettings, RunnerSettings};
+use crate::config::value::Size;
 use crate::config::{Backoff, PoolSettings, RawPoolSettings};
 
 /// The pause between attempts: short enough for a brief failure of the engine, long enough not to hammer a
@@ -67,21 +69,98 @@ impl Checker<'_> {
         })
     }
 
+    /// The bounds of all coding agents. The files of a session must fit into each of its containers, so
+    /// `/data` is never smaller than for languages.
+    pub(super) fn coding_agents(
+        &self,
+        raw: CodingAgentsTable,
+        limits: &LimitsSettings,
+    ) -> Result<RunnerSettings, ConfigError> {
+        let CodingAgentsTable { idle, memory, cpus, pids, data, data_inodes, tmp, open_files, file_size } =
+            raw;
+        let data = Size(data.0.max(limits.data));
+        let table = RunnerTable {
+            image: None,
+            idle: Some(idle),
+            memory: Some(memory),
+            cpus: Some(cpus),
+            pids: Some(pids),
+            data: Some(data),
+            data_inodes: Some(data_inodes.max(limits.data_inodes)),
+            tmp: Some(tmp),
+            open_files: Some(open_files),
+            file_size: Some(file_size),
+        };
+        self.runner("coding_agents", table, limits)
+    }
+
     pub(super) fn runners(
         &self,
-        runners: BTreeMap<String, String>,
-    ) -> Result<BTreeMap<String, String>, ConfigError> {
-        for (language, image) in &runners {
-            let key = format!("runners.{language}");
-            if !is_language(language) {
-                return Err(self.fail(&key, format!("is not the name of a language: {TAKES_LANGUAGE}")));
+        runners: BTreeMap<String, RunnerTable>,
+        limits: &LimitsSettings,
+        pool: &PoolSettings,
+    ) -> Result<BTreeMap<String, RunnerSettings>, ConfigError> {
+        let mut all = BTreeMap::new();
+        for (name, table) in runners {
+            let key = format!("runners.{name}");
+            if !is_language(&name) {
+                return Err(self.fail(&key, format!("is not the name of a runner: {TAKES_LANGUAGE}")));
             }
-            if image.is_empty() || image.starts_with('-') || !image.bytes().all(|b| b.is_ascii_graphic()) {
-                return Err(
-                    self.fail(&key, format!("is {image:?}, takes an image such as \"python:3.13-slim\""))
-                );
+            let runner = self.runner(&key, table, limits)?;
+            if runner.idle == Some(0) && pool.queue == 0 {
+                let problem =
+                    "is 0 while pool.queue is 0, so nothing could ever run in it; must be at least 1";
+                return Err(self.fail(&format!("{key}.idle"), problem));
             }
+            all.insert(name, runner);
         }
-        Ok(runners)
+        Ok(all)
+    }
+
+    fn runner(
+        &self,
+        table: &str,
+        raw: RunnerTable,
+        limits: &LimitsSettings,
+    ) -> Result<RunnerSettings, ConfigError> {
+        let RunnerTable { image, idle, memory, cpus, pids, data, data_inodes, tmp, open_files, file_size } =
+            raw;
+        let key = |name: &str| format!("{table}.{name}");
+        let size = |name: &str, size: Option<Size>, range: RangeInclusive<u64>| {
+            size.map(|size| self.size(&key(name), size, range)).transpose()
+        };
+        let count = |name: &str, n: Option<u32>, range: RangeInclusive<u32>| {
+            n.map(|n| self.within(&key(name), n, range)).transpose()
+        };
+        if let Some(image) = &image
+            && (image.is_empty() || image.starts_with('-') || !image.bytes().all(|b| b.is_ascii_graphic()))
+        {
+            let problem = format!("is {image:?}, takes an image such as \"python:3.13-slim\"");
+            return Err(self.fail(&key("image"), problem));
+        }
+        let runner = RunnerSettings {
+            image,
+            idle,
+            memory: size("memory", memory, MEMORY)?,
+            cpus: cpus.map(|n| self.within(&key("cpus"), n, CPUS)).transpose()?,
+            pids: count("pids", pids, PIDS)?,
+            data: size("data", data, DATA)?,
+            data_inodes: count("data_inodes", data_inodes, DATA_INODES)?,
+            tmp: size("tmp", tmp, TMP)?,
+            open_files: count("open_files", open_files, OPEN_FILES)?,
+            file_size: size("file_size", file_size, FILE_SIZE)?,
+        };
+        let why = "since the files of a session must fit into each of its containers";
+        if let Some(data) = runner.data.filter(|data| *data < limits.data) {
+            let (data, least) = (bytes(data), bytes(limits.data));
+            let problem = format!("is {data}, must be at least limits.data, {least}, {why}");
+            return Err(self.fail(&key("data"), problem));
+        }
+        if let Some(entries) = runner.data_inodes.filter(|entries| *entries < limits.data_inodes) {
+            let least = limits.data_inodes;
+            let problem = format!("is {entries}, must be at least limits.data_inodes, {least}, {why}");
+            return Err(self.fail(&key("data_inodes"), problem));
+        }
+        Ok(runner)
     }
 }

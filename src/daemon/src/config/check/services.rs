@@ -1,6 +1,7 @@
 //! The services that programs may use with credentials that they do not see. Their values are read here, so
 //! that a daemon does not start without one. No message must ever have a part of a value.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use http::header::{HeaderName, HeaderValue};
@@ -9,12 +10,13 @@ use super::Checker;
 use crate::config::error::ConfigError;
 use crate::config::raw::ServiceTable;
 use crate::config::types::AuthSettings;
+use crate::config::value::Secret;
 use crate::egress::service::{self, settings};
 use crate::egress::{BaseUrl, HeaderSource, HostName, SecretText, ServiceHeader, ServiceSettings};
 use crate::sign::DEFAULT_OWNER;
 
 /// Services of one daemon, and headers of one service.
-const SERVICES: usize = 256;
+pub(super) const SERVICES: usize = 256;
 const HEADERS: usize = 32;
 
 const TAKES: &str =
@@ -37,37 +39,61 @@ impl Checker<'_> {
         for (at, table) in tables.into_iter().enumerate() {
             let path = format!("egress.services[{at}]");
             let ServiceTable { name, url, headers, tenants } = table;
-            let is_label = name.parse::<HostName>().is_ok_and(|label| label.as_str() == name)
-                && !name.contains(['.', '_']);
-            if !is_label {
-                let takes = "takes a label of a host name: lower case letters, digits and hyphens";
-                return Err(self.fail(&format!("{path}.name"), format!("is {name:?}, {takes}")));
-            }
+            self.service_name(&format!("{path}.name"), &name)?;
             if all.iter().any(|other| other.name == name) {
                 let problem = format!("is {name:?}, which is the name of another service here");
                 return Err(self.fail(&format!("{path}.name"), problem));
             }
             let url = BaseUrl::parse(&url).map_err(|problem| self.fail(&format!("{path}.url"), problem))?;
-            if headers.len() > HEADERS {
-                let problem = format!("has {} entries, must have at most {HEADERS}", headers.len());
-                return Err(self.fail(&format!("{path}.headers"), problem));
-            }
-            let headers: Result<Vec<_>, _> =
-                headers.iter().map(|(name, value)| self.header(&path, name, value.expose())).collect();
-            let headers = headers?;
-            if !url.is_https() && !headers.is_empty() && !super::access::is_loopback(url.authority()) {
-                self.warn(format!(
-                    "{path}.url is reached without TLS: anyone on the network in between can read its headers"
-                ));
-            }
+            let headers = self.headers(&path, &headers)?;
+            self.warn_if_plain(&path, &url, &headers);
             self.tenants(&path, &tenants, auth)?;
-            all.push(ServiceSettings { name, url, headers, tenants });
+            all.push(ServiceSettings { name, url, headers, tenants, model: None });
         }
         Ok(all)
     }
 
+    /// A service's name is a label of a host name.
+    pub(super) fn service_name(&self, key: &str, name: &str) -> Result<(), ConfigError> {
+        let is_label =
+            name.parse::<HostName>().is_ok_and(|label| label.as_str() == name) && !name.contains(['.', '_']);
+        if is_label {
+            return Ok(());
+        }
+        let takes = "takes a label of a host name: lower case letters, digits and hyphens";
+        Err(self.fail(key, format!("is {name:?}, {takes}")))
+    }
+
+    pub(super) fn headers(
+        &self,
+        path: &str,
+        headers: &BTreeMap<String, Secret>,
+    ) -> Result<Vec<ServiceHeader>, ConfigError> {
+        if headers.len() > HEADERS {
+            let problem = format!("has {} entries, must have at most {HEADERS}", headers.len());
+            return Err(self.fail(&format!("{path}.headers"), problem));
+        }
+        let header = |(name, value): (&String, &Secret)| {
+            self.header(&format!("{path}.headers.{name}"), name, value.expose())
+        };
+        headers.iter().map(header).collect()
+    }
+
+    pub(super) fn warn_if_plain(&mut self, path: &str, url: &BaseUrl, headers: &[ServiceHeader]) {
+        if !url.is_https() && !headers.is_empty() && !super::access::is_loopback(url.authority()) {
+            self.warn(format!(
+                "{path}.url is reached without TLS: anyone on the network in between can read its headers"
+            ));
+        }
+    }
+
     /// Each is somebody who can call.
-    fn tenants(&mut self, path: &str, tenants: &[String], auth: &AuthSettings) -> Result<(), ConfigError> {
+    pub(super) fn tenants(
+        &mut self,
+        path: &str,
+        tenants: &[String],
+        auth: &AuthSettings,
+    ) -> Result<(), ConfigError> {
         for (at, tenant) in tenants.iter().enumerate() {
             let is_known = tenant == settings::EVERYBODY
                 || tenant == DEFAULT_OWNER
@@ -86,35 +112,34 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn header(&self, path: &str, name: &str, value: &str) -> Result<ServiceHeader, ConfigError> {
-        let key = format!("{path}.headers.{name}");
+    pub(super) fn header(&self, key: &str, name: &str, value: &str) -> Result<ServiceHeader, ConfigError> {
         let parsed = HeaderName::try_from(name).ok().filter(|name| service::is_configurable(name.as_str()));
         let parsed = parsed.ok_or_else(|| {
-            self.fail(&key, "takes the name of a header that is not between two neighbours only, nor Host")
+            self.fail(key, "takes the name of a header that is not between two neighbours only, nor Host")
         })?;
         let (before, source) = match reference(value) {
             Some((before, Reference::Variable(variable))) => {
                 let text = self.env.get(variable).ok_or_else(|| {
-                    self.fail(&key, format!("takes the value of the variable {variable:?}, which is not set"))
+                    self.fail(key, format!("takes the value of the variable {variable:?}, which is not set"))
                 })?;
                 let value = SecretText::new(text)
-                    .map_err(|error| self.fail(&key, format!("the variable {variable:?} {error}")))?;
+                    .map_err(|error| self.fail(key, format!("the variable {variable:?} {error}")))?;
                 (before, HeaderSource::Variable(value))
             }
             Some((before, Reference::File(file))) => {
-                let file = self.absolute(&key, file)?;
-                let value = self.value_of(&key, &file)?;
+                let file = self.absolute(key, file)?;
+                let value = self.value_of(key, &file)?;
                 (before, HeaderSource::File(file, value))
             }
             None if SECRET_WORDS.iter().any(|word| parsed.as_str().contains(word)) => {
-                return Err(self.fail(&key, format!("has a text as its value, {TAKES}")));
+                return Err(self.fail(key, format!("has a text as its value, {TAKES}")));
             }
             None => ("", HeaderSource::Text(value.to_owned())),
         };
         let header = ServiceHeader { name: parsed, before: before.to_owned(), source };
         let text = if let HeaderSource::Text(text) = &header.source { text } else { "" };
         if HeaderValue::try_from(format!("{}{text}", header.before)).is_err() {
-            return Err(self.fail(&key, "has a character that no header can carry"));
+            return Err(self.fail(key, "has a character that no header can carry"));
         }
         Ok(header)
     }

@@ -95,6 +95,16 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("egress.prompts", "6"),
     ("egress.prompt_timeout", "\"61s\""),
     ("egress.ca_bundle", concat!("\"", env!("CARGO_MANIFEST_DIR"), "/src/egress/ca_bundle/test.pem\"")),
+    ("egress.listen_ports", "[443]"),
+    ("coding_agents.idle", "1"),
+    ("coding_agents.memory", "\"5GiB\""),
+    ("coding_agents.cpus", "3"),
+    ("coding_agents.pids", "101"),
+    ("coding_agents.data", "\"3GiB\""),
+    ("coding_agents.data_inodes", "262145"),
+    ("coding_agents.tmp", "\"2GiB\""),
+    ("coding_agents.open_files", "4097"),
+    ("coding_agents.file_size", "\"2GiB\""),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
     ("metrics.addr", "\"127.0.0.1:9464\""),
@@ -103,6 +113,20 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("log.format", "\"json\""),
     ("log.file", "\"/var/log/paddock.log\""),
     ("shutdown.drain", "\"11s\""),
+];
+
+/// A value for every key of one runner.
+const RUNNER_VALUES: [&str; 10] = [
+    "image = \"python:3\"",
+    "idle = 2",
+    "memory = \"1GiB\"",
+    "cpus = 2",
+    "pids = 129",
+    "data = \"1GiB\"",
+    "data_inodes = 16385",
+    "tmp = \"65MiB\"",
+    "open_files = 1025",
+    "file_size = \"1GiB\"",
 ];
 
 /// Keys that change no value: this one turns an error into a warning, which other tests cover.
@@ -149,6 +173,15 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
         assert_ne!(config(&format!("{key} = {value}"), &[]), usual, "{key} does nothing");
     }
     assert_ne!(config("runners.python = \"python:3\"", &[]), usual, "runners do nothing");
+    for value in RUNNER_VALUES {
+        assert_ne!(
+            config(&format!("runners.python.{value}"), &[]),
+            config("runners.python = {}", &[]),
+            "{value}"
+        );
+    }
+    let model = "models.local = { provider = \"openai\", url = \"http://127.0.0.1:1\" }";
+    assert_ne!(config(model, &[]), usual, "models do nothing");
     assert_ne!(config("egress.hosts.db = \"10.0.0.5\"", &[]), usual, "hosts do nothing");
 }
 
@@ -162,14 +195,15 @@ fn every_key_is_explained_and_names_its_variables_in_their_order() {
     let mut seen = (String::new(), 0);
     for variable in variables() {
         // The map of runners is explained as a whole.
-        let key = if variable.key == "runners.python" { "runners" } else { variable.key };
+        let key = if variable.key.starts_with("runners.") { "runners" } else { variable.key };
         let environment = explained(key).split_once("Environment:").map_or("", |(_, names)| names);
         let at = environment.find(variable.name);
         let at = at.unwrap_or_else(|| panic!("{} is not named above {key}", variable.name));
         assert!(seen.0 != key || seen.1 < at, "{} is named out of its order", variable.name);
         seen = (key.to_owned(), at);
     }
-    for mentioned in ["SANDBOX_TYPE", "DOCKER_TLS_VERIFY", "PADDOCK_CONFORMANCE_FIXTURES"] {
+    let others = ["ANTHROPIC_API_KEY", "SANDBOX_TYPE", "DOCKER_TLS_VERIFY", "PADDOCK_CONFORMANCE_FIXTURES"];
+    for mentioned in others {
         assert!(EXAMPLE.contains(mentioned), "{mentioned} is not mentioned");
     }
 }

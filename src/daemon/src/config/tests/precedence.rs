@@ -93,10 +93,10 @@ fn the_first_of_several_names_is_used_and_a_disagreement_is_reported() {
         ),
         (&[("SANDBOX_MEMORY_LIMITS", "1g")], &["SANDBOX_MEMORY_LIMITS is set, but paddock does not use it"]),
         (
-            &[("DOCKER_IMAGE_CLAUDE", "x"), ("RESOURCE_CPU_CORES", "2"), ("YOLO_DEFAULT_LEVEL", "")],
+            &[("DEFAULT_AGENT", "x"), ("RESOURCE_TIMEOUT_SECONDS", "2"), ("YOLO_DEFAULT_LEVEL", "")],
             &[
-                "DOCKER_IMAGE_CLAUDE is set, but paddock does not use it",
-                "RESOURCE_CPU_CORES is set, but paddock does not use it",
+                "DEFAULT_AGENT is set, but paddock does not use it",
+                "RESOURCE_TIMEOUT_SECONDS is set, but paddock does not use it",
             ],
         ),
     ];

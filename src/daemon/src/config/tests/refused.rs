@@ -15,7 +15,8 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "pol.idle = 3",
             "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
-             timeouts, exec, sessions, pool, egress, ports, runners, agent, metrics, log, shutdown",
+             timeouts, exec, sessions, pool, egress, models, ports, coding_agents, runners, agent, metrics, \
+             log, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
@@ -110,6 +111,14 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "files.url_style (/etc/paddock.toml): unknown variant `plain`, expected `signed` or `hashed`",
         ),
         (
+            "egress.listen_ports = [443, 0]",
+            "egress.listen_ports (/etc/paddock.toml): has 0, takes ports from 1 to 65535",
+        ),
+        (
+            "egress.listen_ports = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]",
+            "egress.listen_ports (/etc/paddock.toml): has 17 ports, takes at most 16",
+        ),
+        (
             "files.previous_secrets = [\"a\", \"\"]",
             "files.previous_secrets[1] (/etc/paddock.toml): is empty, takes a previous value of files.secret",
         ),
@@ -142,14 +151,45 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ),
         (
             "runners.Python = \"x\"",
-            "runners.Python (/etc/paddock.toml): is not the name of a language: takes up to 32 of a-z, 0-9, \
-             _, - and +",
+            "runners.Python (/etc/paddock.toml): is not the name of a runner: takes up to 32 of a-z, 0-9, _, \
+             - and +",
         ),
         (
             "runners.python = \"--privileged\"",
-            "runners.python (/etc/paddock.toml): is \"--privileged\", takes an image such as \
+            "runners.python.image (/etc/paddock.toml): is \"--privileged\", takes an image such as \
              \"python:3.13-slim\"",
         ),
+        (
+            "runners.python = 3",
+            "runners.python (/etc/paddock.toml): invalid type: integer `3`, expected the name of an image or \
+             a table",
+        ),
+        (
+            "[runners.python]\nmemori = \"1GiB\"",
+            "runners.python.memori (/etc/paddock.toml): is unknown; known here: image, idle, memory, cpus, \
+             pids, data, data_inodes, tmp, open_files, file_size",
+        ),
+        (
+            "runners.python.memory = \"1MiB\"",
+            "runners.python.memory (/etc/paddock.toml): is 1 MiB, must be 16 MiB to 16 TiB",
+        ),
+        ("runners.python.pids = 7", "runners.python.pids (/etc/paddock.toml): is 7, must be 8 to 4194304"),
+        (
+            "runners.python.data = \"255MiB\"",
+            "runners.python.data (/etc/paddock.toml): is 255 MiB, must be at least limits.data, 256 MiB, \
+             since the files of a session must fit into each of its containers",
+        ),
+        (
+            "runners.python.data_inodes = 16383",
+            "runners.python.data_inodes (/etc/paddock.toml): is 16383, must be at least limits.data_inodes, \
+             16384, since the files of a session must fit into each of its containers",
+        ),
+        (
+            "pool.queue = 0\nrunners.python.idle = 0",
+            "runners.python.idle (/etc/paddock.toml): is 0 while pool.queue is 0, so nothing could ever run \
+             in it; must be at least 1",
+        ),
+        ("coding_agents.cpus = 0", "coding_agents.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
         (
             "metrics.addr = \"9464\"",
             "metrics.addr (/etc/paddock.toml): is \"9464\", takes an IP address or localhost with a port, \
@@ -291,11 +331,16 @@ fn a_bad_variable_is_named_with_its_value_and_what_it_takes() {
                                          localhost"
                 .into(),
         ),
+        (
+            "RESOURCE_MEMORY_GB",
+            "4GB",
+            "RESOURCE_MEMORY_GB is \"4GB\": takes a number of gigabytes such as 4".into(),
+        ),
         ("SANDBOX_TYPE", "firejail", "SANDBOX_TYPE is \"firejail\": takes only docker".into()),
         (
             "SANDBOX_IMAGE",
             "two words",
-            "runners.python (environment SANDBOX_IMAGE): is \"two words\", takes \
+            "runners.python.image (environment SANDBOX_IMAGE): is \"two words\", takes \
                                         an image such as \"python:3.13-slim\""
                 .into(),
         ),

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::super::env::fixtures_of_build;
-use super::super::{Config, Overrides, UrlStyle, WhenFull};
+use super::super::{Config, Overrides, RunnerSettings, UrlStyle, WhenFull};
 use super::{TOKEN, config, error, warnings};
 
 #[test]
@@ -68,8 +68,51 @@ fn every_variable_reaches_its_key() {
     assert_eq!(all.sessions.retention.map(|time| time.as_secs()), Some(86_400));
     assert_eq!((all.sessions.ttl.as_secs(), all.sessions.max, all.sessions.sweep.as_secs()), (90, 4, 60));
     assert_eq!(all.sessions.when_full, WhenFull::Evict);
-    assert_eq!(all.runners, BTreeMap::from([("python".to_owned(), "python:3.13-slim".to_owned())]));
+    let python = RunnerSettings { image: Some("python:3.13-slim".to_owned()), ..RunnerSettings::default() };
+    assert_eq!(all.runners, BTreeMap::from([("python".to_owned(), python)]));
     assert_eq!(all.log.file.as_deref(), Some(Path::new("/var/log/p.log")));
+}
+
+#[test]
+fn a_runner_is_an_image_or_a_table_and_a_variable_changes_only_its_image() {
+    let text = config("runners.sh = \"sh\"", &[]);
+    assert_eq!(text.runners["sh"].image.as_deref(), Some("sh"));
+    assert_eq!(config("[runners.sh]\nimage = \"sh\"", &[]).runners, text.runners);
+    let both = config("[runners.python]\nmemory = \"1g\"\nidle = 4", &[("SANDBOX_IMAGE", "python:3")]);
+    let python = &both.runners["python"];
+    assert_eq!(
+        (python.image.as_deref(), python.memory, python.idle),
+        (Some("python:3"), Some(1 << 30), Some(4))
+    );
+    let replaced = config("runners.python = \"python:2\"", &[("SANDBOX_IMAGE", "python:3")]);
+    assert_eq!(replaced.runners["python"].image.as_deref(), Some("python:3"));
+}
+
+#[test]
+fn coding_agents_take_the_variables_of_their_resources_and_images() {
+    let env = [
+        ("RESOURCE_CPU_CORES", "1.5"),
+        ("RESOURCE_MEMORY_GB", "0.5"),
+        ("RESOURCE_MAX_PROCESSES", "64"),
+        ("RESOURCE_MAX_DISK_GB", "10"),
+        ("DOCKER_IMAGE_CLAUDE", "claude:1"),
+        ("DOCKER_IMAGE_OPENCODE", "opencode:1"),
+    ];
+    let all = config("", &env);
+    let agents = &all.coding_agents;
+    assert_eq!((agents.cpus, agents.memory), (Some(1.5), Some(512 << 20)));
+    assert_eq!((agents.pids, agents.data, agents.idle), (Some(64), Some(10 << 30), Some(0)));
+    assert_eq!(all.runners["claude-code"].image.as_deref(), Some("claude:1"));
+    assert_eq!(all.runners["opencode"].image.as_deref(), Some("opencode:1"));
+    let larger = config("limits.data = \"3GiB\"\nlimits.data_inodes = 300000", &[]).coding_agents;
+    assert_eq!((larger.data, larger.data_inodes), (Some(3 << 30), Some(300_000)), "as much as a session");
+}
+
+#[test]
+fn a_daemon_without_idle_containers_has_none_of_any_runner() {
+    let all = config("coding_agents.idle = 1\nrunners.python.idle = 3", &[]).without_idle();
+    assert_eq!((all.pool.idle_per_runner, all.coding_agents.idle), (0, Some(0)));
+    assert_eq!(all.runners["python"].idle, None);
 }
 
 #[test]

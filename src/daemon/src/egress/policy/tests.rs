@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 
 mod properties;
+mod tasks;
 
 fn patterns(texts: &[&str]) -> Vec<Pattern> {
     texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error}"))).collect()
@@ -165,7 +166,7 @@ fn the_lists_together_have_a_bounded_number_of_entries() {
         allowed_domains: vec!["a.com".to_owned(); MAX_ENTRIES - 2],
         denied_domains: owned(&["b.com"]),
         services: owned(&["model"]),
-        everything: false,
+        ..NetworkRequest::default()
     };
     assert!(open().policy(&most).is_ok());
     let mut more = most.clone();

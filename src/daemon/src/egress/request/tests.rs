@@ -15,7 +15,7 @@ fn both_forms_are_read_and_an_empty_one_is_no_network() {
             allowed_domains: owned(allowed),
             denied_domains: owned(denied),
             services: owned(services),
-            everything: false,
+            ..NetworkRequest::default()
         })
     };
     for (value, request) in [
@@ -28,6 +28,11 @@ fn both_forms_are_read_and_an_empty_one_is_no_network() {
         (json!({ "allowed_domains": ["a.com"] }), lists(&["a.com"], &[], &[])),
         (json!({ "allowedDomains": ["a.com"], "deniedDomains": ["b"] }), lists(&["a.com"], &["b"], &[])),
         (json!({ "services": ["git"] }), lists(&[], &[], &["git"])),
+        (
+            json!({ "services": ["m"], "maxCostUsd": 0.5 }),
+            lists(&[], &[], &["m"])
+                .map(|lists| NetworkRequest { max_cost_usd: Dollars::of(0.5).ok(), ..lists }),
+        ),
         // Whether an entry is a pattern is not looked at here: "" must not turn into no network.
         (json!({ "allowed_domains": [""] }), lists(&[""], &[], &[])),
     ] {

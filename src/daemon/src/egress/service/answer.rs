@@ -8,25 +8,28 @@ use std::io;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::body::{MaskedBody, RequestBody};
 use super::client::ServiceClient;
+use super::model::{Admitted, Asking, Bill, MeteredBody, ModelRefusal, Models};
 use super::{Service, header as headers, target};
 use crate::egress::run::Run;
 use crate::metrics::{Metrics, ServiceOutcome};
 
 /// The body of an answer: the other side's, masked, or the daemon's own.
-pub(super) type AnswerBody = Either<MaskedBody<Incoming>, Full<Bytes>>;
+pub(super) type AnswerBody = Either<MaskedBody<MeteredBody<Incoming>>, Full<Bytes>>;
 
 /// What the requests of one connection need.
 pub(super) struct Exchange<'a> {
     pub(super) service: &'a Service,
+    pub(super) models: &'a Models,
     pub(super) client: ServiceClient,
     pub(super) run: &'a Run,
     pub(super) host: &'a str,
@@ -44,6 +47,14 @@ struct Problem {
 impl Problem {
     fn refused(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), outcome: ServiceOutcome::Refused }
+    }
+
+    /// A model does not take it; a budget is a bound.
+    fn of_model(refusal: ModelRefusal) -> Self {
+        let ModelRefusal { status, code, message } = refusal;
+        let is_limit = status == StatusCode::PAYMENT_REQUIRED;
+        let outcome = if is_limit { ServiceOutcome::Limited } else { ServiceOutcome::Refused };
+        Self { status, code, message, outcome }
     }
 
     fn failed(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
@@ -65,7 +76,11 @@ impl Exchange<'_> {
                 let (service, code) = (&self.service.name, problem.code);
                 // Never the path: a program can write into it what it likes, and so can a caller.
                 info!(run_id = self.run.id, service, %method, code, "a request to a service has no answer");
-                own(problem.status, code, &problem.message)
+                let document = match &self.service.model {
+                    Some(model) => model.error(problem.status, code, &problem.message),
+                    None => json!({ "error": code, "message": problem.message }),
+                };
+                own(problem.status, &document)
             }
         }
     }
@@ -91,7 +106,8 @@ impl Exchange<'_> {
             Problem::failed(StatusCode::BAD_GATEWAY, "no_credential", message)
         })?;
         let asked = uri.to_string();
-        let mut sent = Request::new(RequestBody(body));
+        let (body, bill) = self.admit(&parts, body).await?;
+        let mut sent = Request::new(body);
         *sent.method_mut() = parts.method;
         *sent.uri_mut() = uri;
         *sent.headers_mut() = headers::request(&parts.headers, &current.headers);
@@ -101,22 +117,48 @@ impl Exchange<'_> {
         {
             sent.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
-        let answer = self.client.request(sent).await.map_err(|error| self.unreached(&error))?;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS || !headers::is_plain(answer.headers()) {
+        let answer = match self.client.request(sent).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                bill.into_iter().for_each(Bill::failed);
+                return Err(self.unreached(&error));
+            }
+        };
+        let is_whole =
+            !matches!(answer.status(), StatusCode::SWITCHING_PROTOCOLS | StatusCode::PARTIAL_CONTENT);
+        if !is_whole || !headers::is_plain(answer.headers()) {
+            bill.into_iter().for_each(Bill::failed);
             let message = format!(
-                "the service {:?} answered in a form that cannot be searched for credentials (a compressed \
-                 body or another protocol), so its answer is not passed on",
+                "the service {:?} answered in a form that cannot be searched for credentials (a part, \
+                 a compressed body, or another protocol), so its answer is not passed on",
                 service.name
             );
             return Err(Problem::failed(StatusCode::BAD_GATEWAY, "unreadable_answer", message));
         }
         let (parts, body) = answer.into_parts();
+        let body = MeteredBody::new(body, bill.and_then(|bill| bill.answered(&parts)));
         let patterns = current.patterns.clone();
         let mut passed = Response::new(Either::Left(MaskedBody::new(body, patterns)));
         *passed.status_mut() = parts.status;
         let own = (&service.url, service.name.as_str());
         *passed.headers_mut() = headers::answer(&parts.headers, own, &asked, &current.patterns);
         Ok(passed)
+    }
+
+    /// The body of a request as it is sent: a model's is looked at before.
+    async fn admit(&self, parts: &Parts, body: Incoming) -> Result<(RequestBody, Option<Bill>), Problem> {
+        let Some(model) = &self.service.model else { return Ok((RequestBody::Passing(body), None)) };
+        let run = self.run;
+        let asking = Asking {
+            account: &run.models,
+            tenant: &run.owner,
+            budget: run.policy.model_budget(),
+            metrics: self.metrics,
+        };
+        match model.admit(self.models, parts, body, &asking).await.map_err(Problem::of_model)? {
+            Admitted::Free(body) => Ok((RequestBody::Passing(body), None)),
+            Admitted::Metered(held, bill) => Ok((RequestBody::Held(held), Some(bill))),
+        }
     }
 
     /// The kind of a failure, for the program; the log has more of it.
@@ -149,9 +191,8 @@ fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (
 }
 
 /// An answer of the daemon's own.
-fn own(status: StatusCode, code: &str, message: &str) -> Response<AnswerBody> {
-    let text = json!({ "error": code, "message": message }).to_string();
-    let mut answer = Response::new(Either::Right(Full::from(text)));
+fn own(status: StatusCode, document: &Value) -> Response<AnswerBody> {
+    let mut answer = Response::new(Either::Right(Full::from(document.to_string())));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

@@ -1,4 +1,5 @@
-//! The bodies of requests and answers on their way, piece by piece. No body is ever held as a whole.
+//! The bodies of requests and answers on their way, piece by piece. Only the request to a model is held as a
+//! whole: see [`super::model`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,9 +10,15 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::mask::{Masker, Patterns};
+use super::model::HeldBody;
 
 /// The body of a request. Its trailers are dropped: some servers take them for headers.
-pub(super) struct RequestBody(pub(super) Incoming);
+pub(super) enum RequestBody {
+    /// As it comes.
+    Passing(Incoming),
+    /// All of it is here.
+    Held(HeldBody),
+}
 
 impl Body for RequestBody {
     type Data = Bytes;
@@ -21,16 +28,27 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.0).poll_frame(context));
-        Poll::Ready(frame.filter(|frame| frame.as_ref().map_or(true, Frame::is_data)))
+        match &mut *self {
+            Self::Passing(body) => {
+                let frame = ready!(Pin::new(body).poll_frame(context));
+                Poll::Ready(frame.filter(|frame| frame.as_ref().map_or(true, Frame::is_data)))
+            }
+            Self::Held(held) => Poll::Ready(held.take().map(|bytes| Ok(Frame::data(bytes)))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        match self {
+            Self::Passing(body) => body.is_end_stream(),
+            Self::Held(held) => held.len() == 0,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        match self {
+            Self::Passing(body) => body.size_hint(),
+            Self::Held(held) => SizeHint::with_exact(held.len() as u64),
+        }
     }
 }
 

@@ -30,13 +30,13 @@ pub(in crate::egress) async fn connect(
         Ok(opened) => opened,
         Err(refusal) => return refused(egress, run, stream, (host.as_str(), port), refusal).await,
     };
-    stream.reply(Reply::Allowed).await?;
     let _is_open = egress.metrics.egress_connected(asked.elapsed());
     let traffic = run.ledger.connected(host.as_str(), port);
     stream.reply(Reply::Connected).await?;
     let account = Account::new(run, &traffic, &egress.metrics);
     let client = egress.services.client(&run.clients, &service);
-    let exchange = Exchange { service: &service, client, run, host: host.as_str(), metrics: &egress.metrics };
+    let (models, metrics) = (egress.services.models_shared(), &egress.metrics);
+    let exchange = Exchange { service: &service, models, client, run, host: host.as_str(), metrics };
     match serve::serve(&exchange, stream, &account, egress.bounds.idle).await {
         Ok(()) => {}
         Err(Cut::Blocked(reason)) => {

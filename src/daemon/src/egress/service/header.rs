@@ -26,9 +26,9 @@ const WHO: [&str; 6] = ["host", "forwarded", "via", "x-real-ip", "x-original-url
 const X_FORWARDED: &str = "x-forwarded-";
 const PROXY: &str = "proxy-";
 
-/// What the daemon decides itself: lengths, and that answers are not compressed, so that values are found in
-/// them. It has sent `100 Continue` before.
-const OWN: [&str; 3] = ["content-length", "expect", "accept-encoding"];
+/// What the daemon decides itself: lengths, and that answers are whole and not compressed, so that values are
+/// found in them. It has sent `100 Continue` before.
+const OWN: [&str; 5] = ["content-length", "expect", "accept-encoding", "range", "if-range"];
 
 /// The headers of a request as the other side receives them: those of the program that may pass, and the
 /// configured ones. Its length is not among them.
@@ -177,6 +177,8 @@ mod tests {
                 ("Transfer-Encoding", "chunked"),
                 ("Upgrade", "h2c"),
                 ("HTTP2-Settings", "x"),
+                ("Range", "bytes=0-3"),
+                ("If-Range", "\"a\""),
                 ("Host", "api.paddock"),
                 ("Forwarded", "for=1.2.3.4"),
                 ("X-Forwarded-For", "1.2.3.4"),

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A run has the services that its call asks for by name, if the configuration lists its caller (`tenants`).
-//! `target`, `header` and `mask` are pure.
+//! `target`, `header` and `mask` are pure. A service that is a [`model`] has its answers metered.
 //!
 //! It must never send anything to another place than below the URL of the service, nor let a configured value
 //! into a container, a log line, an error or an answer. The masks are a net below that: they find a value as
@@ -26,23 +26,26 @@ mod credential;
 mod fuzz_tests;
 mod header;
 mod mask;
+pub mod model;
 mod pump;
 mod serve;
 pub mod settings;
 mod target;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) use self::client::RunClients;
 use self::client::{Dial, ServiceClient, Upstreams};
 use self::credential::Credentials;
+use self::model::{Model, Models, Provider};
 pub use self::settings::{BaseUrl, HeaderSource, SecretText, ServiceHeader, ServiceSettings};
 use super::policy::PolicyRefusal;
 use super::resolve::Resolver;
 use super::settings::EgressSettings;
 use super::through_proxy::ProxyWay;
+use crate::metrics::Metrics;
 
 /// One service.
 pub(super) struct Service {
@@ -50,11 +53,14 @@ pub(super) struct Service {
     url: BaseUrl,
     tenants: Vec<String>,
     credentials: Credentials,
+    /// What it is beside that, if it is a model.
+    model: Option<Model>,
 }
 
 /// The services of the daemon.
 pub(super) struct Services {
     all: BTreeMap<String, Arc<Service>>,
+    models: Models,
     upstreams: Upstreams,
 }
 
@@ -63,13 +69,18 @@ impl Services {
         settings: &EgressSettings,
         resolver: Arc<Resolver>,
         proxy: Option<Arc<ProxyWay>>,
+        metrics: &Metrics,
     ) -> Self {
         let service = |settings: &ServiceSettings| {
+            if settings.model.is_some() {
+                metrics.model_known(&settings.name);
+            }
             let service = Service {
                 name: settings.name.clone(),
                 url: settings.url.clone(),
                 tenants: settings.tenants.clone(),
                 credentials: Credentials::new(&settings.headers),
+                model: settings.model.as_ref().map(|model| Model::new(&settings.name, model)),
             };
             (settings.name.clone(), Arc::new(service))
         };
@@ -77,6 +88,7 @@ impl Services {
         let (bundle, within) = (settings.ca_bundle.as_ref(), settings.bounds.connect);
         Self {
             all: settings.services.iter().map(service).collect(),
+            models: Models::default(),
             upstreams: Upstreams::new(Dial { resolver, proxy, within }, is_encrypted, bundle),
         }
     }
@@ -96,6 +108,22 @@ impl Services {
             format!("is no service that this caller may use; it may use {}", own.join(", "))
         };
         Err(PolicyRefusal::Malformed { list: "services", pattern: other.clone(), reason })
+    }
+
+    /// The models that a caller may use, by the names of their services.
+    pub(super) fn models<'a>(&'a self, caller: &'a str) -> impl Iterator<Item = (&'a str, Provider)> {
+        let own = self.all.values().filter(move |service| service.serves(caller));
+        own.filter_map(|service| Some((service.name.as_str(), service.model.as_ref()?.provider())))
+    }
+
+    /// Keeps what tenants spend on models in this file.
+    pub(super) fn keep_spending(&self, file: PathBuf) {
+        self.models.keep_spending(file);
+    }
+
+    /// What all models share.
+    fn models_shared(&self) -> &Models {
+        &self.models
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Arc<Service>> {

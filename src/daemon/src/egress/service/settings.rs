@@ -11,6 +11,7 @@ use http::header::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::super::host_name::HostName;
+use super::model::ModelSettings;
 
 /// Every caller, in the list of tenants.
 pub const EVERYBODY: &str = "*";
@@ -36,6 +37,8 @@ pub struct ServiceSettings {
     pub headers: Vec<ServiceHeader>,
     /// The names of the tokens whose callers may use it, or [`EVERYBODY`].
     pub tenants: Vec<String>,
+    /// What makes it a model, if it is one.
+    pub model: Option<ModelSettings>,
 }
 
 /// A header that the daemon adds.

@@ -14,6 +14,7 @@ fn service(name: &str, tenants: &[&str]) -> ServiceSettings {
         url: BaseUrl::parse("http://127.0.0.1:1/").expect("a URL"),
         headers: Vec::new(),
         tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
+        model: None,
     }
 }
 
@@ -82,4 +83,22 @@ fn a_list_of_names_neither_allows_a_service_nor_looks_one_up() {
         let judged = policy.judge(&super::super::Host::Name(name), 80);
         assert_eq!(judged.expect_err(text).to_string(), "not in network.services of the call");
     }
+}
+
+#[test]
+fn a_caller_learns_the_models_that_it_may_use() {
+    let model = |name: &str, provider, tenants: &[&str]| {
+        let model = model::ModelSettings { provider, prices: model::Prices::default(), tenant_per_day: None };
+        ServiceSettings { model: Some(model), ..service(name, tenants) }
+    };
+    let services = vec![
+        service("git", &["*"]),
+        model("claude", Provider::Anthropic, &["alice"]),
+        model("local", Provider::OpenAi, &["*"]),
+    ];
+    let settings = EgressSettings { services, ..test_world::settings(BOUNDS) };
+    let egress = Egress::new(&settings, Names::default(), Metrics::default());
+    let all: Vec<_> = egress.models("alice").collect();
+    assert_eq!(all, [("claude", Provider::Anthropic), ("local", Provider::OpenAi)]);
+    assert_eq!(egress.models("bob").map(|(name, _)| name).collect::<Vec<_>>(), ["local"]);
 }

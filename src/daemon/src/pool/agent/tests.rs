@@ -181,12 +181,15 @@ async fn start(fake: &Fake) {
         stdin: false,
         warm: vec![],
         volumes: vec![],
+        coding_agent: false,
+        bounds: Bounds::example(),
+        idle: 2,
     };
     let files = AgentFiles::default();
     let (owner, agent) = (OWN.to_owned(), files.volume_name().unwrap());
-    let blueprint = Blueprint { owner, agent, files, bounds: Bounds::example(), maps_users: false };
+    let blueprint = Blueprint { owner, agent, files, maps_users: false };
     let plan = blueprint.plan(&runner, Uid(20_000)).unwrap();
-    let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1) };
+    let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1), listen_ports: vec![] };
     let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);
     let started = async {
         while fake.count(&format!("POST /containers/{}/start", id())) < 2 {

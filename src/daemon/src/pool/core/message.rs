@@ -29,10 +29,12 @@ pub struct Uid(pub u32);
 /// one `Released`. The driver reports a container that an earlier daemon left as `Adopted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolEvent {
-    /// A runner exists from now on and is kept warm. Reported twice, it changes nothing.
+    /// A runner exists from now on and is kept warm. Reported twice, the last `idle` counts.
     RunnerAdded {
         /// The runner.
         runner: RunnerId,
+        /// Armed containers kept for it when nobody waits; 0 starts one for each request.
+        idle: u32,
     },
     /// A runner no longer exists: its idle members are destroyed, its waiters refused; leased members go on.
     RunnerRemoved {

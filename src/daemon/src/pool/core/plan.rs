@@ -81,7 +81,7 @@ impl PoolCore {
             return None;
         }
         let stock = self.count_stock();
-        let wanting = self.runners.iter().filter(|&(&id, runner)| self.wants_more(runner, stock.of(id)));
+        let wanting = self.runners.iter().filter(|&(&id, runner)| Self::wants_more(runner, stock.of(id)));
         wanting.filter_map(|(_, runner)| runner.paused_until()).min()
     }
 
@@ -122,8 +122,8 @@ impl PoolCore {
         stock
     }
 
-    fn wants_more(&self, runner: &RunnerState, stock: RunnerStock) -> bool {
-        stock.idle + stock.coming < self.settings.idle_per_runner as usize + runner.waiters.len()
+    fn wants_more(runner: &RunnerState, stock: RunnerStock) -> bool {
+        stock.idle + stock.coming < runner.idle as usize + runner.waiters.len()
     }
 
     fn grant(&mut self, now: Instant, actions: &mut Vec<PoolAction>) {
@@ -209,7 +209,7 @@ impl PoolCore {
         let turn = self.runners.range((after, Bound::Unbounded)).chain(&self.runners);
         let next = turn
             .filter(|(_, runner)| runner.paused_until().is_none())
-            .find(|&(&id, runner)| self.wants_more(runner, stock.of(id)))
+            .find(|&(&id, runner)| Self::wants_more(runner, stock.of(id)))
             .map(|(&id, _)| id)?;
         self.last_refilled = Some(next);
         Some(next)

@@ -29,6 +29,8 @@ struct Failing {
 /// One runner's queue and failures.
 #[derive(Debug, Default)]
 pub(super) struct RunnerState {
+    /// Armed containers kept when nobody waits.
+    pub(super) idle: u32,
     /// Oldest first. Never non-empty while a member of this runner is idle.
     pub(super) waiters: VecDeque<PoolWaiter>,
     failing: Option<Failing>,

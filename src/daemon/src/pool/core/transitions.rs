@@ -10,8 +10,8 @@ use super::{LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, RunnerId, S
 impl PoolCore {
     pub(super) fn apply(&mut self, event: PoolEvent, now: Instant, actions: &mut Vec<PoolAction>) {
         match event {
-            PoolEvent::RunnerAdded { runner } => {
-                self.runners.entry(runner).or_default();
+            PoolEvent::RunnerAdded { runner, idle } => {
+                self.runners.entry(runner).or_default().idle = idle;
             }
             PoolEvent::RunnerRemoved { runner } => self.runner_removed(runner, actions),
             PoolEvent::Adopted { member, runner, uid, leased } => {

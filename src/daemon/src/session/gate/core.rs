@@ -37,6 +37,9 @@
 //! * **A program that fits beside the programs that are in comes in at once**, before calls that want the
 //!   whole session: an upload that waits for a server of five minutes must not hold up an `echo`. When the
 //!   session is empty the oldest call that may come in does.
+//! * **A program that must be alone has the session to itself**, and waits for it like a change of the files.
+//!   So runs with a network take turns with all others where nothing keeps them apart. An earlier daemon's
+//!   program that must be alone comes in only if nobody else is.
 //! * **One deadline for each call**, `pool.wait` after it asked, bounds its wait for its turn and for a
 //!   permit together. A call whose time is over is denied even if its turn comes at that very moment: it
 //!   could do nothing with it.

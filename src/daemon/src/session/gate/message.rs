@@ -51,6 +51,13 @@ pub enum TurnKind {
     Code(String),
     /// A command of an execution, of this language: beside programs of the same language, in no order.
     Command(String),
+    /// A program that must be alone in its container: the programs of this engine's containers are not kept
+    /// out of each other's memory, and it has a network. The call has the session to itself; code comes in
+    /// after the ordered calls that came before.
+    Alone {
+        /// Whether it is a command of an execution, which has no order.
+        is_command: bool,
+    },
     /// A program that an earlier daemon began and that still runs. It has the place of code, or of a command;
     /// but the gate never turns it away because the session is being closed: its end must be heard.
     Resumed {
@@ -58,6 +65,8 @@ pub enum TurnKind {
         language: String,
         /// Whether it is a command of an execution.
         is_command: bool,
+        /// Whether it must be alone, as above.
+        is_alone: bool,
     },
 }
 
@@ -65,15 +74,17 @@ impl TurnKind {
     /// Whether such calls come in one after the other.
     pub(super) fn is_ordered(&self) -> bool {
         match self {
-            Self::Whole | Self::Code(_) | Self::Resumed { is_command: false, .. } => true,
-            Self::Command(_) | Self::Resumed { is_command: true, .. } => false,
+            Self::Whole | Self::Code(_) => true,
+            Self::Command(_) => false,
+            Self::Alone { is_command } | Self::Resumed { is_command, .. } => !is_command,
         }
     }
 
-    /// The language of a program; `None` for a call that has the session to itself.
+    /// The language of a program that others of the same language may come beside; `None` for a call that has
+    /// the session to itself.
     pub(super) fn language(&self) -> Option<&str> {
         match self {
-            Self::Whole => None,
+            Self::Whole | Self::Alone { .. } | Self::Resumed { is_alone: true, .. } => None,
             Self::Code(language) | Self::Command(language) | Self::Resumed { language, .. } => Some(language),
         }
     }
@@ -81,7 +92,7 @@ impl TurnKind {
     /// Whether closing the session ends the wait of such a call.
     pub(super) fn is_ended_by_close(&self) -> bool {
         match self {
-            Self::Code(_) | Self::Command(_) => true,
+            Self::Code(_) | Self::Command(_) | Self::Alone { .. } => true,
             Self::Whole | Self::Resumed { .. } => false,
         }
     }

@@ -69,7 +69,7 @@ impl ResumableRun {
         let Self { session, language, run, turn, network } = self;
         let turn = match turn {
             Some(turn) => turn,
-            None => sessions.gate.enter(&session.key, turn_kind(&language, &run)).await?,
+            None => sessions.gate.enter(&session.key, sessions.turn_of_resumed(&language, &run)).await?,
         };
         let following = sessions.runs().resume(&turn, &language, (&run, network), control, sink);
         turn.unless_closed(cancel, following).await.0
@@ -177,12 +177,18 @@ impl Sessions {
             let noted = note.runs.iter().find(|run| run.id == id).cloned();
             let longest = self.bounds().longest;
             let run = noted.unwrap_or(RunNote { id, timeout: longest, is_command: false, network: None });
-            let turn = self.gate.try_enter(&session.key, turn_kind(&note.language, &run)).await.ok();
+            let kind = self.turn_of_resumed(&note.language, &run);
+            let turn = self.gate.try_enter(&session.key, kind).await.ok();
             let (session, language) = (session.clone(), note.language.clone());
             let network = networks.remove(&run.id);
             in_flight.push(ResumableRun { session, language, run, turn, network });
         }
         Ok(in_flight)
+    }
+
+    fn turn_of_resumed(&self, language: &str, run: &RunNote) -> TurnKind {
+        let is_alone = run.network.is_some() && !self.separates_runs();
+        TurnKind::Resumed { language: language.to_owned(), is_command: run.is_command, is_alone }
     }
 
     /// Follows code that runs in the container of a session, and keeps its end for the session's next call.
@@ -213,10 +219,6 @@ impl Sessions {
         );
         session.report(recovered);
     }
-}
-
-fn turn_kind(language: &str, run: &RunNote) -> TurnKind {
-    TurnKind::Resumed { language: language.to_owned(), is_command: run.is_command }
 }
 
 #[cfg(test)]

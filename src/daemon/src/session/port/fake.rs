@@ -165,6 +165,10 @@ impl ContainerPool for FakePool {
         }
     }
 
+    fn separates_runs(&self) -> bool {
+        true
+    }
+
     async fn starved(&self) -> usize {
         let wanted_back = *self.wanted_back.borrow();
         wanted_back.saturating_sub(self.given_up())

@@ -45,6 +45,7 @@ impl Finish<'_> {
         if let Some(network) = &self.started.network {
             network.end();
             report.network = network.ledger();
+            report.models = network.model_usage();
         }
         let leases = &mut *self.turn.work().await;
         let keep = match end {

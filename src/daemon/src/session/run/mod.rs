@@ -56,6 +56,11 @@ impl Runs {
         &self.starter.lessor
     }
 
+    /// Whether containers keep the programs of one run out of the memory of another.
+    pub(super) fn separates_runs(&self) -> bool {
+        self.lessor().pool.separates_runs()
+    }
+
     /// Runs source code in a session, and passes what it writes to `backlog` meanwhile. `cancel` ends the
     /// program; what it did is still saved and reported then.
     ///
@@ -252,6 +257,9 @@ impl Runs {
             limit = report.end.limit().map(field::debug),
             warm = report.warm,
             files = report.changed.len(),
+            code_bytes = request.program.len(),
+            network = request.network.is_some(),
+            variables = request.variable_names(),
             "ended"
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paddock_proto::message::{self, Entry, Limit, Outcome};
 
-use crate::egress::Destination;
+use crate::egress::{Destination, ModelUsage};
 use crate::session::sync::Collected;
 use crate::store::StoreError;
 
@@ -32,6 +32,8 @@ pub struct RunReport {
     pub is_cold: bool,
     /// Where it connected to, or tried to.
     pub network: Vec<Destination>,
+    /// What it used of models, if it used any.
+    pub models: Option<ModelUsage>,
 }
 
 /// Files that a run made or changed, and that the store did not take.
@@ -115,6 +117,7 @@ impl RunReport {
             warm: false,
             is_cold: false,
             network: Vec::new(),
+            models: None,
         }
     }
 

@@ -11,6 +11,9 @@ use crate::egress::NetworkGrant;
 use crate::metrics::RunKind;
 use crate::session::lease::notes::RunNote;
 
+/// Characters of the names of variables in a log line.
+const MAX_LOGGED_NAMES: usize = 256;
+
 /// What to run.
 pub struct RunRequest {
     /// Names the run: not used before.
@@ -51,6 +54,16 @@ pub enum Program {
     },
 }
 
+impl Program {
+    /// Bytes of its code, or of its command.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Code { code, .. } => code.len(),
+            Self::Command { command, .. } => command.len(),
+        }
+    }
+}
+
 impl RunRequest {
     /// A program with the defaults: it starts in `/data`, and only its container bounds it.
     pub fn new(id: String, language: String, program: Program, timeout: Duration) -> Self {
@@ -75,6 +88,12 @@ impl RunRequest {
         }
     }
 
+    /// The names of its own variables, for the log: the first of them, never a value. `None` without any.
+    pub(super) fn variable_names(&self) -> Option<String> {
+        let names: Vec<&str> = self.environment.iter().map(|(name, _)| name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(",").chars().take(MAX_LOGGED_NAMES).collect())
+    }
+
     /// What is noted of it on disk while it is in flight.
     pub(super) fn note(&self) -> RunNote {
         let is_command = matches!(self.program, Program::Command { .. });
@@ -97,6 +116,17 @@ fn run_id_at(now: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_variables_are_logged_and_no_values() {
+        let code = Program::Code { code: Bytes::from_static(b"true"), stdin: None };
+        let mut run = RunRequest::new("r".into(), "sh".into(), code, Duration::ZERO);
+        assert_eq!((run.program.len(), run.variable_names()), (4, None));
+        run.environment = vec![("A".into(), "secret".into()), ("B".into(), String::new())];
+        assert_eq!(run.variable_names().as_deref(), Some("A,B"));
+        run.environment.push(("C".repeat(1 << 16), String::new()));
+        assert_eq!(run.variable_names().map(|names| names.len()), Some(MAX_LOGGED_NAMES));
+    }
 
     #[test]
     fn a_run_is_named_by_its_second_and_something_random() {

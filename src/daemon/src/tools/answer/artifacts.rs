@@ -62,7 +62,7 @@ impl Tools {
     }
 
     /// `{path, filename, size_bytes, mime_type, download_url}`
-    pub(super) fn artifact(&self, session: &Session, entry: &Entry) -> Value {
+    pub(in crate::tools) fn artifact(&self, session: &Session, entry: &Entry) -> Value {
         let size = if let EntryKind::File(size) = entry.kind { size } else { 0 };
         let mut artifact = json!({
             "path": public_path(&entry.path),

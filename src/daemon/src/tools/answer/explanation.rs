@@ -43,6 +43,9 @@ pub(super) fn explanation(tools: &Tools, run: &RunRequest, end: &RunEnd) -> Opti
 
 /// The sentence for a bound that ended the program.
 fn ended_by(tools: &Tools, run: &RunRequest, limit: Limit) -> String {
+    // Unless its image was removed meanwhile, the run's own runner has the bounds.
+    let runners = tools.services.pool.runners();
+    let bounds = runners.get(&run.language).map(|(_, runner)| &runner.bounds);
     match limit {
         Limit::Wall => format!("Execution timed out after {} seconds", run.timeout.as_secs_f64()),
         Limit::Output => {
@@ -51,12 +54,12 @@ fn ended_by(tools: &Tools, run: &RunRequest, limit: Limit) -> String {
         }
         Limit::Memory => format!(
             "The program ran out of memory: {}, and what its files in /data, /tmp and /dev/shm take",
-            values::size(tools.limits.memory)
+            values::size(bounds.map_or(tools.limits.memory, |bounds| bounds.memory))
         ),
         Limit::Pids => "The program ran out of processes".to_owned(),
         Limit::Cpu => "The program used up its CPU time".to_owned(),
         Limit::FileSize => {
-            let max = values::size(tools.limits.file_size);
+            let max = values::size(bounds.map_or(tools.limits.file_size, |bounds| bounds.file_size));
             format!("The program was ended: it wrote more than {max} to one file")
         }
         Limit::Cancelled if tools.services.stopping.is_cancelled() => {

@@ -95,6 +95,9 @@ pub(in crate::tools) fn run_document(
     if run.network.is_some() {
         put("network", json!(report.network));
     }
+    if let Some(models) = &report.models {
+        put("models", json!(models));
+    }
     if let Some(hint) = hint {
         put("hint", json!(hint));
     }

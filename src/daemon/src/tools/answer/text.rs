@@ -19,7 +19,7 @@ const FILES: usize = 20;
 
 /// The fields of a run that its compact document keeps: the least that clients were promised, and what went
 /// wrong.
-const OF_A_RUN: [&str; 14] = [
+const OF_A_RUN: [&str; 15] = [
     "success",
     "output",
     "files",
@@ -34,6 +34,7 @@ const OF_A_RUN: [&str; 14] = [
     "earlier_runs",
     "images_not_shown",
     "network",
+    "models",
 ];
 
 /// Fields that repeat another.
@@ -58,7 +59,7 @@ impl Outcome {
     /// The answer as text: about `shown` bytes of output, and the words around it.
     pub(crate) fn text(&self, shown: usize) -> String {
         let mut lines = TextLines::default();
-        if self.document.contains_key("error") && !self.document.contains_key("run_id") {
+        if self.code().is_some() && !self.document.contains_key("run_id") {
             fault(&self.document, &mut lines);
         } else {
             match (self.form, &self.output) {

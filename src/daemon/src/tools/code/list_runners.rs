@@ -28,7 +28,7 @@ impl Tool for ListRunners {
     }
 
     async fn call(self, tools: &Arc<Tools>, _: &Caller, _: CancellationToken) -> Result<Outcome, Failure> {
-        let runners = tools.services.pool.runners();
+        let runners = tools.services.pool.languages();
         let languages: Vec<Value> = runners
             .values()
             .map(|(_, runner)| {

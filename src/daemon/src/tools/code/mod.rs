@@ -20,6 +20,8 @@ pub(super) use self::list_artifacts::ListArtifacts;
 pub(super) use self::list_runners::ListRunners;
 pub(super) use self::read_artifact::ReadArtifact;
 pub use self::read_artifact::ReadPermits;
+pub(super) use self::read_artifact::{open_saved, read_saved};
+pub(super) use self::run::put_files;
 pub(super) use self::run_code::RunCode;
 pub(super) use self::run_python::RunPython;
 pub(super) use self::upload_file::UploadFile;

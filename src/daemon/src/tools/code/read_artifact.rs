@@ -1,11 +1,13 @@
 //! `read_artifact`: the content of one file within the answer. It does not wait for a run: it reads the file
 //! that is saved.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use paddock_proto::RelPath;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -13,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ToolSet;
+use crate::session::Session;
 use crate::store::{StoreError, blocking};
 use crate::tools::answer::{SHOWN_IMAGES, mime_type, public_path};
 use crate::tools::fault::Failure;
@@ -48,7 +51,7 @@ impl Default for ReadPermits {
 }
 
 impl ReadPermits {
-    fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Fault> {
+    pub(in crate::tools) fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Fault> {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
         self.0.clone().try_acquire_many_owned(units).map_err(|_| {
             let message =
@@ -88,17 +91,7 @@ impl Tool for ReadArtifact {
         let shown = public_path(&path);
         let missing = || Fault::new(Code::NotFound, format!("No artifact at {shown}"));
 
-        let space = session.space.clone();
-        let opening = path.clone();
-        let opened = blocking(move || {
-            let open = || -> io::Result<_> {
-                let file = space.open(&opening)?;
-                let size = file.metadata()?.len();
-                Ok((file, size))
-            };
-            Ok(open())
-        });
-        let Ok((file, size)) = opened.await? else { return Err(missing().into()) };
+        let Some((file, size)) = open_saved(&session, &path).await? else { return Err(missing().into()) };
         let name = String::from_utf8_lossy(path.file_name()).into_owned();
         let link = tools.link(&session, &path);
         if size > tools.limits.artifact_read {
@@ -110,14 +103,7 @@ impl Tool for ReadArtifact {
             return Err(fault.with("size_bytes", json!(size)).with("download_url", json!(link)).into());
         }
         let permit = tools.reading.take(size)?;
-        // A saved file is never written again, only replaced: its content is of one piece.
-        let what = format!("cannot read {path:?} from the store");
-        let bytes = blocking(move || {
-            let mut bytes = Vec::new();
-            let read = file.take(size).read_to_end(&mut bytes);
-            read.map(|_| bytes).map_err(StoreError::io(what))
-        });
-        let bytes = bytes.await?;
+        let bytes = read_saved(&path, (file, size)).await?;
 
         let mime_type = mime_type(&path);
         let data = BASE64_STANDARD.encode(&bytes);
@@ -143,4 +129,32 @@ impl Tool for ReadArtifact {
         document.insert("content_base64".into(), Value::String(data));
         Ok(Outcome { document, images, permit: Some(permit), ..Outcome::default() })
     }
+}
+
+/// Opens a saved file; `None` if there is none of this name.
+pub(in crate::tools) async fn open_saved(
+    session: &Session,
+    path: &RelPath,
+) -> Result<Option<(File, u64)>, StoreError> {
+    let (space, path) = (session.space.clone(), path.clone());
+    let open = move || -> io::Result<_> {
+        let file = space.open(&path)?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
+    };
+    blocking(move || Ok(open().ok())).await
+}
+
+/// Reads what was opened. A saved file is never written again, only replaced: its content is of one piece.
+pub(in crate::tools) async fn read_saved(
+    path: &RelPath,
+    (file, size): (File, u64),
+) -> Result<Vec<u8>, StoreError> {
+    let what = format!("cannot read {path:?} from the store");
+    blocking(move || {
+        let mut bytes = Vec::new();
+        let read = file.take(size).read_to_end(&mut bytes);
+        read.map(|_| bytes).map_err(StoreError::io(what))
+    })
+    .await
 }

@@ -68,7 +68,8 @@ async fn run(
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let services = &tools.services;
-    let code = TurnKind::Code(checked.run.language.clone());
+    let code = services.sessions.turn_for(&checked.run.language, false, checked.run.network.is_some());
+    let is_alone = matches!(code, TurnKind::Alone { .. });
     let turn = if checked.waits {
         let kind = if checked.files.is_empty() { code } else { TurnKind::Whole };
         tokio::select! {
@@ -80,7 +81,7 @@ async fn run(
     };
     let session = &turn.session().clone();
     put_files(session, checked.files).await?;
-    let turn = turn.for_program(&checked.run.language);
+    let turn = if is_alone { turn } else { turn.for_program(&checked.run.language) };
     let waited_for_turn = begun.elapsed();
     notify::begun(services, session, &checked.run);
     let running = services.sessions.runs().run(&turn, &checked.run, cancel, output);
@@ -110,7 +111,10 @@ async fn run(
 }
 
 /// Saves the files that a call brings, all or none.
-async fn put_files(session: &Session, files: Vec<(RelPath, Vec<u8>)>) -> Result<(), Failure> {
+pub(in crate::tools) async fn put_files(
+    session: &Session,
+    files: Vec<(RelPath, Vec<u8>)>,
+) -> Result<(), Failure> {
     if files.is_empty() {
         return Ok(());
     }

@@ -110,13 +110,14 @@ impl ShellCommand {
             limits,
             files,
             network,
+            task: None,
         };
         Ok((session, start))
     }
 }
 
 /// Waits for the permit of a command in this session, until the call is cancelled.
-pub(super) async fn permit(
+pub(in crate::tools) async fn permit(
     executions: &Executions,
     owner: &str,
     session: &SessionId,
@@ -158,7 +159,7 @@ pub(super) async fn started(execution: &Arc<Execution>) -> Result<Outcome, Failu
 }
 
 /// Fails if the command could not be started: the answer then says why, as any refusal does.
-pub(super) fn check_started(execution: &Execution) -> Result<(), Failure> {
+pub(in crate::tools) fn check_started(execution: &Execution) -> Result<(), Failure> {
     let Some(error) = execution.take_refusal() else { return Ok(()) };
     Err(match Failure::from(error) {
         Failure::Fault(fault) => fault.with("execution_id", json!(execution.id)).into(),
@@ -167,15 +168,15 @@ pub(super) fn check_started(execution: &Execution) -> Result<(), Failure> {
 }
 
 /// Ends an execution when it is dropped: its caller went away.
-pub(super) struct EndOnDrop(Option<Arc<Execution>>);
+pub(in crate::tools) struct EndOnDrop(Option<Arc<Execution>>);
 
 impl EndOnDrop {
-    pub(super) fn new(execution: Arc<Execution>) -> Self {
+    pub(in crate::tools) fn new(execution: Arc<Execution>) -> Self {
         Self(Some(execution))
     }
 
     /// Lets the execution go on.
-    pub(super) fn disarm(mut self) {
+    pub(in crate::tools) fn disarm(mut self) {
         self.0 = None;
     }
 }

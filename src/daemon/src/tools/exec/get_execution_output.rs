@@ -16,6 +16,7 @@ use crate::tools::answer::{HINT_READS, ShownOutput, hint};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::session_name::SessionName;
+use crate::tools::task::put_task_page;
 use crate::tools::{Caller, Outcome, Tools};
 
 #[derive(Deserialize, JsonSchema)]
@@ -50,10 +51,11 @@ impl Tool for GetExecutionOutput {
     fn description(_: &Offer<'_>) -> String {
         "Read the events of an execution: ready, stdout and stderr (lines), resource_limit (which limit \
          ended it), and as the last event exit, timeout, cancelled or error. Each event has a seq; joined \
-         lines have the seq of the last line. Events can be read again. With wait true the call waits up to \
-         45 seconds: for an event after since, or without since for the end. When more is true, call again \
-         with since set to next_since. An execution can be read and ended by its id from any session of the \
-         same token; list_executions lists those of one session."
+         lines have the seq of the last line. Events can be read again. With wait true the call waits: \
+         for an event after since, or without since for the end; up to 45 seconds, and longer if the call \
+         asks for progress. When more is true, call again with since set to next_since. An execution can \
+         be read and ended by its id from any session of the same token; list_executions lists those of one \
+         session."
             .to_owned()
     }
 
@@ -61,7 +63,7 @@ impl Tool for GetExecutionOutput {
         self,
         tools: &Arc<Tools>,
         caller: &Caller,
-        _: CancellationToken,
+        cancel: CancellationToken,
     ) -> Result<Outcome, Failure> {
         let names = (self.conversation_id.as_ref(), self.session_id.as_ref());
         let execution = find_execution(tools, caller, Self::NAME, (&self.execution_id, names))?;
@@ -73,7 +75,12 @@ impl Tool for GetExecutionOutput {
                     None => execution.over().await,
                 }
             };
-            let _ = tokio::time::timeout(WAIT, news).await;
+            tokio::select! {
+                () = news => {}
+                // A client that hears of the progress does not give up.
+                () = tokio::time::sleep(WAIT), if caller.output.is_none() => {}
+                () = cancel.cancelled() => {}
+            }
         }
         let mut outcome = Outcome::default();
         put_state(&mut outcome.document, &execution);
@@ -92,6 +99,9 @@ pub(super) async fn put_page(
     since: u64,
     apart: bool,
 ) -> Result<(), Failure> {
+    if execution.spec.task.is_some() {
+        return put_task_page(tools, outcome, execution, since).await;
+    }
     let is_over = execution.end().is_some();
     let page = execution.page(since, tools.limits.output, !apart).await?;
     // A number that no event has yet would skip the events up to it.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 pub(super) use self::cancel_execution::CancelExecution;
+pub(super) use self::command::{EndOnDrop, check_started, permit};
 pub(super) use self::execute_code::ExecuteCode;
 pub(super) use self::execute_code_async::ExecuteCodeAsync;
 pub(super) use self::get_execution_output::GetExecutionOutput;
@@ -33,7 +34,7 @@ use super::{Caller, Code, Fault, Outcome, Tools};
 use crate::execution::{Execution, ExecutionState};
 
 /// How long a call waits for an execution at most: clients give up after a minute.
-const WAIT: Duration = Duration::from_secs(45);
+pub(super) const WAIT: Duration = Duration::from_secs(45);
 
 /// The execution that has this id, among the caller's; where the call names a session too, among that
 /// session's. The id alone is enough: nobody guesses one, and a client that connects again has another
@@ -75,6 +76,9 @@ fn put_state(document: &mut Map<String, Value>, execution: &Execution) {
     put("conversationId", json!(execution.session.as_str()));
     if let Some(network) = execution.network() {
         put("network", json!(network));
+    }
+    if let Some(models) = execution.model_usage() {
+        put("models", json!(models));
     }
     let ports = execution.ports();
     if !ports.is_empty() {

@@ -8,7 +8,7 @@ use paddock_proto::message::RunLimits;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::egress::{NetworkArgument, NetworkRequest};
+use crate::egress::{Dollars, NetworkArgument, NetworkRequest};
 use crate::tools::{Code, Fault};
 
 const MIB: u64 = 1 << 20;
@@ -38,6 +38,11 @@ struct Network {
     /// Names of services that the operator has set up. The command reaches each as `http://NAME.paddock/`,
     /// and the server adds the credentials.
     services: Option<Vec<String>>,
+    /// What the command may spend on models among these services, in dollars, as their operator has set the
+    /// prices. The next request after that is refused.
+    #[schemars(with = "Option<f64>", range(min = 0, max = 1_000_000))]
+    #[serde(alias = "maxCostUsd")]
+    max_cost_usd: Option<Dollars>,
 }
 
 /// What a configuration means.
@@ -93,6 +98,7 @@ impl SandboxConfig {
             allowed_domains: network.allowed_domains.unwrap_or_default(),
             denied_domains: network.denied_domains.unwrap_or_default(),
             services: network.services.unwrap_or_default(),
+            max_cost_usd: network.max_cost_usd,
         };
         let Filesystem { allow_write, deny_read, deny_write } = self.filesystem.unwrap_or_default();
         let (deny_read, deny_write) = (deny_read.unwrap_or_default(), deny_write.unwrap_or_default());

@@ -24,6 +24,9 @@ pub(in crate::tools) struct SendStdin {
     /// The input for the program.
     #[serde(alias = "inputData")]
     input_data: Option<String>,
+    /// Add a newline if the input does not end with one. false: the program reads exactly these characters.
+    #[schemars(extend("default" = true))]
+    newline: Option<bool>,
     /// Close the input after it: the program then reads end of file.
     #[schemars(extend("default" = false))]
     eof: Option<bool>,
@@ -38,13 +41,14 @@ impl Tool for SendStdin {
     const NAME: &'static str = "send_stdin";
     const SET: ToolSet = ToolSet::Exec;
     const TITLE: &'static str = "Send a command input";
-    const SUMMARY: &'static str =
-        "sends a line to an execution that was started with `interactive`; `eof` closes its input";
+    const SUMMARY: &'static str = "sends a line to an execution that was started with `interactive`; with \
+                                   `newline` false exactly the characters of `input_data`; `eof` closes its \
+                                   input";
     const EFFECT: Effect = Effect::Adds;
 
     fn description(_: &Offer<'_>) -> String {
-        "Send a line to an execution that was started with interactive true. A missing newline is added. \
-         Input that the program has not read when the daemon restarts can be lost."
+        "Send a line to an execution that was started with interactive true. A missing newline is added, \
+         unless newline is false. Input that the program has not read when the daemon restarts can be lost."
             .to_owned()
     }
 
@@ -62,10 +66,11 @@ impl Tool for SendStdin {
                 "missing field `input_data` (a line for the program), or `eof` true to end its input";
             return Err(ArgumentError::new(Self::NAME, problem).into());
         }
-        // An empty text before the end of the input is no empty line.
-        if let Some(mut input) = self.input_data.filter(|input| !(input.is_empty() && eof)) {
+        // An empty text before the end of the input, or without a newline, is no empty line.
+        let sends_nothing = eof || self.newline == Some(false);
+        if let Some(mut input) = self.input_data.filter(|input| !(input.is_empty() && sends_nothing)) {
             values::bounded("input_data", input.len(), tools.limits.stdin)?;
-            if !input.ends_with('\n') {
+            if self.newline != Some(false) && !input.ends_with('\n') {
                 input.push('\n');
             }
             execution.send(Some(Bytes::from(input))).await.map_err(Fault::from)?;

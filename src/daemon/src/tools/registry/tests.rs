@@ -26,6 +26,9 @@ fn runners() -> Runners {
         stdin: true,
         warm: Vec::new(),
         volumes: Vec::new(),
+        coding_agent: false,
+        bounds: crate::pool::Bounds::example(),
+        idle: 2,
     };
     let all = [runner("python", "numpy,pandas"), runner("sh", "")];
     all.into_iter().zip(0..).map(|(one, id)| (one.language.clone(), (RunnerId(id), Arc::new(one)))).collect()

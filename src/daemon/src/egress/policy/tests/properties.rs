@@ -75,6 +75,8 @@ impl Case {
             denied_domains: texts(&self.denied),
             services: Vec::new(),
             everything: self.everything,
+            max_cost_usd: None,
+            task: None,
         }
     }
 

@@ -28,6 +28,19 @@ fn cold() -> Stand {
 }
 
 #[test]
+fn each_runner_keeps_its_own_number_of_idle_members() {
+    let mut pool = Stand::new(RawPoolSettings { max_starting: 8, ..usual() });
+    assert_eq!(pool.add_with(0, 3).len(), 3);
+    assert_eq!(pool.add_with(1, 0), [], "one starts when it is asked for");
+    pool.finish_all();
+    assert_eq!((pool.runner(0).idle, pool.runner(1).idle), (3, 0));
+    assert_eq!(started_runners(&pool.request(1).1), [1]);
+    pool.finish_all();
+    assert_eq!((pool.runner(1).idle, pool.runner(1).leased), (0, 1), "nothing is refilled");
+    assert_eq!(started_runners(&pool.add_with(1, 1)), [1], "the last number counts");
+}
+
+#[test]
 fn a_waiter_is_starved_only_while_nothing_but_a_release_can_serve_it() {
     let settings = RawPoolSettings { idle_per_runner: 0, max_members: 2, ..usual() };
     let mut pool = Stand::new(settings);

@@ -46,6 +46,7 @@ struct Held {
 
 #[derive(Debug, Default, Clone)]
 struct Record {
+    idle: u32,
     failures: u32,
     last: Option<StartFailure>,
     failed_until: Option<Instant>,

@@ -117,7 +117,10 @@ fn settings() -> impl Strategy<Value = RawPoolSettings> {
 fn perform(stand: &mut Stand, step: Step) {
     let pick = |from: Vec<MemberId>, i: Index| (!from.is_empty()).then(|| *i.get(&from));
     let event = match step {
-        Step::Add(runner) => Some(PoolEvent::RunnerAdded { runner: RunnerId(runner) }),
+        Step::Add(runner) => {
+            stand.add(runner);
+            None
+        }
         Step::Adopt(runner, uid, leased) => {
             stand.adopt(runner, 20_000 + uid, leased);
             None

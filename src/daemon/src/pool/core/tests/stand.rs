@@ -15,15 +15,17 @@ const MANY_TICKS: usize = 20_000;
 pub(super) struct Stand {
     core: PoolCore,
     pub(super) oracle: Oracle,
+    /// The idle containers of a runner that a test adds without a number of its own.
+    idle: u32,
     now: Instant,
     last_waiter: u64,
 }
 
 impl Stand {
     pub(super) fn new(settings: RawPoolSettings) -> Self {
-        let oracle = Oracle::new(settings.clone());
+        let (oracle, idle) = (Oracle::new(settings.clone()), settings.idle_per_runner);
         let core = PoolCore::new(PoolSettings::try_from(settings).expect("the settings of a test hold"));
-        Self { core, oracle, now: Instant::now(), last_waiter: 0 }
+        Self { core, oracle, idle, now: Instant::now(), last_waiter: 0 }
     }
 
     pub(super) fn send(&mut self, event: PoolEvent) -> Vec<PoolAction> {
@@ -32,8 +34,13 @@ impl Stand {
         actions
     }
 
+    /// A runner with the idle containers of the settings.
     pub(super) fn add(&mut self, runner: u32) -> Vec<PoolAction> {
-        self.send(PoolEvent::RunnerAdded { runner: RunnerId(runner) })
+        self.add_with(runner, self.idle)
+    }
+
+    pub(super) fn add_with(&mut self, runner: u32, idle: u32) -> Vec<PoolAction> {
+        self.send(PoolEvent::RunnerAdded { runner: RunnerId(runner), idle })
     }
 
     /// A container of an earlier daemon.

@@ -80,6 +80,9 @@ impl FakeContainer {
             stdin: true,
             warm: Vec::new(),
             volumes: Vec::new(),
+            coding_agent: false,
+            bounds: crate::pool::Bounds::example(),
+            idle: 2,
         };
         let engine = FakeEngine {
             status: Some(ContainerStatus::Running),
@@ -173,7 +176,8 @@ impl FakeContainer {
 
     /// Its link, as the pool opens it when it arms the container.
     pub(in crate::session) async fn link(&self) -> Link {
-        let terms = HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60) };
+        let terms =
+            HelloTerms { secret: [7; 32], orphan_after: Duration::from_secs(60), listen_ports: vec![] };
         Link::open(self.clone(), terms).await.unwrap().0
     }
 

@@ -40,8 +40,8 @@ impl Oracle {
 
     pub(super) fn note(&mut self, event: PoolEvent, now: Instant) {
         match event {
-            PoolEvent::RunnerAdded { runner } => {
-                self.runners.entry(runner).or_default();
+            PoolEvent::RunnerAdded { runner, idle } => {
+                self.runners.entry(runner).or_default().idle = idle;
             }
             PoolEvent::RunnerRemoved { runner } => {
                 if self.runners.remove(&runner).is_some() {
@@ -145,7 +145,8 @@ impl Oracle {
                 if !self.up {
                     self.up = true;
                     for record in self.runners.values_mut() {
-                        *record = Record { passed_over: record.passed_over, ..Record::default() };
+                        let (idle, passed_over) = (record.idle, record.passed_over);
+                        *record = Record { idle, passed_over, ..Record::default() };
                     }
                 }
             }

@@ -68,7 +68,7 @@ impl Oracle {
     }
 
     pub(super) fn is_short(&self, runner: RunnerId) -> bool {
-        let target = self.settings.idle_per_runner as usize + self.waiters_of(runner).count();
+        let target = self.runners[&runner].idle as usize + self.waiters_of(runner).count();
         self.idle_of(runner) + self.coming(runner) < target
     }
 

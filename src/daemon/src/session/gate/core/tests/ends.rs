@@ -60,7 +60,7 @@ fn a_call_that_comes_while_a_session_is_being_closed_finds_it_again_and_a_comman
 fn a_program_of_an_earlier_daemon_keeps_its_place_and_is_told_to_end() {
     let mut gate = gate();
     let runs = gate.work(0, command("sh"));
-    let kind = TurnKind::Resumed { language: "python".to_owned(), is_command: true };
+    let kind = TurnKind::Resumed { language: "python".to_owned(), is_command: true, is_alone: false };
     let (resumed, _) = gate.ask(0, kind);
     let (_, actions) = gate.close(0, false);
     assert_eq!(denied(&actions), [], "its end must be heard");

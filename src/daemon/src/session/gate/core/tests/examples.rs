@@ -73,6 +73,27 @@ fn a_call_that_shares_the_session_lets_in_programs_of_its_language() {
 }
 
 #[test]
+fn a_program_that_must_be_alone_waits_for_all_others_and_they_for_it() {
+    let mut gate = gate();
+    let command_of = |is_command| TurnKind::Alone { is_command };
+    let server = gate.enter(0, command("sh"));
+    let (alone, actions) = gate.ask(0, command_of(true));
+    assert_eq!(entered(&actions), []);
+    let (beside, actions) = gate.ask(0, command("sh"));
+    assert_eq!(entered(&actions), [beside], "a program that fits comes in at once");
+    gate.leave(0, beside);
+    assert_eq!(entered(&gate.leave(0, server)), [alone]);
+    let [(other, _), (also, _)] = [gate.ask(0, command_of(false)), gate.ask(0, command("sh"))];
+    assert!(gate.waits(other) && gate.waits(also));
+    assert_eq!(entered(&gate.leave(0, alone)), [other], "the oldest is next");
+    assert_eq!(entered(&gate.leave(0, other)), [also]);
+    let language = "sh".to_owned();
+    let resumed = TurnKind::Resumed { language, is_command: true, is_alone: true };
+    let (denied_now, actions) = gate.try_ask(0, resumed);
+    assert_eq!(denied(&actions), [(denied_now, Denial::Busy)]);
+}
+
+#[test]
 fn as_many_calls_wait_in_a_session_as_may_and_a_call_that_need_not_wait_is_not_counted() {
     let mut gate = gate();
     gate.enter(0, command("sh"));

@@ -52,8 +52,10 @@ fn kind() -> impl Strategy<Value = TurnKind> {
         2 => Just(TurnKind::Whole),
         3 => language().prop_map(TurnKind::Code),
         4 => language().prop_map(TurnKind::Command),
-        1 => (language(), any::<bool>())
-            .prop_map(|(language, is_command)| TurnKind::Resumed { language, is_command }),
+        2 => any::<bool>().prop_map(|is_command| TurnKind::Alone { is_command }),
+        1 => (language(), any::<bool>(), any::<bool>()).prop_map(|(language, is_command, is_alone)| {
+            TurnKind::Resumed { language, is_command, is_alone }
+        }),
     ]
 }
 
@@ -158,7 +160,7 @@ fn perform(stand: &mut Stand, happening: Happening) {
         Happening::Want(i) => {
             let wants: Vec<_> = stand.oracle.wants.iter().map(|want| want.call).collect();
             let mut inside = stand.oracle.inside();
-            inside.retain(|(_, inmate)| inmate.language.is_some() && !wants.contains(&inmate.call));
+            inside.retain(|(_, inmate)| !wants.contains(&inmate.call));
             if !inside.is_empty() {
                 let (key, inmate) = i.get(&inside).clone();
                 stand.send(Event::Want { key, call: inmate.call, waits: true });

@@ -44,7 +44,13 @@ impl Oracle {
                 let book = self.book(&key, now);
                 let cancelled: Vec<_> = book.inside.iter().map(|inmate| inmate.call).collect();
                 let ends = |one: &&Queued| {
-                    matches!(&one.wish, Wish::Come { kind: TurnKind::Code(_) | TurnKind::Command(_), .. })
+                    matches!(
+                        &one.wish,
+                        Wish::Come {
+                            kind: TurnKind::Code(_) | TurnKind::Command(_) | TurnKind::Alone { .. },
+                            ..
+                        }
+                    )
                 };
                 let ended: Vec<_> = book.queue.iter().filter(ends).map(|one| one.call).collect();
                 book.queue.push(Queued { call, wish: Wish::Close { delete }, asked: now });
@@ -185,14 +191,14 @@ impl Oracle {
             Wish::Come { kind, .. } => match kind {
                 TurnKind::Whole | TurnKind::Code(_) => true,
                 TurnKind::Command(_) => false,
-                TurnKind::Resumed { is_command, .. } => !is_command,
+                TurnKind::Alone { is_command } | TurnKind::Resumed { is_command, .. } => !is_command,
             },
         }
     }
 
     pub(super) fn language(kind: &TurnKind) -> Option<String> {
         match kind {
-            TurnKind::Whole => None,
+            TurnKind::Whole | TurnKind::Alone { .. } | TurnKind::Resumed { is_alone: true, .. } => None,
             TurnKind::Code(language) | TurnKind::Command(language) => Some(language.clone()),
             TurnKind::Resumed { language, .. } => Some(language.clone()),
         }

@@ -286,7 +286,8 @@ impl Oracle {
             Denial::Busy => assert!(!waits && !Self::is_held_by_daemon(book), "{call:?} can wait"),
             Denial::Closed => {
                 let is_closing = book.queue.iter().any(|one| matches!(one.wish, Wish::Close { .. }));
-                let comes_late = is_fresh.is_some() && matches!(kind, TurnKind::Command(_));
+                let is_command = matches!(kind, TurnKind::Command(_) | TurnKind::Alone { is_command: true });
+                let comes_late = is_fresh.is_some() && is_command;
                 assert!(is_closing && (self.must_end.remove(&call) || comes_late), "nobody closes {key}");
             }
             Denial::ShuttingDown => assert!(self.ending),

@@ -1,0 +1,151 @@
+//! What each tenant has spent on each model today (UTC), for the budgets of tenants. It outlives the daemon.
+//!
+//! ```text
+//!  models/spending.json   {"day": 20500, "spent": {"anthropic": {"alice": 1.25}}}
+//! ```
+//!
+//! The file is written beside and renamed, when a request that cost something is over. It is not synced: a
+//! machine that goes down can lose the last requests. It must never grow: it has the configured names of
+//! models and tenants, of one day.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::dollars::Dollars;
+
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+
+/// What was spent on one day.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Day {
+    /// Days since the epoch.
+    day: u64,
+    /// By the name of the model, then of the tenant.
+    spent: BTreeMap<String, BTreeMap<String, Dollars>>,
+}
+
+impl Day {
+    /// Forgets another day.
+    fn turn(&mut self, today: u64) {
+        if self.day != today {
+            *self = Self { day: today, spent: BTreeMap::new() };
+        }
+    }
+
+    fn spent(&self, model: &str, tenant: &str) -> Dollars {
+        self.spent.get(model).and_then(|tenants| tenants.get(tenant)).copied().unwrap_or_default()
+    }
+
+    /// Puts a part of it in the place of another. What was charged yesterday counts for today in whole: of a
+    /// request at midnight too much is counted rather than too little.
+    fn replace(&mut self, model: &str, tenant: &str, old: Dollars, new: Dollars) {
+        let spent = self.spent.entry(model.to_owned()).or_default().entry(tenant.to_owned()).or_default();
+        *spent = spent.minus(old).plus(new);
+    }
+}
+
+/// What tenants have spent today.
+#[derive(Debug, Default)]
+pub(super) struct Spending {
+    today: Mutex<Day>,
+    /// Where it is kept, once that is known.
+    file: Mutex<Option<PathBuf>>,
+}
+
+impl Spending {
+    /// Keeps it in this file from now on, and goes on with what the file says.
+    pub(super) fn keep_in(&self, file: PathBuf) {
+        let text = fs::read(&file).unwrap_or_default();
+        if let Ok(day) = serde_json::from_slice(&text) {
+            *self.lock() = day;
+        }
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Day> {
+        // No code that can panic runs under this lock, so even a poisoned one holds valid data.
+        self.today.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a tenant has spent on a model today.
+    pub(super) fn spent(&self, model: &str, tenant: &str) -> Dollars {
+        let mut day = self.lock();
+        day.turn(today());
+        day.spent(model, tenant)
+    }
+
+    /// A part of what a tenant has spent has changed.
+    pub(super) fn replace(&self, model: &str, tenant: &str, old: Dollars, new: Dollars) {
+        let mut day = self.lock();
+        day.turn(today());
+        day.replace(model, tenant, old, new);
+    }
+
+    /// Writes the file.
+    pub(super) fn note(&self) {
+        // Held while it is written, so that no older state is written last.
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(path) = &*file else { return };
+        let text = serde_json::to_vec(&*self.lock());
+        let staged = path.with_extension("new");
+        let written = text.map_err(io::Error::from).and_then(|text| fs::write(&staged, text));
+        if let Err(error) = written.and_then(|()| fs::rename(&staged, path)) {
+            warn!(%error, path = %path.display(), "it could not be noted what tenants spend on models");
+        }
+    }
+}
+
+fn today() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dollars(amount: f64) -> Dollars {
+        Dollars::of(amount).unwrap()
+    }
+
+    #[test]
+    fn tenants_and_models_are_told_apart_and_a_day_ends() {
+        let mut day = Day::default();
+        day.turn(7);
+        day.replace("a", "ann", Dollars::ZERO, dollars(1.0));
+        day.replace("a", "ann", dollars(0.5), dollars(2.0));
+        day.replace("b", "ann", Dollars::ZERO, dollars(3.0));
+        assert_eq!(
+            [day.spent("a", "ann"), day.spent("b", "ann"), day.spent("a", "bob")],
+            [2.5, 3.0, 0.0].map(dollars)
+        );
+        day.turn(7);
+        assert_eq!(day.spent("a", "ann"), dollars(2.5));
+        day.turn(8);
+        assert_eq!((day.spent("a", "ann"), day.spent.len()), (Dollars::ZERO, 0));
+        day.replace("a", "ann", dollars(2.0), dollars(2.25));
+        assert_eq!(day.spent("a", "ann"), dollars(2.25), "a request that was under way at midnight");
+    }
+
+    #[test]
+    fn the_next_daemon_goes_on_with_it_and_a_broken_file_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("spending.json");
+        let spending = Spending::default();
+        spending.keep_in(file.clone());
+        spending.replace("a", "ann", Dollars::ZERO, dollars(1.5));
+        spending.note();
+        let next = Spending::default();
+        next.keep_in(file.clone());
+        assert_eq!(next.spent("a", "ann"), dollars(1.5));
+        fs::write(&file, "{\"day\":").unwrap();
+        let broken = Spending::default();
+        broken.keep_in(file);
+        assert_eq!(broken.spent("a", "ann"), Dollars::ZERO);
+    }
+}

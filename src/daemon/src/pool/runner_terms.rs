@@ -1,0 +1,114 @@
+//! What the containers of each runner may use, and how many stand idle: the usual, what all coding agents
+//! have instead, and what the operator set for one runner. Pure.
+//!
+//! It must never look at an image: whether a runner is a coding agent is decided in [`super::runner`].
+
+use std::collections::BTreeMap;
+
+use super::spec::Bounds;
+use crate::config::RunnerSettings;
+
+/// The bounds and the idle containers of every runner, whether it has an image or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunnerTerms {
+    /// The bounds of a language.
+    pub bounds: Bounds,
+    /// The idle containers of a language.
+    pub idle: u32,
+    /// What all coding agents have instead.
+    pub coding_agents: RunnerSettings,
+    /// What one runner has instead, by its name.
+    pub runners: BTreeMap<String, RunnerSettings>,
+}
+
+impl RunnerTerms {
+    /// The bounds and the number of idle containers of the runner of this name.
+    pub(super) fn of(&self, name: &str, coding_agent: bool) -> (Bounds, u32) {
+        let agents = coding_agent.then_some(&self.coding_agents);
+        let layers = agents.into_iter().chain(self.runners.get(name));
+        layers.fold((self.bounds.clone(), self.idle), |(bounds, idle), layer| {
+            (overlaid(bounds, layer), layer.idle.unwrap_or(idle))
+        })
+    }
+
+    /// The images that the operator chose, by the name of the runner.
+    pub(super) fn images(&self) -> BTreeMap<&str, &str> {
+        self.runners
+            .iter()
+            .filter_map(|(name, runner)| Some((name.as_str(), runner.image.as_deref()?)))
+            .collect()
+    }
+}
+
+/// These bounds, with the values that are set put over them.
+fn overlaid(bounds: Bounds, over: &RunnerSettings) -> Bounds {
+    Bounds {
+        memory: over.memory.unwrap_or(bounds.memory),
+        cpus: over.cpus.unwrap_or(bounds.cpus),
+        pids: over.pids.map_or(bounds.pids, u64::from),
+        data: over.data.unwrap_or(bounds.data),
+        data_inodes: over.data_inodes.map_or(bounds.data_inodes, u64::from),
+        tmp: over.tmp.unwrap_or(bounds.tmp),
+        open_files: over.open_files.map_or(bounds.open_files, u64::from),
+        file_size: over.file_size.unwrap_or(bounds.file_size),
+        ..bounds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runners_own_value_wins_over_that_of_coding_agents_and_that_over_the_usual() {
+        let set = |memory: Option<u64>, pids: Option<u32>, idle: Option<u32>| RunnerSettings {
+            memory,
+            pids,
+            idle,
+            ..RunnerSettings::default()
+        };
+        let usual = Bounds::example();
+        let terms = RunnerTerms {
+            bounds: usual.clone(),
+            idle: 2,
+            coding_agents: set(Some(10), Some(20), Some(0)),
+            runners: BTreeMap::from([
+                ("python".to_owned(), set(None, Some(30), Some(5))),
+                ("codex".to_owned(), set(Some(40), None, None)),
+            ]),
+        };
+        assert_eq!(terms.of("sh", false), (usual.clone(), 2));
+        assert_eq!(terms.of("python", false), (Bounds { pids: 30, ..usual.clone() }, 5));
+        assert_eq!(terms.of("opencode", true), (Bounds { memory: 10, pids: 20, ..usual.clone() }, 0));
+        assert_eq!(terms.of("codex", true), (Bounds { memory: 40, pids: 20, ..usual }, 0));
+    }
+
+    #[test]
+    fn every_value_of_a_runner_has_its_own_place_in_the_bounds() {
+        let over = RunnerSettings {
+            image: None,
+            idle: Some(9),
+            memory: Some(1),
+            cpus: Some(2.0),
+            pids: Some(3),
+            data: Some(4),
+            data_inodes: Some(5),
+            tmp: Some(6),
+            open_files: Some(7),
+            file_size: Some(8),
+        };
+        let usual = Bounds { runtime: "runsc".into(), ..Bounds::example() };
+        let expected = Bounds {
+            memory: 1,
+            cpus: 2.0,
+            pids: 3,
+            data: 4,
+            data_inodes: 5,
+            tmp: 6,
+            open_files: 7,
+            file_size: 8,
+            ..usual.clone()
+        };
+        assert_eq!(overlaid(usual, &over), expected);
+    }
+}

@@ -1,0 +1,92 @@
+//! What the specification of a container says, for runners of several kinds.
+
+use super::*;
+
+fn made(maps_users: bool) -> HostConfig {
+    made_for("", maps_users)
+}
+
+fn made_for(runtime: &str, maps_users: bool) -> HostConfig {
+    let bounds = Bounds { runtime: runtime.to_owned(), ..Bounds::example() };
+    blueprint(maps_users).plan(&runner(bounds), Uid(20_000)).expect("a plan").container.host_config
+}
+
+fn runner(bounds: Bounds) -> Runner {
+    Runner {
+        language: "sh".into(),
+        image: "x".into(),
+        image_id: format!("sha256:{}", "a".repeat(64)).parse().expect("an image"),
+        argv: vec![],
+        env: vec![],
+        libraries: String::new(),
+        stdin: false,
+        warm: vec![],
+        volumes: vec![],
+        coding_agent: false,
+        bounds,
+        idle: 2,
+    }
+}
+
+fn blueprint(maps_users: bool) -> Blueprint {
+    let agent = "paddock-agent".parse().expect("a name");
+    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), maps_users }
+}
+
+#[test]
+fn a_container_has_the_bounds_of_its_runner_and_they_are_in_its_hash() {
+    let usual = runner(Bounds::example());
+    let bounds = Bounds { memory: 1 << 30, pids: 77, tmp: 1 << 30, data: 1 << 29, ..Bounds::example() };
+    let other = runner(bounds.clone());
+    let plan = blueprint(false).plan(&other, Uid(20_000)).expect("a plan");
+    let host = &plan.container.host_config;
+    let memory = i64::try_from(bounds.total_memory()).expect("it fits");
+    assert_eq!((host.memory, host.pids_limit), (Some(memory), Some(77)));
+    assert_eq!(other.container_memory(), bounds.total_memory());
+    assert!(host.tmpfs["/tmp"].contains("size=1073741824,nr_inodes=262144"), "{:?}", host.tmpfs);
+    assert!(plan.volume.driver_opts["o"].starts_with("size=536870912,"), "{:?}", plan.volume);
+    let smallest = runner(Bounds { tmp: 1 << 20, ..Bounds::example() });
+    let smallest = blueprint(false).plan(&smallest, Uid(20_000)).expect("a plan").container;
+    assert!(smallest.host_config.tmpfs["/tmp"].contains("nr_inodes=16384"));
+    assert_ne!(blueprint(false).hash(&other), blueprint(false).hash(&usual));
+    let more_idle = Runner { idle: 5, ..usual.clone() };
+    assert_eq!(blueprint(false).hash(&more_idle), blueprint(false).hash(&usual), "it is no container's");
+}
+
+#[test]
+fn the_kernel_hands_no_crash_to_a_program_of_the_host() {
+    let core = made(false).ulimits.into_iter().find(|limit| limit.name == "core").expect("a limit");
+    assert_eq!((core.soft, core.hard), (1, 1), "0 would not stop it, see core(5)");
+}
+
+#[test]
+fn nothing_of_the_hosts_resolver_is_copied() {
+    let host = made(false);
+    assert_eq!(host.network_mode.as_deref(), Some("none"));
+    assert_eq!(host.dns, ["127.0.0.1"]);
+    assert_eq!(host.dns_search, ["."]);
+    assert!(!host.dns_options.is_empty());
+}
+
+#[test]
+fn terminals_are_a_containers_own_where_the_kernel_is_the_hosts() {
+    let mount =
+        |runtime| made_for(runtime, false).mounts.into_iter().find(|mount| mount.target == "/dev/pts");
+    for runtime in ["", "runc", "crun"] {
+        let options = mount(runtime).and_then(|mount| mount.volume_options).expect("a volume");
+        let driver = options.driver_config.expect("a driver");
+        assert_eq!(driver.options.get("type").map(String::as_str), Some("devpts"));
+        assert!(driver.options.get("o").is_some_and(|o| o.contains("max=64")), "{driver:?}");
+        assert_eq!(options.labels.get(OWNER).map(String::as_str), Some("o"), "it can be found");
+    }
+    assert_eq!(mount("runsc"), None);
+}
+
+#[test]
+fn what_runs_leave_of_system_v_ipc_is_bounded_unless_the_engine_maps_users() {
+    let sysctls = made(false).sysctls;
+    assert_eq!(sysctls.get("kernel.shm_rmid_forced").map(String::as_str), Some("1"));
+    assert_eq!(sysctls.get("kernel.msgmni").map(String::as_str), Some("32"));
+    assert!(sysctls.contains_key("kernel.sem"));
+    assert!(made(true).sysctls.is_empty(), "no container would start");
+}

@@ -1,0 +1,136 @@
+//! `execute_task`: a task in words, and what came of it.
+//!
+//! A caller that goes away, or cancels its call, ends the task that it waits for. A task that takes longer
+//! than [`WAIT`] goes on by itself, unless the caller asked for progress: then the call waits for the end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use paddock_proto::message::{Entry, RunLimits};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::check::{CheckedTask, TaskArguments, sentence};
+use super::{progress, report};
+use crate::agents::{Agent, TaskNote, last_conversation};
+use crate::config::ToolSet;
+use crate::execution::StartRequest;
+use crate::session::{SessionError, TurnKind};
+use crate::tools::code::put_files;
+use crate::tools::exec::{EndOnDrop, WAIT, check_started, permit};
+use crate::tools::fault::Failure;
+use crate::tools::registry::{Effect, Offer, Tool};
+use crate::tools::schema::InputSchema;
+use crate::tools::{Caller, Outcome, Tools};
+
+#[derive(Deserialize, JsonSchema)]
+pub(in crate::tools) struct ExecuteTask(TaskArguments);
+
+impl Tool for ExecuteTask {
+    const NAME: &'static str = "execute_task";
+    const SET: ToolSet = ToolSet::Task;
+    const TITLE: &'static str = "Have a coding agent do a task";
+    const SUMMARY: &'static str = "has a coding agent do `task_description` in `/workspace` of a session. \
+                                   Optional: `agent`, `files`, `working_directory`, `timeout`, `yolo_level`, \
+                                   `model`, `max_turns`, `max_budget_usd`, `resume`";
+    const EFFECT: Effect = Effect::Destroys;
+
+    fn description(offer: &Offer<'_>) -> String {
+        format!(
+            "Have an autonomous coding agent do a task in an isolated container: it works on the files in \
+             /workspace (also /data), which stay for the session, and answers with what it did and the files \
+             that it made. yolo_level says what it may do without asking: 1 reads and writes files, 2 and \
+             reaches the web, 3 and runs commands and installs packages, 4 everything. {} What it is denied \
+             is listed in denied. If it takes longer than 45 seconds, and the call does not ask for \
+             progress, the answer has status running and the task continues: look with get_sandbox_status, \
+             read it with get_execution_output, end it with cancel_execution. A further task in the same \
+             session goes on in the agent's conversation, unless resume is false.",
+            sentence(offer.network)
+        )
+    }
+
+    fn refine(schema: &mut InputSchema, _: &Offer<'_>) {
+        schema.set("agent", "enum", json!(Agent::ALL.map(Agent::as_str)));
+        schema.set("agent", "default", Agent::ClaudeCode.as_str());
+    }
+
+    async fn call(
+        self,
+        tools: &Arc<Tools>,
+        caller: &Caller,
+        cancel: CancellationToken,
+    ) -> Result<Outcome, Failure> {
+        let Self(arguments) = self;
+        let mut checked = arguments.check(tools, caller, Self::NAME)?;
+        let answer_at = Instant::now() + WAIT;
+        let executions = &tools.services.executions;
+        let _held = tools.message_shares.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
+        let starting = tools.task_permits.enter(executions, &caller.owner, &checked.session)?;
+        prepare(tools, caller, &mut checked, &cancel).await?;
+        let permit = permit(executions, &caller.owner, &checked.session, &cancel).await?;
+        let execution = executions.start(permit, start(checked), None).await?;
+        drop(starting);
+        let waiting = EndOnDrop::new(execution.clone());
+        tokio::select! {
+            () = progress::follow(&execution, caller.output.as_ref()) => {}
+            // A client that hears of the progress does not give up: the call waits for the end.
+            () = tokio::time::sleep_until(answer_at.into()), if caller.output.is_none() => {}
+            () = cancel.cancelled() => {
+                execution.end_within(Duration::ZERO);
+                execution.over().await;
+            }
+        }
+        waiting.disarm();
+        check_started(&execution)?;
+        let document = report::document(tools, &execution).await?;
+        let failed = !report::is_well(&document);
+        Ok(Outcome { document, failed, ..Outcome::default() })
+    }
+}
+
+/// Saves the files of the call in its session, and finds the conversation that the task goes on with.
+async fn prepare(
+    tools: &Tools,
+    caller: &Caller,
+    checked: &mut CheckedTask,
+    cancel: &CancellationToken,
+) -> Result<(), Failure> {
+    let turn = tokio::select! {
+        turn = tools.services.sessions.enter(&caller.owner, &checked.session, TurnKind::Whole) => turn?,
+        () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
+    };
+    let session = turn.session();
+    checked.check_session(session)?;
+    put_files(session, std::mem::take(&mut checked.files)).await?;
+    if checked.resumes {
+        let manifest = session.space.manifest();
+        let files = manifest.files().map(|(entry, _): (&Entry, u64)| entry);
+        checked.task.resume = last_conversation(files, &checked.directory()).map(|(_, id)| id);
+    }
+    Ok(())
+}
+
+/// The execution of a task.
+fn start(checked: CheckedTask) -> StartRequest {
+    let directory = checked.directory();
+    let started = checked.task.command();
+    let note = TaskNote {
+        agent: checked.task.agent.as_str().to_owned(),
+        level: checked.task.level.number(),
+        directory: directory.clone(),
+    };
+    StartRequest {
+        command: started.command,
+        language: note.agent.clone(),
+        interactive: false,
+        directory,
+        environment: started.environment,
+        timeout: checked.timeout,
+        limits: RunLimits::default(),
+        files: None,
+        network: Some(checked.network),
+        task: Some((checked.task.description, note)),
+    }
+}

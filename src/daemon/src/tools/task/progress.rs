@@ -1,0 +1,77 @@
+//! Reads a task while it goes on: what happened so far, and what happens next for a caller that listens.
+//!
+//! It must never hold more of the log than one page.
+
+use std::sync::Arc;
+
+use paddock_proto::OutputStream;
+
+use crate::agents::{AgentEvent, Transcript};
+use crate::execution::{EventBody, Execution};
+use crate::session::OutputBacklog;
+use crate::store::StoreError;
+
+/// Bytes of the log that are read at one time.
+const PAGE: usize = 1 << 20;
+
+/// A task's log, read from its beginning to where it is.
+#[derive(Default)]
+pub(super) struct TaskLog {
+    /// What happened.
+    pub(super) transcript: Transcript,
+    /// The number of the last event that was read.
+    last: u64,
+}
+
+impl TaskLog {
+    /// Reads what is new, and gives each event to `each`.
+    pub(super) async fn read_on(
+        &mut self,
+        execution: &Execution,
+        mut each: impl FnMut(&AgentEvent),
+    ) -> Result<(), StoreError> {
+        loop {
+            let page = execution.page(self.last, PAGE, false).await?;
+            for event in page.events {
+                self.last = event.seq;
+                if let EventBody::Output { stream, bytes, eol } = &event.body {
+                    let told = self.transcript.take(*stream, bytes, *eol);
+                    told.iter().flatten().for_each(&mut each);
+                }
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Tells a caller that listens what the agent does, line by line, and resolves when the task is over.
+pub(super) async fn follow(execution: &Arc<Execution>, listener: Option<&OutputBacklog>) {
+    if let Some(listener) = listener {
+        let mut log = TaskLog::default();
+        while execution.end().is_none() {
+            execution.news(log.last).await;
+            let told = log.read_on(execution, |event| {
+                if let Some(line) = line(event) {
+                    listener.append(OutputStream::Stdout, format!("{line}\n").as_bytes());
+                }
+            });
+            // A log that cannot be read is the answer's to tell.
+            if told.await.is_err() {
+                break;
+            }
+        }
+    }
+    execution.over().await;
+}
+
+/// An event for a person to read.
+pub(super) fn line(event: &AgentEvent) -> Option<String> {
+    match event {
+        AgentEvent::Message { text } => Some(text.clone()),
+        AgentEvent::Tool { what, .. } => Some(format!("[{what}]")),
+        AgentEvent::Denied { what, .. } => Some(format!("[denied: {what}]")),
+        AgentEvent::Result(_) => None,
+    }
+}

@@ -1,0 +1,171 @@
+//! What came of a task, as its answer says it: `execute_task` when it ends or when nobody waits any longer,
+//! and `get_sandbox_status` at any time.
+//!
+//! `files_created` lists the files that the task made or changed. This module must never list a file that is
+//! not saved.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::progress::TaskLog;
+use crate::agents::{Transcript, last_conversation};
+use crate::execution::{Execution, ExecutionEnd, ExecutionState};
+use crate::session::excerpt;
+use crate::tools::Tools;
+use crate::tools::fault::Failure;
+
+/// The whole answer about a task.
+pub(super) async fn document(
+    tools: &Tools,
+    execution: &Arc<Execution>,
+) -> Result<Map<String, Value>, Failure> {
+    let mut log = TaskLog::default();
+    let end = execution.end();
+    log.read_on(execution, |_| {}).await?;
+    let transcript = &log.transcript;
+    let mut document = Map::new();
+    let mut put = |key: &str, value: Value| document.insert(key.to_owned(), value);
+    put("session_id", json!(execution.session.as_str()));
+    put("conversationId", json!(execution.session.as_str()));
+    put("execution_id", json!(execution.id));
+    let (status, error) = outcome(end.as_ref(), transcript);
+    put("status", json!(status));
+    let words = transcript.words();
+    let words = excerpt(words.as_bytes(), words.as_bytes(), words.len() as u64, tools.limits.shown);
+    put("output", json!(words.text));
+    put("error", json!(error));
+    if let Some(task) = &execution.spec.task {
+        put("agent", json!(task.agent));
+        put("yolo_level", json!(task.level));
+    }
+    put("denied", json!(transcript.denied()));
+    if let Some(doing) = transcript.doing().filter(|_| end.is_none()) {
+        put("doing", json!(doing));
+    }
+    if let Some(result) = transcript.result() {
+        put("turns", json!(result.turns));
+        put("cost_usd", json!(result.cost_usd));
+        put("tokens", json!(result.tokens));
+    }
+    if let Some(models) = execution.model_usage() {
+        // The daemon's own count, by the operator's prices, is of this task alone.
+        if models.unpriced_requests == 0 {
+            put("cost_usd", json!(models.cost_usd));
+        }
+        put("models", json!(models));
+    }
+    if let Some(network) = execution.network() {
+        put("network", json!(network));
+    }
+    put_files(tools, &mut document, execution, end.as_ref()).await?;
+    Ok(document)
+}
+
+/// Adds the time, the files that the task made or changed, and the link of its conversation.
+async fn put_files(
+    tools: &Tools,
+    document: &mut Map<String, Value>,
+    execution: &Execution,
+    end: Option<&ExecutionEnd>,
+) -> Result<(), Failure> {
+    document.insert("duration_seconds".into(), json!(seconds(execution, end)));
+    let changed = end.map_or(&[][..], |end| &end.changed);
+    let names: Vec<_> = changed.iter().map(|entry| entry.path.to_text()).collect();
+    document.insert("files_created".into(), json!(names));
+    let session = tools.existing(&execution.owner, &execution.session).await?;
+    let files: Vec<_> = changed.iter().map(|entry| tools.artifact(&session, entry)).collect();
+    document.insert("artifacts".into(), Value::Array(files));
+    let manifest = session.space.manifest();
+    let directory = execution.spec.task.as_ref().map_or("", |task| &task.directory);
+    let conversation = last_conversation(manifest.files().map(|(entry, _)| entry), directory);
+    if let Some((path, _)) = conversation.filter(|_| end.is_some()) {
+        document.insert("log_url".into(), json!(tools.link(&session, &path)));
+    }
+    Ok(())
+}
+
+/// How long it took, or takes.
+#[expect(clippy::cast_precision_loss, reason = "milliseconds of a task are few")]
+fn seconds(execution: &Execution, end: Option<&ExecutionEnd>) -> f64 {
+    let running = || crate::execution::now_ms().saturating_sub(execution.spec.started_ms);
+    end.map_or_else(running, |end| end.duration_ms) as f64 / 1000.0
+}
+
+/// The status, and what went wrong.
+fn outcome(end: Option<&ExecutionEnd>, transcript: &Transcript) -> (&'static str, Option<String>) {
+    let Some(end) = end else { return ("running", None) };
+    let said = |otherwise: &str| end.message.clone().unwrap_or_else(|| otherwise.to_owned());
+    match end.state {
+        ExecutionState::Running => ("running", None),
+        ExecutionState::Timeout => ("timeout", Some(said("the task ran out of time; its files are kept"))),
+        ExecutionState::Cancelled => ("cancelled", Some(said("the task was cancelled; its files are kept"))),
+        ExecutionState::Failed | ExecutionState::Lost => ("failed", Some(said("the task failed"))),
+        ExecutionState::Completed => match transcript.result() {
+            Some(result) if result.success => ("completed", end.message.clone()),
+            Some(result) => ("failed", Some(result.text.clone())),
+            None => {
+                let code = end.exit_code.unwrap_or(-1);
+                let stray = transcript.stray();
+                let message =
+                    format!("the agent ended with exit code {code} and no result; it wrote: {stray}");
+                ("failed", Some(message))
+            }
+        },
+    }
+}
+
+/// Whether the task did what it was asked to, or goes on.
+pub(super) fn is_well(document: &Map<String, Value>) -> bool {
+    matches!(document.get("status").and_then(Value::as_str), Some("completed" | "running"))
+}
+
+#[cfg(test)]
+mod tests {
+    use paddock_proto::OutputStream;
+
+    use super::*;
+
+    fn end(state: ExecutionState, code: i32, message: Option<&str>) -> ExecutionEnd {
+        ExecutionEnd {
+            state,
+            exit_code: Some(code),
+            message: message.map(str::to_owned),
+            completed_ms: 2,
+            duration_ms: 1,
+            network: Vec::new(),
+            models: None,
+            changed: Vec::new(),
+        }
+    }
+
+    fn transcript(line: &str) -> Transcript {
+        let mut transcript = Transcript::default();
+        transcript.take(OutputStream::Stdout, line.as_bytes(), true);
+        transcript
+    }
+
+    #[test]
+    fn the_status_is_that_of_the_agent_and_of_its_end() {
+        let good = r#"{"type":"result","subtype":"success","is_error":false,"result":"Done"}"#;
+        let bad = r#"{"type":"result","subtype":"error_max_turns","is_error":true}"#;
+        for (end, line, status, error) in [
+            (end(ExecutionState::Completed, 0, None), good, "completed", None),
+            (end(ExecutionState::Completed, 1, None), bad, "failed", Some("error_max_turns")),
+            (end(ExecutionState::Completed, 127, None), "no claude", "failed", Some("it wrote: no claude")),
+            (end(ExecutionState::Timeout, -9, None), good, "timeout", Some("out of time")),
+            (end(ExecutionState::Cancelled, -9, None), "", "cancelled", Some("cancelled")),
+            (end(ExecutionState::Failed, -9, Some("Memory limit")), "", "failed", Some("Memory limit")),
+            (end(ExecutionState::Lost, -9, Some("gone")), good, "failed", Some("gone")),
+        ] {
+            let (said, why) = outcome(Some(&end), &transcript(line));
+            assert_eq!(said, status, "{end:?}");
+            let is_as_expected = match (&why, error) {
+                (Some(why), Some(error)) => why.contains(error),
+                (why, error) => why.is_none() && error.is_none(),
+            };
+            assert!(is_as_expected, "{why:?}");
+        }
+        assert_eq!(outcome(None, &transcript(good)), ("running", None));
+    }
+}

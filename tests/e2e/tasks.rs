@@ -1,0 +1,316 @@
+//! Tasks: the real Claude Code in a container, with a model that answers by a script.
+//!
+//! Its program is that of `tests/clients`; nothing is sent to another machine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::model::Model;
+use crate::support::{Daemon, Image, PATIENCE, Ran, Setup, within};
+
+/// The key. Nothing of this test but the daemon and the model knows it.
+const KEY: &str = "sk-e2e-task-51c9e0aa7b";
+
+const PROGRAM: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/clients/node_modules/@anthropic-ai/claude-code/bin/claude.exe"
+);
+
+/// An image with Claude Code and a shell.
+fn image() -> Image {
+    let context = tempfile::tempdir().expect("a folder");
+    let program = context.path().join("claude");
+    if std::fs::hard_link(PROGRAM, &program).is_err() {
+        std::fs::copy(PROGRAM, &program).expect("Claude Code: tests/clients/install");
+    }
+    let dockerfile = "FROM paddock-base:trixie\nRUN mkdir -p /data\nCOPY claude /usr/local/bin/claude\n\
+                      WORKDIR /data\nENTRYPOINT [\"/usr/local/bin/claude\"]\n";
+    std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
+    Image::of_folder(context.path())
+}
+
+/// A daemon whose tasks have this model, at a cent for each turn of the script.
+fn daemon(image: &Image, model: &Model) -> Setup {
+    let table = |json: Value| toml::Value::try_from(json).expect("a table");
+    let price = json!({ "input": 500.0, "output": 1000.0 });
+    let anthropic = json!({ "provider": "anthropic", "url": model.url(), "key": "env:STUB_KEY",
+        "prices": { "*": price } });
+    Daemon::with()
+        .set("egress.mode", "none")
+        .set("models.anthropic", table(anthropic))
+        .set("runners.claude-code", image.name())
+        .env("STUB_KEY", KEY)
+}
+
+fn tool(name: &str, input: Value) -> Value {
+    json!({ "tools": [{ "name": name, "input": input }] })
+}
+
+fn bash(command: &str) -> Value {
+    tool("Bash", json!({ "command": command, "description": "a step" }))
+}
+
+fn write(path: &str, content: &str) -> Value {
+    tool("Write", json!({ "file_path": path, "content": content }))
+}
+
+/// A task in a session.
+async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
+    let mut arguments = json!({ "task_description": "do it", "session_id": session });
+    more.as_object().expect("arguments").iter().for_each(|(name, value)| arguments[name] = value.clone());
+    d.tool("execute_task", arguments).await
+}
+
+/// What was denied, as `tool: what`.
+fn denied(ran: &Ran) -> Vec<String> {
+    let all = ran.document["denied"].as_array().unwrap_or_else(|| panic!("{}", ran.document));
+    all.iter().map(|one| format!("{}: {}", one["tool"], one["what"]).replace('"', "")).collect()
+}
+
+#[track_caller]
+fn expect_status(ran: &Ran, status: &str) {
+    assert_eq!(ran.document["status"], status, "{}", ran.document);
+}
+
+/// Every event of an execution.
+async fn events(d: &Daemon, id: &str) -> Vec<Value> {
+    let ran = d.tool("get_execution_output", json!({ "execution_id": id })).await;
+    ran.document["output"].as_array().unwrap_or_else(|| panic!("{}", ran.document)).clone()
+}
+
+/// The running task of a session, once it has got so far that its agent says this.
+async fn running(d: &Daemon, session: &str, doing: &str) -> String {
+    let look = async {
+        loop {
+            let status = d.tool("get_sandbox_status", json!({ "session_id": session })).await;
+            if status.document["doing"].as_str().is_some_and(|text| text.contains(doing)) {
+                return status.document["running_tasks"][0].as_str().expect("an id").to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    within(PATIENCE, doing, look).await
+}
+
+#[tokio::test]
+async fn an_agent_does_a_task_and_goes_on_with_the_next() {
+    let (image, mut model) = (image(), Model::start().await);
+    let d = daemon(&image, &model).start().await;
+    let program = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt\n";
+    let input = json!({ "file_path": "/workspace/sum.sh", "content": program });
+    let turns = json!([
+        { "text": "I write it.", "tools": [{ "name": "Write", "input": input }] },
+        bash("sh sum.sh; env"),
+        { "text": "The sum is in sum.txt." },
+    ]);
+    model.says_to_agent(turns).await;
+    let files = json!([{ "path": "numbers.txt", "content": "MQoyCjMK" }]);
+    let ran = task(&d, "s", json!({ "files": files })).await;
+    expect_status(&ran, "completed");
+    let document = &ran.document;
+    assert_eq!((&document["output"], &document["error"]), (&json!("The sum is in sum.txt."), &Value::Null));
+    assert_eq!(document["files_created"], json!(["sum.sh", "sum.txt"]), "{document}");
+    assert_eq!((denied(&ran), &document["turns"]), (vec![], &json!(3)));
+    assert_eq!(document["tokens"]["input"], 30, "{document}");
+    assert_eq!((&document["cost_usd"], &document["models"]["requests"]), (&json!(0.03), &json!(3)));
+    assert!(document["duration_seconds"].as_f64() > Some(0.0), "{document}");
+    assert_eq!(document["network"][0]["host"], "anthropic.paddock", "{document}");
+    let got = d.tool("download_files", json!({ "session_id": "s", "paths": ["sum.txt"] })).await;
+    assert_eq!(got.document["files"][0]["content"], "MSsyKzM=", "{}", got.document);
+    assert_eq!(model.left().await, 0);
+
+    // The key is with the model and nowhere else.
+    let seen = model.seen().await;
+    assert!(seen.iter().all(|request| request["headers"]["x-api-key"] == KEY), "{seen:?}");
+    let id = document["execution_id"].as_str().expect("an id");
+    let events = events(&d, id).await;
+    let told = |kind: &str| -> Vec<&Value> { events.iter().filter(|event| event["type"] == kind).collect() };
+    assert_eq!((told("message").len(), told("tool").len(), told("result").len()), (2, 2, 1), "{events:?}");
+    assert_eq!(told("tool")[1]["what"], "runs sh sum.sh; env");
+    let log = d.fetch(document["log_url"].as_str().expect("a link")).await.expect(200).text();
+    assert!(log.contains("ANTHROPIC_API_KEY=held-by-the-daemon"), "{log}");
+    for text in [&log, &json!(events).to_string(), &document.to_string(), &json!(seen[0]["body"]).to_string()]
+    {
+        assert!(!text.contains(KEY), "{text}");
+    }
+
+    // A further task goes on in the same conversation, and another does not.
+    model.says_to_agent(json!([{ "text": "again" }])).await;
+    expect_status(&task(&d, "s", json!({ "task_description": "and now?" })).await, "completed");
+    let body = model.seen().await.last().expect("a request")["body"]["messages"].to_string();
+    assert!(body.contains("I write it.") && body.contains("and now?"), "{body}");
+    model.says_to_agent(json!([{ "text": "afresh" }])).await;
+    expect_status(&task(&d, "s", json!({ "resume": false })).await, "completed");
+    let body = model.seen().await.last().expect("a request")["body"]["messages"].to_string();
+    assert!(!body.contains("I write it."), "{body}");
+
+    let status = d.tool("get_sandbox_status", json!({ "session_id": "s" })).await;
+    assert_eq!(
+        (&status.document["status"], &status.document["output"]),
+        (&json!("completed"), &json!("afresh"))
+    );
+    assert_eq!(d.tool("cleanup_sandbox", json!({ "session_id": "s" })).await.document["status"], "deleted");
+    d.tool("download_files", json!({ "session_id": "s", "paths": ["sum.txt"] }))
+        .await
+        .expect_error("session_not_found");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_level_denies_and_what_is_denied_does_not_happen() {
+    let (image, mut model) = (image(), Model::start().await);
+    let d = daemon(&image, &model).start().await;
+    let text = |path: &str, text: &str| json!({ "path": path, "text": text });
+    let hooks = json!({ "permissions": { "allow": ["Bash"] }, "hooks": { "SessionStart": [{ "hooks": [
+        { "type": "command", "command": "touch /data/hooked" }] }] } });
+    let files = json!([
+        text("CLAUDE.md", "HOSTILE WORDS"),
+        text(".claude/settings.json", &hooks.to_string()),
+        text(".mcp.json", r#"{"mcpServers":{"x":{"command":"touch","args":["/data/served"]}}}"#),
+        text("a.py", "old\n"),
+        text("b.py", "old\n"),
+        text("c.py", "old\n"),
+    ]);
+    let step = |name: &str| {
+        json!({ "name": "Edit",
+        "input": { "file_path": format!("/workspace/{name}"), "old_string": "old", "new_string": "new" } })
+    };
+    let read = |name: &str| json!({ "name": "Read", "input": { "file_path": format!("/workspace/{name}") } });
+    model
+        .says_to_agent(json!([
+            { "tools": [read("a.py"), read("b.py"), read("c.py")] },
+            { "tools": [step("a.py"), step("b.py"), step("c.py")] },
+            bash("touch /data/pwned"),
+            tool("WebFetch", json!({ "url": "http://example.com/", "prompt": "x" })),
+            write("/tmp/outside", "x"),
+            write("/workspace/.agent/claude-code/settings.json", "{}"),
+            { "text": "done" },
+        ]))
+        .await;
+    let ran = task(&d, "s", json!({ "files": files, "yolo_level": 1 })).await;
+    expect_status(&ran, "completed");
+    assert_eq!(
+        denied(&ran),
+        [
+            "Bash: runs touch /data/pwned",
+            "WebFetch: fetches http://example.com/",
+            "Write: writes /tmp/outside",
+            "Write: writes .agent/claude-code/settings.json",
+        ]
+    );
+    assert_eq!(ran.document["files_created"], json!(["a.py", "b.py", "c.py"]), "{}", ran.document);
+    let listed = d.tool("list_artifacts", json!({ "session_id": "s" })).await.document.to_string();
+    for name in ["pwned", "hooked", "served", "claude-code/settings.json"] {
+        assert!(!listed.contains(name), "{name}: {listed}");
+    }
+    let bodies = json!(model.seen().await).to_string();
+    assert!(!bodies.contains("HOSTILE WORDS"), "CLAUDE.md is not loaded");
+
+    // Level 3 runs commands, but none of the list; level 4 runs those too.
+    let steps = || (bash("echo one > one.txt; docker ps"), bash("echo two > two.txt"));
+    let turns = |last: &str| json!([steps().0, steps().1, { "text": last }]);
+    model.says_to_agent(turns("three")).await;
+    let ran = task(&d, "s", json!({ "resume": false })).await;
+    expect_status(&ran, "completed");
+    assert_eq!(denied(&ran), ["Bash: runs echo one > one.txt; docker ps"]);
+    assert_eq!(ran.document["files_created"], json!(["two.txt"]));
+    model.says_to_agent(turns("four")).await;
+    let ran = task(&d, "s", json!({ "yolo_level": 4, "resume": false })).await;
+    assert_eq!((denied(&ran), &ran.document["files_created"]), (vec![], &json!(["one.txt", "two.txt"])));
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
+    let (image, mut model) = (image(), Model::start().await);
+    let d = daemon(&image, &model).start().await;
+    let text = |path: &str| json!([{ "path": path, "text": "x" }]);
+    for (arguments, said) in [
+        (json!({ "yolo_level": 0 }), "`yolo_level` is 0"),
+        (json!({ "yolo_level": 5 }), "`yolo_level` is 5"),
+        (json!({ "timeout": 59 }), "60 to 1800"),
+        (json!({ "agent": "nobody" }), "there are: claude-code"),
+        (json!({ "files": text("/etc/passwd") }), "files[0].path"),
+        (json!({ "files": text("../x") }), "files[0].path"),
+        (json!({ "working_directory": "/etc" }), "`working_directory`"),
+        (json!({ "working_directory": "../.." }), "`working_directory`"),
+        (json!({ "working_directory": "nowhere" }), "no such directory"),
+        (json!({ "max_budget_usd": 0 }), "`max_budget_usd`"),
+    ] {
+        let ran = task(&d, "s", arguments.clone()).await.expect_error("invalid_argument");
+        assert!(ran.text("message").contains(said), "{arguments}: {}", ran.document);
+    }
+    task(&d, "s", json!({ "task_description": "x".repeat(140_000) })).await.expect_error("too_large");
+    assert_eq!(model.seen().await.len(), 0);
+
+    // A long task, in a directory that comes with it; a budget, and a model that fails.
+    model.says_to_agent(json!([bash("pwd > where.txt"), { "text": "ok" }])).await;
+    let description = "x".repeat(100_000);
+    let long = json!({ "task_description": description, "files": text("src/a"), "working_directory": "src" });
+    let ran = task(&d, "s", long).await;
+    expect_status(&ran, "completed");
+    assert_eq!(ran.document["files_created"], json!(["src/where.txt"]));
+    model.says_to_agent(json!([bash("true"), bash("true"), { "text": "late" }])).await;
+    let ran = task(&d, "s", json!({ "max_turns": 1, "resume": false })).await;
+    expect_status(&ran, "failed");
+    assert!(ran.text("error").contains("turns"), "{}", ran.document);
+    model.says_to_agent(json!([{ "status": 402, "error": "the credit is used up" }])).await;
+    let ran = task(&d, "s", json!({ "resume": false })).await;
+    expect_status(&ran, "failed");
+    assert!(ran.text("error").contains("the credit is used up"), "{}", ran.document);
+    // Its second turn would be beyond what the operator's prices leave of it.
+    model.says_to_agent(json!([bash("true"), bash("touch late.txt"), { "text": "late" }])).await;
+    let ran = task(&d, "poor", json!({ "max_budget_usd": 0.005 })).await;
+    expect_status(&ran, "failed");
+    assert!(ran.text("error").contains("used up"), "{}", ran.document);
+    assert_eq!((&ran.document["cost_usd"], &ran.document["files_created"]), (&json!(0.01), &json!([])));
+    d.stop().await;
+
+    // Without a model.
+    let d = Daemon::with().set("runners.claude-code", image.name()).start().await;
+    let ran = task(&d, "s", json!({})).await.expect_error("network_unavailable");
+    assert!(ran.text("message").contains("models.anthropic"), "{}", ran.document);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
+    assert!(Path::new(PROGRAM).exists(), "tests/clients/install");
+    let (image, mut model) = (image(), Model::start().await);
+    let d = daemon(&image, &model).start().await;
+    model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("sleep 300")])).await;
+    let cancelling = async {
+        let id = running(&d, "s", "sleep 300").await;
+        let second = task(&d, "s", json!({})).await.expect_error("session_busy");
+        assert_eq!(second.document["execution_id"], id, "{}", second.document);
+        d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await;
+    };
+    let (ran, ()) = tokio::join!(task(&d, "s", json!({})), cancelling);
+    expect_status(&ran, "cancelled");
+    assert_eq!(ran.document["files_created"], json!(["begun.txt"]), "{}", ran.document);
+
+    model.says_to_agent(json!([bash("sleep 5; echo done > after.txt"), { "text": "all done" }])).await;
+    let arguments = json!({ "resume": false });
+    let id = tokio::select! {
+        ran = task(&d, "k", arguments) => panic!("it ended: {}", ran.document),
+        id = running(&d, "k", "sleep 5") => id,
+    };
+    let store = d.crash().await;
+    let d = daemon(&image, &model).store(&store).start().await;
+    let over = async {
+        loop {
+            let wait = json!({ "execution_id": id, "wait": true });
+            if d.tool("get_execution_output", wait).await.document["status"] != "running" {
+                return;
+            }
+        }
+    };
+    within(PATIENCE, "the end of the task", over).await;
+    let status = d.tool("get_sandbox_status", json!({ "session_id": "k" })).await;
+    expect_status(&status, "completed");
+    assert_eq!(status.document["files_created"], json!(["after.txt"]), "{}", status.document);
+    assert_eq!(status.document["output"], "all done");
+    d.stop().await;
+}
