@@ -57,6 +57,19 @@ pub(crate) fn parent(process: BorrowedFd<'_>) -> io::Result<i32> {
     Ok(info.ppid.cast_signed())
 }
 
+/// The number of a process' session, which is its leader's PID; 0 if the leader is not in this container.
+/// (rustix 1.1 takes 0 for impossible, and panics.)
+///
+/// # Errors
+/// `ESRCH` if there is no such process.
+pub(crate) fn session(pid: i32) -> io::Result<i32> {
+    // SAFETY: the call takes a number and touches no memory.
+    match unsafe { libc::getsid(pid) } {
+        -1 => Err(io::Error::last_os_error()),
+        session => Ok(session),
+    }
+}
+
 /// One `wait4` for any child: its PID (0: none is dead yet) and its status, or `None` when there is no child.
 pub(crate) fn wait(flags: i32, usage: &mut Usage) -> Option<(i32, i32)> {
     loop {

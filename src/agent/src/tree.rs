@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getsid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::sys;
 
@@ -113,7 +113,7 @@ pub(crate) fn is_from_outside(pid: i32) -> bool {
     pid > 1 && stat(pid).is_some_and(|stat| stat.parent == 0)
 }
 
-/// Parent and session of a process.
+/// Parent and session of a process; 0 for each that is not in this container.
 pub(crate) fn parentage(pid: i32) -> Option<(i32, i32)> {
     parentage_by_descriptor(pid).or_else(|| stat(pid).map(|stat| (stat.parent, stat.session)))
 }
@@ -123,10 +123,10 @@ pub(crate) fn parentage(pid: i32) -> Option<(i32, i32)> {
 fn parentage_by_descriptor(pid: i32) -> Option<(i32, i32)> {
     let number = Pid::from_raw(pid)?;
     let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
-    let session = getsid(Some(number)).ok()?;
+    let session = sys::session(pid).ok()?;
     // The kernel tells the parent only of a process that still has its number: so the session is its own.
     let parent = sys::parent(process.as_fd()).ok()?;
-    Some((parent, session.as_raw_nonzero().get()))
+    Some((parent, session))
 }
 
 fn has_one_thread_in(pid: i32, state: u8) -> bool {
@@ -214,6 +214,21 @@ mod tests {
         child.kill().expect("it is there");
         child.wait().expect("it is dead");
         assert_eq!((parentage_by_descriptor(pid), parentage(pid)), (None, None));
+    }
+
+    /// Kernel threads have session 0, as has a process whose session's leader is outside of the container.
+    #[test]
+    fn a_session_without_a_number_in_here_is_told_as_zero_by_both_ways() {
+        let told = |pid| stat(pid).map(|stat| (stat.parent, stat.session));
+        for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let before = told(pid);
+            let by_descriptor = parentage_by_descriptor(pid);
+            // What changed or ended meanwhile proves nothing.
+            if before == told(pid) {
+                assert!(by_descriptor.is_none() || by_descriptor == before, "{pid}: {by_descriptor:?}, {before:?}");
+            }
+        }
     }
 
     #[test]
