@@ -21,7 +21,7 @@ use paddock_proto::message::{self, Ask, ConnectFailure, Host, Reply};
 use rustix::io::Errno;
 
 use super::address::{self, leading_out};
-use super::join::join;
+use super::join::{MeetingPoint, join};
 use super::names::is_reserved;
 use super::run::RunNetwork;
 use super::socket::ProgramSocket;
@@ -135,13 +135,15 @@ impl PendingCall {
         let Wanted { socket, to, .. } = wanted;
         let waits = socket.waits()?;
         let patience = socket.patience().unwrap_or(Duration::MAX);
+        // The daemon has been asked, and dials meanwhile.
+        let point = MeetingPoint::new()?;
         let allowed = self.while_it_waits(allowed(daemon, waits));
         // As the kernel says it where a program waits only for some time.
         let connected = tokio::time::timeout(patience, allowed).await.unwrap_or(Err(Errno::INPROGRESS))?;
         if !self.is_waiting() {
             return Err(Errno::SRCH);
         }
-        let program = join(&socket, to.is_ipv4()).await?;
+        let program = join(&socket, to.is_ipv4(), point).await?;
         if waits {
             // The kernel's own state: a call that waited leaves none in progress.
             let _ = socket.connect(to);

@@ -8,6 +8,11 @@ use rustix::net::bind;
 
 use super::*;
 
+/// Joins a program's socket at a point of its own.
+async fn join(socket: &ProgramSocket, is_v4: bool) -> Result<TcpStream, Errno> {
+    super::join(socket, is_v4, MeetingPoint::new()?).await
+}
+
 fn program_socket(family: AddressFamily) -> (OwnedFd, ProgramSocket) {
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
     let copy = socket.try_clone().expect("a copy");
@@ -74,6 +79,7 @@ fn a_socket_that_the_program_has_bound_keeps_its_address() {
         let (socket, copy) = program_socket(AddressFamily::INET);
         bind(&socket, &"127.0.7.7:0".parse::<SocketAddr>().expect("an address")).expect("it is local");
         let joined = join(&copy, true).await.expect("it is joined");
+        assert_eq!(joined.nodelay().ok(), Some(true));
         assert_eq!(joined.peer_addr().expect("an address").ip(), Ipv4Addr::new(127, 0, 7, 7));
         talks(socket, joined).await
     });
