@@ -41,6 +41,8 @@ mod egress;
 mod egress_bounds;
 #[path = "e2e/egress_hostile.rs"]
 mod egress_hostile;
+#[path = "e2e/egress_names.rs"]
+mod egress_names;
 #[path = "e2e/egress_programs.rs"]
 mod egress_programs;
 #[path = "e2e/egress_without.rs"]

@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     args: Vec<String>,
     token: Option<String>,
     store: Store,
-    traces: bool,
+    under: Vec<String>,
 }
 
 /// A daemon that serves. Dropping it stops it; [`Daemon::stop`] also checks how it ended.
@@ -82,7 +82,7 @@ impl Default for Setup {
             args: ["--addr", "127.0.0.1:0"].map(str::to_owned).to_vec(),
             token: Some(TOKEN.to_owned()),
             store: Store::new(),
-            traces: true,
+            under: Vec::new(),
         }
     }
 }
@@ -113,8 +113,13 @@ impl Setup {
 
     /// Starts it without the right to trace (`CAP_SYS_PTRACE`): its traffic to containers goes through the
     /// engine.
-    pub(crate) fn without_tracing(mut self) -> Setup {
-        self.traces = false;
+    pub(crate) fn without_tracing(self) -> Setup {
+        self.under(&["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", "--"])
+    }
+
+    /// Starts it by this command, which becomes the daemon: the daemon's own command line follows.
+    pub(crate) fn under(mut self, command: &[&str]) -> Setup {
+        self.under = command.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
@@ -127,15 +132,17 @@ impl Setup {
     fn spawn(&self) -> Process {
         let file = self.store.path().join("config.toml");
         std::fs::write(&file, self.config.to_string()).expect("a configuration file");
-        let mut command = if self.traces {
-            let mut command = Command::new(program());
-            command.arg0("paddock");
-            command
-        } else {
-            let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", "--", program()]);
-            command
+        let mut command = match self.under.split_first() {
+            None => Command::new(program()),
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program());
+                command
+            }
         };
+        if self.under.is_empty() {
+            command.arg0("paddock");
+        }
         command.arg("serve").arg("--config").arg(&file).args(&self.args);
         command.env_clear().env("SANDBOX_ROOT", self.store.path());
         if let Some(token) = &self.token {

@@ -226,7 +226,10 @@ mod tests {
             let by_descriptor = parentage_by_descriptor(pid);
             // What changed or ended meanwhile proves nothing.
             if before == told(pid) {
-                assert!(by_descriptor.is_none() || by_descriptor == before, "{pid}: {by_descriptor:?}, {before:?}");
+                assert!(
+                    by_descriptor.is_none() || by_descriptor == before,
+                    "{pid}: {by_descriptor:?}, {before:?}"
+                );
             }
         }
     }
