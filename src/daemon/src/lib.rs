@@ -59,7 +59,7 @@
 //! | `session/sync` | files into containers and changes out of them: differences, archives, rescue |
 //! | [`egress`] | the way out: what a run may reach, and its connections; names and policy are pure, the rest resolves, dials and relays |
 //! | `egress/service` | services: HTTP requests of programs, sent on with credentials that no program sees |
-//! | `egress/service/model` | models: services whose answers are metered, within budgets of dollars |
+//! | `egress/service/model` | models: services whose answers are metered, within budgets of dollars and tokens |
 //! | [`ports`] | the way in: links to servers that programs run, and the requests that are forwarded to them; all rules are pure |
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
 //! | [`sign`] | signed links |

@@ -216,6 +216,8 @@ pub(super) struct ModelTable {
     #[serde(default)]
     pub(super) tenant_usd_per_day: f64,
     #[serde(default)]
+    pub(super) tenant_tokens_per_day: u64,
+    #[serde(default)]
     pub(super) prices: BTreeMap<String, PriceTable>,
 }
 

@@ -52,7 +52,7 @@ impl Checker<'_> {
         table: ModelTable,
         auth: &AuthSettings,
     ) -> Result<ServiceSettings, ConfigError> {
-        let ModelTable { provider, url, key, headers, tenants, tenant_usd_per_day, prices } = table;
+        let ModelTable { provider, url, key, headers, tenants, .. } = table;
         let is_provider_s_own = url.is_none();
         let url = BaseUrl::parse(url.as_deref().unwrap_or(provider.url()))
             .map_err(|problem| self.fail(&format!("{path}.url"), problem))?;
@@ -72,11 +72,12 @@ impl Checker<'_> {
         self.warn_if_plain(path, &url, &headers);
         let tenants = tenants.unwrap_or_else(|| vec![DEFAULT_OWNER.to_owned()]);
         self.tenants(path, &tenants, auth)?;
-        let per_day = self.dollars(&format!("{path}.tenant_usd_per_day"), tenant_usd_per_day)?;
+        let per_day = self.dollars(&format!("{path}.tenant_usd_per_day"), table.tenant_usd_per_day)?;
         let model = ModelSettings {
             provider,
-            prices: self.prices(path, prices)?,
+            prices: self.prices(path, table.prices)?,
             tenant_per_day: Some(per_day).filter(|dollars| *dollars > Dollars::ZERO),
+            tenant_tokens_per_day: Some(table.tenant_tokens_per_day).filter(|tokens| *tokens > 0),
         };
         Ok(ServiceSettings { name, url, headers, tenants, model: Some(model) })
     }
@@ -129,7 +130,12 @@ impl Checker<'_> {
                 url,
                 headers: vec![header],
                 tenants: vec![DEFAULT_OWNER.to_owned()],
-                model: Some(ModelSettings { provider, prices: Prices::default(), tenant_per_day: None }),
+                model: Some(ModelSettings {
+                    provider,
+                    prices: Prices::default(),
+                    tenant_per_day: None,
+                    tenant_tokens_per_day: None,
+                }),
             }),
             Err(problem) => {
                 self.warn(format!("{variable} is set, but gives no model: {problem}"));

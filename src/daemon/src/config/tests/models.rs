@@ -51,6 +51,7 @@ fn a_model_has_the_key_of_its_provider_and_one_of_another_url_has_none() {
         provider = 'anthropic'
         headers = { Authorization = 'Bearer env:OAUTH' }
         tenant_usd_per_day = 2.5
+        tenant_tokens_per_day = 1000
         prices = { 'claude-*' = { input = 3, output = 15 } }";
     let all = models(text, &env);
     let shown: Vec<_> =
@@ -63,7 +64,9 @@ fn a_model_has_the_key_of_its_provider_and_one_of_another_url_has_none() {
     assert_eq!(shown, expected);
     let model = all[0].model.as_ref().expect("a model");
     assert_eq!((model.provider, model.tenant_per_day), (Provider::Anthropic, Dollars::of(2.5).ok()));
-    assert_eq!(all[2].model.as_ref().and_then(|model| model.tenant_per_day), None);
+    assert_eq!(model.tenant_tokens_per_day, Some(1000));
+    let local = all[2].model.as_ref().expect("a model");
+    assert_eq!((local.tenant_per_day, local.tenant_tokens_per_day), (None, None));
 }
 
 #[test]

@@ -88,7 +88,9 @@ fn a_list_of_names_neither_allows_a_service_nor_looks_one_up() {
 #[test]
 fn a_caller_learns_the_models_that_it_may_use() {
     let model = |name: &str, provider, tenants: &[&str]| {
-        let model = model::ModelSettings { provider, prices: model::Prices::default(), tenant_per_day: None };
+        let prices = model::Prices::default();
+        let (tenant_per_day, tenant_tokens_per_day) = (None, None);
+        let model = model::ModelSettings { provider, prices, tenant_per_day, tenant_tokens_per_day };
         ServiceSettings { model: Some(model), ..service(name, tenants) }
     };
     let services = vec![

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::dollars::{Dollars, Price, Prices, Tokens};
-use super::spending::Spending;
+use super::spending::{Spending, Spent};
 use crate::metrics::{Metrics, ModelOutcome};
 
 /// What programs have used of models.
@@ -38,6 +38,12 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl ModelUsage {
+    /// What of it counts against the budgets of a tenant.
+    fn spent(&self) -> Spent {
+        let kinds = [self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens];
+        Spent { usd: self.cost_usd, tokens: kinds.into_iter().fold(0, u64::saturating_add) }
+    }
+
     /// Puts one part of it in the place of another.
     fn replace(&mut self, old: &Self, new: &Self) {
         let replaced = |all: u64, old: u64, new: u64| all.saturating_sub(old).saturating_add(new);
@@ -152,8 +158,9 @@ impl Charge {
         let before = std::mem::replace(&mut self.charged, now);
         let Payers { run, spending, service, tenant, .. } = &self.payers;
         run.lock().replace(&before, &now);
-        if before.cost_usd != now.cost_usd {
-            spending.replace(service, tenant, before.cost_usd, now.cost_usd);
+        let (before, now) = (before.spent(), now.spent());
+        if before != now {
+            spending.replace(service, tenant, before, now);
         }
     }
 }
@@ -178,7 +185,7 @@ impl Drop for Charge {
         ];
         self.payers.metrics.model_request(&self.payers.service, outcome);
         self.payers.metrics.model_used(&self.payers.service, kinds, cost_usd.as_f64());
-        if cost_usd > Dollars::ZERO {
+        if self.charged.spent() != Spent::default() {
             self.payers.spending.note();
         }
     }
@@ -212,7 +219,7 @@ mod tests {
     #[test]
     fn a_charge_follows_its_answer_and_the_higher_price_counts() {
         let (run, spending) = (Arc::<ModelAccount>::default(), Arc::<Spending>::default());
-        let cost = || (run.used().cost_usd.as_f64(), spending.spent("m", "t").as_f64());
+        let cost = || (run.used().cost_usd.as_f64(), spending.spent("m", "t").usd.as_f64());
         let mut charge = Charge::begin(payers(&run, &spending), "cheap", MILLION);
         assert_eq!((run.used().requests, cost()), (1, (0.0, 0.0)));
         charge.update(MILLION, Some("unknown"), false);
@@ -225,6 +232,7 @@ mod tests {
         assert_eq!((used.requests, used.input_tokens, used.output_tokens), (1, 500_000, 7));
         assert_eq!(cost(), (5.00007, 5.00007));
         assert_eq!(used.unpriced_requests, 0);
+        assert_eq!(spending.spent("m", "t").tokens, 500_007);
     }
 
     #[test]

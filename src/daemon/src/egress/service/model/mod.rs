@@ -1,4 +1,4 @@
-//! Models: services whose answers are metered, within budgets of dollars.
+//! Models: services whose answers are metered, within budgets of dollars and of tokens.
 //!
 //! ```text
 //!  request ─ route ─ is it one whose cost is told? ─ held: which model? ─ budgets ─► the model
@@ -57,6 +57,8 @@ pub struct ModelSettings {
     pub prices: Prices,
     /// What each tenant may spend in a day.
     pub tenant_per_day: Option<Dollars>,
+    /// How many tokens, of every kind, each tenant may use in a day.
+    pub tenant_tokens_per_day: Option<u64>,
 }
 
 /// What all models share.
@@ -89,6 +91,7 @@ pub(super) struct Model {
     provider: Provider,
     prices: Arc<Prices>,
     tenant_per_day: Option<Dollars>,
+    tenant_tokens_per_day: Option<u64>,
 }
 
 /// Why a request is not sent to a model.
@@ -133,6 +136,7 @@ impl Model {
             provider: settings.provider,
             prices: Arc::new(settings.prices.clone()),
             tenant_per_day: settings.tenant_per_day,
+            tenant_tokens_per_day: settings.tenant_tokens_per_day,
         }
     }
 
@@ -230,15 +234,20 @@ impl Model {
                 format!("the budget of this run for models, {budget}, is used up: it has spent {spent}");
             return Err(refusal(StatusCode::PAYMENT_REQUIRED, "budget_used_up", message));
         }
-        let Some(budget) = self.tenant_per_day else { return Ok(()) };
         let spent = spending.spent(&self.name, asking.tenant);
-        if spent >= budget {
+        let used_up = |budget: String, spent: String| {
             let message = format!(
                 "the budget of this caller for the model {:?}, {budget} a day, is used up: {spent} were \
                  spent today (UTC)",
                 self.name
             );
-            return Err(refusal(StatusCode::PAYMENT_REQUIRED, "budget_used_up", message));
+            Err(refusal(StatusCode::PAYMENT_REQUIRED, "budget_used_up", message))
+        };
+        if let Some(budget) = self.tenant_per_day.filter(|budget| spent.usd >= *budget) {
+            return used_up(budget.to_string(), spent.usd.to_string());
+        }
+        if let Some(budget) = self.tenant_tokens_per_day.filter(|budget| spent.tokens >= *budget) {
+            return used_up(format!("{budget} tokens"), format!("{} tokens", spent.tokens));
         }
         Ok(())
     }

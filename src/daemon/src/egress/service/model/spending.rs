@@ -1,7 +1,7 @@
 //! What each tenant has spent on each model today (UTC), for the budgets of tenants. It outlives the daemon.
 //!
 //! ```text
-//!  models/spending.json   {"day": 20500, "spent": {"anthropic": {"alice": 1.25}}}
+//!  models/spending.json   {"day": 20500, "spent": {"anthropic": {"alice": {"usd": 1.25, "tokens": 90210}}}}
 //! ```
 //!
 //! The file is written beside and renamed, when a request that cost something is over. It is not synced: a
@@ -21,13 +21,21 @@ use super::dollars::Dollars;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
+/// What one tenant has spent on one model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spent {
+    pub(super) usd: Dollars,
+    /// Tokens of every kind.
+    pub(super) tokens: u64,
+}
+
 /// What was spent on one day.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Day {
     /// Days since the epoch.
     day: u64,
     /// By the name of the model, then of the tenant.
-    spent: BTreeMap<String, BTreeMap<String, Dollars>>,
+    spent: BTreeMap<String, BTreeMap<String, Spent>>,
 }
 
 impl Day {
@@ -38,15 +46,18 @@ impl Day {
         }
     }
 
-    fn spent(&self, model: &str, tenant: &str) -> Dollars {
+    fn spent(&self, model: &str, tenant: &str) -> Spent {
         self.spent.get(model).and_then(|tenants| tenants.get(tenant)).copied().unwrap_or_default()
     }
 
     /// Puts a part of it in the place of another. What was charged yesterday counts for today in whole: of a
     /// request at midnight too much is counted rather than too little.
-    fn replace(&mut self, model: &str, tenant: &str, old: Dollars, new: Dollars) {
+    fn replace(&mut self, model: &str, tenant: &str, old: Spent, new: Spent) {
         let spent = self.spent.entry(model.to_owned()).or_default().entry(tenant.to_owned()).or_default();
-        *spent = spent.minus(old).plus(new);
+        *spent = Spent {
+            usd: spent.usd.minus(old.usd).plus(new.usd),
+            tokens: spent.tokens.saturating_sub(old.tokens).saturating_add(new.tokens),
+        };
     }
 }
 
@@ -74,14 +85,14 @@ impl Spending {
     }
 
     /// What a tenant has spent on a model today.
-    pub(super) fn spent(&self, model: &str, tenant: &str) -> Dollars {
+    pub(super) fn spent(&self, model: &str, tenant: &str) -> Spent {
         let mut day = self.lock();
         day.turn(today());
         day.spent(model, tenant)
     }
 
     /// A part of what a tenant has spent has changed.
-    pub(super) fn replace(&self, model: &str, tenant: &str, old: Dollars, new: Dollars) {
+    pub(super) fn replace(&self, model: &str, tenant: &str, old: Spent, new: Spent) {
         let mut day = self.lock();
         day.turn(today());
         day.replace(model, tenant, old, new);
@@ -109,27 +120,29 @@ fn today() -> u64 {
 mod tests {
     use super::*;
 
-    fn dollars(amount: f64) -> Dollars {
-        Dollars::of(amount).unwrap()
+    const NOTHING: Spent = Spent { usd: Dollars::ZERO, tokens: 0 };
+
+    fn spent(usd: f64, tokens: u64) -> Spent {
+        Spent { usd: Dollars::of(usd).unwrap(), tokens }
     }
 
     #[test]
     fn tenants_and_models_are_told_apart_and_a_day_ends() {
         let mut day = Day::default();
         day.turn(7);
-        day.replace("a", "ann", Dollars::ZERO, dollars(1.0));
-        day.replace("a", "ann", dollars(0.5), dollars(2.0));
-        day.replace("b", "ann", Dollars::ZERO, dollars(3.0));
+        day.replace("a", "ann", NOTHING, spent(1.0, 10));
+        day.replace("a", "ann", spent(0.5, 5), spent(2.0, 20));
+        day.replace("b", "ann", NOTHING, spent(3.0, 30));
         assert_eq!(
             [day.spent("a", "ann"), day.spent("b", "ann"), day.spent("a", "bob")],
-            [2.5, 3.0, 0.0].map(dollars)
+            [spent(2.5, 25), spent(3.0, 30), NOTHING]
         );
         day.turn(7);
-        assert_eq!(day.spent("a", "ann"), dollars(2.5));
+        assert_eq!(day.spent("a", "ann"), spent(2.5, 25));
         day.turn(8);
-        assert_eq!((day.spent("a", "ann"), day.spent.len()), (Dollars::ZERO, 0));
-        day.replace("a", "ann", dollars(2.0), dollars(2.25));
-        assert_eq!(day.spent("a", "ann"), dollars(2.25), "a request that was under way at midnight");
+        assert_eq!((day.spent("a", "ann"), day.spent.len()), (NOTHING, 0));
+        day.replace("a", "ann", spent(2.0, 20), spent(2.25, 25));
+        assert_eq!(day.spent("a", "ann"), spent(2.25, 25), "a request that was under way at midnight");
     }
 
     #[test]
@@ -138,14 +151,14 @@ mod tests {
         let file = folder.path().join("spending.json");
         let spending = Spending::default();
         spending.keep_in(file.clone());
-        spending.replace("a", "ann", Dollars::ZERO, dollars(1.5));
+        spending.replace("a", "ann", NOTHING, spent(1.5, 15));
         spending.note();
         let next = Spending::default();
         next.keep_in(file.clone());
-        assert_eq!(next.spent("a", "ann"), dollars(1.5));
+        assert_eq!(next.spent("a", "ann"), spent(1.5, 15));
         fs::write(&file, "{\"day\":").unwrap();
         let broken = Spending::default();
         broken.keep_in(file);
-        assert_eq!(broken.spent("a", "ann"), Dollars::ZERO);
+        assert_eq!(broken.spent("a", "ann"), NOTHING);
     }
 }

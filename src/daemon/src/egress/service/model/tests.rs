@@ -12,6 +12,10 @@ fn dollars(amount: f64) -> Dollars {
 }
 
 fn model(provider: Provider, tenant_per_day: Option<f64>) -> Model {
+    bounded(provider, tenant_per_day, None)
+}
+
+fn bounded(provider: Provider, dollars_per_day: Option<f64>, tenant_tokens_per_day: Option<u64>) -> Model {
     let price = Price {
         input: dollars(1.0),
         output: dollars(10.0),
@@ -19,7 +23,8 @@ fn model(provider: Provider, tenant_per_day: Option<f64>) -> Model {
         cache_write: dollars(2.0),
     };
     let prices = Prices::new([("priced-*".to_owned(), price)]).expect("a name");
-    Model::new("m", &ModelSettings { provider, prices, tenant_per_day: tenant_per_day.map(dollars) })
+    let tenant_per_day = dollars_per_day.map(dollars);
+    Model::new("m", &ModelSettings { provider, prices, tenant_per_day, tenant_tokens_per_day })
 }
 
 /// A run, and what it shares with others.
@@ -106,6 +111,21 @@ async fn the_budget_of_a_tenant_is_of_all_its_runs_and_of_no_other_tenant() {
     assert!(message.contains("1 dollars a day, is used up: 1 dollars were spent"), "{message}");
     let other = World { tenant: "bob".into(), ..next };
     assert!(other.ask(&model, "/v1/messages", PRICED).await.is_ok());
+}
+
+#[tokio::test]
+async fn tokens_of_a_tenant_are_bounded_without_a_price_too() {
+    let (world, model) = (World::new(None), bounded(Provider::OpenAi, None, Some(1000)));
+    let unpriced = r#"{"model":"other"}"#;
+    let used = r#"{"model":"other","usage":{"prompt_tokens":900,"completion_tokens":100,
+        "prompt_tokens_details":{"cached_tokens":800}}}"#;
+    let bill = world.ask(&model, "/v1/chat/completions", unpriced).await.expect("within the budget");
+    answer(bill.expect("metered"), 200, used).await;
+    let (status, code, message) = world.refused(&model, "/v1/chat/completions", unpriced).await;
+    assert_eq!((status, code), (402, "budget_used_up"));
+    assert!(message.contains("1000 tokens a day, is used up: 1000 tokens were spent"), "{message}");
+    let other = World { tenant: "bob".into(), ..world };
+    assert!(other.ask(&model, "/v1/chat/completions", unpriced).await.is_ok());
 }
 
 #[tokio::test]
