@@ -51,7 +51,9 @@ impl Server {
             command.env("DOCKER_HOST", host);
         }
         let file = store.path().join("stdio.toml");
-        std::fs::write(&file, format!("pool.idle = 0\n{more}\n")).expect("a configuration file");
+        // The host may have images of coding agents, with which more tools are listed.
+        let usual = "pool.idle = 0\nmcp.toolsets = ['code', 'exec']";
+        std::fs::write(&file, format!("{usual}\n{more}\n")).expect("a configuration file");
         command.arg("--config").arg(&file);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("the daemon's binary");

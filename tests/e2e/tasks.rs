@@ -19,7 +19,7 @@ const PROGRAM: &str = concat!(
 );
 
 /// An image with Claude Code and a shell.
-fn image() -> Image {
+pub(crate) fn image() -> Image {
     let context = tempfile::tempdir().expect("a folder");
     let program = context.path().join("claude");
     if std::fs::hard_link(PROGRAM, &program).is_err() {
@@ -32,45 +32,46 @@ fn image() -> Image {
 }
 
 /// A daemon whose tasks have this model, at a cent for each turn of the script.
-fn daemon(image: &Image, model: &Model) -> Setup {
+pub(crate) fn daemon(image: &Image, model: &Model) -> Setup {
     let table = |json: Value| toml::Value::try_from(json).expect("a table");
     let price = json!({ "input": 500.0, "output": 1000.0 });
     let anthropic = json!({ "provider": "anthropic", "url": model.url(), "key": "env:STUB_KEY",
         "prices": { "*": price } });
     Daemon::with()
+        .with_tasks()
         .set("egress.mode", "none")
         .set("models.anthropic", table(anthropic))
         .set("runners.claude-code", image.name())
         .env("STUB_KEY", KEY)
 }
 
-fn tool(name: &str, input: Value) -> Value {
+pub(crate) fn tool(name: &str, input: Value) -> Value {
     json!({ "tools": [{ "name": name, "input": input }] })
 }
 
-fn bash(command: &str) -> Value {
+pub(crate) fn bash(command: &str) -> Value {
     tool("Bash", json!({ "command": command, "description": "a step" }))
 }
 
-fn write(path: &str, content: &str) -> Value {
+pub(crate) fn write(path: &str, content: &str) -> Value {
     tool("Write", json!({ "file_path": path, "content": content }))
 }
 
 /// A task in a session.
-async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
+pub(crate) async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
     let mut arguments = json!({ "task_description": "do it", "session_id": session });
     more.as_object().expect("arguments").iter().for_each(|(name, value)| arguments[name] = value.clone());
     d.tool("execute_task", arguments).await
 }
 
 /// What was denied, as `tool: what`.
-fn denied(ran: &Ran) -> Vec<String> {
+pub(crate) fn denied(ran: &Ran) -> Vec<String> {
     let all = ran.document["denied"].as_array().unwrap_or_else(|| panic!("{}", ran.document));
     all.iter().map(|one| format!("{}: {}", one["tool"], one["what"]).replace('"', "")).collect()
 }
 
 #[track_caller]
-fn expect_status(ran: &Ran, status: &str) {
+pub(crate) fn expect_status(ran: &Ran, status: &str) {
     assert_eq!(ran.document["status"], status, "{}", ran.document);
 }
 
@@ -269,7 +270,7 @@ async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
     d.stop().await;
 
     // Without a model.
-    let d = Daemon::with().set("runners.claude-code", image.name()).start().await;
+    let d = Daemon::with().with_tasks().set("runners.claude-code", image.name()).start().await;
     let ran = task(&d, "s", json!({})).await.expect_error("network_unavailable");
     assert!(ran.text("message").contains("models.anthropic"), "{}", ran.document);
     d.stop().await;

@@ -76,6 +76,8 @@ impl Default for Setup {
         let mut config = toml::Table::new();
         // Containers are started on demand: most tests want one, of one language.
         put(&mut config, "pool.idle", 0.into());
+        // The tools of tasks are listed where there is an image of a coding agent, and a host may have one.
+        put(&mut config, "mcp.toolsets", vec!["code", "exec"].into());
         Setup {
             config,
             env: Vec::new(),
@@ -92,6 +94,11 @@ impl Setup {
     pub(crate) fn set(mut self, key: &str, value: impl Into<toml::Value>) -> Setup {
         put(&mut self.config, key, value.into());
         self
+    }
+
+    /// Serves the tools of tasks too.
+    pub(crate) fn with_tasks(self) -> Setup {
+        self.set("mcp.toolsets", vec!["code", "exec", "task"])
     }
 
     /// Adds a variable to the environment, which is empty otherwise.

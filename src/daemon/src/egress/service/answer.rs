@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::io;
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
@@ -22,6 +22,9 @@ use super::model::{Admitted, Asking, Bill, MeteredBody, ModelRefusal, Models};
 use super::{Service, header as headers, target};
 use crate::egress::run::Run;
 use crate::metrics::{Metrics, ServiceOutcome};
+
+/// What Anthropic's and OpenAI's clients obey: they repeat a 401 for minutes otherwise.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The body of an answer: the other side's, masked, or the daemon's own.
 pub(super) type AnswerBody = Either<MaskedBody<MeteredBody<Incoming>>, Full<Bytes>>;
@@ -142,6 +145,11 @@ impl Exchange<'_> {
         *passed.status_mut() = parts.status;
         let own = (&service.url, service.name.as_str());
         *passed.headers_mut() = headers::answer(&parts.headers, own, &asked, &current.patterns);
+        if parts.status == StatusCode::UNAUTHORIZED && service.model.is_some() {
+            // The credential is the daemon's: a program that repeats its request changes nothing.
+            warn!(service = service.name, "a model refuses the credential that is configured for it");
+            passed.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
         Ok(passed)
     }
 

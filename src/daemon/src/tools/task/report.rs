@@ -29,7 +29,10 @@ pub(super) async fn document(
     put("session_id", json!(execution.session.as_str()));
     put("conversationId", json!(execution.session.as_str()));
     put("execution_id", json!(execution.id));
+    let models = execution.model_usage();
     let (status, error) = outcome(end.as_ref(), transcript);
+    let is_unauthorized = models.is_some_and(|models| models.unauthorized_requests > 0);
+    let error = error.map(|error| if is_unauthorized { unauthorized(&error) } else { error });
     put("status", json!(status));
     let words = transcript.words();
     let words = excerpt(words.as_bytes(), words.as_bytes(), words.len() as u64, tools.limits.shown);
@@ -48,7 +51,7 @@ pub(super) async fn document(
         put("cost_usd", json!(result.cost_usd));
         put("tokens", json!(result.tokens));
     }
-    if let Some(models) = execution.model_usage() {
+    if let Some(models) = models {
         // The daemon's own count, by the operator's prices, is of this task alone.
         if models.unpriced_requests == 0 {
             put("cost_usd", json!(models.cost_usd));
@@ -113,6 +116,14 @@ fn outcome(end: Option<&ExecutionEnd>, transcript: &Transcript) -> (&'static str
             }
         },
     }
+}
+
+/// Whose the key is. An agent can only tell its user to correct a key that its user does not have.
+fn unauthorized(said: &str) -> String {
+    format!(
+        "the model refused the key that the operator of this server configured for it ([models]); the agent \
+         said: {said}"
+    )
 }
 
 /// Whether the task did what it was asked to, or goes on.

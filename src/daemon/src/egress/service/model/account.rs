@@ -30,6 +30,9 @@ pub struct ModelUsage {
     /// Answers of models that have no price.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpriced_requests: u64,
+    /// Requests whose credential a model refused (401). It is the operator's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unauthorized_requests: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -59,6 +62,11 @@ impl ModelUsage {
             ),
             cost_usd: self.cost_usd.minus(old.cost_usd).plus(new.cost_usd),
             unpriced_requests: replaced(self.unpriced_requests, old.unpriced_requests, new.unpriced_requests),
+            unauthorized_requests: replaced(
+                self.unauthorized_requests,
+                old.unauthorized_requests,
+                new.unauthorized_requests,
+            ),
         };
     }
 }
@@ -133,6 +141,12 @@ impl Charge {
         self.outcome = Settlement::As(outcome);
     }
 
+    /// The model has refused the daemon's credential.
+    pub(super) fn unauthorized(mut self) {
+        self.set(ModelUsage { unauthorized_requests: 1, ..self.charged });
+        self.fail(ModelOutcome::Error);
+    }
+
     /// The answer has come to these tokens, and this model gives it. Of two prices the higher one counts, so
     /// that neither a name of the program nor one of the provider makes an answer cheap.
     pub(super) fn update(&mut self, tokens: Tokens, model: Option<&str>, is_whole: bool) {
@@ -151,6 +165,7 @@ impl Charge {
             cache_write_tokens: tokens.cache_write,
             cost_usd: cost.unwrap_or(Dollars::ZERO),
             unpriced_requests: u64::from(cost.is_none()),
+            unauthorized_requests: 0,
         });
     }
 
@@ -242,12 +257,15 @@ mod tests {
         assert_eq!(run.used().cost_usd.as_f64(), 1.0);
         Charge::begin(payers(&run, &spending), "cheap", MILLION).fail(ModelOutcome::Error);
         assert_eq!((run.used().requests, run.used().cost_usd.as_f64()), (2, 1.0));
+        Charge::begin(payers(&run, &spending), "cheap", MILLION).unauthorized();
+        assert_eq!((run.used().requests, run.used().unauthorized_requests), (3, 1));
         let mut unpriced = Charge::begin(payers(&run, &spending), "unknown", MILLION);
         unpriced.update(MILLION, None, true);
         drop(unpriced);
         let json = serde_json::to_value(run.used()).unwrap();
-        let expected = serde_json::json!({ "requests": 3, "input_tokens": 2_000_000, "output_tokens": 0,
-            "cache_read_tokens": 0, "cache_write_tokens": 0, "cost_usd": 1.0, "unpriced_requests": 1 });
+        let expected = serde_json::json!({ "requests": 4, "input_tokens": 2_000_000, "output_tokens": 0,
+            "cache_read_tokens": 0, "cache_write_tokens": 0, "cost_usd": 1.0, "unpriced_requests": 1,
+            "unauthorized_requests": 1 });
         assert_eq!(json, expected);
     }
 }

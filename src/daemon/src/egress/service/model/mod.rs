@@ -256,6 +256,10 @@ impl Model {
 impl Bill {
     /// The answer has begun: how its body is metered. An error costs nothing, and is not.
     pub(super) fn answered(self, answer: &response::Parts) -> Option<Metering> {
+        if answer.status == StatusCode::UNAUTHORIZED {
+            self.charge.unauthorized();
+            return None;
+        }
         if !answer.status.is_success() {
             self.charge.fail(ModelOutcome::Error);
             return None;
