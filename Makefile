@@ -61,7 +61,7 @@ fuzz: ## fuzz each parser, guided by its branches; FUZZ_SECONDS for each, FUZZ_S
 		cargo test --locked --profile fuzz --target "$$(rustc -vV | sed -n 's/^host: //p')" --package paddock-proto \
 			--package paddock-daemon --lib "fuzz_$$TARGET" -- --nocapture --test-threads=1
 
-bench: images ## measure how long things take, with a real engine and beside similar programs
+bench: agents ## measure how long things take, with a real engine and beside similar programs
 	deploy/setup bubblewrap socat ripgrep python3-venv nodejs npm # for the peers that it measures beside ours
 	bench/peers/install
 	cargo bench --locked --bench paddock
@@ -77,7 +77,7 @@ setup: ## install or start everything that the host needs, a Docker Engine inclu
 images: setup ## build the runner images that are missing or have changed
 	deploy/images
 
-agents: setup ## build the images of coding agents too, which are large
+agents: setup ## build the images of coding agents too, which are large (5 minutes)
 	deploy/images agents
 
 clean: ## remove the files that building and running left in this folder; images, engine and store stay

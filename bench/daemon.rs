@@ -177,8 +177,9 @@ impl LogState {
             && let Some(language) = field("language=")
         {
             *self.armed.entry(language.to_owned()).or_default() += 1;
-            // Of the three images only this one has no warm part.
-            self.cold.extend(field("container=").filter(|_| language != "sh").map(str::to_owned));
+            // Only these images have a warm part.
+            let has_part = matches!(language, "python" | "typescript");
+            self.cold.extend(field("container=").filter(|_| has_part).map(str::to_owned));
         } else if line.contains(" warm language=") || line.contains(" removed ") {
             self.cold.remove(field("container=").unwrap_or_default());
         }

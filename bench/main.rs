@@ -14,6 +14,7 @@
 //!   │                   programs, names, data; commands: shell commands and their output
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
 //!   ├────► network      the way out, beside bare loopback; network_server: the other side
+//!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured
@@ -52,6 +53,7 @@ mod rows;
 mod scrape;
 mod setup;
 mod table;
+mod task;
 mod times;
 mod verdict;
 mod workload;
@@ -129,6 +131,7 @@ impl BenchPlan {
             scrape::TITLE,
             flood::TITLE,
             churn::TITLE,
+            task::TITLE,
             concurrency::TITLE,
             concurrency::MANY_TITLE,
         ];
@@ -193,6 +196,10 @@ impl BenchPlan {
             at("network");
             let peers = !self.unwanted.iter().any(|word| word == "peers");
             network::measure(setup, |title| self.has(title), peers, report).await?;
+        }
+        if self.has(task::TITLE) {
+            at(task::TITLE);
+            task::measure(setup, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);

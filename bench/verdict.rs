@@ -9,7 +9,7 @@ use crate::names::{
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
 use crate::report::Measurements;
-use crate::{churn, commands, concurrency, flood, network, resources, scrape};
+use crate::{churn, commands, concurrency, flood, network, resources, scrape, task};
 
 /// The allocator keeps and returns up to this much memory.
 const NO_GROWTH: f64 = 1024.0;
@@ -147,6 +147,13 @@ pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
         ratio(unused(network::WITH), unused(network::WITHOUT)),
         "×",
         AtMost(1.05),
+    );
+    let started = |name| median(task::TITLE, name);
+    verdict(
+        "a task's first request / claude by hand",
+        ratio(started(task::NEW), started(task::BY_HAND)),
+        "×",
+        AtMost(1.5),
     );
     verdict("daemon, CPU of a run", fact(resources::CPU).map(|micros| micros / 1e3), "ms", AtMost(0.5));
     verdict("daemon, resident with 10 sessions", fact(resources::RESIDENT), "MiB", AtMost(40.0));
