@@ -7,6 +7,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use paddock_fuzz::{Target, fuzz};
 
+use crate::execute::ExecutePolicy;
 use crate::frame::HEADER;
 use crate::glob::Glob;
 use crate::limits::{MAX_DEPTH, MAX_NAME, MAX_PATH, MAX_PAYLOAD};
@@ -120,6 +121,7 @@ fn fuzz_messages() {
         limits: RunLimits { cpu_seconds: Some(1), ..RunLimits::default() },
         warm: true,
         files: Some(FilePolicy { deny_write: vec!["*.key".to_owned()], ..FilePolicy::default() }),
+        execute: Some(ExecutePolicy::Except(vec!["ssh".to_owned()])),
         network: true,
     };
     let resume = ResumePoints { highest: 3, streams: vec![(1, 100), (3, 7)] };

@@ -17,7 +17,7 @@ use super::{progress, report};
 use crate::agents::{Agent, TaskNote, last_conversation};
 use crate::config::ToolSet;
 use crate::execution::StartRequest;
-use crate::session::{SessionError, TurnKind};
+use crate::session::{Program, SessionError, TurnKind};
 use crate::tools::code::put_files;
 use crate::tools::exec::{EndOnDrop, WAIT, check_started, permit};
 use crate::tools::fault::Failure;
@@ -122,14 +122,14 @@ fn start(checked: CheckedTask) -> StartRequest {
         directory: directory.clone(),
     };
     StartRequest {
-        command: started.command,
+        program: Program::Direct { argv: started.argv, input: Some(started.input.into()) },
         language: note.agent.clone(),
-        interactive: false,
         directory,
         environment: started.environment,
         timeout: checked.timeout,
         limits: RunLimits::default(),
         files: None,
+        execute: started.execute,
         network: Some(checked.network),
         task: Some((checked.task.description, note)),
     }
