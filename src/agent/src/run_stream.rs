@@ -25,7 +25,7 @@ use crate::program::CodeInput;
 use crate::start::{ProgramInput, start};
 use crate::stdin_pipe::StdinPipe;
 use crate::supervise::{is_its_own, not_started, supervise};
-use crate::{collect, policy};
+use crate::{collect, execute, policy};
 
 /// The longest time that a run may be given to end after SIGTERM.
 const LONGEST_GRACE_MS: u64 = 60_000;
@@ -39,7 +39,9 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
         return;
     }
     let lacks_network = || spec.network.then(|| container.network.missing()).flatten();
-    if let Some(what) = spec.files.as_ref().and_then(policy::missing).or_else(lacks_network) {
+    let lacks_execute = || spec.execute.as_ref().and_then(execute::missing);
+    let lacks = spec.files.as_ref().and_then(policy::missing).or_else(lacks_execute).or_else(lacks_network);
+    if let Some(what) = lacks {
         stream.event(&Event::Unsupported { what }).await;
         stream.close().await;
         return;
