@@ -9,8 +9,8 @@ pub const MAX_PAYLOAD: usize = 320 * 1024;
 /// NUL).
 pub const MAX_ARGUMENT: usize = 128 * 1024 - 1;
 
-/// Bytes of an input that the agent has before its program starts ([`Input::Whole`]): the agent keeps what the
-/// program has not read, in the container's memory.
+/// Bytes of an input that the agent has before its program starts ([`Input::Whole`]): the agent keeps what
+/// the program has not read, in the container's memory.
 ///
 /// [`Input::Whole`]: crate::message::Input::Whole
 pub const MAX_INPUT: usize = 1024 * 1024;

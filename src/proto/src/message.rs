@@ -257,8 +257,8 @@ pub enum Input {
         /// Whether it has a standard input of its own besides.
         stdin: bool,
     },
-    /// `Data(Stdin)`…`Eof(Stdin)`, at most [`MAX_INPUT`](crate::limits::MAX_INPUT) bytes, all of it before the
-    /// program starts: the agent has the whole input from then on, and needs no daemon for it.
+    /// `Data(Stdin)`…`Eof(Stdin)`, at most [`MAX_INPUT`](crate::limits::MAX_INPUT) bytes, all of it before
+    /// the program starts: the agent has the whole input from then on, and needs no daemon for it.
     Whole,
     /// Nothing: the end of file.
     Nothing,

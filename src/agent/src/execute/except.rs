@@ -158,6 +158,9 @@ impl Listing for FileSystem {
 mod tests {
     use std::collections::BTreeMap;
 
+    use proptest::collection::{btree_map, btree_set};
+    use proptest::prelude::*;
+
     use super::*;
 
     /// A made-up container: files by their path, with their number, and links.
@@ -291,5 +294,31 @@ mod tests {
         files.push("/usr/bin/ssh");
         let error = grants(&["ssh".to_owned()], "", &World::new(&files, &[])).expect_err("too many");
         assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
+    }
+
+    proptest! {
+        /// Of every made-up image: a file may be executed if and only if no denied name leads to it.
+        #[test]
+        fn everything_but_the_denied_may_be_executed(
+            files in btree_set("(/usr/bin|/usr/sbin|/opt|/usr/lib/x|/data)/[a-d]", 1..16),
+            links in btree_map("/usr/bin/[e-g]", "(/usr/sbin|/opt|/data)/[a-d]", 0..4),
+            names in btree_set("[a-g]", 0..4),
+        ) {
+            let files: Vec<&str> = files.iter().map(String::as_str).collect();
+            let links: Vec<_> = links.iter().map(|(link, to)| (link.as_str(), to.as_str())).collect();
+            let world = World::new(&files, &links);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let grants = world.grants(&names, "/usr/bin:/data");
+            for file in files {
+                let leads = |dir: &str, name: &str| {
+                    let path = format!("{dir}/{name}");
+                    let link = links.iter().find(|(link, _)| *link == path);
+                    link.map_or(path.as_str(), |(_, to)| *to) == file
+                };
+                let is_named = names.iter().any(|name| leads("/usr/bin", name) || leads("/usr/sbin", name));
+                let is_denied = is_named && !file.starts_with("/data");
+                prop_assert_eq!(world.may(&grants, file), !is_denied, "{}: {:?}", file, grants);
+            }
+        }
     }
 }

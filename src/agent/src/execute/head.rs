@@ -103,6 +103,8 @@ fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn of(bytes: &[u8]) -> Interpreter {
@@ -168,5 +170,30 @@ mod tests {
         assert_eq!(of(&elf(1, b"/lib/ld.so\0")), Interpreter::None);
         assert_eq!(of(&elf(PT_INTERP, &[b'x'; 5000])), Interpreter::None);
         assert_eq!(of(&elf(PT_INTERP, b"\0")), Interpreter::None);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            begins in proptest::sample::select(vec![&b"#!"[..], b"\x7fELF\x02\x01", b""]),
+        ) {
+            let file = [begins, &bytes].concat();
+            if let Interpreter::Elf(path) | Interpreter::Script(path, _) = of(&file) {
+                prop_assert!(!path.as_os_str().is_empty());
+            }
+        }
+
+        #[test]
+        fn the_loader_is_read_wherever_it_is(path in "/[a-z/.]{1,60}", more in 0_usize..3) {
+            let mut file = elf(PT_INTERP, format!("{path}\0").as_bytes());
+            // Other headers before it.
+            file[56] = u8::try_from(more + 1).expect("few");
+            file.splice(64..64, vec![0; more * HEADER]);
+            let at = 64 + more * HEADER;
+            file[at + 9] = u8::try_from((at + HEADER) >> 8).expect("small");
+            file[at + 8] = u8::try_from((at + HEADER) & 0xff).expect("a byte");
+            prop_assert_eq!(of(&file), Interpreter::Elf(path.into()));
+        }
     }
 }

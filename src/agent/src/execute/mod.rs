@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Only ──► the files, and the interpreters that they name (only, head) ──┐
-//!  Except ► all directories, and what is beside a denied file (except) ───┴─► ruleset ─► the program's domain
+//!  Except ► all directories, and what is beside a denied file (except) ───┴─► ruleset ─► a domain
 //! ```
 //!
 //! Landlock knows what may be executed, not what may not, and it knows files, not names. So "all but" is

@@ -7,11 +7,11 @@
 //! | 3 | files, web, shell | of the container | all but [`BLOCKED_COMMANDS`] | the same |
 //! | 4 | all | of the container | all | and every port, where `egress.mode` is `open` |
 //!
-//! A level is set twice. In the agent's own settings: a tool that a level does not have is not offered to the
-//! model, and a rule denies the shell beside that (Claude Code's mode `dontAsk` alone would let it run what it
-//! takes for harmless). And outside of the agent, where it cannot change anything: PID 1 starts it under a
-//! policy of what may be executed ([`ExecutePolicy`]), and egress bounds its network. It must never widen a
-//! level by a file that the agent could write.
+//! A level is set twice. In the agent's own settings: a tool that a level does not have is not offered to
+//! the model, and a rule denies the shell beside that (Claude Code's mode `dontAsk` alone would let it run
+//! what it takes for harmless). And outside of the agent, where it cannot change anything: PID 1 starts it
+//! under a policy of what may be executed ([`ExecutePolicy`]), and egress bounds its network. It must never
+//! widen a level by a file that the agent could write.
 
 use paddock_proto::ExecutePolicy;
 use serde_json::{Value, json};

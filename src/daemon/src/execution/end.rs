@@ -161,8 +161,8 @@ fn not_started(errno: i32, program: Option<&str>) -> String {
     let error = std::io::Error::from_raw_os_error(errno);
     match program {
         None => format!(
-            "the command could not be started: {error}; does its working directory exist, and has the image a \
-             /bin/sh?"
+            "the command could not be started: {error}; does its working directory exist, and has the \
+             image a /bin/sh?"
         ),
         Some(program) if error.kind() == std::io::ErrorKind::NotFound => {
             format!("this image has no program {program} (or the working directory does not exist): {error}")

@@ -23,7 +23,7 @@ use crate::tools::exec::{EndOnDrop, WAIT, check_started, permit};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Outcome, Tools};
+use crate::tools::{Caller, Code, Outcome, Tools};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteTask(TaskArguments);
@@ -83,7 +83,7 @@ impl Tool for ExecuteTask {
             }
         }
         waiting.disarm();
-        check_started(&execution)?;
+        check_started(&execution).map_err(with_a_level)?;
         let document = report::document(tools, &execution).await?;
         let failed = !report::is_well(&document);
         Ok(Outcome { document, failed, ..Outcome::default() })
@@ -110,6 +110,19 @@ async fn prepare(
         checked.task.resume = last_conversation(files, &checked.directory()).map(|(_, id)| id);
     }
     Ok(())
+}
+
+/// Adds which level needs nothing of the host, where a level cannot be enforced on it.
+fn with_a_level(failure: Failure) -> Failure {
+    match failure {
+        Failure::Fault(mut fault) if fault.code == Code::UnsupportedPolicy => {
+            fault
+                .message
+                .push_str("; only yolo_level 4, at which a task may run every program, is possible here");
+            fault.into()
+        }
+        failure => failure,
+    }
 }
 
 /// The execution of a task.
