@@ -27,7 +27,12 @@
 //!   (`busybox`), which is not denied for one of their names; the same program in a directory that is neither
 //!   in `PATH` nor among the usual ones.
 //!
-//! So it is a guard rail inside of the container, for programs that do not try to get around it, and never
+//! What it costs PID 1 when such a run starts: 20 µs under "only"; under "all but", with a denied program in
+//! a directory of 1,100, 2.5 ms, and 15 ms where the kernel has not read the directory before. Measured by
+//! `what_it_costs` in `tests.rs` as a user who may not write there; two cores, kernel 6.18, a build without
+//! optimization. A run without a policy pays nothing.
+//!
+//! A policy is a guard rail inside of the container, for programs that do not try to get around it, and never
 //! the boundary. It must never be weaker than its policy where it can be enforced, and a run whose policy
 //! cannot be enforced must not start.
 
