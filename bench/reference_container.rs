@@ -139,6 +139,7 @@ impl ReferenceContainer {
             limits: RunLimits::default(),
             warm: argv.is_none(),
             files: None,
+            execute: None,
             network: false,
         };
         let begun = Instant::now();

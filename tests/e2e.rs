@@ -119,6 +119,8 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/task_levels.rs"]
+mod task_levels;
 #[path = "e2e/task_trouble.rs"]
 mod task_trouble;
 #[path = "e2e/tasks.rs"]

@@ -79,6 +79,7 @@ pub(crate) fn spec(command: &str) -> RunSpec {
         limits: RunLimits::default(),
         warm: false,
         files: None,
+        execute: None,
         network: false,
     }
 }

@@ -3,7 +3,7 @@
 
 use paddock::link::Incoming;
 use paddock_proto::message::{Outcome, RunSpec};
-use paddock_proto::{Event, FilePolicy};
+use paddock_proto::{Event, ExecutePolicy, FilePolicy};
 
 use crate::container::{Container, ended, spec};
 
@@ -189,12 +189,36 @@ async fn descriptors_that_pid_1_keeps_for_a_run_are_closed_with_it() {
 }
 
 #[tokio::test]
+async fn a_policy_of_files_and_one_of_programs_hold_together() {
+    let container = Container::start().await;
+    let command = "echo 1 > ok && read line < ok && echo $line; { echo 1 > .env; } 2>/dev/null || echo no
+        for program in cat ls; do $program ok 2>/dev/null || echo $program $?; done; mkdir -p a && mv ok a/";
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    for (execute, printed) in [
+        (ExecutePolicy::Only(names(&["sh", "mkdir", "/bin/mv"])), "1\nno\ncat 126\nls 126\n"),
+        (ExecutePolicy::Except(names(&["cat"])), "1\nno\ncat 126\nok\n"),
+        (ExecutePolicy::Except(names(&["nothing"])), "1\nno\n1\nok\n"),
+    ] {
+        let run = RunSpec { execute: Some(execute.clone()), ..under(example(), command) };
+        let (output, end) = ended(&container.run(&run)).await;
+        assert_eq!((output.as_str(), end.outcome), (printed, Outcome::Exited(0)), "{execute:?}");
+    }
+    container.stop().await;
+}
+
+#[tokio::test]
 async fn a_malformed_policy_starts_nothing() {
     let container = Container::start().await;
-    let stream = container.run(&under(policy(None, &[], &["[a"]), "echo started > /data/started"));
-    match stream.next().await.expect("an answer") {
-        Incoming::Event(Event::Unsupported { what }) => assert!(what.contains("[a"), "{what}"),
-        other @ (Incoming::Event(_) | Incoming::Data(..) | Incoming::End) => panic!("{other:?}"),
+    let command = "echo started > /data/started";
+    let execute = Some(ExecutePolicy::Except(vec!["/bin/cat".to_owned()]));
+    for (run, said) in [
+        (under(policy(None, &[], &["[a"]), command), "[a"),
+        (RunSpec { execute, ..spec(command) }, "a name is needed"),
+    ] {
+        match container.run(&run).next().await.expect("an answer") {
+            Incoming::Event(Event::Unsupported { what }) => assert!(what.contains(said), "{what}"),
+            other @ (Incoming::Event(_) | Incoming::Data(..) | Incoming::End) => panic!("{other:?}"),
+        }
     }
     holds(&container, None, "no cat /data/started").await;
     container.stop().await;

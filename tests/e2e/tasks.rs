@@ -224,6 +224,30 @@ async fn a_level_denies_and_what_is_denied_does_not_happen() {
 }
 
 #[tokio::test]
+async fn an_agent_searches_where_it_may_execute_nothing_but_itself() {
+    let (image, mut model) = (image(), Model::start().await);
+    let d = daemon(&image, &model).start().await;
+    let files =
+        json!([{ "path": "src/found.txt", "text": "a needle here\n" }, { "path": "b.txt", "text": "x" }]);
+    model
+        .says_to_agent(json!([
+            tool("Grep", json!({ "pattern": "needle", "path": "/workspace", "output_mode": "content" })),
+            tool("Glob", json!({ "pattern": "**/found.*", "path": "/workspace" })),
+            { "text": "done" },
+        ]))
+        .await;
+    let ran = task(&d, "s", json!({ "files": files, "yolo_level": 1 })).await;
+    expect_status(&ran, "completed");
+    assert_eq!(denied(&ran), Vec::<String>::new());
+    let seen = model.seen().await;
+    let last = seen.last().expect("a request")["body"]["messages"].to_string();
+    for found in ["a needle here", "src/found.txt"] {
+        assert!(last.contains(found), "{found}: {last}");
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
     let (image, mut model) = (image(), Model::start().await);
     let d = daemon(&image, &model).start().await;

@@ -53,9 +53,9 @@ fn job(program: &Program, status: RawFd) -> ! {
         unsafe { libc::write(status, bytes.as_ptr().cast(), REPORT_BYTES) };
     };
     let extra = program.extra.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-    let [ruleset, socket] = program.confinement.descriptors();
+    let [ruleset, rights, socket] = program.confinement.descriptors();
     let (stdin, stdout) = (program.stdin.as_raw_fd(), program.stdout.as_raw_fd());
-    let keep = [status, stdin, stdout, program.stderr.as_raw_fd(), extra, ruleset, socket];
+    let keep = [status, stdin, stdout, program.stderr.as_raw_fd(), extra, ruleset, rights, socket];
     // SAFETY: plain system calls on this process' own state; descriptors are closed that nobody here uses.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);

@@ -18,7 +18,8 @@
 //!   `supervise`, `bounds`, `pump`, `stdin_pipe`, `sweep`.
 //! * The image's warm part, which takes runs: `warm`.
 //! * What every program is put under, and the calls of programs that are stopped for PID 1: `intercept`;
-//!   which files a run may write and read: `policy`; the way out: `network`; the way in: `ports`.
+//!   which files a run may write and read: `policy`; which programs it may execute: `execute`; the way out:
+//!   `network`; the way in: `ports`.
 //! * What changed in `/data`, either way: `collect`, `apply`, `baseline`, `walk`, `fingerprint`, `files`.
 //! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `tree`, `reap`,
 //!   `sys`, `pause`.
@@ -36,6 +37,7 @@ mod complain;
 mod container;
 mod counters;
 mod direct;
+mod execute;
 mod files;
 mod fingerprint;
 mod foreign;

@@ -5,6 +5,8 @@
 use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use paddock_proto::message::RunLimits;
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
@@ -13,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::intercept::Confinement;
 
 /// Where a program without a `/` in its name is looked up when its environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Everything that a program is started with. All of its descriptors are close-on-exec.
 pub(crate) struct Program {
@@ -66,7 +68,7 @@ pub(crate) fn prepare(
     let (out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (err, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     let program = Program {
-        paths: candidates(argv.first().map_or("", String::as_str), env)?,
+        paths: c_paths(argv.first().map_or("", String::as_str), env)?,
         argv: all(argv)?,
         env: all(env)?,
         cwd: c_string(cwd)?,
@@ -80,17 +82,30 @@ pub(crate) fn prepare(
     Ok((program, [out, err]))
 }
 
-/// Where the executable may be, in the order in which it is tried.
-fn candidates(name: &str, env: &[String]) -> io::Result<Vec<CString>> {
-    if name.contains('/') {
-        return Ok(vec![c_string(name)?]);
+/// Where programs without a `/` in their names are looked up with this environment.
+pub(crate) fn search_path(env: &[String]) -> &str {
+    env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH)
+}
+
+/// Where an executable may be, in the order in which it is tried.
+pub(crate) fn candidates(name: &str, path: &str) -> Vec<PathBuf> {
+    match name.contains('/') {
+        true => vec![name.into()],
+        false => path.split(':').map(|dir| PathBuf::from(format!("{dir}/{name}"))).collect(),
     }
-    let path = env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
-    path.split(':').map(|dir| c_string(&format!("{dir}/{name}"))).collect()
+}
+
+fn c_paths(name: &str, env: &[String]) -> io::Result<Vec<CString>> {
+    let paths = candidates(name, search_path(env)).into_iter();
+    paths.map(|path| CString::new(path.into_os_string().into_vec()).map_err(|_| invalid())).collect()
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
 }
 
 fn c_string(text: &str) -> io::Result<CString> {
-    CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    CString::new(text).map_err(|_| invalid())
 }
 
 #[cfg(test)]
@@ -104,10 +119,10 @@ mod tests {
     #[test]
     fn a_name_is_looked_up_in_the_path_of_the_run_and_a_path_is_taken_as_it_is() {
         let env = ["X=1".to_owned(), "PATH=/a:/b".to_owned()];
-        assert_eq!(texts(candidates("sh", &env)), ["/a/sh", "/b/sh"]);
-        assert_eq!(texts(candidates("./sh", &env)), ["./sh"]);
-        assert_eq!(texts(candidates("sh", &[])).last().map(String::as_str), Some("/bin/sh"));
-        let error = candidates("s\0h", &env).expect_err("a NUL");
+        assert_eq!(texts(c_paths("sh", &env)), ["/a/sh", "/b/sh"]);
+        assert_eq!(texts(c_paths("./sh", &env)), ["./sh"]);
+        assert_eq!(texts(c_paths("sh", &[])).last().map(String::as_str), Some("/bin/sh"));
+        let error = c_paths("s\0h", &env).expect_err("a NUL");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
 

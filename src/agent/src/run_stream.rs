@@ -9,6 +9,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use paddock_proto::limits::MAX_INPUT;
 use paddock_proto::message::{self, Outcome, Request, RunSpec};
 use paddock_proto::{Channel, Event, Inbound};
 use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
@@ -23,7 +25,7 @@ use crate::program::CodeInput;
 use crate::start::{ProgramInput, start};
 use crate::stdin_pipe::StdinPipe;
 use crate::supervise::{is_its_own, not_started, supervise};
-use crate::{collect, policy};
+use crate::{collect, execute, policy};
 
 /// The longest time that a run may be given to end after SIGTERM.
 const LONGEST_GRACE_MS: u64 = 60_000;
@@ -37,7 +39,9 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
         return;
     }
     let lacks_network = || spec.network.then(|| container.network.missing()).flatten();
-    if let Some(what) = spec.files.as_ref().and_then(policy::missing).or_else(lacks_network) {
+    let lacks_execute = || spec.execute.as_ref().and_then(execute::missing);
+    let lacks = spec.files.as_ref().and_then(policy::missing).or_else(lacks_execute).or_else(lacks_network);
+    if let Some(what) = lacks {
         stream.event(&Event::Unsupported { what }).await;
         stream.close().await;
         return;
@@ -45,7 +49,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
     // Known from here on: a daemon can end it before it has its code.
     let outlet = Outlet::new(stream);
     container.runs.insert(spec.id.clone(), outlet.clone());
-    let Some((input, stdin)) = receive(&outlet.stream(), spec.input).await else {
+    let Some((input, feed)) = receive(&outlet.stream(), spec.input).await else {
         container.runs.remove(&spec.id);
         return;
     };
@@ -64,7 +68,10 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
         false => Err(Errno::BUSY.into()), // the daemon lets such runs take turns
     };
     let mut end = match started {
-        Ok(process) => supervise(&container, &outlet, &spec, process, stdin.map(StdinPipe::start)).await,
+        Ok(process) => {
+            let (stdin, _whole) = feed.start();
+            supervise(&container, &outlet, &spec, process, stdin).await
+        }
         Err(error) => not_started(error.raw_os_error().unwrap_or(0)),
     };
     ports.close().await;
@@ -132,14 +139,44 @@ pub(crate) async fn end(container: &Container, stream: Stream, id: &str, grace_m
     stream.close().await;
 }
 
-/// What the program reads, and the writing end of its pipe where its input comes while it runs. `None` if the
-/// daemon broke off before all was there that must be there before the start.
-async fn receive(stream: &Stream, input: message::Input) -> Option<(ProgramInput, Option<OwnedFd>)> {
+/// What is written into a program's standard input while it runs.
+enum Feed {
+    Nothing,
+    /// What the daemon sends, into this end of a pipe.
+    Open(OwnedFd),
+    /// This, all of it.
+    Whole(OwnedFd, Bytes),
+}
+
+impl Feed {
+    /// Begins to write: the pipe for what is yet to come, and the pipe of an input that is there already.
+    fn start(self) -> (Option<StdinPipe>, Option<StdinPipe>) {
+        match self {
+            Self::Nothing => (None, None),
+            Self::Open(pipe) => (Some(StdinPipe::start(pipe)), None),
+            Self::Whole(pipe, bytes) => {
+                let pipe = StdinPipe::start(pipe);
+                pipe.push(bytes);
+                pipe.end();
+                (None, Some(pipe))
+            }
+        }
+    }
+}
+
+/// What the program reads, and what is written there while it runs. `None` if the daemon broke off before all
+/// was there that must be there before the start.
+async fn receive(stream: &Stream, input: message::Input) -> Option<(ProgramInput, Feed)> {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).ok();
     let with_stdin = match input {
-        message::Input::Nothing => return Some((ProgramInput::Nothing, None)),
+        message::Input::Nothing => return Some((ProgramInput::Nothing, Feed::Nothing)),
         message::Input::Open => {
-            let (reading, writing) = pipe_with(PipeFlags::CLOEXEC).ok()?;
-            return Some((ProgramInput::Pipe(reading), Some(writing)));
+            let (reading, writing) = pipe()?;
+            return Some((ProgramInput::Pipe(reading), Feed::Open(writing)));
+        }
+        message::Input::Whole => {
+            let (whole, (reading, writing)) = (receive_whole(stream).await?, pipe()?);
+            return Some((ProgramInput::Pipe(reading), Feed::Whole(writing, whole)));
         }
         message::Input::Code { stdin } => stdin,
     };
@@ -158,5 +195,21 @@ async fn receive(stream: &Stream, input: message::Input) -> Option<(ProgramInput
     if let Some(stdin) = &stdin {
         seek(stdin, SeekFrom::Start(0)).ok()?;
     }
-    Some((ProgramInput::Code(CodeInput { code, stdin: stdin.map(OwnedFd::from) }), None))
+    Some((ProgramInput::Code(CodeInput { code, stdin: stdin.map(OwnedFd::from) }), Feed::Nothing))
+}
+
+/// An input that the agent has before its program starts; `None` also if it is larger than [`MAX_INPUT`].
+async fn receive_whole(stream: &Stream) -> Option<Bytes> {
+    let mut whole = Vec::new();
+    loop {
+        match stream.recv().await {
+            Inbound::Data(Channel::Stdin, bytes) if whole.len() + bytes.len() <= MAX_INPUT => {
+                whole.extend_from_slice(&bytes);
+            }
+            Inbound::Eof(Channel::Stdin) => return Some(whole.into()),
+            Inbound::Data(..) | Inbound::Eof(_) | Inbound::Message(_) | Inbound::Close | Inbound::Reset => {
+                return None;
+            }
+        }
+    }
 }

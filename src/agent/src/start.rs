@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
+use paddock_proto::ExecutePolicy;
 use paddock_proto::message::{Input, RunSpec};
 
 use crate::container::Container;
@@ -22,7 +23,7 @@ use crate::process::Process;
 use crate::program::{CodeInput, Program, in_memory, prepare};
 use crate::report::Reports;
 use crate::sys::EXTRA_FD;
-use crate::{job, policy};
+use crate::{execute, job, policy};
 
 /// What a program reads.
 pub(crate) enum ProgramInput {
@@ -48,7 +49,7 @@ pub(crate) async fn start(
     let mut env = spec.env.clone();
     let (stdin, extra) = match input {
         ProgramInput::Code(input) => {
-            let input = if spec.warm && spec.files.is_none() {
+            let input = if spec.warm && spec.files.is_none() && spec.execute.is_none() {
                 match container.warm.run(spec, run, input).await {
                     Ok(process) => return Ok(process),
                     Err(input) => input,
@@ -116,15 +117,25 @@ fn confine(
         stops.listen = true;
         answerers.listen = Some(ports.answers());
     }
-    if stops == Stops::default() {
+    let execute = execute::prepare(spec)?;
+    stops.memory = matches!(spec.execute, Some(ExecutePolicy::Only(_)));
+    if stops == Stops::default() && execute.is_none() {
         return Ok(None);
     }
-    let (confinement, socket) = Confinement::stopped(stops)?;
-    // Without news of its ports a program starts all the same.
-    let confinement = if must_stop { confinement } else { confinement.or_silent() };
-    program.confinement = match ruleset {
-        Some(ruleset) => confinement.within(ruleset),
-        None => confinement,
+    let (mut confinement, listener) = if stops.asks() {
+        let (confinement, socket) = Confinement::stopped(stops)?;
+        // Without news of its ports a program starts all the same.
+        let confinement = if must_stop { confinement } else { confinement.or_silent() };
+        (confinement, Some((socket, answerers)))
+    } else {
+        (Confinement::refusing(stops), None)
     };
-    Ok(Some((socket, answerers)))
+    if let Some(ruleset) = ruleset {
+        confinement = confinement.within(ruleset);
+    }
+    if let Some(ruleset) = execute {
+        confinement = confinement.executing(ruleset);
+    }
+    program.confinement = confinement;
+    Ok(listener)
 }

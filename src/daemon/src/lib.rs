@@ -46,7 +46,7 @@
 //! |---|---|
 //! | `src/proto` | the messages between daemon and agent: frames, checked paths, the multiplexer; no I/O |
 //! | `src/fuzz` | the harness that fuzzes every parser, on stable Rust; only tests use it |
-//! | `src/agent` | the program in the container: PID 1, jobs, changes in `/data`, file policies, warm parts, the bridge |
+//! | `src/agent` | the program in the container: PID 1, jobs, changes in `/data`, policies of files and of programs, warm parts, the bridge |
 //! | [`engine`] | the client of the Docker Engine API, one file for each resource; only this module talks to Docker |
 //! | [`link`] | the daemon's end of a link: streams that outlive the carrier |
 //! | [`pool`] | a pure core that decides and one driver that acts; how every container is made; the proof; runners |
@@ -193,6 +193,9 @@
 //!   attempt through seccomp's user notification, opens the file if the policy allows it, and hands the
 //!   descriptor over. Landlock alone cannot deny `*.key` in a directory that may be written
 //!   (`src/agent/src/policy`).
+//! * **A coding agent is started without a shell.** At levels 1 and 2 nothing but its own program may be
+//!   executed (Landlock, `src/agent/src/execute`), and a shell that starts it would have to be. Its task is
+//!   in PID 1 before it begins, so a daemon that dies right afterwards loses nothing of it.
 //! * **Events are counted where they happen; states are read at the scrape.** No gauge is kept up to date
 //!   along the way, so none can drift. Label values are words of this program, so no caller can make a
 //!   series. Runs that are scraped ten times a second take as long as others (`make bench`).

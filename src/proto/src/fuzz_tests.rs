@@ -7,6 +7,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use paddock_fuzz::{Target, fuzz};
 
+use crate::execute::{ExecutePolicy, MAX_PROGRAM, MAX_PROGRAM_BYTES, MAX_PROGRAMS};
 use crate::frame::HEADER;
 use crate::glob::Glob;
 use crate::limits::{MAX_DEPTH, MAX_NAME, MAX_PATH, MAX_PAYLOAD};
@@ -120,6 +121,7 @@ fn fuzz_messages() {
         limits: RunLimits { cpu_seconds: Some(1), ..RunLimits::default() },
         warm: true,
         files: Some(FilePolicy { deny_write: vec!["*.key".to_owned()], ..FilePolicy::default() }),
+        execute: Some(ExecutePolicy::Except(vec!["ssh".to_owned()])),
         network: true,
     };
     let resume = ResumePoints { highest: 3, streams: vec![(1, 100), (3, 7)] };
@@ -357,5 +359,27 @@ fn fuzz_policies() {
         let is_good = patterns.len() <= MAX_PATTERNS && patterns.iter().all(|pattern| is_pattern(pattern));
         let policy = FilePolicy { deny_read: patterns, ..FilePolicy::default() };
         assert_eq!(policy.check().is_ok(), is_good, "{:?}", policy.check());
+    });
+}
+
+#[test]
+fn fuzz_programs() {
+    let seeds = ["claude", "/usr/bin/claude\u{1}ssh", "..", "a/b", "nc.openbsd"];
+    let seeds = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+    let target = target("programs", seeds, &[b"/", b"..", b".", b"\0", b"\x01"]);
+    fuzz(&target, |input| {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        let programs: Vec<String> = text.split('\u{1}').map(str::to_owned).collect();
+        let is_name = |text: &String| {
+            !matches!(text.as_str(), "" | "." | "..") && text.len() <= MAX_NAME && !text.contains(['/', '\0'])
+        };
+        let is_path =
+            |text: &String| text.starts_with('/') && text.len() <= MAX_PROGRAM && !text.contains('\0');
+        let is_bounded = programs.len() <= MAX_PROGRAMS
+            && programs.iter().map(String::len).sum::<usize>() <= MAX_PROGRAM_BYTES;
+        let is_only = is_bounded && programs.iter().all(|text| is_name(text) || is_path(text));
+        let is_except = is_bounded && programs.iter().all(is_name);
+        assert_eq!(ExecutePolicy::Only(programs.clone()).check().is_ok(), is_only, "{programs:?}");
+        assert_eq!(ExecutePolicy::Except(programs.clone()).check().is_ok(), is_except, "{programs:?}");
     });
 }

@@ -17,6 +17,7 @@
 //! Invariants: nothing decoded here is trusted further than its bounds ([`limits`]). A peer that breaks a
 //! rule gets a [`ProtocolError`], never a panic, and never more memory than a window for each stream.
 
+pub mod execute;
 pub mod frame;
 #[cfg(test)]
 mod fuzz_tests;
@@ -31,6 +32,7 @@ pub mod probe;
 pub mod share;
 pub mod target;
 
+pub use execute::ExecutePolicy;
 pub use frame::{Channel, Frame, Kind, StreamId};
 pub use message::{Event, Hello, HelloReply, Request};
 pub use mux::{Inbound, Mux};

@@ -9,6 +9,12 @@ pub const MAX_PAYLOAD: usize = 320 * 1024;
 /// NUL).
 pub const MAX_ARGUMENT: usize = 128 * 1024 - 1;
 
+/// Bytes of an input that the agent has before its program starts ([`Input::Whole`]): the agent keeps what
+/// the program has not read, in the container's memory.
+///
+/// [`Input::Whole`]: crate::message::Input::Whole
+pub const MAX_INPUT: usize = 1024 * 1024;
+
 /// Bytes of one stream that the peer has not read yet. At least one whole frame must fit, or a large message
 /// could never be sent; more only costs memory, since the carrier is local.
 pub const WINDOW: usize = 512 * 1024;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::egress::{Ask, ConnectFailure, Host, Reply};
+use crate::execute::ExecutePolicy;
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;
@@ -19,7 +20,7 @@ use crate::{ProtocolError, StreamId};
 
 /// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
 /// content.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -200,8 +201,8 @@ pub enum Event {
     },
     /// The warm part stands.
     Warm,
-    /// The run's [`RunSpec::files`] or [`RunSpec::network`] is not possible in this container; its program
-    /// was never started.
+    /// The run's [`RunSpec::files`], [`RunSpec::execute`] or [`RunSpec::network`] is not possible in this
+    /// container; its program was never started.
     Unsupported {
         /// What is missing.
         what: String,
@@ -237,10 +238,12 @@ pub struct RunSpec {
     /// What it may use, beside what its container may.
     pub limits: RunLimits,
     /// Whether the warm part may run it in place of `argv`, with the code on its line; it never does with
-    /// `files`.
+    /// `files` or `execute`.
     pub warm: bool,
     /// Which files it may write and read.
     pub files: Option<FilePolicy>,
+    /// Which programs it may execute.
+    pub execute: Option<ExecutePolicy>,
     /// Whether its programs may ask for connections. What they may reach is the daemon's to decide.
     pub network: bool,
 }
@@ -254,6 +257,9 @@ pub enum Input {
         /// Whether it has a standard input of its own besides.
         stdin: bool,
     },
+    /// `Data(Stdin)`…`Eof(Stdin)`, at most [`MAX_INPUT`](crate::limits::MAX_INPUT) bytes, all of it before
+    /// the program starts: the agent has the whole input from then on, and needs no daemon for it.
+    Whole,
     /// Nothing: the end of file.
     Nothing,
     /// What comes as `Data(Stdin)` while it runs, up to `Eof(Stdin)`, through a pipe.

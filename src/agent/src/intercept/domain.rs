@@ -12,6 +12,7 @@
 #![expect(unsafe_code, reason = "landlock_restrict_self of an inherited descriptor has no safe form")]
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -56,6 +57,18 @@ fn make() -> Option<Rc<OwnedFd>> {
 /// The same descriptor above the numbers that a program's own descriptors will have.
 pub(crate) fn above(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, EXTRA_FD + 1)?)
+}
+
+/// The system's own error in one of a ruleset.
+pub(crate) fn system_error(error: &RulesetError) -> io::Error {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return io::Error::from_raw_os_error(errno);
+        }
+        cause = error.source();
+    }
+    io::Error::from_raw_os_error(libc::EOPNOTSUPP)
 }
 
 /// Puts this process, and all that it starts, into a new domain with these rules.

@@ -106,6 +106,20 @@ pub(crate) struct Stops {
     pub(crate) connect: bool,
     /// Every `listen`.
     pub(crate) listen: bool,
+    /// Refuses, without asking anybody, files in memory that could be executed: Landlock does not know them.
+    pub(crate) memory: bool,
+}
+
+impl Stops {
+    /// Whether somebody has to answer.
+    pub(crate) fn asks(self) -> bool {
+        self != self.silent()
+    }
+
+    /// What is left where nobody answers: what the filter refuses by itself.
+    pub(crate) fn silent(self) -> Self {
+        Self { memory: self.memory, ..Self::default() }
+    }
 }
 
 /// Which calls on files.
@@ -147,12 +161,15 @@ pub(crate) fn program(stops: Stops) -> Vec<libc::sock_filter> {
             code.extend([jump(libc::BPF_JEQ, *call as u32, 0, 1), answer(verdict)]);
         }
     }
-    let opens = match stops.files {
+    let mut blocks = match stops.files {
         FileCalls::None => Vec::new(),
         FileCalls::Changes => on_files(false),
         FileCalls::ChangesAndOpens => on_files(true),
     };
-    for (call, block) in opens {
+    if stops.memory {
+        blocks.push((libc::SYS_memfd_create, in_memory()));
+    }
+    for (call, block) in blocks {
         code.push(jump(libc::BPF_JEQ, call as u32, 0, block.len() as u8));
         code.extend(block);
     }
@@ -177,6 +194,17 @@ fn on_files(reads: bool) -> Vec<(libc::c_long, Vec<libc::sock_filter>)> {
     ioctl.push(answer(libc::SECCOMP_RET_ALLOW));
     blocks.push((libc::SYS_ioctl, ioctl));
     blocks
+}
+
+/// A file in memory may be made where it can never be executed (`MFD_NOEXEC_SEAL`). Others are refused as by
+/// `vm.memfd_noexec=2`.
+fn in_memory() -> Vec<libc::sock_filter> {
+    vec![
+        load(argument(1)),
+        jump(libc::BPF_JSET, libc::MFD_NOEXEC_SEAL, 0, 1),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(refuse(libc::EACCES)),
+    ]
 }
 
 fn refuse(errno: i32) -> u32 {
@@ -298,7 +326,7 @@ mod tests {
         let refused = refuse(libc::EPERM);
         for files in [FileCalls::None, FileCalls::Changes, FileCalls::ChangesAndOpens] {
             for connect in [false, true] {
-                let code = program(Stops { files, connect, listen: !connect });
+                let code = program(Stops { files, connect, listen: !connect, memory: connect });
                 assert!(code.len() < 4096, "what the kernel takes");
                 assert_eq!(verdict(&code, libc::SYS_pidfd_getfd, [0; 3]), refused);
                 let wanted = if connect { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
@@ -314,8 +342,24 @@ mod tests {
     }
 
     #[test]
+    fn files_in_memory_are_refused_where_they_could_be_executed() {
+        let made = |memory, flags: u32| {
+            let code = program(Stops { memory, ..Stops::default() });
+            verdict(&code, libc::SYS_memfd_create, [0, flags.into(), 0])
+        };
+        for flags in [0, libc::MFD_CLOEXEC, libc::MFD_EXEC, libc::MFD_ALLOW_SEALING] {
+            assert_eq!(made(true, flags), refuse(libc::EACCES), "{flags:x}");
+            assert_eq!(made(false, flags), libc::SECCOMP_RET_ALLOW, "{flags:x}");
+        }
+        assert_eq!(made(true, libc::MFD_NOEXEC_SEAL | libc::MFD_CLOEXEC), libc::SECCOMP_RET_ALLOW);
+        let stops = Stops { memory: true, ..Stops::default() };
+        assert!(!stops.asks() && Stops { listen: true, ..stops }.asks());
+        assert_eq!(Stops { listen: true, ..stops }.silent(), stops);
+    }
+
+    #[test]
     fn without_a_policy_no_call_on_files_is_touched() {
-        let code = program(Stops { files: FileCalls::None, connect: true, listen: true });
+        let code = program(Stops { connect: true, listen: true, ..Stops::default() });
         for call in STOPPED.iter().chain(UNKNOWN).chain(UNSUPPORTED) {
             assert_eq!(verdict(&code, *call, [0; 3]), libc::SECCOMP_RET_ALLOW, "{call}");
         }

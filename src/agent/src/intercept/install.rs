@@ -26,7 +26,11 @@ use crate::sys::EXTRA_FD;
 pub(crate) struct Confinement {
     /// Its Landlock domain, where the kernel has one.
     ruleset: Option<Rc<OwnedFd>>,
+    /// What it may execute, as a domain within that.
+    execute: Option<OwnedFd>,
     filter: Rc<[libc::sock_filter]>,
+    /// The filter in its place where the kernel cannot stop calls.
+    silent: Rc<[libc::sock_filter]>,
     listener: Listener,
 }
 
@@ -46,7 +50,19 @@ pub(crate) struct ListenerSocket(pub(super) OwnedFd);
 impl Confinement {
     /// Of a program whose calls nobody answers.
     pub(crate) fn silent() -> Self {
-        Self { ruleset: domain::own(), filter: nothing_stopped(), listener: Listener::None }
+        Self {
+            ruleset: domain::own(),
+            execute: None,
+            filter: nothing_stopped(),
+            silent: nothing_stopped(),
+            listener: Listener::None,
+        }
+    }
+
+    /// Of a program whose calls nobody answers, with what the filter refuses by itself.
+    pub(crate) fn refusing(stops: Stops) -> Self {
+        let silent: Rc<[_]> = program(stops.silent()).into();
+        Self { filter: silent.clone(), silent, ..Self::silent() }
     }
 
     /// Of a program whose calls PID 1 answers.
@@ -56,7 +72,8 @@ impl Confinement {
     pub(crate) fn stopped(stops: Stops) -> io::Result<(Self, ListenerSocket)> {
         let (socket, other) = pair()?;
         let listener = Listener::Needed(socket);
-        Ok((Self { ruleset: domain::own(), filter: program(stops).into(), listener }, ListenerSocket(other)))
+        let filter = program(stops).into();
+        Ok((Self { filter, listener, ..Self::refusing(stops) }, ListenerSocket(other)))
     }
 
     /// The same, but it starts also where the kernel cannot stop calls.
@@ -73,13 +90,19 @@ impl Confinement {
         Self { ruleset: Some(Rc::new(ruleset)), ..self }
     }
 
+    /// The same confinement, with these rules for what it may execute.
+    pub(crate) fn executing(self, ruleset: OwnedFd) -> Self {
+        Self { execute: Some(ruleset), ..self }
+    }
+
     /// The descriptors to keep open until then; −1 where there is none.
-    pub(crate) fn descriptors(&self) -> [RawFd; 2] {
+    pub(crate) fn descriptors(&self) -> [RawFd; 3] {
         let socket = match &self.listener {
             Listener::None => -1,
             Listener::Needed(socket) | Listener::Wanted(socket) => socket.as_raw_fd(),
         };
-        [self.ruleset.as_ref().map_or(-1, |ruleset| ruleset.as_raw_fd()), socket]
+        let ruleset = self.ruleset.as_ref().map_or(-1, |ruleset| ruleset.as_raw_fd());
+        [ruleset, self.execute.as_ref().map_or(-1, AsRawFd::as_raw_fd), socket]
     }
 
     /// Confines this process, and all that it starts, from now on.
@@ -91,12 +114,15 @@ impl Confinement {
         if let Some(ruleset) = &self.ruleset {
             domain::enter(ruleset.as_fd())?;
         }
+        if let Some(ruleset) = &self.execute {
+            domain::enter(ruleset.as_fd())?;
+        }
         match &self.listener {
             Listener::None => notify::install_without_listener(&self.filter),
             Listener::Needed(socket) => send(socket.as_fd(), &notify::install(&self.filter)?),
             Listener::Wanted(socket) => match notify::install(&self.filter) {
                 Ok(listener) => send(socket.as_fd(), &listener),
-                Err(_) => notify::install_without_listener(&nothing_stopped()),
+                Err(_) => notify::install_without_listener(&self.silent),
             },
         }
     }

@@ -26,7 +26,7 @@ mod notify;
 mod serve;
 
 pub(crate) use caller::CallingProcess;
-pub(crate) use domain::above;
+pub(crate) use domain::{above, system_error};
 pub(crate) use filter::{FCHMODAT2, FileCalls, Stops};
 pub(crate) use install::{Confinement, ListenerSocket};
 pub(crate) use notify::StoppedCall;
@@ -42,7 +42,12 @@ use crate::sys;
 /// Whether a process here may answer another's system calls.
 pub(crate) fn can_notify() -> bool {
     thread_local!(static WORKS: bool = sys::in_a_child(|| {
-        let all = Stops { files: FileCalls::ChangesAndOpens, connect: true, listen: true };
+        let all = Stops {
+            files: FileCalls::ChangesAndOpens,
+            connect: true,
+            listen: true,
+            ..Stops::default()
+        };
         let enters = || Confinement::stopped(all).is_ok_and(|(program, _socket)| program.enter().is_ok());
         notify::is_known() && enters()
     }));

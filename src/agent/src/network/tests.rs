@@ -56,6 +56,7 @@ pub(super) fn spec(network: bool) -> RunSpec {
         limits: RunLimits::default(),
         warm: false,
         files: None,
+        execute: None,
         network,
     }
 }

@@ -14,7 +14,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError,
 };
 
-use crate::intercept::above;
+use crate::intercept::{above, system_error};
 
 /// The first version of Landlock that can forbid `truncate`.
 const LANDLOCK: ABI = ABI::V3;
@@ -32,17 +32,7 @@ pub(super) enum Sockets {
 /// # Errors
 /// The kernel's; the program must then not start.
 pub(super) fn ruleset(sockets: &Sockets) -> io::Result<OwnedFd> {
-    let ruleset = make(sockets).map_err(|error| {
-        use std::error::Error;
-        let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
-        while let Some(error) = cause {
-            if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-                return io::Error::from_raw_os_error(errno);
-            }
-            cause = error.source();
-        }
-        io::Error::from_raw_os_error(libc::EOPNOTSUPP)
-    })?;
+    let ruleset = make(sockets).map_err(|error| system_error(&error))?;
     let fd: Option<OwnedFd> = ruleset.into();
     above(fd.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?)
 }

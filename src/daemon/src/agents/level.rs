@@ -7,16 +7,19 @@
 //! | 3 | files, web, shell | of the container | all but [`BLOCKED_COMMANDS`] | the same |
 //! | 4 | all | of the container | all | and every port, where `egress.mode` is `open` |
 //!
-//! A tool that a level does not have is not offered to the model, and a rule denies the shell beside that:
-//! Claude Code's mode `dontAsk` alone would let it run what it takes for harmless. It must never widen a
-//! level by a file that the agent could write.
+//! A level is set twice. In the agent's own settings: a tool that a level does not have is not offered to
+//! the model, and a rule denies the shell beside that (Claude Code's mode `dontAsk` alone would let it run
+//! what it takes for harmless). And outside of the agent, where it cannot change anything: PID 1 starts it
+//! under a policy of what may be executed ([`ExecutePolicy`]), and egress bounds its network. It must never
+//! widen a level by a file that the agent could write.
 
+use paddock_proto::ExecutePolicy;
 use serde_json::{Value, json};
 
 use super::conversation::STATE_DIR;
 
-/// The commands that level 3 does not run. An agent's own settings compare the words of a command line; a
-/// program that starts another is not seen by them.
+/// The programs that level 3 does not run. An agent's own settings compare the words of a command line; the
+/// policy outside holds for every process of the task, by the files that these names lead to.
 pub const BLOCKED_COMMANDS: [&str; 11] =
     ["docker", "kubectl", "ssh", "nc", "netcat", "sudo", "su", "chroot", "iptables", "systemctl", "service"];
 
@@ -77,6 +80,15 @@ impl Level {
             tools.push(SHELL);
         }
         tools
+    }
+
+    /// Which programs an agent with this program of its own may execute, enforced outside of it; `None`: all.
+    pub(super) fn execute(self, program: &str) -> Option<ExecutePolicy> {
+        match self {
+            Level::Files | Level::Web => Some(ExecutePolicy::Only(vec![program.to_owned()])),
+            Level::Commands => Some(ExecutePolicy::Except(BLOCKED_COMMANDS.map(str::to_owned).to_vec())),
+            Level::Everything => None,
+        }
     }
 
     /// Claude Code's permission mode.

@@ -59,6 +59,7 @@ pub(super) fn judge(facts: &ContainerFacts) -> Vec<Check> {
             bounds(tried, &mut checks);
             shared_with_host::judge(tried, &mut checks);
             policies(tried, &mut checks);
+            task_levels(tried, &mut checks);
         }
     }
     if let Some(error) = &facts.left {
@@ -262,6 +263,28 @@ fn bounds(tried: &TrialReport, checks: &mut Checks) {
             "swap",
             "it may use swap beside its memory",
             format!("a program can make the host's disk busy, and have more memory than its limit: {HOW}"),
+        ),
+    }
+}
+
+/// The requirement of the levels of tasks: rules on what may be executed, which the kernel enforces wherever
+/// it keeps the runs of a session apart.
+fn task_levels(tried: &TrialReport, checks: &mut Checks) {
+    let facts = &tried.facts;
+    if !facts.no_new_privs {
+        return; // another check reports that
+    }
+    let version = facts.landlock;
+    match facts.separates {
+        true => checks.ok(
+            "task levels",
+            format!("Landlock {version}: what a coding agent may execute at its level is enforced"),
+        ),
+        false => checks.warn(
+            "task levels",
+            format!("nothing bounds what a coding agent may execute (Landlock {version})"),
+            "tasks at yolo_level 1 to 3 are answered unsupported_policy, those at level 4 run: the levels \
+             need Linux 5.19 with landlock among its security modules (cat /sys/kernel/security/lsm)",
         ),
     }
 }

@@ -32,6 +32,7 @@ fn good() -> ContainerFacts {
         terminals: Allowed::UpTo(64),
         charged: Charged { sockets: Some(true), locks: Some(true) },
         landlock: 7,
+        separates: true,
         notification: true,
         memory: Allowed::UpTo(848 * MIB),
         swap: Allowed::UpTo(0),
@@ -79,7 +80,7 @@ fn each_defect_gives_its_check_and_no_other() {
     for spoil in fine {
         assert_eq!(lacks(&judge(&with(spoil))), []);
     }
-    let spoil: [(&str, Status, Spoil); 19] = [
+    let spoil: [(&str, Status, Spoil); 20] = [
         ("start", Warn, |t| t.armed = Duration::from_secs(9)),
         ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(257 * MIB, 0)),
         ("data", Fail, |t| t.facts.filled.as_mut().expect("filled").data = taken(0, 13)),
@@ -99,6 +100,7 @@ fn each_defect_gives_its_check_and_no_other() {
         ("socket memory", Warn, |t| t.facts.charged.sockets = Some(false)),
         ("file locks", Warn, |t| t.facts.charged.locks = Some(false)),
         ("file policies", Warn, |t| t.facts.policies_lack = Some("no Landlock".into())),
+        ("task levels", Warn, |t| t.facts.separates = false),
     ];
     for (name, status, spoil) in spoil {
         let checks = judge(&with(spoil));

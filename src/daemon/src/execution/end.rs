@@ -8,7 +8,7 @@ use paddock_proto::message::{Entry, Limit, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::log::event::Lifecycle;
-use super::stored::now_ms;
+use super::stored::{ExecutionSpec, now_ms};
 use crate::egress::{Destination, ModelUsage};
 use crate::session::RunEnd;
 
@@ -79,7 +79,7 @@ pub(super) struct Conclusion {
 
 impl Conclusion {
     /// The conclusion of a program that began.
-    pub(super) fn of(end: &RunEnd, took: Duration, timeout: Duration) -> Self {
+    pub(super) fn of(end: &RunEnd, took: Duration, spec: &ExecutionSpec) -> Self {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (outcome, limit) = match end {
             RunEnd::Ended { outcome, limit } => (*outcome, *limit),
@@ -91,19 +91,16 @@ impl Conclusion {
         if let Outcome::NotStarted(errno) = outcome
             && limit.is_none()
         {
-            let error = std::io::Error::from_raw_os_error(errno);
-            let message = format!(
-                "the command could not be started: {error}; does its working directory exist, and has the \
-                 image a /bin/sh?"
-            );
+            let message = not_started(errno, spec.program.as_deref());
             return Self::error(ExecutionState::Failed, message, duration_ms);
         }
         let code = code(outcome, limit);
         let exit = |code: Option<i32>| Lifecycle::Exit { code: code.unwrap_or(-1), duration_ms };
         let (state, steps) = match (limit, limit.and_then(reason)) {
-            (Some(Limit::Wall), _) => {
-                (ExecutionState::Timeout, vec![Lifecycle::Timeout { timeout_seconds: timeout.as_secs_f64() }])
-            }
+            (Some(Limit::Wall), _) => (
+                ExecutionState::Timeout,
+                vec![Lifecycle::Timeout { timeout_seconds: spec.timeout.as_secs_f64() }],
+            ),
             (Some(_), Some(reason)) => (
                 ExecutionState::Failed,
                 vec![Lifecycle::ResourceLimit { reason: reason.to_owned() }, exit(code)],
@@ -159,6 +156,21 @@ impl Conclusion {
     }
 }
 
+/// Why a program was not started: one that the shell runs, or this one.
+fn not_started(errno: i32, program: Option<&str>) -> String {
+    let error = std::io::Error::from_raw_os_error(errno);
+    match program {
+        None => format!(
+            "the command could not be started: {error}; does its working directory exist, and has the \
+             image a /bin/sh?"
+        ),
+        Some(program) if error.kind() == std::io::ErrorKind::NotFound => {
+            format!("this image has no program {program} (or the working directory does not exist): {error}")
+        }
+        Some(program) => format!("the program {program} could not be started: {error}"),
+    }
+}
+
 /// What a `resource_limit` event calls a limit.
 fn reason(limit: Limit) -> Option<&'static str> {
     match limit {
@@ -185,6 +197,17 @@ fn code(outcome: Outcome, limit: Option<Limit>) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn spec(program: Option<&str>) -> ExecutionSpec {
+        ExecutionSpec {
+            command: String::new(),
+            interactive: false,
+            timeout: Duration::from_millis(2500),
+            started_ms: 1,
+            program: program.map(str::to_owned),
+            task: None,
+        }
+    }
 
     #[test]
     fn every_end_has_its_state_its_code_and_its_last_events() {
@@ -220,17 +243,24 @@ mod tests {
                 vec![Lifecycle::Cancelled],
             ),
         ] {
-            let conclusion = Conclusion::of(&end, Duration::from_millis(1500), Duration::from_millis(2500));
+            let conclusion = Conclusion::of(&end, Duration::from_millis(1500), &spec(None));
             assert_eq!(
                 (conclusion.end.state, conclusion.end.exit_code, conclusion.steps),
                 (state, code, steps),
                 "{end:?}"
             );
         }
-        let lost = Conclusion::of(&RunEnd::Lost("gone".into()), Duration::ZERO, Duration::ZERO);
+        let lost = Conclusion::of(&RunEnd::Lost("gone".into()), Duration::ZERO, &spec(None));
         assert_eq!((lost.end.state, lost.end.exit_code), (ExecutionState::Lost, None));
         assert!(matches!(&lost.steps[..], [Lifecycle::Error { message }] if message.contains("gone")));
-        let not = Conclusion::of(&ended(Outcome::NotStarted(2), None), Duration::ZERO, Duration::ZERO);
-        assert!(not.end.message.is_some_and(|message| message.contains("working directory")));
+        for (program, errno, said) in [
+            (None, 2, "its working directory"),
+            (Some("claude"), 2, "this image has no program claude"),
+            (Some("claude"), 13, "the program claude could not be started: Permission denied"),
+        ] {
+            let not = ended(Outcome::NotStarted(errno), None);
+            let not = Conclusion::of(&not, Duration::ZERO, &spec(program));
+            assert!(not.end.message.is_some_and(|message| message.contains(said)), "{said}");
+        }
     }
 }

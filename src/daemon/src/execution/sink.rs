@@ -59,7 +59,7 @@ impl ExecutionSink {
 
     /// The execution's conclusion, once everything that it wrote is in the log or has failed.
     pub(super) async fn conclusion(&self, report: &RunReport) -> Conclusion {
-        let mut conclusion = Conclusion::of(&report.end, report.duration, self.execution.spec.timeout);
+        let mut conclusion = Conclusion::of(&report.end, report.duration, &self.execution.spec);
         if let Some(error) = self.execution.log_error().await {
             let message = format!("its output could not be kept, so it was ended: {error}");
             conclusion = Conclusion::error(ExecutionState::Failed, message, conclusion.end.duration_ms);
@@ -140,7 +140,7 @@ impl OutputSink for ExecutionSink {
     }
 
     fn ended(&mut self, end: &RunEnd, took: Duration) {
-        let mut conclusion = Conclusion::of(end, took, self.execution.spec.timeout);
+        let mut conclusion = Conclusion::of(end, took, &self.execution.spec);
         conclusion.end.network = self.execution.network().unwrap_or_default();
         conclusion.end.models = self.execution.model_usage();
         self.execution.note(conclusion);

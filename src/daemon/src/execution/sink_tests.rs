@@ -44,14 +44,7 @@ impl Stand {
         let log = blocking(move || ExecutionLog::resumed(files)).await.unwrap();
         let whose = ("owner".to_owned(), "s".parse().unwrap());
         let publisher = EventPublisher::new(self.notifications.clone(), ID.to_owned(), whose.clone());
-        let timeout = Duration::from_secs(30);
-        let spec = ExecutionSpec {
-            command: "sh".to_owned(),
-            interactive: false,
-            timeout,
-            started_ms: 1,
-            task: None,
-        };
+        let spec = spec();
         let cancel = CancellationToken::new();
         Arc::new(Execution::running(ID.to_owned(), whose, spec, log, publisher, backlog, cancel))
     }
@@ -96,8 +89,19 @@ fn exit(code: i32) -> Conclusion {
     Conclusion::of(
         &RunEnd::Ended { outcome: paddock_proto::message::Outcome::Exited(code), limit: None },
         Duration::from_millis(5),
-        Duration::from_secs(30),
+        &spec(),
     )
+}
+
+fn spec() -> ExecutionSpec {
+    ExecutionSpec {
+        command: "sh".to_owned(),
+        interactive: false,
+        timeout: Duration::from_secs(30),
+        started_ms: 1,
+        program: None,
+        task: None,
+    }
 }
 
 fn report() -> RunReport {

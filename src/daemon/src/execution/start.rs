@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddock_proto::FilePolicy;
 use paddock_proto::message::RunLimits;
+use paddock_proto::{ExecutePolicy, FilePolicy};
 use tracing::{Instrument, warn};
 
 use super::Executions;
@@ -24,15 +24,13 @@ use crate::session::{
 };
 use crate::store::{StoreError, blocking};
 
-/// A command to run; every value was checked.
+/// A program to run; every value was checked.
 #[derive(Debug)]
 pub struct StartRequest {
-    /// The command, for the shell.
-    pub command: String,
+    /// The program.
+    pub program: Program,
     /// The runner in whose container it runs.
     pub language: String,
-    /// Whether it reads what is sent.
-    pub interactive: bool,
     /// Where it starts: an absolute path in the container.
     pub directory: String,
     /// Added to the image's environment, over it.
@@ -43,6 +41,8 @@ pub struct StartRequest {
     pub limits: RunLimits,
     /// Which files it may write and read, beside what its user may.
     pub files: Option<FilePolicy>,
+    /// Which programs it may execute, within what its user may.
+    pub execute: Option<ExecutePolicy>,
     /// What it may reach outside of its container.
     pub network: Option<NetworkGrant>,
     /// The words of a coding agent's task, and what more is noted of it; `None` for a command.
@@ -123,13 +123,15 @@ impl Executions {
         let key = permit.session();
         let session = self.sessions.get(key.owner(), key.id()).await?;
         let id = uuid::Uuid::new_v4().to_string();
-        let (shown, task) = match start.task {
+        let (command, interactive, program) = shown(&start.program);
+        let (command, task) = match start.task {
             Some((words, note)) => (words, Some(note)),
-            None => (start.command.clone(), None),
+            None => (command, None),
         };
         let spec = ExecutionSpec {
-            command: shown,
-            interactive: start.interactive,
+            command,
+            interactive,
+            program,
             timeout: start.timeout,
             started_ms: now_ms(),
             task,
@@ -156,13 +158,9 @@ impl Executions {
             directory: start.directory,
             limits: start.limits,
             files: start.files,
+            execute: start.execute,
             network: start.network,
-            ..RunRequest::new(
-                id,
-                start.language,
-                Program::Command { command: start.command, interactive: start.interactive },
-                start.timeout,
-            )
+            ..RunRequest::new(id, start.language, start.program, start.timeout)
         };
         let sink = ExecutionSink::new(execution.clone(), backlog, self.links.clone());
         let (this, begun) = (self.clone(), execution.clone());
@@ -210,5 +208,14 @@ impl Executions {
     pub(super) async fn finish(&self, execution: &Execution, conclusion: Conclusion) {
         execution.finish(conclusion).await;
         self.remove_expired().await;
+    }
+}
+
+/// How a program is shown, whether it reads what is sent, and its name if no shell starts it.
+fn shown(program: &Program) -> (String, bool, Option<String>) {
+    match program {
+        Program::Command { command, interactive } => (command.clone(), *interactive, None),
+        Program::Direct { argv, .. } => (argv.join(" "), false, argv.first().cloned()),
+        Program::Code { code, .. } => (String::from_utf8_lossy(code).into_owned(), false, None),
     }
 }

@@ -18,6 +18,9 @@ pub struct ExecutionSpec {
     pub timeout: Duration,
     /// When it was asked for, in milliseconds since the epoch.
     pub started_ms: u64,
+    /// The program, where no shell starts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// What more is noted of a coding agent's task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskNote>,

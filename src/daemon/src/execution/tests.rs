@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::log::ExecutionLog;
 use super::stored::now_ms;
 use super::*;
+use crate::session::Program;
 use crate::session::test_world::World;
 use crate::store::slow_disk::{self, SlowDisk};
 
@@ -22,14 +23,14 @@ fn executions(world: &World) -> Arc<Executions> {
 
 fn command() -> StartRequest {
     StartRequest {
-        command: "true".to_owned(),
+        program: Program::Command { command: "true".to_owned(), interactive: false },
         language: "python".to_owned(),
-        interactive: false,
         directory: "/data".to_owned(),
         environment: Vec::new(),
         timeout: MINUTE,
         limits: RunLimits::default(),
         files: None,
+        execute: None,
         network: None,
         task: None,
     }
@@ -64,6 +65,7 @@ async fn no_jump_of_the_machine_s_clock_removes_an_execution() {
             interactive: false,
             timeout: MINUTE,
             started_ms: 1,
+            program: None,
             task: None,
         };
         let log = ExecutionLog::unloaded(world.session.space.execution_files(id));

@@ -64,7 +64,7 @@ pub enum SessionError {
     #[error("the session was closed while this call waited for its turn; no code ran")]
     Closed,
     /// A policy cannot be enforced in this container, and nothing ran.
-    #[error("the file policy cannot be enforced here, so nothing was run: {0}")]
+    #[error("the policy of this call cannot be enforced here, so nothing was run: {0}")]
     Unsupported(String),
     /// The container would not take the session's files.
     #[error("the container would not take the session's files: {0}")]

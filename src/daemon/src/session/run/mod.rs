@@ -121,6 +121,7 @@ impl Runs {
         match &request.program {
             Program::Code { code, .. } => debug!(code = %String::from_utf8_lossy(code), "code"),
             Program::Command { command, .. } => debug!(code = command, "command"),
+            Program::Direct { argv, .. } => debug!(code = ?argv, "program"),
         }
         let begun = Instant::now();
         let followed = async {

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use paddock_proto::FilePolicy;
 use paddock_proto::limits::DATA_DIR;
 use paddock_proto::message::RunLimits;
+use paddock_proto::{ExecutePolicy, FilePolicy};
 
 use crate::egress::NetworkGrant;
 use crate::metrics::RunKind;
@@ -32,11 +32,14 @@ pub struct RunRequest {
     pub limits: RunLimits,
     /// Which files it may write and read, within what its user may.
     pub files: Option<FilePolicy>,
+    /// Which programs it may execute, within what its user may.
+    pub execute: Option<ExecutePolicy>,
     /// What it may reach outside of its container; `None`: nothing.
     pub network: Option<NetworkGrant>,
 }
 
 /// A program.
+#[derive(Debug)]
 pub enum Program {
     /// Source code, which the image's entrypoint runs.
     Code {
@@ -52,14 +55,24 @@ pub enum Program {
         /// Whether it reads what is sent while it runs; otherwise its input is empty.
         interactive: bool,
     },
+    /// A program of the image, which is started without a shell.
+    Direct {
+        /// Its name, which is looked up in `PATH`, or its path; and its arguments.
+        argv: Vec<String>,
+        /// All that it reads; the agent has it before the program starts. `None`: nothing.
+        input: Option<Bytes>,
+    },
 }
 
 impl Program {
-    /// Bytes of its code, or of its command.
+    /// Bytes of its code, of its command, or of its arguments and its input.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Code { code, .. } => code.len(),
             Self::Command { command, .. } => command.len(),
+            Self::Direct { argv, input } => {
+                argv.iter().map(String::len).sum::<usize>() + input.as_ref().map_or(0, Bytes::len)
+            }
         }
     }
 }
@@ -76,6 +89,7 @@ impl RunRequest {
             timeout,
             limits: RunLimits::default(),
             files: None,
+            execute: None,
             network: None,
         }
     }
@@ -84,7 +98,7 @@ impl RunRequest {
     pub(super) fn kind(&self) -> RunKind {
         match self.program {
             Program::Code { .. } => RunKind::Code,
-            Program::Command { .. } => RunKind::Command,
+            Program::Command { .. } | Program::Direct { .. } => RunKind::Command,
         }
     }
 
@@ -96,7 +110,7 @@ impl RunRequest {
 
     /// What is noted of it on disk while it is in flight.
     pub(super) fn note(&self) -> RunNote {
-        let is_command = matches!(self.program, Program::Command { .. });
+        let is_command = self.kind() == RunKind::Command;
         let network = self.network.as_ref().map(|grant| grant.request.clone());
         RunNote { id: self.id.clone(), timeout: self.timeout, is_command, network }
     }

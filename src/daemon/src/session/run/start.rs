@@ -60,15 +60,21 @@ impl StartedRun {
         }
     }
 
-    /// Sends what is known of the program's input beforehand: its code, and a whole standard input.
+    /// Sends what the program needs before it starts: its code, and a whole standard input.
     pub(super) async fn send_input(&self, program: &Program) -> Result<(), LinkError> {
-        let Program::Code { code, stdin } = program else { return Ok(()) };
+        let (code, stdin) = match program {
+            Program::Code { code, stdin } => (Some(code), stdin.as_ref()),
+            Program::Direct { input, .. } => (None, input.as_ref()),
+            Program::Command { .. } => return Ok(()),
+        };
         let stream = &self.stream;
         // It can be larger than the window: an agent that takes nothing (its container is paused) must not
         // hold up the call for ever.
         port::accepted(async {
-            stream.data(Channel::Code, code.clone()).await?;
-            stream.eof(Channel::Code).await?;
+            if let Some(code) = code {
+                stream.data(Channel::Code, code.clone()).await?;
+                stream.eof(Channel::Code).await?;
+            }
             if let Some(stdin) = stdin {
                 stream.data(Channel::Stdin, stdin.clone()).await?;
                 stream.eof(Channel::Stdin).await?;
@@ -176,6 +182,9 @@ impl Starter {
                 let argv = [SHELL, "-c", command].map(str::to_owned).to_vec();
                 (argv, if *interactive { Input::Open } else { Input::Nothing }, false)
             }
+            Program::Direct { argv, input } => {
+                (argv.clone(), if input.is_some() { Input::Whole } else { Input::Nothing }, false)
+            }
         };
         RunSpec {
             id: request.id.clone(),
@@ -188,6 +197,7 @@ impl Starter {
             limits: request.limits,
             warm,
             files: request.files.clone(),
+            execute: request.execute.clone(),
             network: request.network.is_some(),
         }
     }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::sandbox_config::{SandboxConfig, SandboxTerms};
 use super::{WAIT, is_well, put_state};
 use crate::execution::{Execution, ExecutionPermit, Executions, StartRequest};
-use crate::session::{OutputBacklog, SessionError, SessionId};
+use crate::session::{OutputBacklog, Program, SessionError, SessionId};
 use crate::tools::fault::Failure;
 use crate::tools::registry::Offer;
 use crate::tools::schema::InputSchema;
@@ -101,14 +101,17 @@ impl ShellCommand {
         let network = network::grant(tools, caller, "sandbox_config.network", network)?;
         language::runner(&tools.services.pool, &tools.exec_runner)?;
         let start = StartRequest {
-            command: self.command,
+            program: Program::Command {
+                command: self.command,
+                interactive: self.interactive.unwrap_or(false),
+            },
             language: tools.exec_runner.clone(),
-            interactive: self.interactive.unwrap_or(false),
             directory,
             environment,
             timeout,
             limits,
             files,
+            execute: None,
             network,
             task: None,
         };

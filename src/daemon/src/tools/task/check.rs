@@ -131,7 +131,7 @@ impl TaskArguments {
         if description.trim().is_empty() {
             return Err(invalid("`task_description` is empty; say what to do".to_owned()));
         }
-        values::bounded("task_description", description.len(), MAX_ARGUMENT - "PADDOCK_TASK=".len())?;
+        values::bounded("task_description", description.len(), MAX_ARGUMENT)?;
         if description.contains('\0') {
             return Err(invalid("`task_description` contains a NUL byte".to_owned()));
         }

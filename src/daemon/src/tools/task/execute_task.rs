@@ -17,13 +17,13 @@ use super::{progress, report};
 use crate::agents::{Agent, TaskNote, last_conversation};
 use crate::config::ToolSet;
 use crate::execution::StartRequest;
-use crate::session::{SessionError, TurnKind};
+use crate::session::{Program, SessionError, TurnKind};
 use crate::tools::code::put_files;
 use crate::tools::exec::{EndOnDrop, WAIT, check_started, permit};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Outcome, Tools};
+use crate::tools::{Caller, Code, Outcome, Tools};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteTask(TaskArguments);
@@ -83,7 +83,7 @@ impl Tool for ExecuteTask {
             }
         }
         waiting.disarm();
-        check_started(&execution)?;
+        check_started(&execution).map_err(with_a_level)?;
         let document = report::document(tools, &execution).await?;
         let failed = !report::is_well(&document);
         Ok(Outcome { document, failed, ..Outcome::default() })
@@ -112,6 +112,19 @@ async fn prepare(
     Ok(())
 }
 
+/// Adds which level needs nothing of the host, where a level cannot be enforced on it.
+fn with_a_level(failure: Failure) -> Failure {
+    match failure {
+        Failure::Fault(mut fault) if fault.code == Code::UnsupportedPolicy => {
+            fault
+                .message
+                .push_str("; only yolo_level 4, at which a task may run every program, is possible here");
+            fault.into()
+        }
+        failure => failure,
+    }
+}
+
 /// The execution of a task.
 fn start(checked: CheckedTask) -> StartRequest {
     let directory = checked.directory();
@@ -122,14 +135,14 @@ fn start(checked: CheckedTask) -> StartRequest {
         directory: directory.clone(),
     };
     StartRequest {
-        command: started.command,
+        program: Program::Direct { argv: started.argv, input: Some(started.input.into()) },
         language: note.agent.clone(),
-        interactive: false,
         directory,
         environment: started.environment,
         timeout: checked.timeout,
         limits: RunLimits::default(),
         files: None,
+        execute: started.execute,
         network: Some(checked.network),
         task: Some((checked.task.description, note)),
     }

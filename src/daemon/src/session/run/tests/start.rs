@@ -1,5 +1,6 @@
 //! Up to the program's sending: what its container gets first, what is tried again, and what a cancel finds.
 
+use paddock_proto::ExecutePolicy;
 use paddock_proto::message::Input;
 
 use super::*;
@@ -180,6 +181,30 @@ async fn a_cancelled_call_does_not_wait_for_a_call_beside_it_that_fills_the_cont
     };
     let (first, ()) = tokio::join!(first, second);
     assert_eq!(first.unwrap().end, exited(0), "the container of the other call was left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_without_a_shell_has_all_of_its_input_before_it_begins() {
+    let container = FakeContainer::scripted("c1", |script| {
+        script.run = vec![Step::UntilEof(Channel::Stdin), Step::Say(Event::Begun), Step::Say(ended())];
+    });
+    let world = World::new(&[&container]).await;
+    let argv = ["claude", "a 'b'; $c"].map(str::to_owned).to_vec();
+    let input = vec![b'x'; 100_000];
+    let program = Program::Direct { argv: argv.clone(), input: Some(input.clone().into()) };
+    let execute = Some(ExecutePolicy::Only(vec!["claude".into()]));
+    let request = RunRequest {
+        execute: execute.clone(),
+        ..RunRequest::new("run_1".into(), "python".into(), program, TIMEOUT)
+    };
+    let report = world.execute(&request, end_only(), &mut Ignore).await.unwrap();
+    assert_eq!((report.end, container.input(Channel::Stdin)), (exited(0), input));
+    let received = container.received();
+    let runs = received.iter().filter_map(|request| match request {
+        Request::Run(spec) => Some((&spec.argv, spec.input, &spec.execute, spec.warm)),
+        _ => None,
+    });
+    assert_eq!(runs.collect::<Vec<_>>(), [(&argv, Input::Whole, &execute, false)]);
 }
 
 #[tokio::test(start_paused = true)]
