@@ -121,6 +121,10 @@ mod support;
 mod symlinks;
 #[path = "e2e/tasks.rs"]
 mod tasks;
+#[path = "e2e/tasks_example.rs"]
+mod tasks_example;
+#[path = "e2e/tasks_opencode.rs"]
+mod tasks_opencode;
 #[path = "e2e/terminal.rs"]
 mod terminal;
 #[path = "e2e/tls.rs"]

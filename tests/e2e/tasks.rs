@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::support::{Daemon, Image, PATIENCE, Ran, Setup, within};
 
 /// The key. Nothing of this test but the daemon and the model knows it.
-const KEY: &str = "sk-e2e-task-51c9e0aa7b";
+pub(crate) const KEY: &str = "sk-e2e-task-51c9e0aa7b";
 
 const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -31,17 +31,18 @@ fn image() -> Image {
     Image::of_folder(context.path())
 }
 
-/// A daemon whose tasks have this model, at a cent for each turn of the script.
+/// A daemon whose tasks have this model.
 fn daemon(image: &Image, model: &Model) -> Setup {
+    models(Daemon::with(), model).set("runners.claude-code", image.name())
+}
+
+/// Gives tasks this model, at a cent for each turn of the script, and no other network.
+pub(crate) fn models(setup: Setup, model: &Model) -> Setup {
     let table = |json: Value| toml::Value::try_from(json).expect("a table");
     let price = json!({ "input": 500.0, "output": 1000.0 });
     let anthropic = json!({ "provider": "anthropic", "url": model.url(), "key": "env:STUB_KEY",
         "prices": { "*": price } });
-    Daemon::with()
-        .set("egress.mode", "none")
-        .set("models.anthropic", table(anthropic))
-        .set("runners.claude-code", image.name())
-        .env("STUB_KEY", KEY)
+    setup.set("egress.mode", "none").set("models.anthropic", table(anthropic)).env("STUB_KEY", KEY)
 }
 
 fn tool(name: &str, input: Value) -> Value {
@@ -57,31 +58,36 @@ fn write(path: &str, content: &str) -> Value {
 }
 
 /// A task in a session.
-async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
+pub(crate) async fn task(d: &Daemon, session: &str, more: Value) -> Ran {
     let mut arguments = json!({ "task_description": "do it", "session_id": session });
     more.as_object().expect("arguments").iter().for_each(|(name, value)| arguments[name] = value.clone());
     d.tool("execute_task", arguments).await
 }
 
 /// What was denied, as `tool: what`.
-fn denied(ran: &Ran) -> Vec<String> {
+pub(crate) fn denied(ran: &Ran) -> Vec<String> {
     let all = ran.document["denied"].as_array().unwrap_or_else(|| panic!("{}", ran.document));
     all.iter().map(|one| format!("{}: {}", one["tool"], one["what"]).replace('"', "")).collect()
 }
 
 #[track_caller]
-fn expect_status(ran: &Ran, status: &str) {
+pub(crate) fn expect_status(ran: &Ran, status: &str) {
     assert_eq!(ran.document["status"], status, "{}", ran.document);
 }
 
 /// Every event of an execution.
-async fn events(d: &Daemon, id: &str) -> Vec<Value> {
+pub(crate) async fn events(d: &Daemon, id: &str) -> Vec<Value> {
     let ran = d.tool("get_execution_output", json!({ "execution_id": id })).await;
     ran.document["output"].as_array().unwrap_or_else(|| panic!("{}", ran.document)).clone()
 }
 
 /// The running task of a session, once it has got so far that its agent says this.
 async fn running(d: &Daemon, session: &str, doing: &str) -> String {
+    running_within(PATIENCE, d, session, doing).await
+}
+
+/// The same, within a time.
+pub(crate) async fn running_within(patience: Duration, d: &Daemon, session: &str, doing: &str) -> String {
     let look = async {
         loop {
             let status = d.tool("get_sandbox_status", json!({ "session_id": session })).await;
@@ -91,7 +97,7 @@ async fn running(d: &Daemon, session: &str, doing: &str) -> String {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    within(PATIENCE, doing, look).await
+    within(patience, doing, look).await
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::log::ExecutionLog;
 use super::stored::now_ms;
 use super::*;
+use crate::session::Program;
 use crate::session::test_world::World;
 use crate::store::slow_disk::{self, SlowDisk};
 
