@@ -17,10 +17,10 @@ run: images ## prepare the host, build, start the daemon and demonstrate it; Ctr
 	cargo build --locked --release
 	deploy/first-run
 
-test: images ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
+test: agents ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
-	runner-images/check
+	runner-images/check python typescript sh claude-code opencode
 	cargo test --locked --workspace
 
 check: deny ## format, clippy and rustdoc without warnings, and the dependencies (make deny)
@@ -34,7 +34,7 @@ deny: ## licences, sources and banned crates of Cargo.lock (deny.toml)
 advisories: ## known vulnerabilities of the crates in Cargo.lock, fetched from github.com/RustSec
 	.ci/deny advisories
 
-e2e: images ## only the tests that use the daemon like a client
+e2e: agents ## only the tests that use the daemon like a client
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	cargo test --locked --package paddock-daemon --test '*'
@@ -77,7 +77,7 @@ setup: ## install or start everything that the host needs, a Docker Engine inclu
 images: setup ## build the runner images that are missing or have changed
 	deploy/images
 
-agents: setup ## build the images of coding agents too, which are large (5 minutes)
+agents: setup ## build the images of coding agents too, which are large (two minutes)
 	deploy/images agents
 
 clean: ## remove the files that building and running left in this folder; images, engine and store stay

@@ -125,6 +125,10 @@ mod task_levels;
 mod task_trouble;
 #[path = "e2e/tasks.rs"]
 mod tasks;
+#[path = "e2e/tasks_example.rs"]
+mod tasks_example;
+#[path = "e2e/tasks_opencode.rs"]
+mod tasks_opencode;
 #[path = "e2e/terminal.rs"]
 mod terminal;
 #[path = "e2e/tls.rs"]

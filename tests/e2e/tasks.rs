@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::support::{Daemon, Image, PATIENCE, Ran, Setup, within};
 
 /// The key. Nothing of this test but the daemon and the model knows it.
-const KEY: &str = "sk-e2e-task-51c9e0aa7b";
+pub(crate) const KEY: &str = "sk-e2e-task-51c9e0aa7b";
 
 const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -31,17 +31,21 @@ pub(crate) fn image() -> Image {
     Image::of_folder(context.path())
 }
 
-/// A daemon whose tasks have this model, at a cent for each turn of the script.
+/// A daemon whose tasks have this model.
 pub(crate) fn daemon(image: &Image, model: &Model) -> Setup {
+    models(Daemon::with(), model).set("runners.claude-code", image.name())
+}
+
+/// Gives tasks this model, at a cent for each turn of the script, and no other network.
+pub(crate) fn models(setup: Setup, model: &Model) -> Setup {
     let table = |json: Value| toml::Value::try_from(json).expect("a table");
     let price = json!({ "input": 500.0, "output": 1000.0 });
     let anthropic = json!({ "provider": "anthropic", "url": model.url(), "key": "env:STUB_KEY",
         "prices": { "*": price } });
-    Daemon::with()
+    setup
         .with_tasks()
         .set("egress.mode", "none")
         .set("models.anthropic", table(anthropic))
-        .set("runners.claude-code", image.name())
         .env("STUB_KEY", KEY)
 }
 
@@ -76,13 +80,18 @@ pub(crate) fn expect_status(ran: &Ran, status: &str) {
 }
 
 /// Every event of an execution.
-async fn events(d: &Daemon, id: &str) -> Vec<Value> {
+pub(crate) async fn events(d: &Daemon, id: &str) -> Vec<Value> {
     let ran = d.tool("get_execution_output", json!({ "execution_id": id })).await;
     ran.document["output"].as_array().unwrap_or_else(|| panic!("{}", ran.document)).clone()
 }
 
 /// The running task of a session, once it has got so far that its agent says this.
 async fn running(d: &Daemon, session: &str, doing: &str) -> String {
+    running_within(PATIENCE, d, session, doing).await
+}
+
+/// The same, within a time.
+pub(crate) async fn running_within(patience: Duration, d: &Daemon, session: &str, doing: &str) -> String {
     let look = async {
         loop {
             let status = d.tool("get_sandbox_status", json!({ "session_id": session })).await;
@@ -92,7 +101,7 @@ async fn running(d: &Daemon, session: &str, doing: &str) -> String {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    within(PATIENCE, doing, look).await
+    within(patience, doing, look).await
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
-//! The fuzz target of an agent's stream: nothing that a container writes breaks the reader, fills the memory,
+//! The fuzz target of the agents' streams: nothing that a container writes breaks a reader, fills the memory,
 //! or is read in another way when it comes in other pieces.
 
 use paddock_fuzz::{Target, fuzz};
 use paddock_proto::OutputStream;
 
-use super::Transcript;
+use super::{CLAUDE_CODE, OPENCODE, Transcript};
 
-const WORDS: [&[u8]; 10] = [
+const WORDS: [&[u8]; 16] = [
     b"{\"type\":\"assistant\",\"message\":{\"content\":[",
     b"{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"Bash\",\"input\":{\"command\":\"ls\"}}",
     b"]}}",
@@ -17,6 +17,12 @@ const WORDS: [&[u8]; 10] = [
     b"\\u0000",
     b"null",
     b"1e999",
+    b"{\"type\":\"tool_use\",\"sessionID\":\"ses_a\",\"part\":{\"tool\":\"bash\",\"state\":{\"status\":\"error\",\"error\":",
+    b"\"Model tried to call unavailable tool\"}}}",
+    b"{\"type\":\"step_finish\",\"part\":{\"reason\":\"stop\",\"cost\":1,\"tokens\":{\"input\":1}}}",
+    b"{\"type\":\"error\",\"error\":{\"name\":\"x\"}}",
+    b"{\"type\":\"denied\",\"tool\":\"t\",\"what\":\"w\"}",
+    b"{\"type\":\"result\",\"success\":true,\"tokens\":{\"output\":18446744073709551615}}",
 ];
 
 #[test]
@@ -31,14 +37,16 @@ fn fuzz_agent_stream() {
         memory: |length| 256 * length + 512 * 1024,
     };
     fuzz(&target, |input| {
-        let (mut whole, mut pieces) = (Transcript::default(), Transcript::default());
-        for line in input.split(|byte| *byte == b'\n') {
-            let told = whole.take(OutputStream::Stdout, line, true);
-            let (first, last) = line.split_at(line.len() / 2);
-            pieces.take(OutputStream::Stdout, first, false);
-            assert_eq!(pieces.take(OutputStream::Stdout, last, true), told);
+        for agent in [CLAUDE_CODE, OPENCODE, "another"] {
+            let (mut whole, mut pieces) = (Transcript::of(agent), Transcript::of(agent));
+            for line in input.split(|byte| *byte == b'\n') {
+                let told = whole.take(OutputStream::Stdout, line, true);
+                let (first, last) = line.split_at(line.len() / 2);
+                pieces.take(OutputStream::Stdout, first, false);
+                assert_eq!(pieces.take(OutputStream::Stdout, last, true), told);
+            }
+            assert_eq!((whole.denied(), whole.result()), (pieces.denied(), pieces.result()));
+            assert_eq!((whole.words(), whole.conversation()), (pieces.words(), pieces.conversation()));
         }
-        assert_eq!((whole.denied(), whole.result()), (pieces.denied(), pieces.result()));
-        assert_eq!(whole.words(), pieces.words());
     });
 }

@@ -1,59 +1,83 @@
 //! Coding agents: programs that take a task in words, work on the files of a session, and report as JSON.
 //!
 //! ```text
-//!  TaskRequest ─► command: the agent's program, its flags and environment ─► an execution
-//!  a line that it writes ─► event ─► transcript: what it does, what it was denied, how it ended
+//!  TaskRequest ─► claude_code, opencode, other: its program, its input and its environment ─► an execution
+//!  a line that it writes ─► the stream of its agent ─► AgentEvent ─► transcript: what it does, how it ended
 //! ```
 //!
+//! | file | what is there |
+//! |---|---|
+//! | `request`, `level` | what an agent is asked for, and what a level is outside of it |
+//! | `event`, `transcript` | what an agent did, in the same words for all of them |
+//! | `claude_code` | Claude Code: its flags, its rules for each level, its stream, its conversations |
+//! | `opencode` | opencode: the same |
+//! | `other` | any agent of a stranger's image, by the contract of `runner-images/README.md` |
+//!
 //! Everything here is pure. A [`Level`] says what an agent may do; this is a guard rail inside the boundary,
-//! which is the container and egress. Settings come as flags of the program, never from a file that the agent
-//! or a repository could have written. It must never hold a key: the agent reaches its model as a service of
-//! egress, which adds the key outside of the container.
+//! which is the container and egress. Settings come as flags or as variables of the program, never from a
+//! file that the agent or a repository could have written. It must never hold a key: the agent reaches its
+//! model as a service of egress, which adds the key outside of the container.
 
-mod command;
-mod conversation;
+mod claude_code;
 mod event;
 #[cfg(test)]
 mod fuzz_tests;
 mod level;
+mod opencode;
+mod other;
+mod request;
 mod transcript;
 
+use paddock_proto::RelPath;
+use paddock_proto::message::Entry;
 use serde::{Deserialize, Serialize};
 
-pub use self::command::{AgentCommand, TaskRequest};
-pub use self::conversation::{STATE_DIR, last_conversation};
 pub use self::event::{AgentEvent, TaskResult, Tokens};
 pub use self::level::{BLOCKED_COMMANDS, Level};
+pub use self::opencode::choose as choose_model_of_opencode;
+pub use self::request::{AgentCommand, ModelService, Resume, TaskRequest, WireFormat};
 pub use self::transcript::{Denial, Transcript};
 
-/// An agent that this daemon knows how to start and to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The directory below `/data` that is the agents' own; each has one of its name in it.
+pub const STATE_DIR: &str = ".agent";
+
+/// The name of Claude Code, in a call and as a runner.
+pub const CLAUDE_CODE: &str = "claude-code";
+/// The name of opencode.
+pub const OPENCODE: &str = "opencode";
+
+/// An agent, and how it is started and read.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agent {
     /// Claude Code, the program `claude`.
     ClaudeCode,
+    /// opencode, the program of the same name.
+    Opencode,
+    /// An agent that follows the contract of `runner-images/README.md`.
+    Other(OtherAgent),
+}
+
+/// An agent of a stranger, as its image describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherAgent {
+    /// Its name in a call, which is also that of its runner.
+    pub name: String,
+    /// The image's entrypoint and command.
+    pub argv: Vec<String>,
+    /// The programs that it may execute at levels 1 and 2, beside its own.
+    pub programs: Vec<String>,
+    /// The models that it needs; `*` for all that the caller may use.
+    pub models: Vec<String>,
 }
 
 impl Agent {
-    /// Every agent.
-    pub const ALL: [Agent; 1] = [Agent::ClaudeCode];
-
     /// Its name in a call, which is also that of its runner.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
-            Agent::ClaudeCode => "claude-code",
+            Agent::ClaudeCode => CLAUDE_CODE,
+            Agent::Opencode => OPENCODE,
+            Agent::Other(other) => &other.name,
         }
-    }
-
-    /// The service of egress by which it reaches its model.
-    pub fn service(self) -> &'static str {
-        match self {
-            Agent::ClaudeCode => "anthropic",
-        }
-    }
-
-    /// The agent of this name.
-    pub fn named(name: &str) -> Option<Agent> {
-        Agent::ALL.into_iter().find(|agent| agent.as_str() == name)
     }
 }
 
@@ -66,4 +90,37 @@ pub struct TaskNote {
     pub level: u8,
     /// Where it works: an absolute path in the container.
     pub directory: String,
+}
+
+/// What a further task of this agent in this directory of the container goes on with, as the session's files
+/// say; `None` if it begins anew.
+pub fn last_conversation<'a>(
+    agent: &str,
+    mut files: impl Iterator<Item = &'a Entry>,
+    directory: &str,
+) -> Option<Resume> {
+    match agent {
+        CLAUDE_CODE => {
+            claude_code::last_conversation(files, directory).map(|(_, id)| Resume::Conversation(id))
+        }
+        OPENCODE => files.any(|entry| opencode::is_record(entry, directory)).then_some(Resume::Newest),
+        name => files.any(|entry| other::is_state(entry, name)).then_some(Resume::Newest),
+    }
+}
+
+/// The file in which an agent keeps the text of its last conversation, for people to read.
+pub fn last_record<'a>(
+    agent: &str,
+    files: impl Iterator<Item = &'a Entry>,
+    directory: &str,
+) -> Option<RelPath> {
+    match agent {
+        CLAUDE_CODE => claude_code::last_conversation(files, directory).map(|(path, _)| path),
+        _ => None,
+    }
+}
+
+/// Whether this path is below the directory that is the agents' own.
+pub fn is_of_agents(path: &RelPath) -> bool {
+    path.components().next().is_some_and(|first| first == STATE_DIR.as_bytes())
 }

@@ -6,7 +6,8 @@
 use paddock_proto::OutputStream;
 use serde::Serialize;
 
-use super::event::{AgentEvent, LineReader, TaskResult};
+use super::event::{AgentEvent, TaskResult};
+use super::{CLAUDE_CODE, OPENCODE, claude_code, opencode, other};
 
 /// Bytes of a line that is read; a longer one is left out.
 const LONGEST: usize = 4 << 20;
@@ -24,8 +25,26 @@ pub struct Denial {
     pub what: String,
 }
 
+/// What reads the lines of an agent.
+#[derive(Debug)]
+enum LineReader {
+    ClaudeCode(claude_code::Stream),
+    Opencode(opencode::Stream),
+    Other(other::Stream),
+}
+
+impl LineReader {
+    fn read(&mut self, line: &[u8]) -> Option<Vec<AgentEvent>> {
+        match self {
+            Self::ClaudeCode(stream) => stream.read(line),
+            Self::Opencode(stream) => stream.read(line),
+            Self::Other(stream) => stream.read(line),
+        }
+    }
+}
+
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Transcript {
     reader: LineReader,
     /// The line of standard output that has not ended.
@@ -39,6 +58,25 @@ pub struct Transcript {
 }
 
 impl Transcript {
+    /// Of a task of the agent of this name, from its beginning.
+    pub fn of(agent: &str) -> Self {
+        let reader = match agent {
+            CLAUDE_CODE => LineReader::ClaudeCode(claude_code::Stream::default()),
+            OPENCODE => LineReader::Opencode(opencode::Stream::default()),
+            _ => LineReader::Other(other::Stream),
+        };
+        Self {
+            reader,
+            line: Vec::new(),
+            is_too_long: false,
+            denied: Vec::new(),
+            doing: None,
+            message: None,
+            result: None,
+            stray: Vec::new(),
+        }
+    }
+
     /// Takes a piece of output, without the newline that `ends` it. The events of a line come with its last
     /// piece; `None` if there are none to tell apart: the piece is no line of the agent's stream.
     pub fn take(&mut self, stream: OutputStream, piece: &[u8], ends: bool) -> Option<Vec<AgentEvent>> {
@@ -101,6 +139,14 @@ impl Transcript {
         self.result.as_ref()
     }
 
+    /// The id of the agent's conversation, where its stream is the only place that has it.
+    pub fn conversation(&self) -> Option<&str> {
+        match &self.reader {
+            LineReader::Opencode(stream) => stream.conversation(),
+            LineReader::ClaudeCode(_) | LineReader::Other(_) => None,
+        }
+    }
+
     /// The agent's last words, or else what its program wrote beside its stream.
     pub fn words(&self) -> String {
         let said = self.result.as_ref().map(|result| &result.text).filter(|text| !text.is_empty());
@@ -124,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_line_in_pieces_is_one_line() {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::of(CLAUDE_CODE);
         let (first, last) = MESSAGE.as_bytes().split_at(20);
         assert_eq!(transcript.take(OutputStream::Stdout, first, false), Some(Vec::new()));
         let told = transcript.take(OutputStream::Stdout, last, true);
@@ -134,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_left_out_and_the_next_is_read() {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::of(CLAUDE_CODE);
         let piece = vec![b'x'; LONGEST / 2 + 1];
         for _ in 0..5 {
             transcript.take(OutputStream::Stdout, &piece, false);
@@ -147,7 +193,7 @@ mod tests {
 
     #[test]
     fn other_output_is_told_apart_and_its_end_is_kept() {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::of(CLAUDE_CODE);
         assert_eq!(transcript.take(OutputStream::Stdout, b"no JSON", true), None);
         assert_eq!(transcript.take(OutputStream::Stderr, MESSAGE.as_bytes(), true), None);
         assert!(transcript.result().is_none() && transcript.words().starts_with("no JSON\n"));
@@ -157,7 +203,7 @@ mod tests {
 
     #[test]
     fn denials_are_counted_up_to_a_bound() {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::of(CLAUDE_CODE);
         for number in 0..2 * DENIALS {
             let line = format!(
                 r#"{{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"{number}"}}"#

@@ -97,6 +97,7 @@ mod tests {
             warm: vec!["warm".into()],
             volumes: vec![],
             coding_agent: false,
+            agent_labels: crate::pool::AgentLabels::default(),
             bounds: crate::pool::Bounds::example(),
             idle: 2,
         };

@@ -167,6 +167,7 @@ impl EgressRules {
             own_addresses: self.own_addresses.clone(),
             services: request.services.clone(),
             model_budget: request.max_cost_usd,
+            model_requests: request.max_model_requests,
         })
     }
 
@@ -235,6 +236,7 @@ pub struct NetworkPolicy {
     own_addresses: Vec<IpAddr>,
     services: Vec<String>,
     model_budget: Option<Dollars>,
+    model_requests: Option<u64>,
 }
 
 /// A destination that may be reached, as far as that can be said before it is resolved.
@@ -389,6 +391,11 @@ impl NetworkPolicy {
     /// What the run may spend on models.
     pub(super) fn model_budget(&self) -> Option<Dollars> {
         self.model_budget
+    }
+
+    /// How many requests the run may send to models.
+    pub(super) fn model_requests(&self) -> Option<u64> {
+        self.model_requests
     }
 
     /// The services that the run asked for. Whether they exist, and for its tenant, is not checked.

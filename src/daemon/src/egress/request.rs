@@ -28,6 +28,9 @@ pub struct NetworkRequest {
     pub everything: bool,
     /// What it may spend on models, in dollars; `None`: as much as the configuration allows.
     pub max_cost_usd: Option<Dollars>,
+    /// How many requests it may send to models; `None`: any number. No call can ask for it by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_model_requests: Option<u64>,
     /// What a coding agent's level gives it, whatever the lists say. No call can ask for it by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskNetwork>,

@@ -17,7 +17,7 @@ use super::Execution;
 use super::end::{Conclusion, ExecutionState};
 use super::log::entry::LogEntry;
 use super::log::event::Lifecycle;
-use crate::agents::STATE_DIR;
+use crate::agents::is_of_agents;
 use crate::egress::{Destination, NetworkView};
 use crate::ports::{OpenPort, PortLinks};
 use crate::session::{OutputBacklog, OutputSink, RunEnd, RunReport};
@@ -162,8 +162,7 @@ impl OutputSink for ExecutionSink {
 
 /// Whether an entry is a file of the task, and not what its agent keeps for itself.
 fn is_of_task(entry: &Entry) -> bool {
-    let is_kept = entry.path.components().next().is_some_and(|first| first == STATE_DIR.as_bytes());
-    matches!(entry.kind, EntryKind::File(_)) && !is_kept
+    matches!(entry.kind, EntryKind::File(_)) && !is_of_agents(&entry.path)
 }
 
 /// Takes the output of a program that nobody can read any more.

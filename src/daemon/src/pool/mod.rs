@@ -51,7 +51,7 @@ pub use self::container::{ArmedContainer, ContainerStartError};
 use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
 use self::driver::{DriverMessage, PoolDriver};
 pub use self::proof::{Aspect, ProofError, Violation};
-pub use self::runner::{Runner, is_language};
+pub use self::runner::{AgentLabels, Runner, is_language};
 pub use self::runner_terms::RunnerTerms;
 pub use self::secret::AgentTerms;
 pub use self::spec::{Bounds, Plan};

@@ -13,6 +13,10 @@ pub(super) const LABEL: &str = "sandbox.runner=true";
 const LANGUAGE: &str = "sandbox.language";
 /// Names the coding agent that the image has. Such an image runs no language.
 const CODING_AGENT: &str = "sandbox.agent";
+/// The programs that a stranger's coding agent may execute at levels 1 and 2, beside its own.
+const AGENT_PROGRAMS: &str = "sandbox.agent.programs";
+/// The models that a stranger's coding agent needs; `*`: all that the caller may use.
+const AGENT_MODELS: &str = "sandbox.agent.models";
 const LIBRARIES: &str = "sandbox.libraries";
 const STDIN: &str = "sandbox.stdin";
 const WARM: &str = "sandbox.warm";
@@ -24,6 +28,9 @@ const CODING_AGENTS: [&str; 2] = ["claude-code", "opencode"];
 const MAX_LANGUAGE: usize = 32;
 /// The longest list of libraries that callers are shown, in bytes.
 const MAX_LIBRARIES: usize = 4096;
+
+/// The most entries of a label that is a list.
+const MAX_ENTRIES: usize = 64;
 
 /// An image that runs one language or one coding agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,10 +55,21 @@ pub struct Runner {
     pub volumes: Vec<String>,
     /// Whether it is a coding agent. Then it is no language: no caller may run code of its own in it.
     pub coding_agent: bool,
+    /// What the image's labels say of the coding agent.
+    pub agent_labels: AgentLabels,
     /// What one of its containers may use.
     pub bounds: Bounds,
     /// Containers that stand idle for it.
     pub idle: u32,
+}
+
+/// What the labels of a coding agent's image say, beside its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentLabels {
+    /// The programs that it may execute at levels 1 and 2, beside its own.
+    pub programs: Vec<String>,
+    /// The models that it needs; `*`: all that the caller may use.
+    pub models: Vec<String>,
 }
 
 /// All runners of an engine, and warnings about the images that were left out.
@@ -202,6 +220,10 @@ impl Runner {
             warm: Vec::new(),
             volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
             coding_agent,
+            agent_labels: AgentLabels {
+                programs: list(config.labels.get(AGENT_PROGRAMS)),
+                models: list(config.labels.get(AGENT_MODELS)),
+            },
             bounds,
             idle,
         })
@@ -252,6 +274,14 @@ fn is_coding_agent(name: &str, image: &ImageDetail) -> bool {
     let labels = &image.config.labels;
     let names_a_language = labels.contains_key(LANGUAGE) && !labels.contains_key(CODING_AGENT);
     labels.contains_key(CODING_AGENT) || CODING_AGENTS.contains(&name) && !names_a_language
+}
+
+/// The entries of a label: words with commas or white space between them, the first of them if there are too
+/// many.
+fn list(label: Option<&String>) -> Vec<String> {
+    let words =
+        label.map_or("", String::as_str).split([',', ' ', '\t', '\n']).filter(|word| !word.is_empty());
+    words.take(MAX_ENTRIES).map(str::to_owned).collect()
 }
 
 /// The command of a warm part, from its label. An empty label means that there is none.
@@ -334,6 +364,16 @@ mod tests {
         assert_eq!(name_of_runner(&image(&[agent, language])), (CODING_AGENT, Some(&"codex".to_owned())));
         assert_eq!(name_of_runner(&image(&[language])), (LANGUAGE, Some(&"sh".to_owned())));
         assert_eq!(name_of_runner(&image(&[])), (LANGUAGE, None));
+    }
+
+    #[test]
+    fn a_list_has_commas_or_white_space_between_its_entries() {
+        let read = |label: &str| list(Some(&label.to_owned()));
+        assert_eq!(list(None), [""; 0]);
+        assert_eq!(read(" ,"), [""; 0]);
+        assert_eq!(read("rg, /usr/bin/git"), ["rg", "/usr/bin/git"]);
+        assert_eq!(read("a b,c").len(), 3);
+        assert_eq!(read(&"x,".repeat(1000)).len(), MAX_ENTRIES);
     }
 
     #[test]

@@ -23,6 +23,7 @@ fn runner(bounds: Bounds) -> Runner {
         warm: vec![],
         volumes: vec![],
         coding_agent: false,
+        agent_labels: crate::pool::AgentLabels::default(),
         bounds,
         idle: 2,
     }

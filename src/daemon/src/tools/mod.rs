@@ -130,8 +130,10 @@ impl Tools {
     /// The tools of these sets as they are now: the languages follow the images on the engine.
     pub fn list(&self, sets: ToolSets) -> Vec<ToolInfo> {
         let runners = self.services.pool.languages();
+        let all = self.services.pool.runners();
         let offer = Offer {
             runners: &runners,
+            agents: &task::agents_of(&all),
             exec_runner: &self.exec_runner,
             limits: &self.limits,
             network: self.services.egress.mode(),

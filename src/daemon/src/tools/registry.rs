@@ -110,6 +110,8 @@ pub(super) enum AnswerForm {
 /// What this daemon offers at this moment: descriptions and schemas say it.
 pub(super) struct Offer<'a> {
     pub(super) runners: &'a Runners,
+    /// The names of the coding agents that have an image.
+    pub(super) agents: &'a [&'a str],
     /// The language whose runner commands run in.
     pub(super) exec_runner: &'a str,
     pub(super) limits: &'a ToolLimits,
@@ -238,4 +240,4 @@ pub(super) fn find(name: &str) -> Option<&'static RegisteredTool> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

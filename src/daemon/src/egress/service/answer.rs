@@ -161,6 +161,7 @@ impl Exchange<'_> {
             account: &run.models,
             tenant: &run.owner,
             budget: run.policy.model_budget(),
+            requests: run.policy.model_requests(),
             metrics: self.metrics,
         };
         match model.admit(self.models, parts, body, &asking).await.map_err(Problem::of_model)? {

@@ -182,6 +182,7 @@ async fn start(fake: &Fake) {
         warm: vec![],
         volumes: vec![],
         coding_agent: false,
+        agent_labels: crate::pool::AgentLabels::default(),
         bounds: Bounds::example(),
         idle: 2,
     };

@@ -15,8 +15,8 @@ use crate::tools::ToolLimits;
 
 const LISTED: &str = include_str!("listed.json");
 
-fn runners() -> Runners {
-    let runner = |language: &str, libraries: &str| Runner {
+fn runner(language: &str, libraries: &str) -> Runner {
+    Runner {
         language: language.to_owned(),
         image: format!("runner-{language}"),
         image_id: "sha256:0".parse().unwrap(),
@@ -27,11 +27,24 @@ fn runners() -> Runners {
         warm: Vec::new(),
         volumes: Vec::new(),
         coding_agent: false,
+        agent_labels: crate::pool::AgentLabels::default(),
         bounds: crate::pool::Bounds::example(),
         idle: 2,
-    };
-    let all = [runner("python", "numpy,pandas"), runner("sh", "")];
+    }
+}
+
+fn by_name(all: impl IntoIterator<Item = Runner>) -> Runners {
     all.into_iter().zip(0..).map(|(one, id)| (one.language.clone(), (RunnerId(id), Arc::new(one)))).collect()
+}
+
+fn runners() -> Runners {
+    by_name([runner("python", "numpy,pandas"), runner("sh", "")])
+}
+
+/// Python, and these coding agents.
+pub(in crate::tools) fn runners_with_agents(agents: &[&str]) -> Runners {
+    let agents = agents.iter().map(|name| Runner { coding_agent: true, ..runner(name, "") });
+    by_name(agents.chain([runner("python", "")]))
 }
 
 fn limits() -> ToolLimits {
@@ -55,7 +68,8 @@ fn limits() -> ToolLimits {
 fn listed(runners: &Runners) -> Value {
     let limits = limits();
     let network = NetworkMode::Restricted;
-    let offer = Offer { runners, exec_runner: "python", limits: &limits, network };
+    let agents: &[&str] = if runners.is_empty() { &[] } else { &["claude-code", "example"] };
+    let offer = Offer { runners, agents, exec_runner: "python", limits: &limits, network };
     let shown = TOOLS.iter().map(|tool| {
         let ToolInfo { name, title, description, input, read_only, destructive } = tool.info(&offer);
         json!({

@@ -8,8 +8,13 @@ use paddock_proto::limits::{DATA_ALIASES, DATA_DIR, MAX_ARGUMENT};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::agents::{Agent, Level, TaskRequest};
-use crate::egress::{Dollars, NetworkGrant, NetworkRequest, TaskNetwork};
+use super::{agent_of, agents_of, usual_agent};
+use crate::agents::{
+    Agent, CLAUDE_CODE, Level, ModelService, OPENCODE, STATE_DIR, TaskRequest, WireFormat,
+    choose_model_of_opencode, is_of_agents,
+};
+use crate::egress::{Dollars, NetworkGrant, NetworkRequest, Provider, TaskNetwork};
+use crate::pool::Runners;
 use crate::session::{Session, SessionId};
 use crate::tools::code::check_free;
 use crate::tools::fault::Failure;
@@ -22,6 +27,8 @@ const WORKSPACE: &str = "/workspace";
 pub(super) const TIMEOUT: (u64, u64, u64) = (60, 600, 1800);
 /// The level of a call that names none.
 pub(super) const LEVEL: u64 = 3;
+/// The model that Claude Code reaches.
+const MODEL_OF_CLAUDE: &str = "anthropic";
 /// Characters of a model's name.
 const MODEL: usize = 200;
 /// The most turns that a call may name.
@@ -53,7 +60,8 @@ pub(in crate::tools) struct TaskArguments {
     /// Another name for session_id.
     #[serde(rename = "conversationId")]
     conversation_id: Option<SessionName>,
-    /// The model, by a name that the agent knows.
+    /// The model, by a name that the agent knows; for opencode NAME/MODEL, where NAME is one of this server's
+    /// models.
     model: Option<String>,
     /// End the task after so many turns of the model.
     #[schemars(range(min = 1, max = 10000))]
@@ -112,21 +120,25 @@ impl TaskArguments {
             timeout(self.timeout)?,
         );
         let resumes = self.resume.unwrap_or(true);
-        let task = self.task()?;
-        let agent = task.agent.as_str();
-        if !tools.services.pool.runners().contains_key(agent) {
-            let message = format!(
-                "this server has no image of the agent {agent}; its operator builds one with `deploy/images \
-                 agents`, or names one as runners.{agent}"
-            );
-            return Err(Fault::new(Code::UnknownLanguage, message).into());
+        let agent = agent(self.agent.as_deref(), &tools.services.pool.runners())?;
+        let mut task = self.task(agent)?;
+        if let Some(directory) = &directory {
+            task.directory = format!("{WORKSPACE}/{}", directory.to_text());
         }
-        let network = model(tools, caller, &task)?;
+        let models = tools.services.egress.models(&caller.owner).map(|(name, provider)| ModelService {
+            name: name.to_owned(),
+            format: match provider {
+                Provider::Anthropic => WireFormat::Anthropic,
+                Provider::OpenAi => WireFormat::OpenAi,
+            },
+        });
+        give_models(&mut task, models.collect())?;
+        let network = network(tools, caller, &task)?;
         Ok(CheckedTask { session, task, files, directory, timeout, network, resumes })
     }
 
-    /// What the agent is asked for.
-    fn task(self) -> Result<TaskRequest, Fault> {
+    /// What this agent is asked for, in the workspace itself and without a model.
+    fn task(self, agent: Agent) -> Result<TaskRequest, Fault> {
         let description = self.task_description;
         if description.trim().is_empty() {
             return Err(invalid("`task_description` is empty; say what to do".to_owned()));
@@ -135,12 +147,6 @@ impl TaskArguments {
         if description.contains('\0') {
             return Err(invalid("`task_description` contains a NUL byte".to_owned()));
         }
-        let name = self.agent.as_deref().unwrap_or(Agent::ClaudeCode.as_str());
-        let agent = Agent::named(name).ok_or_else(|| {
-            let known: Vec<_> = Agent::ALL.iter().map(|agent| agent.as_str()).collect();
-            let shown: String = name.chars().take(40).collect();
-            invalid(format!("`agent` is {shown:?}; there are: {}", known.join(", ")))
-        })?;
         let number = self.yolo_level.unwrap_or(LEVEL);
         let level = Level::of(number)
             .ok_or_else(|| invalid(format!("`yolo_level` is {number}; it must be 1 to 4")))?;
@@ -175,6 +181,9 @@ impl TaskArguments {
             max_turns: self.max_turns,
             max_budget_usd: self.max_budget_usd,
             resume: None,
+            directory: WORKSPACE.to_owned(),
+            models: Vec::new(),
+            nonce: uuid::Uuid::new_v4().simple().to_string(),
         })
     }
 }
@@ -198,42 +207,79 @@ impl CheckedTask {
         let shown = directory.to_text();
         Err(invalid(format!("`working_directory` is {shown:?}, and /workspace has no such directory")))
     }
-
-    /// Where it works, in the container.
-    pub(super) fn directory(&self) -> String {
-        match &self.directory {
-            Some(directory) => format!("{WORKSPACE}/{}", directory.to_text()),
-            None => WORKSPACE.to_owned(),
-        }
-    }
 }
 
-/// What the task may reach: the agent's model, and what its level has.
-fn model(tools: &Tools, caller: &Caller, task: &TaskRequest) -> Result<NetworkGrant, Fault> {
+/// The agent of this name, or the usual one.
+fn agent(asked: Option<&str>, runners: &Runners) -> Result<Agent, Fault> {
+    let there = agents_of(runners);
+    let name = asked.unwrap_or_else(|| usual_agent(&there));
+    if let Some((_, runner)) = runners.get(name).filter(|(_, runner)| runner.coding_agent) {
+        return Ok(agent_of(runner));
+    }
+    if [CLAUDE_CODE, OPENCODE].contains(&name) {
+        let message = format!(
+            "this server has no image of the agent {name}; its operator builds one with `deploy/images \
+             agents`, or names one as runners.{name}"
+        );
+        return Err(Fault::new(Code::UnknownLanguage, message));
+    }
+    let shown: String = name.chars().take(40).collect();
+    Err(invalid(format!("`agent` is {shown:?}; there are: {}", there.join(", "))))
+}
+
+/// Chooses what the task reaches of these models, and the model's name there.
+fn give_models(task: &mut TaskRequest, all: Vec<ModelService>) -> Result<(), Fault> {
+    task.models = match &task.agent {
+        Agent::ClaudeCode => {
+            vec![ModelService { name: MODEL_OF_CLAUDE.to_owned(), format: WireFormat::Anthropic }]
+        }
+        Agent::Opencode if all.is_empty() => return Err(no_model(OPENCODE, MODEL_OF_CLAUDE)),
+        Agent::Opencode => {
+            let (service, model) = choose_model_of_opencode(task.model.as_deref(), &all).map_err(invalid)?;
+            task.model = model;
+            vec![service]
+        }
+        Agent::Other(other) if other.models.iter().any(|name| name == "*") => all,
+        Agent::Other(other) => {
+            let named = |name: &String| {
+                let found = all.iter().find(|model| model.name == *name).cloned();
+                found.ok_or_else(|| no_model(&other.name, name))
+            };
+            other.models.iter().map(named).collect::<Result<_, _>>()?
+        }
+    };
+    Ok(())
+}
+
+fn no_model(agent: &str, service: &str) -> Fault {
+    let message = format!(
+        "the agent {agent} has no model: this server has no service {service} for this caller; its operator \
+         configures one (models.{service})"
+    );
+    Fault::new(Code::NetworkUnavailable, message)
+}
+
+/// What the task may reach: its models, and what its level has.
+fn network(tools: &Tools, caller: &Caller, task: &TaskRequest) -> Result<NetworkGrant, Fault> {
     let reach = match task.level {
         Level::Files => None,
         Level::Web | Level::Commands => Some(TaskNetwork::Web),
         Level::Everything => Some(TaskNetwork::Everything),
     };
-    let service = task.agent.service();
+    let services: Vec<_> = task.models.iter().map(|service| service.name.clone()).collect();
     // A service that is no model is not metered: then only the agent itself counts.
-    let is_model = tools.services.egress.models(&caller.owner).any(|(name, _)| name == service);
-    let budget = task.max_budget_usd.filter(|_| is_model).map(Dollars::of).transpose();
+    let is_metered =
+        tools.services.egress.models(&caller.owner).any(|(name, _)| services.iter().any(|own| own == name));
+    let budget = task.max_budget_usd.filter(|_| is_metered).map(Dollars::of).transpose();
     let request = NetworkRequest {
-        services: vec![service.to_owned()],
+        services,
+        max_model_requests: task.most_requests(),
         task: reach,
         max_cost_usd: budget.map_err(|problem| invalid(format!("`max_budget_usd` {problem}")))?,
         ..NetworkRequest::default()
     };
-    let granted = tools.services.egress.grant(&request, &caller.owner).map_err(|_| {
-        let message = format!(
-            "the agent {} has no model: this server has no service {service} for this caller; its operator \
-             configures one (models.{service})",
-            task.agent.as_str()
-        );
-        Fault::new(Code::NetworkUnavailable, message)
-    })?;
-    Ok(granted)
+    let refused = |_| no_model(task.agent.name(), request.services.first().map_or("", String::as_str));
+    tools.services.egress.grant(&request, &caller.owner).map_err(refused)
 }
 
 /// The files that come with the call: none twice, and none in the place of a directory of another.
@@ -241,6 +287,7 @@ fn files(given: &[TaskFile], limit: usize) -> Result<Vec<(RelPath, Vec<u8>)>, Fa
     let (mut left, mut files) = (limit, Vec::<(RelPath, Vec<u8>)>::new());
     for (at, file) in given.iter().enumerate() {
         let path = arguments::path(&format!("files[{at}].path"), &file.path)?;
+        not_of_agents(&format!("files[{at}].path"), &path)?;
         let (base64, text) = (format!("files[{at}].content"), format!("files[{at}].text"));
         let bytes = content::decode(
             (base64.as_str(), file.content.as_deref()),
@@ -269,7 +316,22 @@ fn directory(given: Option<&str>) -> Result<Option<RelPath>, Fault> {
     let Some(text) = given else { return Ok(None) };
     let text = text.strip_suffix('/').filter(|shorter| !shorter.is_empty()).unwrap_or(text);
     let is_root = text == "." || text == DATA_DIR || DATA_ALIASES.contains(&text);
-    if is_root { Ok(None) } else { arguments::path("working_directory", text).map(Some) }
+    if is_root {
+        return Ok(None);
+    }
+    let path = arguments::path("working_directory", text)?;
+    not_of_agents("working_directory", &path)?;
+    Ok(Some(path))
+}
+
+/// Refuses what agents keep for themselves: a repository that brings such files must not become their memory.
+fn not_of_agents(argument: &str, path: &RelPath) -> Result<(), Fault> {
+    match is_of_agents(path) {
+        true => {
+            Err(invalid(format!("`{argument}` is in {STATE_DIR}, where agents keep their conversations")))
+        }
+        false => Ok(()),
+    }
 }
 
 fn timeout(given: Option<u64>) -> Result<Duration, Fault> {
@@ -296,11 +358,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::agents::OtherAgent;
 
     fn read(mut value: Value) -> Result<TaskRequest, String> {
         value["task_description"] = value["task_description"].as_str().unwrap_or("do it").into();
         let arguments: TaskArguments = serde_json::from_value(value).map_err(|error| error.to_string())?;
-        arguments.task().map_err(|fault| fault.message)
+        arguments.task(Agent::ClaudeCode).map_err(|fault| fault.message)
     }
 
     #[test]
@@ -323,7 +386,6 @@ mod tests {
             (json!({ "task_description": " \n" }), "`task_description` is empty"),
             (json!({ "task_description": "a\0b" }), "NUL"),
             (json!({ "task_description": "x".repeat(200_000) }), "`task_description` has 200000 bytes"),
-            (json!({ "agent": "aider" }), "there are: claude-code"),
             (json!({ "yolo_level": 0 }), "`yolo_level` is 0; it must be 1 to 4"),
             (json!({ "yolo_level": 5 }), "`yolo_level` is 5"),
             (json!({ "yolo_level": -1 }), "invalid value"),
@@ -342,6 +404,58 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_is_one_that_has_an_image() {
+        let runners = crate::tools::registry::tests::runners_with_agents(&["claude-code", "example"]);
+        let named = |name| agent(name, &runners).map(|agent| agent.name().to_owned());
+        assert_eq!(named(None), Ok("claude-code".to_owned()));
+        assert_eq!(named(Some("example")), Ok("example".to_owned()));
+        assert!(named(Some("opencode")).is_err_and(|fault| fault.message.contains("runners.opencode")));
+        for name in ["aider", "python"] {
+            let refused = named(Some(name)).unwrap_err().message;
+            assert!(refused.ends_with("there are: claude-code, example"), "{refused}");
+        }
+        let runners = crate::tools::registry::tests::runners_with_agents(&["example"]);
+        assert_eq!(agent(None, &runners).unwrap().name(), "example");
+        assert!(agent(None, &Runners::new()).is_err_and(|fault| fault.message.contains("claude-code")));
+    }
+
+    #[test]
+    fn an_agent_gets_the_models_that_it_needs_and_no_others() {
+        let service = |name: &str, format| ModelService { name: name.to_owned(), format };
+        let anthropic = || service("anthropic", WireFormat::Anthropic);
+        let local = || service("local", WireFormat::OpenAi);
+        let other = |models: &[&str]| {
+            Agent::Other(OtherAgent {
+                name: "example".to_owned(),
+                argv: vec!["/agent".to_owned()],
+                programs: Vec::new(),
+                models: models.iter().map(|name| (*name).to_owned()).collect(),
+            })
+        };
+        let given = |agent: Agent, model: Option<&str>, all: &[ModelService]| {
+            let arguments = json!({ "task_description": "x", "model": model });
+            let arguments: TaskArguments = serde_json::from_value(arguments).unwrap();
+            let mut task = arguments.task(agent).unwrap();
+            give_models(&mut task, all.to_vec()).map_err(|fault| (fault.code, fault.message))?;
+            Ok((task.models, task.model))
+        };
+        let both = [anthropic(), local()];
+        assert_eq!(given(Agent::ClaudeCode, Some("m"), &both), Ok((vec![anthropic()], Some("m".into()))));
+        assert_eq!(given(Agent::Opencode, Some("local/m"), &both), Ok((vec![local()], Some("m".into()))));
+        assert_eq!(given(other(&["*"]), None, &both), Ok((both.to_vec(), None)));
+        assert_eq!(given(other(&["local"]), None, &both), Ok((vec![local()], None)));
+        assert_eq!(given(other(&[]), None, &both), Ok((Vec::new(), None)));
+        for (agent, all, code, said) in [
+            (Agent::Opencode, &[][..], Code::NetworkUnavailable, "models.anthropic"),
+            (Agent::Opencode, &both[1..], Code::InvalidArgument, "local/MODEL"),
+            (other(&["anthropic"]), &both[1..], Code::NetworkUnavailable, "models.anthropic"),
+        ] {
+            let (refused, message) = given(agent, None, all).unwrap_err();
+            assert!(refused == code && message.contains(said), "{message}");
+        }
+    }
+
+    #[test]
     fn a_directory_is_below_the_workspace() {
         let read = |text| directory(text).map(|path| path.map(|path| path.to_text().into_owned()));
         for root in [None, Some("."), Some("./"), Some("/workspace"), Some("/workspace/"), Some("/data")] {
@@ -350,7 +464,9 @@ mod tests {
         for text in ["src", "src/", "/workspace/src", "/mnt/data/src"] {
             assert_eq!(read(Some(text)), Ok(Some("src".into())), "{text}");
         }
-        for wrong in ["", "/", "..", "../x", "src/../..", "/etc", "/workspace/../etc", "a//b", "a\0"] {
+        for wrong in
+            ["", "/", "..", "../x", "src/../..", "/etc", "/workspace/../etc", "a//b", "a\0", ".agent"]
+        {
             let refused = read(Some(wrong)).unwrap_err();
             assert!(refused.message.starts_with("`working_directory` is "), "{wrong:?}: {}", refused.message);
         }
@@ -365,6 +481,7 @@ mod tests {
         for (all, said) in [
             (vec![file("/etc/passwd", "")], "files[0].path"),
             (vec![file("a", ""), file("../b", "")], "files[1].path"),
+            (vec![file(".agent/opencode/x.db", "")], "is in .agent"),
             (vec![file("a", ""), file("/workspace/a", "")], "in the same place"),
             (vec![file("a", ""), file("a/b", "")], "in the same place"),
             (vec![file("a/b", ""), file("a", "")], "in the same place"),

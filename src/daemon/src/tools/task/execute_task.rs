@@ -13,8 +13,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::check::{CheckedTask, TaskArguments, sentence};
-use super::{progress, report};
-use crate::agents::{Agent, TaskNote, last_conversation};
+use super::{progress, report, tasks_of, usual_agent};
+use crate::agents::{Resume, TaskNote, last_conversation};
 use crate::config::ToolSet;
 use crate::execution::StartRequest;
 use crate::session::{Program, SessionError, TurnKind};
@@ -24,6 +24,9 @@ use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
 use crate::tools::{Caller, Code, Outcome, Tools};
+
+/// Earlier tasks whose output is looked at for the id of a conversation: a task that failed at once has none.
+const TASKS: usize = 8;
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteTask(TaskArguments);
@@ -51,9 +54,11 @@ impl Tool for ExecuteTask {
         )
     }
 
-    fn refine(schema: &mut InputSchema, _: &Offer<'_>) {
-        schema.set("agent", "enum", json!(Agent::ALL.map(Agent::as_str)));
-        schema.set("agent", "default", Agent::ClaudeCode.as_str());
+    fn refine(schema: &mut InputSchema, offer: &Offer<'_>) {
+        if !offer.agents.is_empty() {
+            schema.set("agent", "enum", json!(offer.agents));
+        }
+        schema.set("agent", "default", usual_agent(offer.agents));
     }
 
     async fn call(
@@ -105,9 +110,18 @@ async fn prepare(
     checked.check_session(session)?;
     put_files(session, std::mem::take(&mut checked.files)).await?;
     if checked.resumes {
-        let manifest = session.space.manifest();
-        let files = manifest.files().map(|(entry, _): (&Entry, u64)| entry);
-        checked.task.resume = last_conversation(files, &checked.directory()).map(|(_, id)| id);
+        let stored = {
+            let manifest = session.space.manifest();
+            let files = manifest.files().map(|(entry, _): (&Entry, u64)| entry);
+            last_conversation(checked.task.agent.name(), files, &checked.task.directory)
+        };
+        checked.task.resume = match stored {
+            Some(Resume::Newest) => match told_conversation(tools, caller, checked).await {
+                Some(id) => Some(Resume::Conversation(id)),
+                None => Some(Resume::Newest),
+            },
+            stored => stored,
+        };
     }
     Ok(())
 }
@@ -125,12 +139,31 @@ fn with_a_level(failure: Failure) -> Failure {
     }
 }
 
+/// The id of the conversation that the agent's last task in this directory had, where only its output says
+/// it: files say no more than that there is one.
+async fn told_conversation(tools: &Tools, caller: &Caller, checked: &CheckedTask) -> Option<String> {
+    let tasks = tasks_of(&tools.services.executions, &caller.owner, &checked.session);
+    let task = &checked.task;
+    let is_same = |note: &TaskNote| note.agent == task.agent.name() && note.directory == task.directory;
+    let same = tasks.iter().rev().filter(|one| one.spec.task.as_ref().is_some_and(is_same));
+    for execution in same.take(TASKS) {
+        let mut log = progress::TaskLog::of(execution);
+        // A log that cannot be read, or has no id, leaves it to the agent which conversation is the newest.
+        if log.read_page(execution).await.is_ok()
+            && let Some(id) = log.transcript.conversation()
+        {
+            return Some(id.to_owned());
+        }
+    }
+    None
+}
+
 /// The execution of a task.
 fn start(checked: CheckedTask) -> StartRequest {
-    let directory = checked.directory();
+    let directory = checked.task.directory.clone();
     let started = checked.task.command();
     let note = TaskNote {
-        agent: checked.task.agent.as_str().to_owned(),
+        agent: checked.task.agent.name().to_owned(),
         level: checked.task.level.number(),
         directory: directory.clone(),
     };
@@ -141,7 +174,7 @@ fn start(checked: CheckedTask) -> StartRequest {
         environment: started.environment,
         timeout: checked.timeout,
         limits: RunLimits::default(),
-        files: None,
+        files: started.files,
         execute: started.execute,
         network: Some(checked.network),
         task: Some((checked.task.description, note)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use paddock_proto::OutputStream;
 
 use crate::agents::{AgentEvent, Transcript};
-use crate::execution::{EventBody, Execution};
+use crate::execution::{EventBody, Execution, ExecutionEvent};
 use crate::session::OutputBacklog;
 use crate::store::StoreError;
 
@@ -15,7 +15,6 @@ use crate::store::StoreError;
 const PAGE: usize = 1 << 20;
 
 /// A task's log, read from its beginning to where it is.
-#[derive(Default)]
 pub(super) struct TaskLog {
     /// What happened.
     pub(super) transcript: Transcript,
@@ -24,6 +23,18 @@ pub(super) struct TaskLog {
 }
 
 impl TaskLog {
+    /// The log of a task, of which nothing is read yet.
+    pub(super) fn of(execution: &Execution) -> Self {
+        Self { transcript: transcript(execution), last: 0 }
+    }
+
+    /// Reads the first page of what is new.
+    pub(super) async fn read_page(&mut self, execution: &Execution) -> Result<(), StoreError> {
+        let page = execution.page(self.last, PAGE, false).await?;
+        self.take(page.events, |_| {});
+        Ok(())
+    }
+
     /// Reads what is new, and gives each event to `each`.
     pub(super) async fn read_on(
         &mut self,
@@ -32,24 +43,33 @@ impl TaskLog {
     ) -> Result<(), StoreError> {
         loop {
             let page = execution.page(self.last, PAGE, false).await?;
-            for event in page.events {
-                self.last = event.seq;
-                if let EventBody::Output { stream, bytes, eol } = &event.body {
-                    let told = self.transcript.take(*stream, bytes, *eol);
-                    told.iter().flatten().for_each(&mut each);
-                }
-            }
+            self.take(page.events, &mut each);
             if !page.more {
                 return Ok(());
             }
         }
     }
+
+    fn take(&mut self, events: Vec<ExecutionEvent>, mut each: impl FnMut(&AgentEvent)) {
+        for event in events {
+            self.last = event.seq;
+            if let EventBody::Output { stream, bytes, eol } = &event.body {
+                let told = self.transcript.take(*stream, bytes, *eol);
+                told.iter().flatten().for_each(&mut each);
+            }
+        }
+    }
+}
+
+/// The transcript of a task, of which nothing is read yet.
+pub(super) fn transcript(execution: &Execution) -> Transcript {
+    Transcript::of(execution.spec.task.as_ref().map_or("", |task| &task.agent))
 }
 
 /// Tells a caller that listens what the agent does, line by line, and resolves when the task is over.
 pub(super) async fn follow(execution: &Arc<Execution>, listener: Option<&OutputBacklog>) {
     if let Some(listener) = listener {
-        let mut log = TaskLog::default();
+        let mut log = TaskLog::of(execution);
         while execution.end().is_none() {
             execution.news(log.last).await;
             let told = log.read_on(execution, |event| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::progress::TaskLog;
-use crate::agents::{Transcript, last_conversation};
+use crate::agents::{Transcript, last_record};
 use crate::execution::{Execution, ExecutionEnd, ExecutionState};
 use crate::session::excerpt;
 use crate::tools::Tools;
@@ -20,7 +20,7 @@ pub(super) async fn document(
     tools: &Tools,
     execution: &Arc<Execution>,
 ) -> Result<Map<String, Value>, Failure> {
-    let mut log = TaskLog::default();
+    let mut log = TaskLog::of(execution);
     let end = execution.end();
     log.read_on(execution, |_| {}).await?;
     let transcript = &log.transcript;
@@ -80,9 +80,10 @@ async fn put_files(
     let files: Vec<_> = changed.iter().map(|entry| tools.artifact(&session, entry)).collect();
     document.insert("artifacts".into(), Value::Array(files));
     let manifest = session.space.manifest();
-    let directory = execution.spec.task.as_ref().map_or("", |task| &task.directory);
-    let conversation = last_conversation(manifest.files().map(|(entry, _)| entry), directory);
-    if let Some((path, _)) = conversation.filter(|_| end.is_some()) {
+    let files = manifest.files().map(|(entry, _)| entry);
+    let record =
+        execution.spec.task.as_ref().and_then(|task| last_record(&task.agent, files, &task.directory));
+    if let Some(path) = record.filter(|_| end.is_some()) {
         document.insert("log_url".into(), json!(tools.link(&session, &path)));
     }
     Ok(())
@@ -151,7 +152,7 @@ mod tests {
     }
 
     fn transcript(line: &str) -> Transcript {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::of(crate::agents::CLAUDE_CODE);
         transcript.take(OutputStream::Stdout, line.as_bytes(), true);
         transcript
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::progress::line;
+use super::progress::{line, transcript};
 use crate::agents::{AgentEvent, Transcript};
 use crate::execution::{EventBody, Execution, ExecutionEvent, Page};
 use crate::session::excerpt;
@@ -33,7 +33,7 @@ pub(in crate::tools) async fn put_task_page(
 ) -> Result<(), Failure> {
     let is_over = execution.end().is_some();
     let page = execution.page(since, tools.limits.output, false).await?;
-    let shown = show(&page, since.min(execution.last_event()), is_over);
+    let shown = show(transcript(execution), &page, since.min(execution.last_event()), is_over);
     let text = shown.text.as_bytes();
     outcome.output = Some(ShownOutput {
         text: excerpt(text, text, text.len() as u64, tools.limits.shown).text,
@@ -48,8 +48,7 @@ pub(in crate::tools) async fn put_task_page(
     Ok(())
 }
 
-fn show(page: &Page, since: u64, is_over: bool) -> ShownPage {
-    let mut transcript = Transcript::default();
+fn show(mut transcript: Transcript, page: &Page, since: u64, is_over: bool) -> ShownPage {
     let mut shown = ShownPage { events: Vec::new(), text: String::new(), last: since };
     let mut is_whole = true;
     for event in &page.events {
@@ -108,6 +107,10 @@ mod tests {
         ExecutionEvent { seq, at_ms: 0, body }
     }
 
+    fn shown_of(page: &Page, since: u64, is_over: bool) -> ShownPage {
+        show(Transcript::of(crate::agents::CLAUDE_CODE), page, since, is_over)
+    }
+
     fn page(events: Vec<ExecutionEvent>) -> Page {
         Page { events, more: false }
     }
@@ -130,7 +133,7 @@ mod tests {
             output(3, r#"{"type":"system"}"#, true),
             output(4, "x", true),
         ];
-        let shown = show(&page(events), 0, false);
+        let shown = shown_of(&page(events), 0, false);
         assert_eq!(kinds(&shown), [("ready", 1), ("message", 2), ("tool", 2), ("stdout", 4)]);
         assert_eq!((shown.text.as_str(), shown.last), ("hi\n[runs ls]\nx\n", 4));
     }
@@ -139,12 +142,13 @@ mod tests {
     fn a_line_that_is_not_whole_is_read_again() {
         let message = MESSAGE.replace('\n', "");
         let (first, last) = message.split_at(50);
-        let shown = show(&page(vec![output(2, "{\"type\":\"a\"}", true), output(3, first, false)]), 1, false);
+        let shown =
+            shown_of(&page(vec![output(2, "{\"type\":\"a\"}", true), output(3, first, false)]), 1, false);
         assert_eq!((kinds(&shown), shown.last), (vec![], 2));
-        let shown = show(&page(vec![output(3, first, false), output(4, last, true)]), 2, false);
+        let shown = shown_of(&page(vec![output(3, first, false), output(4, last, true)]), 2, false);
         assert_eq!((kinds(&shown), shown.last), (vec![("message", 4), ("tool", 4)], 4));
-        assert_eq!(show(&page(vec![output(3, first, false)]), 2, false).last, 3, "it fills the page");
-        let over = show(&page(vec![output(2, "x", true), output(3, first, false)]), 1, true);
+        assert_eq!(shown_of(&page(vec![output(3, first, false)]), 2, false).last, 3, "it fills the page");
+        let over = shown_of(&page(vec![output(2, "x", true), output(3, first, false)]), 1, true);
         assert_eq!(over.last, 3, "nothing more comes");
     }
 }

@@ -76,6 +76,7 @@ impl Case {
             services: Vec::new(),
             everything: self.everything,
             max_cost_usd: None,
+            max_model_requests: None,
             task: None,
         }
     }

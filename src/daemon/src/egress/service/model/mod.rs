@@ -81,6 +81,8 @@ pub(super) struct Asking<'a> {
     pub(super) tenant: &'a Arc<str>,
     /// What the run may spend on models.
     pub(super) budget: Option<Dollars>,
+    /// How many requests the run may send to models.
+    pub(super) requests: Option<u64>,
     pub(super) metrics: &'a Metrics,
 }
 
@@ -226,9 +228,17 @@ impl Model {
         })
     }
 
-    /// Whether there is anything left to spend.
+    /// Whether there is anything left to spend, and a request left to send.
     fn check_budgets(&self, spending: &Spending, asking: &Asking<'_>) -> Result<(), ModelRefusal> {
-        let spent = asking.account.used().cost_usd;
+        let used = asking.account.used();
+        if let Some(most) = asking.requests.filter(|most| used.requests >= *most) {
+            let message = format!(
+                "the turns of this task, {most}, are used up: its agent may send no more requests to models \
+                 (max_turns)"
+            );
+            return Err(refusal(StatusCode::FORBIDDEN, "turns_used_up", message));
+        }
+        let spent = used.cost_usd;
         if let Some(budget) = asking.budget.filter(|budget| spent >= *budget) {
             let message =
                 format!("the budget of this run for models, {budget}, is used up: it has spent {spent}");

@@ -34,6 +34,7 @@ struct World {
     tenant: Arc<str>,
     metrics: Metrics,
     budget: Option<Dollars>,
+    requests: Option<u64>,
 }
 
 impl World {
@@ -44,6 +45,7 @@ impl World {
             tenant: "ann".into(),
             metrics: Metrics::default(),
             budget: budget.map(dollars),
+            requests: None,
         }
     }
 
@@ -54,6 +56,7 @@ impl World {
             account: &self.account,
             tenant: &self.tenant,
             budget: self.budget,
+            requests: self.requests,
             metrics: &self.metrics,
         };
         match model.admit(&self.models, &request, body, &asking).await? {
@@ -98,6 +101,20 @@ async fn the_budget_of_a_run_ends_its_requests_and_says_so() {
     assert!(world.ask(&model, "/v1/messages/count_tokens", "{}").await.is_ok(), "it is free");
     let used = world.account.used();
     assert_eq!((used.requests, used.input_tokens, used.cost_usd), (2, 2_000_000, dollars(2.0)));
+}
+
+#[tokio::test]
+async fn a_run_sends_as_many_requests_as_it_may_and_errors_count() {
+    let mut world = World::new(None);
+    world.requests = Some(2);
+    let model = model(Provider::OpenAi, None);
+    for status in [500, 200] {
+        let bill = world.ask(&model, "/v1/chat/completions", PRICED).await.expect("one of its requests");
+        answer(bill.expect("metered"), status, MILLION).await;
+    }
+    let (status, code, message) = world.refused(&model, "/v1/chat/completions", PRICED).await;
+    assert_eq!((status, code), (403, "turns_used_up"));
+    assert!(message.contains("the turns of this task, 2, are used up"), "{message}");
 }
 
 #[tokio::test]

@@ -81,6 +81,7 @@ impl FakeContainer {
             warm: Vec::new(),
             volumes: Vec::new(),
             coding_agent: false,
+            agent_labels: crate::pool::AgentLabels::default(),
             bounds: crate::pool::Bounds::example(),
             idle: 2,
         };

@@ -1,4 +1,4 @@
-//! Where an agent keeps its conversations, and which of them a further task goes on with.
+//! Where Claude Code keeps its conversations, and which of them a further task goes on with.
 //!
 //! They are files of the session like any other: they outlive the container, and a program of level 3 can
 //! change them. So nothing is read from them but the name of one, which must be a UUID: no setting, no level.
@@ -6,12 +6,11 @@
 use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 
-/// The directory below `/data` that is the agents' own.
-pub const STATE_DIR: &str = ".agent";
+use crate::agents::STATE_DIR;
 
 /// The newest conversation of Claude Code in this directory of the container, if one is among these files:
 /// its file and its id.
-pub fn last_conversation<'a>(
+pub(in crate::agents) fn last_conversation<'a>(
     files: impl Iterator<Item = &'a Entry>,
     directory: &str,
 ) -> Option<(RelPath, String)> {
