@@ -47,6 +47,7 @@ pub use self::registry::ToolInfo;
 use self::registry::{AnswerForm, Offer, RegisteredTool};
 pub use self::sets::ToolSets;
 pub use self::task::TaskPermits;
+use crate::agents::Agent;
 use crate::config::ToolSet;
 use crate::egress::Asker;
 use crate::services::Services;
@@ -150,6 +151,13 @@ impl Tools {
         let has_agent = task::has_agent(&self.services.pool);
         let is_there = move |tool: &&RegisteredTool| has_agent || tool.set != ToolSet::Task;
         registry::TOOLS.iter().filter(is_there).filter(move |tool| self.offers(sets, tool.set))
+    }
+
+    /// The coding agents that callers can give a task to and follow, and whether this owner has a model for
+    /// each.
+    pub(crate) fn agents(&self, owner: &str) -> Vec<(Agent, bool)> {
+        let is_offered = [ToolSet::Task, ToolSet::Exec].into_iter().all(|set| self.sets.contains(set));
+        if is_offered { task::agents(&self.services, owner) } else { Vec::new() }
     }
 
     fn offers(&self, sets: ToolSets, set: ToolSet) -> bool {

@@ -65,6 +65,9 @@ pub(in crate::tools) struct TaskArguments {
     /// Go on with the agent's last conversation in this session and directory, if there is one.
     #[schemars(extend("default" = true))]
     resume: Option<bool>,
+    /// false: return as soon as the task has begun. It goes on, also when the caller goes away.
+    #[schemars(extend("default" = true))]
+    wait_for_completion: Option<bool>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -90,6 +93,8 @@ pub(super) struct CheckedTask {
     pub(super) timeout: Duration,
     pub(super) network: NetworkGrant,
     pub(super) resumes: bool,
+    /// Whether the call waits for the end.
+    pub(super) waits: bool,
 }
 
 fn invalid(message: String) -> Fault {
@@ -111,7 +116,7 @@ impl TaskArguments {
             directory(self.working_directory.as_deref())?,
             timeout(self.timeout)?,
         );
-        let resumes = self.resume.unwrap_or(true);
+        let (resumes, waits) = (self.resume.unwrap_or(true), self.wait_for_completion.unwrap_or(true));
         let task = self.task()?;
         let agent = task.agent.as_str();
         if !tools.services.pool.runners().contains_key(agent) {
@@ -122,7 +127,7 @@ impl TaskArguments {
             return Err(Fault::new(Code::UnknownLanguage, message).into());
         }
         let network = model(tools, caller, &task)?;
-        Ok(CheckedTask { session, task, files, directory, timeout, network, resumes })
+        Ok(CheckedTask { session, task, files, directory, timeout, network, resumes, waits })
     }
 
     /// What the agent is asked for.

@@ -31,14 +31,28 @@ pub(super) use self::get_sandbox_status::GetSandboxStatus;
 pub(super) use self::shown::put_task_page;
 use super::{Code, Fault};
 use crate::agents::Agent;
+use crate::egress::NetworkRequest;
 use crate::execution::{Execution, Executions};
 use crate::pool::Pool;
+use crate::services::Services;
 use crate::session::{SessionId, SessionKey};
 
 /// Whether there is an image of some agent.
 pub(super) fn has_agent(pool: &Pool) -> bool {
     let runners = pool.runners();
     Agent::ALL.iter().any(|agent| runners.contains_key(agent.as_str()))
+}
+
+/// The coding agents that there are an image of, and whether this owner has a model for each.
+pub(super) fn agents(services: &Services, owner: &str) -> Vec<(Agent, bool)> {
+    let runners = services.pool.runners();
+    let has_image = |agent: &Agent| runners.contains_key(agent.as_str());
+    let request = |agent: Agent| NetworkRequest {
+        services: vec![agent.service().to_owned()],
+        ..NetworkRequest::default()
+    };
+    let has_model = |agent: Agent| services.egress.grant(&request(agent), owner).is_ok();
+    Agent::ALL.into_iter().filter(has_image).map(|agent| (agent, has_model(agent))).collect()
 }
 
 /// The tasks of a session that can be read, the oldest first.
