@@ -85,6 +85,8 @@ mod models;
 mod n8n;
 #[path = "e2e/page.rs"]
 mod page;
+#[path = "e2e/page_task.rs"]
+mod page_task;
 #[path = "e2e/policy.rs"]
 mod policy;
 #[path = "e2e/pool.rs"]

@@ -19,7 +19,7 @@ const PROGRAM: &str = concat!(
 );
 
 /// An image with Claude Code and a shell.
-fn image() -> Image {
+pub(crate) fn image() -> Image {
     let context = tempfile::tempdir().expect("a folder");
     let program = context.path().join("claude");
     if std::fs::hard_link(PROGRAM, &program).is_err() {
@@ -32,7 +32,7 @@ fn image() -> Image {
 }
 
 /// A daemon whose tasks have this model, at a cent for each turn of the script.
-fn daemon(image: &Image, model: &Model) -> Setup {
+pub(crate) fn daemon(image: &Image, model: &Model) -> Setup {
     let table = |json: Value| toml::Value::try_from(json).expect("a table");
     let price = json!({ "input": 500.0, "output": 1000.0 });
     let anthropic = json!({ "provider": "anthropic", "url": model.url(), "key": "env:STUB_KEY",

@@ -79,7 +79,8 @@ export function parse(text) {
       file.lines.push(line)
     } else if (line.startsWith('+++ ') && line !== '+++ /dev/null') file.name = path(line.slice(4), 'b')
     else if (line.startsWith('--- ') && line !== '--- /dev/null') file.name = path(line.slice(4), 'a')
-    else if (line.startsWith('rename to ')) file.words = `renamed from ${file.name}`
+    else if (line.startsWith('rename from ')) file.words = `renamed from ${unquoted(line.slice(12))}`
+    else if (line.startsWith('rename to ')) file.name = unquoted(line.slice(10))
     else if (line.startsWith('new file')) file.words = 'new'
     else if (line.startsWith('deleted file')) file.words = 'deleted'
     else if (line.startsWith('Binary files') || line.startsWith('GIT binary patch')) file.words = `${file.words} binary`.trim()

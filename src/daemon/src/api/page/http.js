@@ -70,9 +70,9 @@ export const json = async (where, options) => (await request(where, options)).js
 // with the content, so that the browser does not show an old version.
 export function ownLink(link, fresh) {
   const url = new URL(link, base)
-  const at = url.pathname.startsWith(base.pathname) && /^(files|logs|diffs)\//.test(url.pathname.slice(base.pathname.length))
+  const at = url.pathname.startsWith(base.pathname) && /^(files|logs)\//.test(url.pathname.slice(base.pathname.length))
     ? base.pathname.length
-    : url.pathname.search(/(?<=\/)(files|logs|diffs)\//)
+    : url.pathname.search(/(?<=\/)(files|logs)\//)
   if (at < 0) return null
   const own = new URL(base)
   own.pathname = base.pathname + url.pathname.slice(at)

@@ -181,9 +181,9 @@ async function diff(task) {
   if (!link || $('task-diff').dataset.of === task.id) return
   $('task-diff').dataset.of = task.id
   $('task-diff').hidden = false
-  const { files, insertions, deletions } = task.document.diff_stat ?? {}
-  $('task-diff-stat').replaceChildren(...(Number.isFinite(files)
-    ? [`${count(files, 'file')} `, ...stat(Number(insertions) || 0, Number(deletions) || 0)] : []))
+  const { files, files_changed: changed = files, insertions, deletions } = task.document.diff_stat ?? {}
+  $('task-diff-stat').replaceChildren(...(Number.isFinite(changed)
+    ? [`${count(changed, 'file')} `, ...stat(Number(insertions) || 0, Number(deletions) || 0)] : []))
   const note = $('task-diff-note')
   note.hidden = false
   note.replaceChildren('Loading the diff…')
@@ -192,7 +192,8 @@ async function diff(task) {
     const { text, isWhole } = await loadDiff(link, signal)
     if (signal.aborted) return
     $('task-diff-files').replaceChildren(...drawDiff(text))
-    note.replaceChildren(...diffNote(link, isWhole))
+    const leftOut = task.document.diff_note ? [`${sized(shown(task.document.diff_note))}. `] : []
+    note.replaceChildren(...leftOut, ...diffNote(link, isWhole))
   } catch (error) {
     if (!signal.aborted) note.replaceChildren(`The diff cannot be shown: ${error.message}`)
   }
