@@ -7,6 +7,8 @@
 
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
 
+#[path = "e2e/agent_examples.rs"]
+mod agent_examples;
 #[path = "e2e/alike.rs"]
 mod alike;
 #[path = "e2e/answers.rs"]

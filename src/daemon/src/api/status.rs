@@ -20,7 +20,7 @@ const RECENT: usize = 50;
 
 /// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], agents: [{agent, model}],`
 /// `sessions, executions, network, recent: […]}`; `network` is `egress.mode`, and `model` is whether the caller
-/// has a model for that agent. `title` in `recent` is the first line of the code, the command or the task.
+/// has a model that the agent could use. `title` in `recent` is the first line of the code, the command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
@@ -71,7 +71,7 @@ async fn pool(tools: &Tools) -> Vec<Value> {
 /// The coding agents that there are.
 fn agents(tools: &Tools, owner: &str) -> Vec<Value> {
     let all = tools.agents(owner).into_iter();
-    all.map(|(agent, model)| json!({ "agent": agent.as_str(), "model": model })).collect()
+    all.map(|(agent, model)| json!({ "agent": agent, "model": model })).collect()
 }
 
 /// The owner's latest runs of code and commands, the newest first.

@@ -47,7 +47,6 @@ pub use self::registry::ToolInfo;
 use self::registry::{AnswerForm, Offer, RegisteredTool};
 pub use self::sets::ToolSets;
 pub use self::task::TaskPermits;
-use crate::agents::Agent;
 use crate::config::ToolSet;
 use crate::egress::Asker;
 use crate::services::Services;
@@ -154,8 +153,8 @@ impl Tools {
     }
 
     /// The coding agents that callers can give a task to and follow, and whether this owner has a model for
-    /// each.
-    pub(crate) fn agents(&self, owner: &str) -> Vec<(Agent, bool)> {
+    /// them.
+    pub(crate) fn agents(&self, owner: &str) -> Vec<(String, bool)> {
         let is_offered = [ToolSet::Task, ToolSet::Exec].into_iter().all(|set| self.sets.contains(set));
         if is_offered { task::agents(&self.services, owner) } else { Vec::new() }
     }

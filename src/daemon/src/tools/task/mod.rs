@@ -37,22 +37,25 @@ use crate::pool::Pool;
 use crate::services::Services;
 use crate::session::{SessionId, SessionKey};
 
+/// The service by which Claude Code reaches its model. An operator can configure it as a service that is no
+/// model.
+const USUAL_MODEL: &str = "anthropic";
+
 /// Whether there is an image of some agent.
 pub(super) fn has_agent(pool: &Pool) -> bool {
     let runners = pool.runners();
     Agent::ALL.iter().any(|agent| runners.contains_key(agent.as_str()))
 }
 
-/// The coding agents that there are an image of, and whether this owner has a model for each.
-pub(super) fn agents(services: &Services, owner: &str) -> Vec<(Agent, bool)> {
+/// The coding agents that there are an image of, by name, and whether this owner has a model that they could
+/// use.
+pub(super) fn agents(services: &Services, owner: &str) -> Vec<(String, bool)> {
+    let usual = NetworkRequest { services: vec![USUAL_MODEL.to_owned()], ..NetworkRequest::default() };
+    let has_model =
+        services.egress.models(owner).next().is_some() || services.egress.grant(&usual, owner).is_ok();
     let runners = services.pool.runners();
-    let has_image = |agent: &Agent| runners.contains_key(agent.as_str());
-    let request = |agent: Agent| NetworkRequest {
-        services: vec![agent.service().to_owned()],
-        ..NetworkRequest::default()
-    };
-    let has_model = |agent: Agent| services.egress.grant(&request(agent), owner).is_ok();
-    Agent::ALL.into_iter().filter(has_image).map(|agent| (agent, has_model(agent))).collect()
+    let agents = runners.iter().filter(|(_, (_, runner))| runner.coding_agent);
+    agents.map(|(name, _)| (name.clone(), has_model)).collect()
 }
 
 /// The tasks of a session that can be read, the oldest first.
