@@ -7,6 +7,8 @@
 
 #![expect(clippy::expect_used, clippy::print_stderr, reason = "a test fails by panicking, and says why")]
 
+#[path = "e2e/agent_examples.rs"]
+mod agent_examples;
 #[path = "e2e/alike.rs"]
 mod alike;
 #[path = "e2e/answers.rs"]
@@ -85,6 +87,8 @@ mod models;
 mod n8n;
 #[path = "e2e/page.rs"]
 mod page;
+#[path = "e2e/page_task.rs"]
+mod page_task;
 #[path = "e2e/policy.rs"]
 mod policy;
 #[path = "e2e/pool.rs"]

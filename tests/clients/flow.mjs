@@ -15,11 +15,14 @@ export const authorization = `Bearer ${process.env.PADDOCK_TOKEN}`
 const restarts = Number(process.env.PADDOCK_RESTARTS)
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
-// Asks for a restart, and waits until it is done.
-export async function restart() {
-  console.log('restart')
+// Asks the test for something, and waits until it is done.
+export async function ask(line) {
+  console.log(line)
   assert.equal((await answers.next()).done, false, 'the test answers')
 }
+
+// Asks for a restart, and waits until it is done.
+export const restart = () => ask('restart')
 
 // `call` takes a tool's name and its arguments, and returns the document of a successful result.
 // `conversation` is added to the arguments; without it, all calls of the client's MCP session are one

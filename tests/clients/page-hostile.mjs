@@ -35,7 +35,7 @@ for name in json.loads(${JSON.stringify(JSON.stringify([...NAMES.keys()]))}):
   await page.waitForFunction(count => document.querySelectorAll('#file-list li').length === count, NAMES.size)
   const shown = [...NAMES].map(([name, as]) => as ?? name)
   assert.deepEqual((await listed(page)).toSorted(), shown.toSorted())
-  assert.deepEqual((await page.locator('#made .name').allTextContents()).toSorted(), shown.toSorted())
+  assert.deepEqual((await page.locator('#figures .name, #made .name').allTextContents()).toSorted(), shown.toSorted())
   await says(page, '#recent', '<b>"‹U+202E›/../x')
   const foreign = await page.evaluate(() => [...document.querySelectorAll('main, aside')].flatMap(part =>
     [...part.querySelectorAll('script, iframe, object, embed, b, [onerror], [onload], [onmouseover], [style*="url"]')].map(one => one.outerHTML)))
@@ -53,7 +53,7 @@ for name in json.loads(${JSON.stringify(JSON.stringify([...NAMES.keys()]))}):
     assert.ok((await got.text()).endsWith(`</svg>${name}`), link)
   }
   for (let left = NAMES.size; left > 0; left--) {
-    const remove = page.locator('#file-list li').nth(0).getByRole('button')
+    const remove = page.locator('#file-list li').nth(0).getByRole('button', { name: /elete/ })
     await remove.click()
     await remove.click()
     await page.waitForFunction(count => document.querySelectorAll('#file-list li').length === count, left - 1)

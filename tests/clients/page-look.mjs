@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { accessible, browser as launch, ended, enter, fits, run, says, token, visit, write } from './page-drive.mjs'
 
-const FAILS = 'import sys\nprint("first")\nopen("/data/a.txt", "w").write("a")\nprint("then", file=sys.stderr)\nraise SystemExit(2)'
+const FAILS = 'import sys\nprint("first")\nopen("/data/a.txt", "w").write("a")\nprint("then", file=sys.stderr)\nraise ValueError("too much")'
 const WINDOWS = [
   { colorScheme: 'light' },
   { colorScheme: 'dark' },
@@ -46,11 +46,18 @@ async function accessibly({ browser, url }, windows) {
     await run(page)
     await page.waitForSelector('#file-list li')
     await page.click('#libraries summary')
+    await page.click('#timing-summary')
+    await page.click('#options-summary')
+    await page.click('#made-list button:has-text("Preview")')
+    await page.waitForSelector('#made-list td')
+    await page.click('#connect-toggle')
     await check('after a run')
+    await page.click('#connect-toggle')
     await run(page, FAILS)
     await says(page, '#stderr', 'then')
-    await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 2)
-    await page.click('#file-list li:nth-child(1) button')
+    await says(page, '#exception', 'ValueError: too much')
+    await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 4)
+    await page.click('#file-list li:nth-child(1) button.quiet')
     await check('after a failure')
     await page.fine()
     if (options !== windows.at(-1)) await page.context().close()
@@ -73,12 +80,13 @@ export async function keyboard({ browser, url }) {
     return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1
   })
   const seen = []
-  for (let tabs = 0; tabs < 8 && seen.at(-1) !== 'editor'; tabs++) {
+  for (let tabs = 0; tabs < 9 && seen.at(-1) !== 'editor'; tabs++) {
     await page.keyboard.press('Tab')
     seen.push(await at())
     assert.ok(await ring(), `${seen.at(-1)} shows that it has the focus`)
   }
-  assert.deepEqual(seen, ['theme', 'language', 'conversation', 'conversation-new', 'network', 'example', 'editor'])
+  // Where there is an image of a coding agent, there are tabs.
+  assert.deepEqual(seen.filter(id => id !== 'tab-code'), ['theme', 'language', 'conversation', 'conversation-new', 'editor'])
 
   await page.keyboard.press('ControlOrMeta+a')
   await page.keyboard.type('if True:\nprint("by key")')
@@ -101,7 +109,10 @@ export async function keyboard({ browser, url }) {
     await page.keyboard.press('Tab')
     after.push(await at())
   }
-  assert.deepEqual(after, ['cancel', 'libraries-count', 'stdout-copy', 'stdout', 'add-files', 'add-folder'])
+  assert.deepEqual(after, [
+    'cancel', 'network', 'options-summary', 'example', 'libraries-count', 'stdout-copy', 'stdout', 'timing-summary', 'add-files',
+    'add-folder',
+  ])
   await page.keyboard.press('Tab')
   assert.match(await at(), /if True:/, 'the history')
   await page.keyboard.press('Tab')

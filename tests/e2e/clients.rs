@@ -9,12 +9,14 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, TOKEN, within};
 use crate::upstream_proxy::{behind, proxy};
 
@@ -92,6 +94,8 @@ pub(crate) struct Script {
     home: TempDir,
     /// Its standard output so far.
     said: String,
+    /// The model whose answers it chooses, if it has one.
+    model: Option<Model>,
 }
 
 impl Script {
@@ -137,7 +141,14 @@ impl Script {
             .expect("an interpreter");
         let group =
             child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it has just been started");
-        Script { child, group, home, said: String::new() }
+        Script { child, group, home, said: String::new(), model: None }
+    }
+
+    /// Lets the script choose what this model answers: by a line `turns` with a list of turns, see
+    /// `model/stub.py`, and by a line `release` with how many of them are left when those that are held go on.
+    pub(crate) fn with_model(mut self, model: Model) -> Script {
+        self.model = Some(model);
+        self
     }
 
     /// Follows it to its end, restarting the daemon when it asks for that.
@@ -151,6 +162,22 @@ impl Script {
             if line == "restart" {
                 let end = ends.next().expect("no more restarts than it was told");
                 d = restarted(d, *end).await;
+                stdin.write_all(b"go on\n").await.expect("it listens");
+            }
+            if let Some(model) = &mut self.model {
+                match line.split_once(' ') {
+                    Some(("turns", turns)) => {
+                        model.says_to_agent(serde_json::from_str(turns).expect("turns")).await;
+                    }
+                    Some(("release", left)) => {
+                        let left: u64 = left.parse().expect("a number");
+                        while model.left().await > left {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                        model.release().await;
+                    }
+                    _ => continue,
+                }
                 stdin.write_all(b"go on\n").await.expect("it listens");
             }
         }

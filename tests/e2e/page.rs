@@ -20,7 +20,7 @@ async fn plays(scenario: &str, setup: Setup) {
     plays_on(setup.start().await, scenario, "", &[]).await;
 }
 
-async fn plays_on(d: Daemon, scenario: &str, folder: &str, ends: &[End]) {
+pub(crate) async fn plays_on(d: Daemon, scenario: &str, folder: &str, ends: &[End]) {
     // Not the public URL, which may be on another host.
     let url = format!("http://{}", d.addr);
     let mut script = Script::start(NEWEST, &["page.mjs", scenario, &url, folder], &d, ends.len());
@@ -31,6 +31,16 @@ async fn plays_on(d: Daemon, scenario: &str, folder: &str, ends: &[End]) {
 #[tokio::test]
 async fn shows_a_newcomer_a_program_that_runs() {
     plays("first", Daemon::with().without_token()).await;
+}
+
+#[tokio::test]
+async fn has_the_output_beside_the_code_and_the_picture_first() {
+    plays("layout", Daemon::with()).await;
+}
+
+#[tokio::test]
+async fn gives_a_run_its_time_and_input_and_shows_what_ended_it() {
+    plays("given", Daemon::with()).await;
 }
 
 #[tokio::test]
@@ -140,7 +150,7 @@ async fn is_served_with_its_policy_and_only_once() {
     let mut paths: Vec<String> = parts.chain(["/".to_owned(), "/page/editor.js".to_owned()]).collect();
     paths.sort();
     paths.dedup();
-    assert_eq!(paths.len(), 6, "{paths:?}");
+    assert_eq!(paths.len(), 7, "{paths:?}");
     for path in paths {
         let first = get(&path).send().await.expect(200);
         let policy = first.header("content-security-policy");

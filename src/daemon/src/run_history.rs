@@ -9,6 +9,17 @@ use std::time::{Duration, SystemTime};
 /// Runs that are remembered for each owner.
 pub const KEPT: usize = 100;
 
+/// Characters of a title: what a line of the page has room for.
+const TITLE: usize = 80;
+
+/// The first line of a text that is not blank, or its beginning: what people know their code by.
+pub fn title(text: &str) -> String {
+    // Code can be one line of megabytes, or begin with as many blank ones.
+    let end = text.char_indices().nth(TITLE * 10).map_or(text.len(), |(at, _)| at);
+    let first = text[..end].lines().map(str::trim).find(|line| !line.is_empty());
+    first.unwrap_or_default().chars().take(TITLE).collect()
+}
+
 /// One run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastRun {
@@ -18,6 +29,8 @@ pub struct PastRun {
     pub session: String,
     /// The language of its code.
     pub language: String,
+    /// The first line of its code, see [`title`].
+    pub title: String,
     /// When it got its turn.
     pub began: SystemTime,
     /// `running`, or how it ended, in one word.
@@ -77,10 +90,27 @@ mod tests {
             id: id.to_string(),
             session: session.to_owned(),
             language: "python".to_owned(),
+            title: String::new(),
             began: SystemTime::UNIX_EPOCH,
             status: "running",
             exit_code: None,
             took: None,
+        }
+    }
+
+    #[test]
+    fn a_title_is_the_first_line_that_is_not_blank() {
+        let blank = "\n".repeat(10_000) + "late";
+        let long = "é".repeat(10_000);
+        for (text, is) in [
+            ("", ""),
+            (" \n\t\r\n", ""),
+            ("\n  import os  \nprint()", "import os"),
+            ("# a\u{202e}b\r\n", "# a\u{202e}b"),
+            (blank.as_str(), ""),
+            (long.as_str(), &long[..160]),
+        ] {
+            assert_eq!(title(text), is);
         }
     }
 

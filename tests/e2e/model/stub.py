@@ -44,13 +44,13 @@ def take(body):
     with LOCK:
         if STATE["only_with_tools"] and not body.get("tools"):
             return {"text": "a title"}
-        return TURNS.pop(0) if TURNS else {"text": "done"}
+        # A release counts from the moment at which the turn is taken.
+        return TURNS.pop(0) | {"before": STATE["releases"]} if TURNS else {"text": "done"}
 
 
-def wait_for_release():
+def wait_for_release(turn):
     with LOCK:
-        before = STATE["releases"]
-        RELEASED.wait_for(lambda: STATE["releases"] > before, timeout=60)
+        RELEASED.wait_for(lambda: STATE["releases"] > turn["before"], timeout=60)
 
 
 def pieces(text):
@@ -296,7 +296,7 @@ class Handler(BaseHTTPRequestHandler):
         model = turn.get("model") or body.get("model") or "stub"
         if not body.get("stream"):
             if turn.get("hold"):
-                wait_for_release()
+                wait_for_release(turn)
             whole = json.dumps(form.whole(turn, model, used)).encode()
             return self.answer(200, whole, cut=turn.get("cut"))
         self.send_response(200)
@@ -308,7 +308,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return None
             if number == 1 and turn.get("hold"):
-                wait_for_release()
+                wait_for_release(turn)
             self.chunk(event.encode())
         self.chunk(b"")
         return None

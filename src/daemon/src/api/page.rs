@@ -37,16 +37,17 @@ macro_rules! scripts {
     };
 }
 
-const SHELL: [PageAsset; 3] = [
+const SHELL: [PageAsset; 4] = [
     ("/", HTML, include_str!("page/index.html")),
     ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page/task.css", "text/css; charset=utf-8", include_str!("page/task.css")),
     ("/page/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-const SCRIPTS: [PageAsset; 19] = scripts! {
-    "access.js" "conversation.js" "dom.js" "editor.js" "examples.js" "files.js" "history.js"
-    "http.js" "made.js" "main.js" "mcp.js" "output.js" "pool.js" "runs.js" "status.js" "text.js"
-    "theme.js" "timing.js" "upload.js"
+const SCRIPTS: [PageAsset; 26] = scripts! {
+    "access.js" "connect.js" "conversation.js" "diff.js" "dom.js" "editor.js" "examples.js" "exception.js"
+    "files.js" "history.js" "http.js" "made.js" "main.js" "mcp.js" "output.js" "pool.js" "preview.js"
+    "runs.js" "status.js" "tabs.js" "task-view.js" "task.js" "text.js" "theme.js" "timing.js" "upload.js"
 };
 
 /// The entity tag of each file, by its path. Computed only once, since anybody may request these files as

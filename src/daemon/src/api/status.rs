@@ -12,14 +12,15 @@ use serde_json::{Value, json};
 use super::body::{Answer, json as answer};
 use crate::build;
 use crate::execution::Execution;
-use crate::run_history::PastRun;
+use crate::run_history::{PastRun, title};
 use crate::tools::Tools;
 
 /// The most runs and executions in one answer, together.
 const RECENT: usize = 50;
 
-/// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions,`
-/// `network, recent: […]}`; `network` is `egress.mode`.
+/// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], agents: [{agent, model}],`
+/// `sessions, executions, network, recent: […]}`; `network` is `egress.mode`, and `model` is whether the caller
+/// has a model that the agent could use. `title` in `recent` is the first line of the code, the command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
@@ -31,6 +32,7 @@ pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant
         "uptime_seconds": begun.elapsed().as_secs(),
         "engine": { "up": tools.services.pool.engine_up() },
         "pool": pool(tools).await,
+        "agents": agents(tools, owner),
         "sessions": { "live": tools.services.sessions.live(), "max": tools.services.sessions.bounds().max },
         "executions": { "running": running, "max": most },
         "network": tools.services.egress.mode().as_str(),
@@ -66,6 +68,12 @@ async fn pool(tools: &Tools) -> Vec<Value> {
     runners.iter().map(line).collect()
 }
 
+/// The coding agents that there are.
+fn agents(tools: &Tools, owner: &str) -> Vec<Value> {
+    let all = tools.agents(owner).into_iter();
+    all.map(|(agent, model)| json!({ "agent": agent, "model": model })).collect()
+}
+
 /// The owner's latest runs of code and commands, the newest first.
 fn recent(tools: &Tools, owner: &str, session: Option<&str>) -> Vec<Value> {
     let runs = tools.services.run_history.list(owner, session).into_iter();
@@ -85,6 +93,7 @@ fn of_run(run: &PastRun) -> Value {
         "id": run.id,
         "session_id": run.session,
         "language": run.language,
+        "title": run.title,
         "status": run.status,
         "exit_code": run.exit_code,
         "began": time(run.began),
@@ -94,11 +103,13 @@ fn of_run(run: &PastRun) -> Value {
 
 fn of_command(one: &Execution, language: &str) -> Value {
     let end = one.end();
+    let task = one.spec.task.as_ref();
     json!({
-        "kind": "command",
+        "kind": if task.is_some() { "task" } else { "command" },
         "id": one.id,
         "session_id": one.session.as_str(),
-        "language": language,
+        "language": task.map_or(language, |task| &task.agent),
+        "title": title(&one.spec.command),
         "status": one.state().as_str(),
         "exit_code": end.as_ref().and_then(|end| end.exit_code),
         "began": time(UNIX_EPOCH + Duration::from_millis(one.spec.started_ms)),

@@ -154,6 +154,13 @@ impl Tools {
         registry::TOOLS.iter().filter(is_there).filter(move |tool| self.offers(sets, tool.set))
     }
 
+    /// The coding agents that callers can give a task to and follow, and whether this owner has a model for
+    /// them.
+    pub(crate) fn agents(&self, owner: &str) -> Vec<(String, bool)> {
+        let is_offered = [ToolSet::Task, ToolSet::Exec].into_iter().all(|set| self.sets.contains(set));
+        if is_offered { task::agents(&self.services, owner) } else { Vec::new() }
+    }
+
     fn offers(&self, sets: ToolSets, set: ToolSet) -> bool {
         sets.contains(set) && self.sets.contains(set)
     }

@@ -23,6 +23,9 @@ function store(token) {
   }
 }
 
+// A daemon that wants no token shows no button for one.
+const offer = () => ($('access-toggle').hidden = false)
+
 function open(is) {
   $('access').hidden = !is
   $('access-toggle').setAttribute('aria-expanded', String(is))
@@ -38,10 +41,12 @@ function problem(text) {
 export function initAccess(connect) {
   const token = stored()
   setToken(token)
+  if (token) offer()
   $('token').value = token
   $('remember').checked = token !== ''
 
   onUnauthorized(given => {
+    offer()
     open(true)
     problem(given ? 'The daemon does not accept this token. Check it and try again.' : 'This daemon needs a token.')
     $('token').focus()

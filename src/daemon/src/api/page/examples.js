@@ -1,21 +1,32 @@
-// A first program for some languages. Each must run in the runner images without a network.
+// A first program for some languages, and the files that it reads. Each must run in the runner images without a network.
 
-const python = `# Six random walks, told step by step and drawn at the end
-import time
-import numpy as np
+const MONTHS = [31, 34, 38, 45, 52, 61, 66, 63, 54, 47, 40, 58]
+const REGIONS = [['North', 1, 41.5], ['South', 1.35, 38], ['West', 0.8, 47.25]]
+
+// Invented sales: a line for each month and region.
+const sales = ['month,region,units,revenue']
+for (const [month, base] of MONTHS.entries()) {
+  for (const [region, share, price] of REGIONS) {
+    const units = Math.round(base * share * (1 + 0.015 * month))
+    sales.push(`2025-${String(month + 1).padStart(2, '0')}-01,${region},${units},${(units * price).toFixed(2)}`)
+  }
+}
+
+const python = `# A year of sales: revenue by region, and a chart
+import pandas as pd
 import matplotlib.pyplot as plt
 
-rng = np.random.default_rng(7)
-walks = np.zeros((6, 1))
-for step in range(1, 6):
-    steps = rng.normal(size=(6, 60))
-    walks = np.hstack([walks, walks[:, -1:] + steps.cumsum(axis=1)])
-    print(f"step {step}: the spread is {walks[:, -1].std():.2f}", flush=True)
-    time.sleep(0.15)
+sales = pd.read_csv("/data/sales.csv", parse_dates=["month"])
+print(f"{len(sales)} rows, revenue {sales['revenue'].sum():,.0f}\\n")
 
-plt.figure(figsize=(9, 3), layout="tight")
-plt.plot(walks.T, linewidth=1.4)
-plt.savefig("/data/walks.png", dpi=100)
+regions = sales.groupby("region")[["units", "revenue"]].sum()
+print(regions.sort_values("revenue", ascending=False).to_string())
+regions.to_csv("/data/regions.csv")
+
+months = sales.pivot(index="month", columns="region", values="revenue")
+months.plot.area(figsize=(8, 3.6), linewidth=0, title="Revenue")
+plt.tight_layout()
+plt.savefig("/data/sales.png", dpi=110)
 `
 
 const typescript = `// What a stable orders, added up
@@ -50,6 +61,16 @@ ls -l /data
 `
 
 const EXAMPLES = new Map([['python', python], ['typescript', typescript], ['sh', sh]])
+const SAMPLES = new Map([['python', { name: 'sales.csv', text: `${sales.join('\n')}\n` }]])
+
+const firstLine = text => text.slice(0, text.indexOf('\n'))
 
 // The example of a language, or an empty text.
 export const example = language => EXAMPLES.get(language) ?? ''
+
+// The file that this program reads if it is the example, or was made from it; otherwise null.
+export function sampleOf(language, code) {
+  const sample = SAMPLES.get(language)
+  if (!sample || !code.startsWith(firstLine(example(language))) || !code.includes(`/data/${sample.name}`)) return null
+  return sample
+}

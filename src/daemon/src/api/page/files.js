@@ -4,14 +4,17 @@ import { $, el, reconcile, say } from './dom.js'
 import { conversation } from './conversation.js'
 import { filesOf, json, ownLink, request } from './http.js'
 import { pathOf, row } from './made.js'
-import { named } from './text.js'
+import { count, named } from './text.js'
 
 // Files in one page of the list.
 const PAGE = 100
+// Where coding agents keep what is theirs: listed on request.
+const AGENT = '.agent/'
 
 let files = []
 let total = 0
 let next = null
+let hasAgents = false
 // The number of the last request for the list: answers to earlier requests are ignored.
 let asked = 0
 // How often the files may have changed; the address of a picture contains this number, so that it is loaded again.
@@ -28,6 +31,10 @@ export async function refresh() {
 
 export function initFiles() {
   $('files-more').addEventListener('click', () => load(next))
+  $('files-agent').addEventListener('click', () => {
+    hasAgents = !hasAgents
+    draw()
+  })
 }
 
 async function load(cursor) {
@@ -54,11 +61,16 @@ async function load(cursor) {
 }
 
 function draw() {
+  const own = files.filter(file => pathOf(file).startsWith(AGENT)).length
+  const listed = hasAgents ? files : files.filter(file => !pathOf(file).startsWith(AGENT))
+  $('files-agent').hidden = own === 0
+  $('files-agent').setAttribute('aria-expanded', String(hasAgents))
+  say($('files-agent'), `${hasAgents ? 'Hide' : 'Show'} ${count(own, 'file')} of the agent’s own`)
   $('files-empty').hidden = files.length > 0
   $('files-more').hidden = next === null
-  say($('files-count'), total ? String(total) : '')
+  say($('files-count'), total > own ? String(total - own) : '')
   // Two names that are not UTF-8 can look the same; their links differ.
-  reconcile($('file-list'), files, file => new URL(file.download_url).pathname, create)
+  reconcile($('file-list'), listed, file => new URL(file.download_url).pathname, create)
 }
 
 const controls = element => [...element.querySelectorAll('a, button')]

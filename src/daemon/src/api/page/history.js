@@ -138,14 +138,17 @@ function another() {
     update(item) {
       const entry = item.entry ?? item
       const isElsewhere = item === entry
-      say(title, isElsewhere ? '' : `${named(entry.id)}`)
+      const words = named(entry.title || entry.id)
+      const id = named(entry.session_id ?? '')
+      say(title, isElsewhere ? '' : words)
       where.hidden = !isElsewhere
-      say(where, named(entry.session_id ?? ''))
-      where.setAttribute('aria-label', `Open the conversation ${named(entry.session_id ?? '')}`)
+      say(where, isElsewhere ? words : '')
+      where.title = `Open the conversation ${id}`
       where.onclick = () => conversation.open(entry.session_id)
       set(entry.status, [
         entry.kind === 'command' ? 'command' : named(entry.language ?? ''),
-        exited(entry.status, entry.exit_code),
+        isElsewhere ? id : null,
+        entry.kind === 'task' ? null : exited(entry.status, entry.exit_code),
         Number.isFinite(entry.duration_ms) ? took(entry.duration_ms) : null, ago(Date.parse(entry.began)),
       ])
     },

@@ -11,6 +11,8 @@ export function setToken(value) {
   token = value
 }
 
+export const hasToken = () => token !== ''
+
 // `listener` is called when the daemon asks for a token, or for another one.
 export function onUnauthorized(listener) {
   listeners.add(listener)

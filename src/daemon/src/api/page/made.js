@@ -1,6 +1,7 @@
 // Files as rows and pictures. A picture must only be shown in an <img>, where it can run nothing, and a name only as text.
 import { el } from './dom.js'
 import { ownLink } from './http.js'
+import { preview } from './preview.js'
 import { named, size } from './text.js'
 
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml'])
@@ -44,6 +45,7 @@ export function figure(artifact, fresh) {
 // A row with name, size and links, followed by `actions`.
 export function row(artifact, { fresh, thumbnail = false, actions = [] } = {}) {
   const { open, save } = links(artifact)
+  const beginning = preview(artifact, named(pathOf(artifact)))
   const picture = thumbnail && isPicture(artifact, THUMBNAIL) && ownLink(artifact.download_url)
   return el('li', {},
     thumbnail
@@ -52,7 +54,7 @@ export function row(artifact, { fresh, thumbnail = false, actions = [] } = {}) {
       : null,
     open,
     el('span', { class: 'meta' }, `${size(artifact.size_bytes)} · ${named(artifact.mime_type)}`),
-    save, ...actions)
+    beginning?.button, save, ...actions, beginning?.place)
 }
 
 const extension = artifact => pathOf(artifact).match(/\.([A-Za-z0-9]{1,4})$/)?.[1]?.toLowerCase() ?? 'file'

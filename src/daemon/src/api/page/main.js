@@ -1,10 +1,11 @@
 // The wiring of the page: what keys and buttons do, and which part of the page they affect. It must never start a run that
 // the user did not ask for.
 import { initAccess } from './access.js'
+import { initConnect } from './connect.js'
 import { conversation, initConversation } from './conversation.js'
 import { $, el, say } from './dom.js'
 import { createEditor } from './editor.js'
-import { example } from './examples.js'
+import { example, sampleOf } from './examples.js'
 import * as files from './files.js'
 import * as history from './history.js'
 import { call } from './mcp.js'
@@ -12,7 +13,9 @@ import * as output from './output.js'
 import { showEngine, showPool } from './pool.js'
 import * as runs from './runs.js'
 import * as status from './status.js'
-import { count, named, sized, took } from './text.js'
+import { initTabs } from './tabs.js'
+import * as task from './task.js'
+import { count, named, size, sized, took } from './text.js'
 import { initUpload, settled } from './upload.js'
 
 const CLOCK = 100
@@ -29,6 +32,10 @@ let language = ''
 let libraries = new Map()
 // Ends the run in progress.
 let under = null
+// The conversations that have the file of an example, as far as this page knows.
+const supplied = new Set()
+// Whether the daemon has answered since the page was loaded.
+let isConnected = false
 // When to ask the daemon again after it did not answer.
 let again = 0
 
@@ -66,6 +73,8 @@ async function connect() {
   tell(found.length ? '' : 'No runner image was found: the daemon has no language to run.')
   status.start()
   files.refresh()
+  task.find(!isConnected)
+  isConnected = true
   return true
 }
 
@@ -99,7 +108,10 @@ async function run() {
     return
   }
   const network = $('network').checked && !$('network-field').hidden
-  const asked = { language, code: editor.text, conversation: conversation.id, network }
+  const asked = {
+    language, code: editor.text, conversation: conversation.id, network, timeout: Number($('timeout').value) || undefined,
+    stdin: $('stdin').value || undefined,
+  }
   if (!asked.code.trim()) {
     tell('There is no code to run.')
     editor.focus()
@@ -120,9 +132,10 @@ async function run() {
   const clock = setInterval(() => say($('clock'), took(performance.now() - begun)), CLOCK)
   try {
     signal.throwIfAborted()
+    await supply(one, signal)
     const { document: answer, meta } = await call('run_code', {
       language: one.language, code: one.code, conversationId: one.conversation,
-      ...(one.network && { network: true }),
+      ...(one.network && { network: true }), timeout_seconds: one.timeout, stdin: one.stdin,
     }, {
       signal,
       onOutput: (stream, text) => {
@@ -157,6 +170,24 @@ async function run() {
   }
 }
 
+// An example reads a file: it is put into the conversation, unless there is one of that name.
+async function supply(one, signal) {
+  const sample = sampleOf(one.language, one.code)
+  if (!sample || supplied.has(one.conversation)) return
+  const { document: answer } = await call('upload_file', {
+    conversationId: one.conversation, filename: sample.name, text: sample.text, overwrite: false,
+  }, { signal })
+  if (answer.success || answer.error === 'file_exists') supplied.add(one.conversation)
+}
+
+// What is set apart from the defaults can be seen while its fields are folded.
+function options() {
+  const parts = []
+  if ($('timeout').value) parts.push(`timeout ${named($('timeout').value)} s`)
+  if ($('stdin').value) parts.push(`input of ${size(new Blob([$('stdin').value]).size)}`)
+  say($('options-summary'), parts.length > 0 ? parts.join(', ') : 'Timeout and input')
+}
+
 function ending(one) {
   const { document: answer } = one
   if (!answer.run_id) return `Not run: ${sized(answer.message ?? answer.error ?? 'the daemon did not say why')}`
@@ -175,6 +206,10 @@ const isSettling = () => under !== null || runs.of(conversation.id).some(one =>
 function heard(answer) {
   showPool(answer)
   $('network-field').hidden = !['restricted', 'open'].includes(answer.network)
+  const agents = answer.agents ?? []
+  $('tabs').hidden = agents.length === 0
+  if (agents.length === 0 && $('tab-task').getAttribute('aria-selected') === 'true') chooseTab('tab-code')
+  task.offer(agents, answer.network)
   history.update(answer).then(() => {
     const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
     for (const one of runs.of(conversation.id)) one.settled ||= one.state === 'cancelled' && one.id && !open.has(one.id)
@@ -197,11 +232,24 @@ addEventListener('beforeunload', event => under && event.preventDefault())
 document.addEventListener('keydown', event => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.defaultPrevented) {
     event.preventDefault()
-    run()
+    if ($('panel-code').hidden) $('task-form').requestSubmit()
+    else run()
   }
 })
 if (/Mac|iP(hone|ad)/.test(navigator.platform)) say($('run-key'), '⌘ ⏎')
 
+for (const id of ['timeout', 'stdin']) $(id).addEventListener('input', options)
+const chooseTab = initTabs(() => [$('tab-code'), $('tab-task')], id => {
+  const isTask = id === 'tab-task'
+  for (const part of ['panel-code', 'output', 'language-field']) $(part).hidden = isTask
+  for (const part of ['panel-task', 'task']) $(part).hidden = !isTask
+})
+for (const panel of ['panel-code', 'panel-task']) {
+  $(panel).setAttribute('role', 'tabpanel')
+  $(panel).setAttribute('aria-labelledby', panel.replace('panel', 'tab'))
+}
+
+initConnect()
 output.initOutput()
 files.initFiles()
 initUpload({ changed: files.refresh, say: tell })
@@ -218,13 +266,22 @@ history.initHistory({
   },
   changed: files.refresh,
 })
+task.initTask({
+  changed: () => {
+    files.refresh()
+    status.soon()
+  },
+  found: () => chooseTab('tab-task'),
+})
 initConversation(() => {
   output.clear()
+  task.reset()
   history.reset()
   tell(under ? 'A run of another conversation is in progress.' : '')
   if (!language) return // not connected yet
   files.refresh()
   status.soon()
+  task.find(false)
 })
 status.initStatus({
   status: heard,

@@ -1,6 +1,7 @@
 // The output of a run, live and complete; how the run ended, how long it took, and the files that it made. Output must only
 // be shown as text, and never more of it than a bound.
 import { $, el, say } from './dom.js'
+import { exceptionOf } from './exception.js'
 import { ownLink } from './http.js'
 import { figure, row } from './made.js'
 import { status } from './runs.js'
@@ -59,7 +60,8 @@ export const isShown = run => run === current
 
 export function clear() {
   current = null
-  for (const id of ['problem', 'stdout-pane', 'stderr-pane', 'output-note', 'timing', 'made']) $(id).hidden = true
+  for (const id of ['exception', 'problem', 'stdout-pane', 'stderr-pane', 'output-note', 'timing', 'made']) $(id).hidden = true
+  $('figures').replaceChildren()
   for (const stream of STREAMS) $(stream).textContent = ''
   $('badges').replaceChildren()
   delete $('made').dataset.run
@@ -75,6 +77,7 @@ function draw() {
   say($('output-empty'), run.state === 'running' ? 'No output yet.' : 'The output of the program appears here while it runs.')
   for (const stream of STREAMS) pane(stream, isLive ? run.live[stream] : written(answer, stream), isLive)
   badges(run)
+  exception(answer)
   problem(run)
   note(run)
   showTiming(run.timing, run.wall, answer?.duration_ms)
@@ -117,6 +120,13 @@ function badges(run) {
   if ($('badges').dataset.words === words) return
   $('badges').dataset.words = words
   $('badges').replaceChildren(...all)
+}
+
+// What ended the program, by its own words.
+function exception(answer) {
+  const line = answer?.exit_code > 0 && !answer.limit ? exceptionOf(written(answer, 'stderr')) : ''
+  $('exception').hidden = line === ''
+  say($('exception'), named(line))
 }
 
 // Problems that the program did not cause.
@@ -163,7 +173,6 @@ function made(run) {
   const artifacts = run.document?.artifacts ?? []
   if ($('made').dataset.run === `${run.key} ${artifacts.length}`) return
   $('made').dataset.run = `${run.key} ${artifacts.length}`
-  $('made').hidden = artifacts.length === 0
   const figures = []
   const rest = []
   for (const artifact of artifacts) {
@@ -172,6 +181,7 @@ function made(run) {
     else rest.push(row(artifact))
   }
   if (run.document?.artifacts_truncated) rest.push(el('li', {}, `and more than these ${count(artifacts.length, 'file')}`))
+  $('made').hidden = rest.length === 0
   $('figures').replaceChildren(...figures)
   $('made-list').replaceChildren(...rest)
 }

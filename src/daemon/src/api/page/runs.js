@@ -8,10 +8,10 @@ const LIVE = 64 * 1024
 const runs = []
 
 // A run that starts now.
-export function begin({ language, code, conversation, network }) {
+export function begin({ language, code, conversation, network, timeout, stdin }) {
   const run = {
     key: crypto.getRandomValues(new Uint32Array(2)).join('-'),
-    language, code, conversation, network,
+    language, code, conversation, network, timeout, stdin,
     began: Date.now(),
     // running | ended | cancelled | failed
     state: 'running',

@@ -5,14 +5,17 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::run_history::PastRun;
+use crate::run_history::{PastRun, title};
 use crate::services::Services;
-use crate::session::{RunReport, RunRequest, Session, SessionError};
+use crate::session::{Program, RunReport, RunRequest, Session, SessionError};
 use crate::tools::answer::status;
 
 /// The notification: `{run_id, session_id, conversationId, language, status, …}`; at the end also `exit_code`
 /// and `duration_ms`, or `message` where no code ran.
 const METHOD: &str = "notifications/run";
+
+/// Bytes of the code in which its title is looked for.
+const BEGINNING: usize = 4096;
 
 /// The status of a run that has not ended.
 const RUNNING: &str = "running";
@@ -25,6 +28,10 @@ pub(super) fn begun(services: &Services, session: &Session, run: &RunRequest) {
         id: run.id.clone(),
         session: session.id.as_str().to_owned(),
         language: run.language.clone(),
+        title: match &run.program {
+            Program::Code { code, .. } => title(&String::from_utf8_lossy(&code[..code.len().min(BEGINNING)])),
+            Program::Command { command, .. } => title(command),
+        },
         began: SystemTime::now(),
         status: RUNNING,
         exit_code: None,

@@ -73,6 +73,9 @@ pub(in crate::tools) struct TaskArguments {
     /// Go on with the agent's last conversation in this session and directory, if there is one.
     #[schemars(extend("default" = true))]
     resume: Option<bool>,
+    /// false: return as soon as the task has begun. It goes on, also when the caller goes away.
+    #[schemars(extend("default" = true))]
+    wait_for_completion: Option<bool>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -98,6 +101,8 @@ pub(super) struct CheckedTask {
     pub(super) timeout: Duration,
     pub(super) network: NetworkGrant,
     pub(super) resumes: bool,
+    /// Whether the call waits for the end.
+    pub(super) waits: bool,
 }
 
 fn invalid(message: String) -> Fault {
@@ -119,7 +124,7 @@ impl TaskArguments {
             directory(self.working_directory.as_deref())?,
             timeout(self.timeout)?,
         );
-        let resumes = self.resume.unwrap_or(true);
+        let (resumes, waits) = (self.resume.unwrap_or(true), self.wait_for_completion.unwrap_or(true));
         let agent = agent(self.agent.as_deref(), &tools.services.pool.runners())?;
         let mut task = self.task(agent)?;
         if let Some(directory) = &directory {
@@ -134,7 +139,7 @@ impl TaskArguments {
         });
         give_models(&mut task, models.collect())?;
         let network = network(tools, caller, &task)?;
-        Ok(CheckedTask { session, task, files, directory, timeout, network, resumes })
+        Ok(CheckedTask { session, task, files, directory, timeout, network, resumes, waits })
     }
 
     /// What this agent is asked for, in the workspace itself and without a model.

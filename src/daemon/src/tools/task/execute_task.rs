@@ -1,7 +1,8 @@
 //! `execute_task`: a task in words, and what came of it.
 //!
 //! A caller that goes away, or cancels its call, ends the task that it waits for. A task that takes longer
-//! than [`WAIT`] goes on by itself, unless the caller asked for progress: then the call waits for the end.
+//! than [`WAIT`] goes on by itself, unless the caller asked for progress: then the call waits for the end. A
+//! caller that does not want to wait says so, and its task goes on from the beginning.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,10 +76,12 @@ impl Tool for ExecuteTask {
         let starting = tools.task_permits.enter(executions, &caller.owner, &checked.session)?;
         prepare(tools, caller, &mut checked, &cancel).await?;
         let permit = permit(executions, &caller.owner, &checked.session, &cancel).await?;
+        let waits = checked.waits;
         let execution = executions.start(permit, start(checked), None).await?;
         drop(starting);
         let waiting = EndOnDrop::new(execution.clone());
         tokio::select! {
+            () = std::future::ready(()), if !waits => {}
             () = progress::follow(&execution, caller.output.as_ref()) => {}
             // A client that hears of the progress does not give up: the call waits for the end.
             () = tokio::time::sleep_until(answer_at.into()), if caller.output.is_none() => {}

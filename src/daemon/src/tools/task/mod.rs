@@ -31,9 +31,15 @@ pub(super) use self::get_sandbox_status::GetSandboxStatus;
 pub(super) use self::shown::put_task_page;
 use super::{Code, Fault};
 use crate::agents::{Agent, CLAUDE_CODE, OPENCODE, OtherAgent};
+use crate::egress::NetworkRequest;
 use crate::execution::{Execution, Executions};
 use crate::pool::{Pool, Runner, Runners};
+use crate::services::Services;
 use crate::session::{SessionId, SessionKey};
+
+/// The service by which Claude Code reaches its model. An operator can configure it as a service that is no
+/// model.
+const USUAL_MODEL: &str = "anthropic";
 
 /// Whether there is an image of some agent.
 pub(super) fn has_agent(pool: &Pool) -> bool {
@@ -63,6 +69,17 @@ fn agent_of(runner: &Runner) -> Agent {
             models: runner.agent_labels.models.clone(),
         }),
     }
+}
+
+/// The coding agents that there are an image of, by name, and whether this owner has a model that they could
+/// use.
+pub(super) fn agents(services: &Services, owner: &str) -> Vec<(String, bool)> {
+    let usual = NetworkRequest { services: vec![USUAL_MODEL.to_owned()], ..NetworkRequest::default() };
+    let has_model =
+        services.egress.models(owner).next().is_some() || services.egress.grant(&usual, owner).is_ok();
+    let runners = services.pool.runners();
+    let agents = runners.iter().filter(|(_, (_, runner))| runner.coding_agent);
+    agents.map(|(name, _)| (name.clone(), has_model)).collect()
 }
 
 /// The tasks of a session that can be read, the oldest first.

@@ -37,9 +37,10 @@ const colours = HighlightStyle.define([
 ])
 
 const look = EditorView.theme({
-  '&': { color: 'var(--text)', backgroundColor: 'transparent', height: '100%' },
+  '&': { color: 'var(--text)', backgroundColor: 'transparent', maxHeight: 'var(--editor-most)' },
   '&.cm-focused': { outline: 'none' },
   '.cm-scroller': { fontFamily: 'var(--mono)', fontSize: 'var(--code-size)', lineHeight: '1.6' },
+  '.cm-content, .cm-gutter': { minHeight: 'var(--editor-least)' },
   '.cm-content': { padding: '10px 0', caretColor: 'var(--text)' },
   '.cm-line': { padding: '0 14px 0 10px' },
   '.cm-gutters': { backgroundColor: 'transparent', color: 'var(--faint)', border: 'none', paddingLeft: '6px' },
