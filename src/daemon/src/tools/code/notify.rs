@@ -31,6 +31,7 @@ pub(super) fn begun(services: &Services, session: &Session, run: &RunRequest) {
         title: match &run.program {
             Program::Code { code, .. } => title(&String::from_utf8_lossy(&code[..code.len().min(BEGINNING)])),
             Program::Command { command, .. } => title(command),
+            Program::Direct { argv, .. } => title(argv.first().map_or("", String::as_str)),
         },
         began: SystemTime::now(),
         status: RUNNING,
