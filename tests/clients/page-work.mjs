@@ -49,6 +49,8 @@ export async function first({ browser, url }) {
 export async function layout({ browser, url }) {
   const page = await visit(browser, url, { expected: [/401/], viewport: { width: 1440, height: 900 } })
   await enter(page)
+  for (let runs = 0; runs < 8; runs++) assert.match(await run(page, `print(${runs})`), /^Done/) // a list that scrolls
+  await page.click('#example')
   assert.match(await run(page), /^Done/)
   const box = async selector => (await page.locator(selector).boundingBox()) ?? assert.fail(selector)
   await page.waitForFunction(() => document.querySelector('#figures img')?.naturalHeight > 0)
@@ -58,6 +60,10 @@ export async function layout({ browser, url }) {
     assert.ok(output.x >= editor.x + editor.width, `beside the code at ${width} px`)
     assert.ok(picture.y + picture.height <= 900, `the picture is seen without scrolling at ${width} px`)
     await fits(page, `${width} px`)
+    const { tall, end } = await page.evaluate(() => ({
+      tall: document.documentElement.scrollHeight, end: document.querySelector('.bottom').getBoundingClientRect().bottom + scrollY,
+    }))
+    assert.ok(tall <= Math.max(900, end + 1), `nothing is below its end at ${width} px: ${tall}, ${end}`)
   }
   const tops = []
   for (const id of ['#figures', '#stdout-pane', '#made', '#timing']) tops.push((await box(id)).y)
@@ -124,6 +130,18 @@ open("/data/c.csv", "w").write("n,m\\n" + "".join(f"{n},{'x' * 500}\\n" for n in
   await says(page, '#made-list li:nth-child(3) .hint', 'The first 50 rows.')
   await page.setViewportSize({ width: 360, height: 740 })
   await fits(page, 'previews')
+  await page.setViewportSize({ width: 1280, height: 900 })
+
+  // A PDF in the browser's viewer; a page that calls itself one does not run.
+  assert.match(await run(page, `from reportlab.pdfgen.canvas import Canvas
+canvas = Canvas("/data/a.pdf"); canvas.drawString(99, 700, "Hello"); canvas.save()
+open("/data/b.pdf", "w").write("<script>top.pwned = 3; parent.pwned = 4</script>")`), /^Done/)
+  for (const name of ['a.pdf', 'b.pdf']) {
+    const viewer = page.waitForEvent('framenavigated', frame => frame.url().startsWith('chrome-extension:'))
+    await open(name)
+    await viewer
+    assert.ok(page.frames().some(frame => frame.url().includes(`/${name}?`)))
+  }
   return page
 }
 
