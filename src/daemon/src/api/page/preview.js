@@ -44,7 +44,8 @@ async function content(artifact, href, name) {
   let text
   try {
     const got = await fetch(href, {
-      headers: { Range: `bytes=0-${LOADED - 1}` }, cache: 'no-store', credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer',
+      headers: { Range: `bytes=0-${LOADED - 1}` }, cache: 'no-store', credentials: 'omit', redirect: 'error',
+      referrerPolicy: 'no-referrer',
     })
     if (!got.ok) throw new Error(`the daemon answered ${got.status}`)
     text = new TextDecoder().decode((await got.arrayBuffer()).slice(0, LOADED))
