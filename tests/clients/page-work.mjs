@@ -24,6 +24,7 @@ export async function first({ browser, url }) {
     assert.match(await run(page), /^Done: exit code 0, /, language)
   }
   assert.match(await page.textContent('#stdout'), /^hay +54\.00\n/)
+  await page.waitForFunction(() => document.querySelectorAll('#file-list li').length === 2)
   assert.deepEqual((await listed(page)).toSorted(), ['orders.json', 'when.txt'])
   // The example of Python brings the file that it reads, and replaces nobody's.
   await page.selectOption('#language', 'python')

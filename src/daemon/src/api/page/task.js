@@ -102,6 +102,17 @@ export async function find(isFirst) {
   follow(task, signal)
 }
 
+// Another client's task in this conversation is followed as well; `recent` are the daemon's last executions.
+export function heard(recent) {
+  if (task?.state === 'running' || task?.state === 'starting') return
+  const isNew = ({ kind, id, session_id: session, status: how }) =>
+    kind === 'task' && how === 'running' && session === conversation.id && id !== task?.id
+  if (!recent.some(isNew)) return
+  task = null
+  conversation.used()
+  find(false)
+}
+
 const begun = (id, agent) => ({
   id, agent, conversation: conversation.id, state: 'running', entries: [], dropped: 0, since: 0, document: null, problem: '',
   began: performance.now(),
