@@ -148,7 +148,8 @@ export async function pictures({ url, folder }) {
     const height = await page.evaluate(() => {
       document.activeElement.blur()
       scrollTo(0, 0)
-      return Math.ceil(document.getElementById('output').getBoundingClientRect().bottom + 8)
+      const { bottom } = document.getElementById('output').getBoundingClientRect()
+      return Math.max(innerHeight, Math.ceil(bottom + 8))
     })
     const path = `${folder}/page-${name}.png`
     await page.screenshot({ path, clip: { x: 0, y: 0, width: options.viewport.width, height }, fullPage: true })

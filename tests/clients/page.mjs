@@ -8,11 +8,12 @@ import { end } from './flow.mjs'
 import * as hostile from './page-hostile.mjs'
 import * as look from './page-look.mjs'
 import * as connect from './page-connect.mjs'
+import * as parts from './page-parts.mjs'
 import * as task from './page-task.mjs'
 import * as work from './page-work.mjs'
 
 const [scenario, url, folder] = process.argv.slice(2)
-const play = { ...work, ...hostile, ...look, ...connect, ...task }[scenario]
+const play = { ...work, ...hostile, ...look, ...connect, ...parts, ...task }[scenario]
 if (!play) throw new Error(`there is no scenario ${scenario}`)
 const browser = await launch()
 try {

@@ -243,7 +243,7 @@
 //! * A server in a container learns no credential of the daemon and no cookie that it did not set. Below the
 //!   daemon's own address a browser runs nothing that comes from one.
 //! * No label of a metric contains the words of a caller or a program; no log line contains a secret.
-//! * The page renders data as text only, and loads nothing from other servers.
+//! * The page renders data as text, pictures and PDFs that run nothing, and loads nothing from other servers.
 //!
 //! # Deliberately absent
 //!

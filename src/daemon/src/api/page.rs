@@ -2,7 +2,8 @@
 //! has a tag made of its content.
 //!
 //! The page must never load anything from elsewhere, run anything inline, or be shown in another page's
-//! frame: the policy below makes the browser enforce that.
+//! frame: the policy below makes the browser enforce that. Its only frames are PDFs of a conversation, which
+//! the daemon sends with the policy `sandbox`, as all files.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::body::{Answer, full};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-    img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    img-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// The browser's features that the page never uses.

@@ -7,7 +7,9 @@ import { initTabs } from './tabs.js'
 const CODE = 'print(6 * 7)'
 const BEARER = 'Authorization: Bearer $MCP_API_TOKEN'
 
-const body = { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'run_code', arguments: { language: 'python', code: CODE } } }
+const body = {
+  jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'run_code', arguments: { language: 'python', code: CODE } },
+}
 
 const json = value => JSON.stringify(value, null, 2)
 
@@ -15,7 +17,8 @@ const json = value => JSON.stringify(value, null, 2)
 const CLIENTS = [
   ['claude', 'Claude Code', 'In a terminal. Claude Code connects to this daemon by HTTP.', (url, token) =>
     `claude mcp add --transport http paddock ${url}${token ? ` --header "${BEARER}"` : ''}`],
-  ['stdio', 'Claude Code, stdio', 'In a terminal of the machine on which paddock is installed. It connects to the running daemon, or becomes it.',
+  ['stdio', 'Claude Code, stdio',
+    'In a terminal of the machine on which paddock is installed. It connects to the running daemon, or becomes it.',
     () => 'claude mcp add paddock-local -- paddock stdio'],
   ['cursor', 'Cursor', 'Into ~/.cursor/mcp.json, or .cursor/mcp.json of a project. Other clients read the same form.', (url, token) =>
     json({ mcpServers: { paddock: { url, ...(token && { headers: { Authorization: 'Bearer ${env:MCP_API_TOKEN}' } }) } } })],
@@ -23,7 +26,8 @@ const CLIENTS = [
     ...(token && { inputs: [{ type: 'promptString', id: 'paddock-token', description: 'Token of paddock', password: true }] }),
     servers: { paddock: { type: 'http', url, ...(token && { headers: { Authorization: 'Bearer ${input:paddock-token}' } }) } },
   })],
-  ['n8n', 'n8n', 'Copy it, and paste it into a workflow: an HTTP Request node that runs code. With a token, choose a credential of type Bearer Auth in it.',
+  ['n8n', 'n8n',
+    'Paste it into a workflow: a node that runs code. With a token, choose a credential of type Bearer Auth in the node.',
     (url, token) => json({
       nodes: [{
         parameters: {
@@ -32,8 +36,8 @@ const CLIENTS = [
           sendHeaders: true, headerParameters: { parameters: [{ name: 'Prefer', value: 'http-status' }] },
           sendBody: true, contentType: 'json', specifyBody: 'json', jsonBody: JSON.stringify(body), options: {},
         },
-        id: '2f0ab5a4-6b0e-4c35-9c0e-5d7c1f0f7a11', name: 'Run code in paddock', type: 'n8n-nodes-base.httpRequest', typeVersion: 4.2,
-        position: [0, 0],
+        id: '2f0ab5a4-6b0e-4c35-9c0e-5d7c1f0f7a11', name: 'Run code in paddock',
+        type: 'n8n-nodes-base.httpRequest', typeVersion: 4.2, position: [0, 0],
       }],
       connections: {},
     })],

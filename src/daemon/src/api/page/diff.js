@@ -16,7 +16,9 @@ const OPEN = 300
 export async function load(link, signal) {
   const href = ownLink(link)
   if (!href) throw new Error('its link does not lead to this daemon')
-  const got = await fetch(href, { signal, cache: 'no-store', credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer' })
+  const got = await fetch(href, {
+    signal, cache: 'no-store', credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer',
+  })
   if (!got.ok) throw new Error(`the daemon answered ${got.status}`)
   const reader = got.body.getReader()
   const pieces = []

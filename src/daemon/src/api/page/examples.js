@@ -17,14 +17,16 @@ import pandas as pd
 import matplotlib.pyplot as plt
 
 sales = pd.read_csv("/data/sales.csv", parse_dates=["month"])
-print(f"{len(sales)} rows, revenue {sales['revenue'].sum():,.0f}\\n")
+total = sales["revenue"].sum()
+print(f"{len(sales)} rows, revenue {total:,.0f}\\n")
 
 regions = sales.groupby("region")[["units", "revenue"]].sum()
-print(regions.sort_values("revenue", ascending=False).to_string())
+print(regions.sort_values("revenue", ascending=False))
 regions.to_csv("/data/regions.csv")
 
-months = sales.pivot(index="month", columns="region", values="revenue")
-months.plot.area(figsize=(8, 3.6), linewidth=0, title="Revenue")
+months = sales.pivot_table("revenue", "month", "region")
+months.plot.area(figsize=(8, 3.6), linewidth=0, xlabel="")
+plt.title("Revenue by month")
 plt.tight_layout()
 plt.savefig("/data/sales.png", dpi=110)
 `

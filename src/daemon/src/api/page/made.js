@@ -53,7 +53,9 @@ export function row(artifact, { fresh, thumbnail = false, actions = [] } = {}) {
         picture ? img(artifact, { loading: 'lazy', alt: '' }, fresh) : el('span', {}, extension(artifact)))
       : null,
     open,
-    el('span', { class: 'meta' }, `${size(artifact.size_bytes)} · ${named(artifact.mime_type)}`),
+    // Beside a sign for its kind, the type would say it twice.
+    el('span', { class: 'meta', title: named(artifact.mime_type) },
+      thumbnail ? size(artifact.size_bytes) : `${size(artifact.size_bytes)} · ${named(artifact.mime_type)}`),
     beginning?.button, save, ...actions, beginning?.place)
 }
 

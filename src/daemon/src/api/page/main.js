@@ -210,6 +210,7 @@ function heard(answer) {
   $('tabs').hidden = agents.length === 0
   if (agents.length === 0 && $('tab-task').getAttribute('aria-selected') === 'true') chooseTab('tab-code')
   task.offer(agents, answer.network)
+  if (agents.length > 0) task.heard(answer.recent ?? [])
   history.update(answer).then(() => {
     const open = new Set((answer.recent ?? []).filter(({ status: how }) => how === 'running').map(({ id }) => id))
     for (const one of runs.of(conversation.id)) one.settled ||= one.state === 'cancelled' && one.id && !open.has(one.id)

@@ -1,5 +1,6 @@
-// The beginning of a file, as a table or as text, when its user asks for it. It must never load more than a bound, and never
-// show the content as anything but text.
+// The beginning of a file, as a table or as text, or a PDF in the browser's own viewer, when its user asks for it. It must never
+// load more than a bound, and never show content as anything but text, but for a PDF in a frame: the daemon sends every file
+// with the policy `sandbox`, so nothing of it runs there.
 import { el } from './dom.js'
 import { ownLink } from './http.js'
 import { count, named, shown } from './text.js'
@@ -9,17 +10,20 @@ const LOADED = 64 * 1024
 const ROWS = 50
 const COLUMNS = 20
 const CELL = 200
+// The largest PDF, in bytes, that is shown.
+const PDF = 32 << 20
 
 const TABLES = new Map([['text/csv', ','], ['text/tab-separated-values', '\t']])
 const TEXTS = new Set(['application/json', 'application/xml', 'application/x-ndjson', 'application/yaml'])
 
 const isTable = artifact => TABLES.has(artifact.mime_type)
+const isPdf = ({ mime_type: type, size_bytes: bytes }) => type === 'application/pdf' && bytes <= PDF
 const isText = ({ mime_type: type }) => String(type).startsWith('text/') || TEXTS.has(type)
 
 // A button that shows and hides the beginning of a file, and its place; null if there is no preview of such a file.
 export function preview(artifact, name) {
   const href = ownLink(artifact.download_url)
-  if (!href || !(isTable(artifact) || isText(artifact)) || !(artifact.size_bytes > 0)) return null
+  if (!href || ![isTable, isText, isPdf].some(is => is(artifact)) || !(artifact.size_bytes > 0)) return null
   const place = el('div', { class: 'preview', hidden: true })
   const button = el('button', {
     type: 'button', class: 'small', 'aria-expanded': 'false', 'aria-label': `Preview of ${name}`,
@@ -36,10 +40,12 @@ export function preview(artifact, name) {
 }
 
 async function content(artifact, href, name) {
+  if (isPdf(artifact)) return [el('iframe', { src: href, title: `Preview of ${name}`, referrerpolicy: 'no-referrer' })]
   let text
   try {
     const got = await fetch(href, {
-      headers: { Range: `bytes=0-${LOADED - 1}` }, cache: 'no-store', credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer',
+      headers: { Range: `bytes=0-${LOADED - 1}` }, cache: 'no-store', credentials: 'omit', redirect: 'error',
+      referrerPolicy: 'no-referrer',
     })
     if (!got.ok) throw new Error(`the daemon answered ${got.status}`)
     text = new TextDecoder().decode((await got.arrayBuffer()).slice(0, LOADED))

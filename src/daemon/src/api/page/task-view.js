@@ -86,11 +86,13 @@ function draw() {
 
 const lastTool = task => task.entries.findLast(({ type }) => type === 'tool')?.what ?? ''
 
+const elapsed = seconds => (seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`)
+
 // Time, cost and turns.
 function figures(task) {
   const document = task?.document
   const parts = []
-  if (task?.state === 'running') parts.push(took(Math.floor((performance.now() - task.began) / 1000) * 1000).replace(/\.\d+ s$/, ' s').replace('0.0 ms', '0 s'))
+  if (task?.state === 'running') parts.push(elapsed(Math.floor((performance.now() - task.began) / 1000)))
   else if (Number.isFinite(document?.duration_seconds)) parts.push(took(document.duration_seconds * 1000))
   const cost = Number(document?.cost_usd)
   if (document?.cost_usd !== undefined && Number.isFinite(cost)) parts.push(`$${cost.toFixed(cost < 0.1 ? 4 : 2)}`)

@@ -14,6 +14,8 @@ const LEVELS = [
   ['Everything', 'Runs every command. Its container stays the same.'],
 ]
 const LEVEL = 3
+const RAIL = 'A level is a guard rail. The boundary is the container, which is the same at every level, and its network.'
+const NO_MODEL = 'its operator sets ANTHROPIC_API_KEY for the daemon, or configures [models.NAME].'
 const NO_WEB = 'This server gives no level a network: an agent reaches its model only.'
 
 // Between two looks at what a task has cost, and before another try when the daemon does not answer.
@@ -71,9 +73,9 @@ export function offer(agents, network) {
   }
   $('task-form').hidden = usable.length === 0
   $('task-none').hidden = agents.length === 0 || usable.length > 0
-  say($('task-none'), `The agent ${named(agents[0]?.agent ?? '')} has no model here: its operator sets ANTHROPIC_API_KEY for the daemon, or configures [models.NAME].`)
-  const hint = 'A level is a guard rail. The boundary is the container, which is the same at every level, and its network.'
-  say($('levels-hint'), network === 'none' ? `${hint} ${NO_WEB}` : hint)
+  const agent = named(agents[0]?.agent ?? '')
+  say($('task-none'), `The agent ${agent} has no model here: ${NO_MODEL}`)
+  say($('levels-hint'), network === 'none' ? `${RAIL} ${NO_WEB}` : RAIL)
 }
 
 // The conversation has changed.
@@ -98,6 +100,17 @@ export async function find(isFirst) {
   show()
   if (isFirst && document.status === 'running') told.found()
   follow(task, signal)
+}
+
+// Another client's task in this conversation is followed as well; `recent` are the daemon's last executions.
+export function heard(recent) {
+  if (task?.state === 'running' || task?.state === 'starting') return
+  const isNew = ({ kind, id, session_id: session, status: how }) =>
+    kind === 'task' && how === 'running' && session === conversation.id && id !== task?.id
+  if (!recent.some(isNew)) return
+  task = null
+  conversation.used()
+  find(false)
 }
 
 const begun = (id, agent) => ({
