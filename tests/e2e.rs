@@ -119,6 +119,12 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/task_diff.rs"]
+mod task_diff;
+#[path = "e2e/task_terminal.rs"]
+mod task_terminal;
+#[path = "e2e/task_world.rs"]
+mod task_world;
 #[path = "e2e/tasks.rs"]
 mod tasks;
 #[path = "e2e/terminal.rs"]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::event::Lifecycle;
 use super::stored::now_ms;
+use super::task_diff::TaskDiff;
 use crate::egress::{Destination, ModelUsage};
 use crate::session::RunEnd;
 
@@ -67,6 +68,9 @@ pub struct ExecutionEnd {
     /// The files that a task made or changed, the first of them, all saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Entry>,
+    /// The diff of a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<TaskDiff>,
 }
 
 /// The last events of an execution, and its end.
@@ -123,6 +127,7 @@ impl Conclusion {
                 network: Vec::new(),
                 models: None,
                 changed: Vec::new(),
+                diff: None,
             },
         }
     }
@@ -138,6 +143,7 @@ impl Conclusion {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            diff: None,
         };
         Self { steps: vec![Lifecycle::Cancelled], end }
     }
@@ -154,6 +160,7 @@ impl Conclusion {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            diff: None,
         };
         Self { steps, end }
     }
