@@ -123,10 +123,16 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/task_diff.rs"]
+mod task_diff;
 #[path = "e2e/task_levels.rs"]
 mod task_levels;
+#[path = "e2e/task_terminal.rs"]
+mod task_terminal;
 #[path = "e2e/task_trouble.rs"]
 mod task_trouble;
+#[path = "e2e/task_world.rs"]
+mod task_world;
 #[path = "e2e/tasks.rs"]
 mod tasks;
 #[path = "e2e/tasks_example.rs"]

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::model::Model;
 use crate::support::{PATIENCE, Ran, within};
-use crate::tasks::{daemon, image};
+use crate::task_world::{daemon, image};
 
 /// The names of the entry that the daemon warns about.
 const NOT_TAKEN: [&str; 3] = ["DEFAULT_AGENT", "RESOURCE_TIMEOUT_SECONDS", "YOLO_DEFAULT_LEVEL"];

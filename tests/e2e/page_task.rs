@@ -5,7 +5,7 @@
 use crate::clients::{NEWEST, Script};
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, within};
-use crate::tasks::{daemon, image};
+use crate::task_world::{daemon, image};
 
 async fn plays(scenario: &str) {
     let (image, model) = (image(), Model::start().await);

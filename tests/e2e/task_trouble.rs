@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE};
-use crate::tasks::{bash, daemon, denied, expect_status, image, task, write};
+use crate::task_world::{bash, daemon, denied, expect_status, image, task, write};
 
 /// A file of a session.
 async fn file(d: &Daemon, session: &str, path: &str) -> String {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, Image, Setup};
-use crate::tasks::{KEY, denied, events, expect_status, models, task};
+use crate::task_world::{KEY, denied, events, expect_status, models, task};
 
 /// The image of the example. Its base is that of the agents' images, which has Python; without the label
 /// that makes it a runner, other tests do not see it.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, Ran, Setup, within};
-use crate::tasks::{KEY, denied, events, expect_status, models, running_within};
+use crate::task_world::{KEY, denied, events, expect_status, models, running_within};
 
 /// How long opencode may take: its program needs seconds of processor time to start.
 const LONG: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ async fn task(d: &Daemon, session: &str, mut arguments: Value) -> Ran {
     if arguments["model"].is_null() {
         arguments["model"] = "claude-scripted".into();
     }
-    let ran = crate::tasks::task(d, session, arguments).await;
+    let ran = crate::task_world::task(d, session, arguments).await;
     if ran.document["status"] != "running" {
         return ran;
     }

@@ -66,12 +66,14 @@
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
 //! | [`agents`] | coding agents: how one is started at a level, and what its stream of JSON says; pure |
+//! | [`diff`] | what a task changed, as a diff that git takes; made without git, and read again |
 //! | [`notifications`], [`run_history`] | notifications about runs and executions for clients that listen; the last runs for the page |
 //! | [`tools`] | what callers may ask for, in plain values; every check of an argument |
 //! | `tools/code`, `tools/exec`, `tools/task`, `tools/answer` | one file for each tool of the three sets; what their answers contain |
 //! | [`api`] | HTTP, authentication, MCP (`api/mcp`), plain files (`api/raw`), downloads, the page (`api/page`), metrics and status; only this module knows JSON-RPC |
 //! | [`stdio`] | MCP on standard input and output |
 //! | [`terminal`] | `paddock run`: a program from a terminal, its output and its files |
+//! | `terminal/task` | `paddock task`: a coding agent's task from a terminal, its diff, and its changes in a folder |
 //! | `local_daemon` | connects `stdio` and `terminal` to the running daemon, or makes this process the daemon |
 //! | [`services`] | what one daemon has, made once by `app`: the services that tools and `api` share |
 //! | [`app`] | the only wiring: from a configuration to a running daemon, and to its end |
@@ -81,8 +83,8 @@
 //! | [`docs`] | the API for clients, what differs from the documents, the threat model, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`.
-//! `agents`, `config`, `id`, `sign`, `store`, `notifications`, `metrics` and `log` are used by these modules
-//! and use none of them.
+//! `agents`, `config`, `diff`, `id`, `sign`, `store`, `notifications`, `metrics` and `log` are used by these
+//! modules and use none of them.
 //!
 //! # Ten questions
 //!
@@ -261,6 +263,7 @@ pub mod api;
 pub mod app;
 pub mod build;
 pub mod config;
+pub mod diff;
 pub mod docs;
 pub mod doctor;
 pub mod egress;

@@ -53,11 +53,27 @@ enum What {
         #[command(flatten, next_help_heading = DAEMON)]
         overrides: Overrides,
     },
+    /// Have a coding agent do a task, show what it did as a diff, and take its changes over if asked to. It
+    /// connects to the running daemon of the store, or becomes that daemon until the task has ended
+    #[command(
+        mut_arg("addr", |arg| arg.hide(true)),
+        mut_arg("public_url", |arg| arg.hide(true)),
+        mut_arg("allow_open", |arg| arg.hide(true))
+    )]
+    Task {
+        #[command(flatten)]
+        arguments: Box<terminal::TaskArguments>,
+        /// The configuration file of the daemon
+        #[arg(long, value_name = "FILE", help_heading = DAEMON)]
+        config: Option<PathBuf>,
+        #[command(flatten, next_help_heading = DAEMON)]
+        overrides: Overrides,
+    },
     /// Test in a container what the engine of this host really enforces, and say how to fix each problem
     Doctor(doctor::DoctorArguments),
 }
 
-/// The heading of those flags of `paddock run` that describe the daemon, not the run.
+/// The heading of those flags of `paddock run` and `paddock task` that describe the daemon.
 const DAEMON: &str = "The daemon to connect to, or to become if none is running";
 
 /// The exit code for a command line or a configuration that cannot be used.
@@ -71,14 +87,16 @@ fn main() -> ExitCode {
     let (config, overrides) = match &what {
         What::Serve { config, overrides }
         | What::Stdio { config, overrides }
-        | What::Run { config, overrides, .. } => (config, overrides),
+        | What::Run { config, overrides, .. }
+        | What::Task { config, overrides, .. } => (config, overrides),
         What::Doctor(arguments) => return ExitCode::from(doctor::run(arguments, &env)),
     };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
-    if matches!(what, What::Run { .. }) && loaded.config.log.level == LogLevel::Info {
+    let is_at_a_terminal = matches!(what, What::Run { .. } | What::Task { .. });
+    if is_at_a_terminal && loaded.config.log.level == LogLevel::Info {
         loaded.config.log.level = LogLevel::Warn; // the terminal belongs to the output of the program
     }
     let metrics = Metrics::of_process();
@@ -87,7 +105,7 @@ fn main() -> ExitCode {
         Err(error) => return complain(&format!("log.file: {error}"), UNUSABLE),
     };
     // The warnings are about serving other people, which a run from a terminal does not do.
-    for warning in loaded.warnings.iter().filter(|_| !matches!(what, What::Run { .. })) {
+    for warning in loaded.warnings.iter().filter(|_| !is_at_a_terminal) {
         tracing::warn!("{warning}");
     }
     let runtime = match tokio::runtime::Runtime::new() {
@@ -98,6 +116,11 @@ fn main() -> ExitCode {
         What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config, metrics)),
         What::Run { arguments, .. } => {
             let code = runtime.block_on(terminal::run(arguments, loaded.config, metrics));
+            runtime.shutdown_background();
+            return code;
+        }
+        What::Task { arguments, .. } => {
+            let code = runtime.block_on(terminal::task(*arguments, loaded.config, metrics));
             runtime.shutdown_background();
             return code;
         }

@@ -78,7 +78,7 @@ type HashedSessions = HashMap<[u8; 32], (Arc<str>, Arc<str>)>;
 pub enum SignedTarget<'a> {
     /// A file of `/data`.
     File(&'a RelPath),
-    /// The whole output of a run.
+    /// What the daemon keeps of a run or a task: the run's id, or the execution's with `.diff` or `.jsonl`.
     Log(&'a str),
 }
 

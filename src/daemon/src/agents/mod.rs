@@ -100,23 +100,9 @@ pub fn last_conversation<'a>(
     directory: &str,
 ) -> Option<Resume> {
     match agent {
-        CLAUDE_CODE => {
-            claude_code::last_conversation(files, directory).map(|(_, id)| Resume::Conversation(id))
-        }
+        CLAUDE_CODE => claude_code::last_conversation(files, directory).map(Resume::Conversation),
         OPENCODE => files.any(|entry| opencode::is_record(entry, directory)).then_some(Resume::Newest),
         name => files.any(|entry| other::is_state(entry, name)).then_some(Resume::Newest),
-    }
-}
-
-/// The file in which an agent keeps the text of its last conversation, for people to read.
-pub fn last_record<'a>(
-    agent: &str,
-    files: impl Iterator<Item = &'a Entry>,
-    directory: &str,
-) -> Option<RelPath> {
-    match agent {
-        CLAUDE_CODE => claude_code::last_conversation(files, directory).map(|(path, _)| path),
-        _ => None,
     }
 }
 

@@ -225,7 +225,8 @@ impl Server {
                 status::status(&self.tools, owner, &parts.uri, self.begun).await
             }
             (Route::Files(_) | Route::Logs(_), RequestAccess::Link(link)) => {
-                link.serve(&self.store, &parts.method, &parts.headers).await
+                let executions = &self.tools.services.executions;
+                link.serve(&self.store, executions, &parts.method, &parts.headers).await
             }
             (Route::Metrics, RequestAccess::All) => metrics::metrics(&self.tools.services, &self.store).await,
             (Route::Health, RequestAccess::All) => health::health(&self.tools.services.pool, &self.store),

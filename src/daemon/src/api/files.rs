@@ -1,5 +1,5 @@
-//! `GET /files/{session}/{path}?sig=…` and `GET /logs/{session}/{run}?sig=…`: downloads for everybody who has
-//! the link.
+//! `GET /files/{session}/{path}?sig=…` and `GET /logs/{session}/{name}?sig=…`: downloads for everybody who
+//! has the link.
 //!
 //! The signature says whose file it is. Without a valid one the daemon looks nothing up and always answers
 //! the same 403. It must never let a browser run a downloaded file.
@@ -24,6 +24,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use super::body::{Answer, error, full};
 use super::range::Range;
+use super::transcript;
+use crate::execution::Executions;
 use crate::sign::{Proof, SignedTarget, Signer};
 use crate::store::{SavedFile, Store};
 
@@ -43,8 +45,34 @@ const SHOWN: [&str; 7] =
 pub(super) enum LinkKind {
     /// A file of `/data`.
     File,
-    /// The whole output of a run.
+    /// What the daemon keeps of a run or a task.
     Log,
+}
+
+/// What the daemon keeps of a run or a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum LogName {
+    /// The whole output of a run, by its id.
+    Run(String),
+    /// What a task changed, by its execution's id.
+    Diff(String),
+    /// What the agent of a task wrote, by its execution's id.
+    Transcript(String),
+}
+
+impl LogName {
+    /// The name in a link; `None` if the daemon makes no such names.
+    fn parse(name: &str) -> Option<Self> {
+        let is_id = |id: &str| uuid::Uuid::try_parse(id).is_ok() && id.len() == 36;
+        if let Some(id) = name.strip_suffix(".diff").filter(|id| is_id(id)) {
+            return Some(Self::Diff(id.to_owned()));
+        }
+        if let Some(id) = name.strip_suffix(".jsonl").filter(|id| is_id(id)) {
+            return Some(Self::Transcript(id.to_owned()));
+        }
+        let is_run = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        is_run.then(|| Self::Run(name.to_owned()))
+    }
 }
 
 /// A link whose signature is valid.
@@ -85,14 +113,26 @@ impl DownloadLink {
     }
 
     /// Answers a download.
-    pub(super) async fn serve(self, store: &Arc<Store>, method: &Method, headers: &HeaderMap) -> Answer {
+    pub(super) async fn serve(
+        self,
+        store: &Arc<Store>,
+        executions: &Executions,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Answer {
         let Self { parsed, kind, owner, session } = self;
         let store = store.clone();
-        let served = match kind {
-            LinkKind::File => Download::file(store, owner, session, parsed.path).await,
-            LinkKind::Log => Download::log(store, owner, session, parsed.run).await,
-        };
         let missing = || error(StatusCode::NOT_FOUND, "not_found", "there is no such file");
+        let served = match (kind, LogName::parse(&parsed.run)) {
+            (LinkKind::File, _) => Download::file(store, owner, session, parsed.path).await,
+            (LinkKind::Log, Some(LogName::Transcript(id))) => {
+                let found = executions.get(&owner, &id);
+                let found = found.filter(|one| one.session.as_str() == session && one.spec.task.is_some());
+                return found.map_or_else(missing, |execution| transcript::answer(execution, method));
+            }
+            (LinkKind::Log, Some(name)) => Download::log(store, owner, session, name).await,
+            (LinkKind::Log, None) => None,
+        };
         served.map_or_else(missing, |download| download.answer(method, headers))
     }
 }
@@ -118,8 +158,7 @@ impl ParsedLink {
         }
         let path = RelPath::new(parts.join(&b'/')).ok()?;
         let run = String::from_utf8_lossy(path.as_bytes()).into_owned();
-        let is_run = run.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if kind == LinkKind::Log && !is_run {
+        if kind == LinkKind::Log && LogName::parse(&run).is_none() {
             return None;
         }
         let signature = once(query, "sig=")?;
@@ -164,12 +203,22 @@ impl Download {
         Some(Self::of(opened, crate::tools::mime_type(&path), path.file_name().to_vec()))
     }
 
-    /// The whole output of a run of this session.
-    async fn log(store: Arc<Store>, owner: String, session: String, run: String) -> Option<Self> {
-        let name = format!("{run}.log").into_bytes();
-        let open = move || store.open_file(&owner, &session, SavedFile::Log(&run));
+    /// What is kept of a run or a task of this session, as a file.
+    async fn log(store: Arc<Store>, owner: String, session: String, log: LogName) -> Option<Self> {
+        let name = match &log {
+            LogName::Run(id) => format!("{id}.log"),
+            LogName::Diff(id) => format!("{id}.diff"),
+            LogName::Transcript(_) => return None, // no file has it
+        };
+        let open = move || {
+            let file = match &log {
+                LogName::Run(id) | LogName::Transcript(id) => SavedFile::Log(id),
+                LogName::Diff(id) => SavedFile::Diff(id),
+            };
+            store.open_file(&owner, &session, file)
+        };
         let opened = tokio::task::spawn_blocking(open).await.ok()?.ok()?;
-        Some(Self::of(opened, "text/plain".to_owned(), name))
+        Some(Self::of(opened, "text/plain".to_owned(), name.into_bytes()))
     }
 
     fn of((file, metadata): (File, Metadata), mime: String, name: Vec<u8>) -> Self {
@@ -325,7 +374,21 @@ mod tests {
             assert_eq!(parse(rest, query), None, "{rest} {query}");
         }
         assert!(ParsedLink::parse(LinkKind::Log, "s/run_20260101T000000Z_ab12", "sig=x").is_some());
-        assert!(ParsedLink::parse(LinkKind::Log, "s/a/b", "sig=x").is_none());
+        let id = "11111111-2222-4333-8444-555555555555";
+        for (name, is_one) in [
+            (format!("{id}.diff"), true),
+            (format!("{id}.jsonl"), true),
+            (id.to_owned(), false),
+            (format!("{id}.json"), false),
+            (format!("{id}.before"), false),
+            ("a/b".to_owned(), false),
+            ("x.diff".to_owned(), false),
+            (format!("{{{id}}}.diff"), false),
+            (format!("..%2F{id}.diff"), false),
+        ] {
+            let parsed = ParsedLink::parse(LinkKind::Log, &format!("s/{name}"), "sig=x");
+            assert_eq!(parsed.is_some(), is_one, "{name}");
+        }
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod socket;
 mod stall;
 mod status;
 mod structure;
+mod transcript;
 
 pub(crate) use envelope::RpcRefusal;
 pub use local::CLIENT;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::log::event::Lifecycle;
 use super::stored::{ExecutionSpec, now_ms};
+use super::task_diff::TaskDiff;
 use crate::egress::{Destination, ModelUsage};
 use crate::session::RunEnd;
 
@@ -67,6 +68,9 @@ pub struct ExecutionEnd {
     /// The files that a task made or changed, the first of them, all saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Entry>,
+    /// The diff of a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<TaskDiff>,
 }
 
 /// The last events of an execution, and its end.
@@ -120,6 +124,7 @@ impl Conclusion {
                 network: Vec::new(),
                 models: None,
                 changed: Vec::new(),
+                diff: None,
             },
         }
     }
@@ -135,6 +140,7 @@ impl Conclusion {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            diff: None,
         };
         Self { steps: vec![Lifecycle::Cancelled], end }
     }
@@ -151,6 +157,7 @@ impl Conclusion {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            diff: None,
         };
         Self { steps, end }
     }

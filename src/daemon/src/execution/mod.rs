@@ -19,6 +19,7 @@ mod retention;
 mod sink;
 mod start;
 mod stored;
+mod task_diff;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,7 @@ use self::permits::{ExecutionPermits, PermitBounds};
 pub use self::start::{ExecutionError, StartRequest};
 pub use self::stored::ExecutionSpec;
 pub(crate) use self::stored::now_ms;
+pub use self::task_diff::TaskDiff;
 use crate::notifications::Notifications;
 use crate::ports::PortLinks;
 use crate::session::{SessionId, Sessions};

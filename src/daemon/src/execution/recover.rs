@@ -78,6 +78,7 @@ impl Executions {
         let whose = (session.owner.clone(), session.id.clone());
         let files = session.space.execution_files(id);
         if let Some(end) = end {
+            files.forget_before(); // the daemon before was killed between the two
             // Its agent need not know yet that its end was acknowledged: `flying` can be left.
             let log = ExecutionLog::unloaded(files);
             let execution = Execution::over_before(id.to_owned(), whose, spec, log, end);

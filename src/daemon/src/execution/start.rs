@@ -17,6 +17,7 @@ use super::permits::ExecutionPermit;
 use super::publish::EventPublisher;
 use super::sink::ExecutionSink;
 use super::stored::{ExecutionSpec, StoredExecution, now_ms};
+use super::task_diff;
 use crate::agents::TaskNote;
 use crate::egress::NetworkGrant;
 use crate::session::{
@@ -188,11 +189,19 @@ impl Executions {
             if !Arc::ptr_eq(turn.session(), session) {
                 return Err(SessionError::Closed); // it was deleted, and with it the log
             }
+            let not_kept = task_diff::keep(execution).await;
             let executing = self.sessions.runs().execute(&turn, &request, control, &mut sink);
-            turn.unless_closed(&execution.cancel, executing).await.0
+            let report = turn.unless_closed(&execution.cancel, executing).await.0?;
+            // Still in its turn.
+            let diff = if not_kept.is_some() { not_kept } else { task_diff::make(execution).await };
+            Ok((report, diff))
         };
         let conclusion = match work.await {
-            Ok(report) => sink.conclusion(&report).await,
+            Ok((report, diff)) => {
+                let mut conclusion = sink.conclusion(&report).await;
+                conclusion.end.diff = diff;
+                conclusion
+            }
             Err(SessionError::Cancelled | SessionError::Closed) => Conclusion::cancelled(),
             Err(error) => {
                 let conclusion = Conclusion::error(ExecutionState::Failed, error.to_string(), 0);
@@ -205,8 +214,12 @@ impl Executions {
     }
 
     /// It is over.
-    pub(super) async fn finish(&self, execution: &Execution, conclusion: Conclusion) {
+    pub(super) async fn finish(&self, execution: &Execution, mut conclusion: Conclusion) {
+        if conclusion.end.diff.is_none() {
+            conclusion.end.diff = task_diff::make(execution).await;
+        }
         execution.finish(conclusion).await;
+        task_diff::forget(execution).await;
         self.remove_expired().await;
     }
 }

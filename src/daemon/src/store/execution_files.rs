@@ -1,13 +1,16 @@
-//! Files that executions keep beside a session's: a log for each, and a note that describes it.
+//! Files that executions keep beside a session's: a log for each, a note that describes it, and of a task
+//! what it changed.
 //!
 //! ```text
-//!  <hash>/executions/<id>        the log, as it grows
-//!  <hash>/executions/<id>.json   the note; written beside and renamed, so never there in part
+//!  <hash>/executions/<id>          the log, as it grows
+//!  <hash>/executions/<id>.json     the note; written beside and renamed, so never there in part
+//!  <hash>/executions/<id>.before/  the session's files before a task, until its end, see `before`
+//!  <hash>/executions/<id>.diff     what a task changed, from its end on; written as the note is
 //! ```
 //!
-//! Logs count for the store's limit. An execution removes its own files. Files that it has left behind are
-//! removed with the session. This module must never write for a session that was forgotten, nor use a name
-//! that is not an id.
+//! Logs and diffs count for the store's limit. An execution removes its own files. Files that it has left
+//! behind are removed with the session. This module must never write for a session that was forgotten, nor
+//! use a name that is not an id.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -24,11 +27,13 @@ use super::{Space, Store, StoreError, make_dir};
 pub(super) const FOLDER: &str = "executions";
 /// The extension of a note.
 const NOTE: &str = "json";
+/// The extension of a diff.
+pub(super) const DIFF: &str = "diff";
 /// Characters of the longest id.
 const LONGEST_ID: usize = 64;
 
 /// Whether a text can be an id: hex digits and `-`.
-fn is_id(id: &str) -> bool {
+pub(super) fn is_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= LONGEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
@@ -39,8 +44,8 @@ pub(super) fn is_note(path: &Path) -> bool {
 
 /// The files of one execution. All of it may block.
 pub struct ExecutionFiles {
-    space: Arc<Space>,
-    id: String,
+    pub(super) space: Arc<Space>,
+    pub(super) id: String,
 }
 
 impl Store {
@@ -69,11 +74,13 @@ impl Space {
 }
 
 impl ExecutionFiles {
-    fn folder(&self) -> PathBuf {
+    /// The folder of all executions of the session.
+    pub(super) fn folder(&self) -> PathBuf {
         self.space.dir.join(FOLDER)
     }
 
-    fn log_path(&self) -> io::Result<PathBuf> {
+    /// The path of the log; the others are this path with an extension.
+    pub(super) fn log_path(&self) -> io::Result<PathBuf> {
         let invalid =
             || io::Error::new(io::ErrorKind::InvalidInput, "an execution's id is hex digits and `-`");
         if is_id(&self.id) { Ok(self.folder().join(&self.id)) } else { Err(invalid()) }
@@ -131,15 +138,42 @@ impl ExecutionFiles {
         write().map_err(|error| self.space.shared.not_saved(failed(error)))
     }
 
-    /// Removes both.
+    /// Writes what a task changed, in place of an earlier attempt.
+    ///
+    /// # Errors
+    /// Those of [`ExecutionFiles::append`], and [`StoreError::Quota`] at the store's limit.
+    pub fn write_diff(&self, diff: &[u8]) -> Result<(), StoreError> {
+        let mut counted = self.space.logs();
+        if self.space.is_gone() {
+            return Err(StoreError::Gone);
+        }
+        let what = || format!("cannot keep what the task {} changed", self.id);
+        let path = self.log_path().map_err(StoreError::io(what()))?.with_extension(DIFF);
+        let (before, after) = (fs::metadata(&path).map_or(0, |old| old.len()), diff.len() as u64);
+        let usage = &self.space.shared.usage;
+        usage.admit(Amount::bytes(after.saturating_sub(before)))?;
+        let staged = self.space.shared.tmp.join(crate::id::random_hex::<12>());
+        let replaced = replace(&path, &staged, diff, false).map_err(StoreError::io(what()));
+        replaced.map_err(|error| self.space.shared.not_saved(error))?;
+        usage.changed(Amount::bytes(before), Amount::bytes(after));
+        *counted = counted.saturating_sub(before) + after;
+        Ok(())
+    }
+
+    /// Removes all of them.
     pub fn remove(&self) {
         let (Ok(log), Ok(note)) = (self.log_path(), self.note_path()) else { return };
+        if !self.space.is_gone() {
+            self.forget_before();
+        }
         let mut counted = self.space.logs();
-        let bytes = fs::metadata(&log).map_or(0, |metadata| metadata.len());
-        // The note last: nothing would find a log without one.
-        if !self.space.is_gone() && fs::remove_file(&log).is_ok() {
-            self.space.shared.usage.changed(Amount::bytes(bytes), Amount::default());
-            *counted = counted.saturating_sub(bytes);
+        // The note last: nothing would find the others without one.
+        for path in [log.with_extension(DIFF), log] {
+            let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            if !self.space.is_gone() && fs::remove_file(&path).is_ok() {
+                self.space.shared.usage.changed(Amount::bytes(bytes), Amount::default());
+                *counted = counted.saturating_sub(bytes);
+            }
         }
         let _ = fs::remove_file(note);
         let _ = fs::remove_dir(self.folder()); // fails while it holds another

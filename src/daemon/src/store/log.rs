@@ -123,10 +123,11 @@ impl LogFile {
     }
 }
 
-/// Bytes of all logs of the session at `dir`, those of executions included.
+/// Bytes of all logs of the session at `dir`, those of executions and what tasks changed included.
 pub(super) fn size_of_logs(dir: &Path) -> u64 {
     let folders =
         ["logs", execution_files::FOLDER].into_iter().filter_map(|name| fs::read_dir(dir.join(name)).ok());
     let counted = folders.flatten().flatten().filter(|log| !execution_files::is_note(&log.path()));
-    counted.filter_map(|log| Some(log.metadata().ok()?.len())).sum()
+    let sizes = counted.filter_map(|log| log.metadata().ok()).filter(std::fs::Metadata::is_file);
+    sizes.map(|metadata| metadata.len()).sum()
 }

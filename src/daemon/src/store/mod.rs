@@ -18,7 +18,7 @@
 //!      files/…         directories and regular files of /data
 //!      links           symbolic links of /data, as data
 //!      logs/…          output of runs that was too long for an answer
-//!      executions/…    the output of executions, and a description of each
+//!      executions/…    the output of executions, a description of each, and what tasks changed
 //! ```
 //!
 //! # What is durable when
@@ -55,6 +55,7 @@
 
 mod apply;
 mod batch;
+mod before;
 mod checkpoint;
 mod clock;
 mod error;
@@ -90,6 +91,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use batch::Batch;
+pub use before::KeptState;
 pub use error::{Bound, StoreError};
 pub use log::LogFile;
 pub use manifest::{Difference, Manifest, StoredEntry};

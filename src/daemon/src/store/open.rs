@@ -11,6 +11,7 @@ use std::path::Path;
 use paddock_proto::RelPath;
 use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock};
 
+use super::execution_files::{self, DIFF};
 use super::{Space, Store, session_json};
 
 /// A file that the store keeps for a session.
@@ -20,6 +21,8 @@ pub enum SavedFile<'a> {
     Data(&'a RelPath),
     /// The whole output of a run, by the run's id.
     Log(&'a str),
+    /// What a task changed, by the execution's id.
+    Diff(&'a str),
 }
 
 impl Store {
@@ -34,6 +37,9 @@ impl Store {
                 open_beneath(&dir.join("files"), path.as_bytes()).inspect(|_| session_json::touch(&dir))
             }
             SavedFile::Log(run_id) => open_beneath(&dir.join("logs"), format!("{run_id}.log").as_bytes()),
+            SavedFile::Diff(id) => {
+                open_beneath(&dir.join(execution_files::FOLDER), format!("{id}.{DIFF}").as_bytes())
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod before;
 mod bounds;
 mod crash;
 mod full;

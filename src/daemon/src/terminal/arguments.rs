@@ -132,7 +132,7 @@ fn language(file: &Path) -> Option<String> {
 }
 
 /// `30s`, or a number of seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let parsed = seconds.or_else(|| humantime::parse_duration(text).ok());
     parsed.filter(|time| !time.is_zero()).ok_or_else(|| "takes a duration such as 30s, 2m or 0.5".to_owned())

@@ -10,14 +10,14 @@ use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use percent_encoding::utf8_percent_encode;
 use serde_json::{Value, json};
 use tokio::fs::File;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_util::io::ReaderStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -29,6 +29,9 @@ use crate::sign::UNRESERVED;
 
 /// Bytes of one event: an answer has two streams of at most a few MiB each, escaped, and images.
 const EVENT: usize = 256 << 20;
+
+/// The type of an archive.
+const TAR: &str = "application/x-tar";
 
 /// The MCP revision in use: each call stands alone, and ends with its connection.
 const REVISION: &str = "2026-07-28";
@@ -94,14 +97,47 @@ impl Client {
         successful(response).await.map(drop).map_err(refused)
     }
 
+    /// Puts all files of an archive into a session, as one change.
+    pub(super) async fn unpack(
+        &self,
+        session: &str,
+        archive: impl AsyncRead + Send + 'static,
+    ) -> Result<(), Failed> {
+        let body =
+            StreamBody::new(futures_util::TryStreamExt::map_ok(ReaderStream::new(archive), Frame::data));
+        let request = Request::builder()
+            .method(Method::PUT)
+            .uri(format!("/sessions/{}/files", segment(session)))
+            .header(HOST, "localhost")
+            .header(CONTENT_TYPE, TAR);
+        let request = request.body(body.boxed_unsync()).map_err(Failed::new)?;
+        let (response, _connection) = self.ask(request).await?;
+        let refused = |why| Failed::Message(format!("the files could not be sent: {why}"));
+        successful(response).await.map(drop).map_err(refused)
+    }
+
+    /// What a link below `/logs/` leads to.
+    pub(super) async fn log(&self, path: &str) -> Result<Vec<u8>, Failed> {
+        let request = Request::builder().uri(path).header(HOST, "localhost");
+        let (response, _connection) = self.ask(request.body(empty()).map_err(Failed::new)?).await?;
+        let body = Limited::new(successful(response).await?, EVENT).collect().await;
+        body.map(|body| body.to_bytes().to_vec()).map_err(Failed::new)
+    }
+
     /// Writes a file of a session to this path.
     pub(super) async fn get(&self, session: &str, name: &str, to: &Path) -> Result<(), Failed> {
+        let unwritable = |error| Failed::Message(format!("cannot write {}: {error}", to.display()));
+        let mut file = File::create(to).await.map_err(unwritable)?;
+        self.read(session, name, &mut file).await
+    }
+
+    /// Writes a file of a session to this one.
+    pub(super) async fn read(&self, session: &str, name: &str, file: &mut File) -> Result<(), Failed> {
         let request = Request::builder().uri(file_uri(session, name)).header(HOST, "localhost");
         let request = request.body(empty()).map_err(Failed::new)?;
         let (response, _connection) = self.ask(request).await?;
         let mut body = successful(response).await?;
-        let unwritable = |error| Failed::Message(format!("cannot write {}: {error}", to.display()));
-        let mut file = File::create(to).await.map_err(unwritable)?;
+        let unwritable = |error| Failed::Message(format!("cannot write {name}: {error}"));
         while let Some(frame) = body.frame().await {
             let frame =
                 frame.map_err(|error| Failed::Message(format!("only a part of {name} arrived: {error}")))?;

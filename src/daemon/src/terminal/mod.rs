@@ -17,6 +17,7 @@ mod client;
 mod files;
 mod progress;
 mod show;
+mod task;
 
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ pub use self::arguments::{Problem, RunArguments};
 use self::client::{CallEvent, Client};
 use self::files::InputFile;
 use self::progress::ProgressLine;
+pub use self::task::{TaskArguments, run as task};
 use crate::config::Config;
 use crate::local_daemon::LocalDaemon;
 use crate::metrics::Metrics;

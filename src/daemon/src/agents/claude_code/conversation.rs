@@ -13,7 +13,7 @@ use crate::agents::STATE_DIR;
 pub(in crate::agents) fn last_conversation<'a>(
     files: impl Iterator<Item = &'a Entry>,
     directory: &str,
-) -> Option<(RelPath, String)> {
+) -> Option<String> {
     let folder = format!("{STATE_DIR}/claude-code/projects/{}/", slug(directory));
     let named = files.filter_map(|entry| {
         let name = entry.path.as_bytes().strip_prefix(folder.as_bytes())?;
@@ -22,7 +22,7 @@ pub(in crate::agents) fn last_conversation<'a>(
         (is_file && is_uuid(id)).then_some((entry.mtime_ns, &entry.path, id))
     });
     let newest = named.max_by_key(|(mtime, path, _)| (*mtime, (*path).clone()));
-    newest.map(|(_, path, id)| (path.clone(), id.to_owned()))
+    newest.map(|(.., id)| id.to_owned())
 }
 
 /// The name that Claude Code gives the folder of a directory's conversations.
@@ -59,7 +59,7 @@ mod tests {
             file(&format!("{root}/{NEW}.jsonl"), 5),
             file(&format!("{root}-src/{NEW}.jsonl"), 9),
         ];
-        let last = |files: &[Entry], directory| last_conversation(files.iter(), directory).map(|(_, id)| id);
+        let last = |files: &[Entry], directory| last_conversation(files.iter(), directory);
         assert_eq!(last(&files, "/workspace").as_deref(), Some(OLD));
         assert_eq!(last(&files, "/workspace/src").as_deref(), Some(NEW));
         assert_eq!(last(&files, "/workspace/other"), None);

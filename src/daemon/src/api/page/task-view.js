@@ -183,7 +183,7 @@ async function diff(task) {
   if (!link || $('task-diff').dataset.of === task.id) return
   $('task-diff').dataset.of = task.id
   $('task-diff').hidden = false
-  const { files, files_changed: changed = files, insertions, deletions } = task.document.diff_stat ?? {}
+  const { files_changed: changed, insertions, deletions } = task.document.diff_stat ?? {}
   $('task-diff-stat').replaceChildren(...(Number.isFinite(changed)
     ? [`${count(changed, 'file')} `, ...stat(Number(insertions) || 0, Number(deletions) || 0)] : []))
   const note = $('task-diff-note')

@@ -1,17 +1,19 @@
 //! What came of a task, as its answer says it: `execute_task` when it ends or when nobody waits any longer,
 //! and `get_sandbox_status` at any time.
 //!
-//! `files_created` lists the files that the task made or changed. This module must never list a file that is
-//! not saved.
+//! `files_created` lists the files that the task made or changed, `diff_url` leads to what it changed in
+//! them, and `log_url` to what its agent wrote. This module must never list a file that is not saved.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::progress::TaskLog;
-use crate::agents::{Transcript, last_record};
-use crate::execution::{Execution, ExecutionEnd, ExecutionState};
+use crate::agents::Transcript;
+use crate::diff::DiffSummary;
+use crate::execution::{Execution, ExecutionEnd, ExecutionState, TaskDiff};
 use crate::session::excerpt;
+use crate::sign::SignedTarget;
 use crate::tools::Tools;
 use crate::tools::fault::Failure;
 
@@ -65,7 +67,7 @@ pub(super) async fn document(
     Ok(document)
 }
 
-/// Adds the time, the files that the task made or changed, and the link of its conversation.
+/// Adds the time, the files that the task made or changed, its diff, and the link to what its agent wrote.
 async fn put_files(
     tools: &Tools,
     document: &mut Map<String, Value>,
@@ -79,14 +81,41 @@ async fn put_files(
     let session = tools.existing(&execution.owner, &execution.session).await?;
     let files: Vec<_> = changed.iter().map(|entry| tools.artifact(&session, entry)).collect();
     document.insert("artifacts".into(), Value::Array(files));
-    let manifest = session.space.manifest();
-    let files = manifest.files().map(|(entry, _)| entry);
-    let record =
-        execution.spec.task.as_ref().and_then(|task| last_record(&task.agent, files, &task.directory));
-    if let Some(path) = record.filter(|_| end.is_some()) {
-        document.insert("log_url".into(), json!(tools.link(&session, &path)));
+    let link = |kind: &str| {
+        let name = format!("{}.{kind}", execution.id);
+        json!(tools.services.signer.link(&execution.owner, session.id.as_str(), SignedTarget::Log(&name)))
+    };
+    if let Some(diff) = end.and_then(|end| end.diff.as_ref()) {
+        let DiffSummary { files_changed, insertions, deletions, .. } = diff.summary;
+        if diff.missing.is_none() {
+            let stat = json!({ "files_changed": files_changed, "insertions": insertions,
+                "deletions": deletions });
+            document.insert("diff_stat".into(), stat);
+            document.insert("diff_url".into(), link("diff"));
+            document.insert("diff_truncated".into(), json!(diff.summary.is_truncated()));
+        }
+        let note = diff_note(diff);
+        if !note.is_empty() {
+            document.insert("diff_note".into(), json!(note));
+        }
     }
+    document.insert("log_url".into(), link("jsonl"));
     Ok(())
+}
+
+/// What the diff leaves out, in words; empty if that is nothing.
+fn diff_note(diff: &TaskDiff) -> String {
+    let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+    let DiffSummary { ignored, without_lines, left_out, .. } = diff.summary;
+    let sentences = [
+        diff.missing.clone(),
+        (without_lines > 0).then(|| {
+            format!("{} shown without lines, since the diff would be too large", files(without_lines))
+        }),
+        (left_out > 0).then(|| format!("{} not shown at all, for the same reason", files(left_out))),
+        (ignored > 0).then(|| format!("{} new and not shown, as a .gitignore ignores them", files(ignored))),
+    ];
+    sentences.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// How long it took, or takes.
@@ -148,7 +177,22 @@ mod tests {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            diff: None,
         }
+    }
+
+    #[test]
+    fn a_diff_says_what_it_leaves_out() {
+        let note = |summary| diff_note(&TaskDiff { summary, missing: None });
+        assert_eq!(note(DiffSummary { files_changed: 3, ..DiffSummary::default() }), "");
+        let summary = DiffSummary { ignored: 1, without_lines: 2, left_out: 3, ..DiffSummary::default() };
+        assert_eq!(
+            note(summary),
+            "2 files shown without lines, since the diff would be too large; 3 files not shown at all, for \
+             the same reason; 1 file new and not shown, as a .gitignore ignores them"
+        );
+        let missing = TaskDiff { missing: Some("there is no diff: x".to_owned()), ..TaskDiff::default() };
+        assert_eq!(diff_note(&missing), "there is no diff: x");
     }
 
     fn transcript(line: &str) -> Transcript {
