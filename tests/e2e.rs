@@ -119,6 +119,8 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/task_workspace.rs"]
+mod task_workspace;
 #[path = "e2e/tasks.rs"]
 mod tasks;
 #[path = "e2e/terminal.rs"]

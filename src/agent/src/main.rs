@@ -36,6 +36,7 @@ mod complain;
 mod container;
 mod counters;
 mod direct;
+mod disk;
 mod files;
 mod fingerprint;
 mod foreign;

@@ -7,7 +7,7 @@ use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 
 /// The directory below `/data` that is the agents' own.
-pub const STATE_DIR: &str = ".agent";
+pub const STATE_DIR: &str = paddock_proto::limits::AGENTS_DIR;
 
 /// The newest conversation of Claude Code in this directory of the container, if one is among these files:
 /// its file and its id.

@@ -67,6 +67,18 @@ pub struct ExecutionEnd {
     /// The files that a task made or changed, the first of them, all saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Entry>,
+    /// The first files of a task that are not saved and stay in its container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_saved: Vec<NotSaved>,
+}
+
+/// A file that is not saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotSaved {
+    /// Its path below the workspace.
+    pub path: String,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// The last events of an execution, and its end.
@@ -123,6 +135,7 @@ impl Conclusion {
                 network: Vec::new(),
                 models: None,
                 changed: Vec::new(),
+                not_saved: Vec::new(),
             },
         }
     }
@@ -138,6 +151,7 @@ impl Conclusion {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            not_saved: Vec::new(),
         };
         Self { steps: vec![Lifecycle::Cancelled], end }
     }
@@ -154,6 +168,7 @@ impl Conclusion {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            not_saved: Vec::new(),
         };
         Self { steps, end }
     }
@@ -167,6 +182,7 @@ fn reason(limit: Limit) -> Option<&'static str> {
         Limit::FileSize => Some("File size limit exceeded"),
         Limit::Pids => Some("Process limit exceeded"),
         Limit::Output => Some("Output limit exceeded"),
+        Limit::Disk => Some("Disk limit exceeded"),
         Limit::Wall | Limit::Cancelled => None,
     }
 }

@@ -67,6 +67,7 @@ mod tests {
             network: Vec::new(),
             models: None,
             changed: Vec::new(),
+            not_saved: Vec::new(),
         };
         let stored: StoredExecution = serde_json::from_str(NOTE).unwrap();
         assert_eq!((stored.spec.command.as_str(), stored.spec.timeout), ("sleep 5", Duration::from_secs(30)));

@@ -241,7 +241,7 @@ impl FakeContainer {
                 Request::Apply => script.apply,
                 Request::Run(_) => script.run,
                 Request::Attach(_) => script.attach,
-                Request::Collect => script.collect,
+                Request::Collect(_) => script.collect,
                 Request::Commit => script.commit,
                 Request::Base => script.base,
                 Request::Settle => script.settle,
