@@ -96,9 +96,10 @@ async fn a_task_that_takes_more_than_its_bound_is_ended_by_name_and_its_files_ar
     said(&task(&d, "echo first > first.txt; echo ignored > .gitignore").await);
     for fills in [
         "head -c 200M /dev/zero > ignored; sleep 250",
-        // The home directory counts too.
+        // The home directory counts too, and files that are only open.
         "rm ignored; head -c 200M /dev/zero > ~/fill; sleep 250",
-        "rm ~/fill; mkdir ignored; cd ignored; seq 5000 | xargs touch; sleep 250",
+        "rm ~/fill; exec 3>open; rm open; head -c 200M /dev/zero >&3; sleep 250",
+        "mkdir ignored; cd ignored; seq 5000 | xargs touch; sleep 250",
     ] {
         let begun = Instant::now();
         let ran = task(&d, &format!("echo again > second.txt; {fills}")).await;
@@ -116,7 +117,7 @@ async fn a_task_that_takes_more_than_its_bound_is_ended_by_name_and_its_files_ar
     let words = said(&task(&d, "sleep 1; ls ignored | wc -l; rm -r ignored; sleep 1").await);
     assert!(words.parse::<u32>().is_ok_and(|left| left > 2000), "{words}");
     let metrics = d.request("GET", "/metrics").send().await.expect(200).text();
-    assert!(metrics.contains(r#"paddock_limits_hit_total{limit="disk"} 3"#), "{metrics}");
+    assert!(metrics.contains(r#"paddock_limits_hit_total{limit="disk"} 4"#), "{metrics}");
     d.stop().await;
 }
 
@@ -192,6 +193,19 @@ async fn a_workspace_is_there_again_after_the_daemon_died_and_nothing_of_it_is_l
     let store = d.crash().await;
     let d = daemon(&image).store(&store).start().await;
     assert_eq!(said(&task(&d, "cat deps ~/tool mine.txt | tr '\\n' ' '").await), "dep tool mine");
+    // The disk outlives the container, so that what it has made is saved when it is lost.
+    let view = d.view().await;
+    let container = view.the_container("claude-code").await;
+    let losing = async {
+        let begun = "until [ -e /tmp/begun ]; do sleep 0.02; done";
+        view.exec(&container, &["sh", "-c", begun]).await;
+        view.kill(&container).await;
+    };
+    let (ran, ()) =
+        tokio::join!(task(&d, "echo more > deps; echo late > late.txt; touch /tmp/begun; sleep 250"), losing);
+    assert!(ran.text("status") == "failed" && ran.text("error").contains("were saved"), "{}", ran.document);
+    assert_eq!(saved(&d, "late.txt").await.as_deref(), Some("late\n"));
+    assert_eq!(saved(&d, "deps").await, None, "git ignores it");
     // A session that gave its container up has what was saved.
     assert_eq!(d.tool("close_session", json!({ "conversationId": "s" })).await.document["status"], "closed");
     let ran = task(&d, "cat mine.txt; ls deps ~/tool || true").await;

@@ -7,6 +7,7 @@
 //!                          or that was long ago ─► walk: names, sizes ─► too much ──► over
 //! ```
 //!
+//! Files without a name count too while a process has them open, as far as the kernel shows its descriptors.
 //! A walk costs time that grows with what is there. It must never take more than a few percent of a
 //! processor, nor end a run that found more than its bound and only removes some of it.
 
@@ -55,6 +56,12 @@ struct Usage {
 }
 
 impl Usage {
+    /// And this file.
+    fn with(self, stat: &fs::Stat) -> Self {
+        let bytes = stat.st_blocks.cast_unsigned().saturating_mul(BLOCK);
+        Self { bytes: self.bytes.saturating_add(bytes), entries: self.entries + 1 }
+    }
+
     fn exceeds(self, limit: DiskLimit) -> bool {
         limit.bytes.is_some_and(|bytes| self.bytes > bytes) || self.entries > limit.entries
     }
@@ -154,10 +161,12 @@ async fn walk(roots: &[&str], limit: DiskLimit) -> Option<Usage> {
     let mut pause = Pause::default();
     let (mut usage, mut counted) = (Usage::default(), HashSet::new());
     let most = limit.entries.saturating_mul(2);
+    let mut devices = Vec::new();
     for root in roots.iter().filter_map(|root| open(&fs::CWD, root.as_bytes()).ok()) {
         let Ok(own) = fs::fstat(&root) else { continue };
         // One root may be mounted below another.
         counted.insert(key(&own));
+        devices.push(own.st_dev);
         let mut dirs: Vec<Vec<Vec<u8>>> = vec![Vec::new()];
         while let Some(dir) = dirs.pop() {
             if dir.len() > MAX_DEPTH {
@@ -180,8 +189,7 @@ async fn walk(roots: &[&str], limit: DiskLimit) -> Option<Usage> {
                 if stat.st_dev != own.st_dev || is_counted {
                     continue;
                 }
-                let bytes = stat.st_blocks.cast_unsigned().saturating_mul(BLOCK);
-                usage = Usage { bytes: usage.bytes.saturating_add(bytes), entries: usage.entries + 1 };
+                usage = usage.with(&stat);
                 if usage.entries > most {
                     return Some(usage);
                 }
@@ -191,7 +199,32 @@ async fn walk(roots: &[&str], limit: DiskLimit) -> Option<Usage> {
             }
         }
     }
+    for stat in nameless(&mut pause).await {
+        if devices.contains(&stat.st_dev) && counted.insert(key(&stat)) {
+            usage = usage.with(&stat);
+        }
+    }
     Some(usage)
+}
+
+/// The open files of all processes that have no name any more. A process can hide its own.
+async fn nameless(pause: &mut Pause) -> Vec<fs::Stat> {
+    let mut found = Vec::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()) {
+        let Ok(fds) = open(&fs::CWD, process.path().join("fd").as_os_str().as_encoded_bytes()) else {
+            continue;
+        };
+        let Ok(entries) = fs::Dir::read_from(&fds) else { continue };
+        for entry in entries.map_while(Result::ok) {
+            pause.if_due().await;
+            let Ok(stat) = fs::statat(&fds, entry.file_name(), AtFlags::empty()) else { continue };
+            if stat.st_nlink == 0 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                found.push(stat);
+            }
+        }
+    }
+    found
 }
 
 /// Names a file, whatever name it has.
@@ -289,6 +322,13 @@ mod tests {
         let usage = walk(&[path, path, "/nowhere"], limit).await.expect("counted");
         assert_eq!(usage.entries, 2 * 3 + 1, "twice: a, a/b, link; the file once");
         assert!((100_000..600_000).contains(&usage.bytes), "{usage:?}");
+        // A deleted file takes its space for as long as it is open.
+        std::fs::write(root.join("gone"), vec![1; 1 << 20]).expect("a file");
+        let open = std::fs::File::open(root.join("gone")).expect("it is there");
+        std::fs::remove_file(root.join("gone")).expect("it is there");
+        let with_open = walk(&[path], limit).await.expect("counted");
+        assert!(with_open.entries == 5 && with_open.bytes >= 1 << 20, "{with_open:?}");
+        drop(open);
         let few = walk(&[path], DiskLimit { entries: 1, ..limit }).await.expect("counted");
         assert_eq!(few.entries, 3, "it stops at twice the bound");
         std::fs::create_dir_all(root.join(["d"; MAX_DEPTH + 1].join("/"))).expect("directories");

@@ -81,7 +81,7 @@ impl FakeContainer {
             warm: Vec::new(),
             volumes: Vec::new(),
             coding_agent: false,
-            bounds: crate::pool::Bounds::example(),
+            bounds: crate::pool::Bounds { place: script.place, ..crate::pool::Bounds::example() },
             idle: 2,
         };
         let engine = FakeEngine {
