@@ -12,7 +12,7 @@ use paddock::engine::{CreatedExec, Engine, ExecSpec, Hijacked, Stdio};
 use paddock::link::Incoming;
 use paddock::pool::{PoolConfig, Specimen};
 use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Input, Outcome, RunLimits, RunSpec};
+use paddock_proto::message::{CollectRules, Input, Outcome, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -153,7 +153,7 @@ impl ReferenceContainer {
                 Incoming::Event(Event::Ended(end)) if end.outcome != Outcome::Exited(0) => {
                     return Err(format!("{:?}", end.outcome).into());
                 }
-                Incoming::Event(Event::Ended(_)) => stream.say(&Request::Collect).await?,
+                Incoming::Event(Event::Ended(_)) => stream.say(&Request::Collect(CollectRules::All)).await?,
                 Incoming::Event(Event::Collected { .. }) => break,
                 Incoming::Event(_) => {}
                 Incoming::End => return Err("the agent broke off".into()),

@@ -131,6 +131,8 @@ mod task_levels;
 mod task_terminal;
 #[path = "e2e/task_trouble.rs"]
 mod task_trouble;
+#[path = "e2e/task_workspace.rs"]
+mod task_workspace;
 #[path = "e2e/task_world.rs"]
 mod task_world;
 #[path = "e2e/tasks.rs"]

@@ -165,6 +165,7 @@ async fn each_run_has_its_own_limits() {
         file_size: Some(5_000_000),
         memory: Some(1 << 30),
         processes: Some(20),
+        disk: None,
     };
     let stream = container.run(&RunSpec { limits, ..spec("head -c 3000000 /dev/zero > f; wc -c < f") });
     let (output, end) = ended(&stream).await;

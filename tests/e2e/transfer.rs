@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use paddock::link::{Incoming, Stream};
-use paddock_proto::message::{Entry, EntryKind, Outcome};
+use paddock_proto::message::{CollectRules, Entry, EntryKind, Outcome};
 use paddock_proto::{Channel, Event, RelPath, Request};
 
 use crate::container::{Container, ended, spec};
@@ -22,7 +22,7 @@ async fn begin(container: &Container, path: &str, sent: usize) -> Stream {
 
 /// What a collection reports, without its end.
 async fn collected(container: &Container) -> Vec<Event> {
-    let stream = container.link().request(&Request::Collect).expect("a stream");
+    let stream = container.link().request(&Request::Collect(CollectRules::All)).expect("a stream");
     let mut events = Vec::new();
     loop {
         match stream.next().await.expect("an answer") {

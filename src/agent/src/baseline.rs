@@ -11,7 +11,7 @@ use paddock_proto::Event;
 use crate::container::Container;
 use crate::fingerprint::Baseline;
 use crate::link::Stream;
-use crate::walk::DataWalk;
+use crate::walk::{DataWalk, Scope};
 
 /// Answers [`Request::Base`](paddock_proto::Request::Base).
 pub(crate) async fn tell(container: &Container, stream: &Stream) {
@@ -27,7 +27,7 @@ pub(crate) async fn tell(container: &Container, stream: &Stream) {
 
 /// Answers [`Request::Settle`](paddock_proto::Request::Settle).
 pub(crate) async fn settle(container: &Container, stream: &Stream) {
-    let walk = DataWalk::run().await;
+    let walk = DataWalk::run(Scope::All).await;
     walk.forced.restore();
     // Unpacking set every time of change: a program that writes moves it to now, however soon.
     container.baseline.replace(Rc::new(walk.found.into_iter().collect::<Baseline>()));

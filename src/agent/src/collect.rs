@@ -14,7 +14,7 @@ use std::io::Read;
 use std::rc::Rc;
 
 use paddock_proto::limits::{CHUNK, DATA_DIR, PAGE};
-use paddock_proto::message::{EntryKind, Request};
+use paddock_proto::message::{CollectRules, EntryKind, Request, SkipReason};
 use paddock_proto::{Channel, Event, RelPath};
 use rustix::fs::{self, Timespec};
 use xxhash_rust::xxh3::Xxh3;
@@ -24,7 +24,10 @@ use crate::files;
 use crate::fingerprint::{Baseline, Fingerprint};
 use crate::link::Stream;
 use crate::pause::Pause;
-use crate::walk::DataWalk;
+use crate::walk::{DataWalk, Scope};
+
+/// Paths that are told of a workspace that they are not carried: a daemon names no more in an answer.
+const MAX_TOLD: usize = 256;
 
 fn now_ns() -> i64 {
     let now = fs_now();
@@ -36,11 +39,11 @@ fn fs_now() -> Timespec {
 }
 
 /// Answers [`Request::Collect`], up to the daemon's commit; whether it came.
-pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
+pub(crate) async fn serve(container: &Container, stream: &Stream, rules: CollectRules) -> bool {
     let walked_at = now_ns();
-    let walk = DataWalk::run().await;
-    let mut next = Baseline::new();
     let baseline = container.baseline.borrow().clone();
+    let mut walk = DataWalk::run(scope(rules, &baseline)).await;
+    let mut next = Baseline::new();
     let mut pause = Pause::default();
     for (path, fingerprint) in baseline.iter().rev().filter(|(path, _)| !walk.found.contains_key(*path)) {
         if walk.is_gone(path) {
@@ -50,7 +53,7 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
             next.insert(path.clone(), fingerprint.clone()); // it could not be looked at
         }
     }
-    let mut quota = RemainingQuota::beside(&baseline, &walk.found);
+    let mut quota = RemainingQuota::beside(&baseline, &walk.found, rules);
     for (path, mut fingerprint) in walk.found {
         pause.if_due().await;
         if stream.is_orphaned() {
@@ -74,8 +77,13 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
             next.insert(path, fingerprint);
             continue;
         }
-        stream.event(&Event::Changed(fingerprint.entry(&path))).await;
         let old = baseline.get(&path);
+        if matches!(rules, CollectRules::Workspace { .. }) && !quota.fits(old, &fingerprint) {
+            next.extend(old.map(|old| (path.clone(), old.clone())));
+            walk.skipped.push((path.into(), SkipReason::NoRoom));
+            continue;
+        }
+        stream.event(&Event::Changed(fingerprint.entry(&path))).await;
         if let EntryKind::File(size) = fingerprint.kind {
             let sent = if quota.fits(old, &fingerprint) {
                 send_file(stream, &path, size, &mut pause).await
@@ -94,7 +102,11 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
         quota.take(old, &fingerprint);
         next.insert(path, fingerprint);
     }
-    for (path, reason) in walk.skipped {
+    let told = match rules {
+        CollectRules::All => usize::MAX,
+        CollectRules::Workspace { .. } => MAX_TOLD,
+    };
+    for (path, reason) in walk.skipped.into_iter().take(told) {
         stream.event(&Event::Skipped { path, reason }).await;
     }
     walk.forced.restore();
@@ -112,31 +124,55 @@ pub(crate) async fn serve(container: &Container, stream: &Stream) -> bool {
     committed
 }
 
-/// How much the daemon can still take, in pages: by the sizes of files, as much as `/data` holds. A sparse
-/// file, or one with many names, has a size that the volume never had to hold; to send it would take forever
-/// and exceed the quota.
-struct RemainingQuota(u64);
+/// What to walk over. A workspace may have as many entries as are saved, once in their old places and once in
+/// new ones, and half as many again that cannot be saved: those are told.
+fn scope(rules: CollectRules, known: &Baseline) -> Scope<'_> {
+    match rules {
+        CollectRules::All => Scope::All,
+        CollectRules::Workspace { entries, .. } => {
+            let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+            Scope::Workspace { known, most: entries.saturating_mul(2).saturating_add(entries / 2) }
+        }
+    }
+}
+
+/// How much the daemon can still take. Of bytes, in pages and by the sizes of files, as much as `/data` holds
+/// or the daemon says: a sparse file, or one with many names, has a size that the volume never had to hold;
+/// to send it would take forever and exceed the quota.
+struct RemainingQuota {
+    pages: u64,
+    entries: u64,
+}
 
 impl RemainingQuota {
     /// What is left beside the entries that the daemon has and keeps.
-    fn beside(baseline: &Baseline, found: &Baseline) -> Self {
-        let all = fs::statvfs(DATA_DIR).map_or(0, |data| data.f_blocks.saturating_mul(data.f_frsize) / PAGE);
-        let kept = baseline
-            .iter()
-            .filter(|(path, _)| found.contains_key(*path))
-            .map(|(_, fingerprint)| fingerprint.kind.pages());
-        Self(all.saturating_sub(kept.sum()))
+    fn beside(baseline: &Baseline, found: &Baseline, rules: CollectRules) -> Self {
+        let (pages, entries) = match rules {
+            CollectRules::All => {
+                let data = fs::statvfs(DATA_DIR);
+                (data.map_or(0, |data| data.f_blocks.saturating_mul(data.f_frsize) / PAGE), u64::MAX)
+            }
+            CollectRules::Workspace { bytes, entries } => (bytes / PAGE, entries),
+        };
+        let kept = || baseline.iter().filter(|(path, _)| found.contains_key(*path));
+        let kept_pages = kept().map(|(_, fingerprint)| fingerprint.kind.pages()).sum();
+        Self {
+            pages: pages.saturating_sub(kept_pages),
+            entries: entries.saturating_sub(kept().count() as u64),
+        }
     }
 
     /// Whether an entry fits in place of the old one.
     fn fits(&self, old: Option<&Fingerprint>, new: &Fingerprint) -> bool {
-        new.kind.pages() <= self.0.saturating_add(old.map_or(0, |old| old.kind.pages()))
+        let pages = self.pages.saturating_add(old.map_or(0, |old| old.kind.pages()));
+        new.kind.pages() <= pages && (old.is_some() || self.entries > 0)
     }
 
     /// An entry takes the place of the old one.
     fn take(&mut self, old: Option<&Fingerprint>, new: &Fingerprint) {
-        self.0 =
-            self.0.saturating_add(old.map_or(0, |old| old.kind.pages())).saturating_sub(new.kind.pages());
+        let pages = self.pages.saturating_add(old.map_or(0, |old| old.kind.pages()));
+        self.pages = pages.saturating_sub(new.kind.pages());
+        self.entries = self.entries.saturating_sub(u64::from(old.is_none()));
     }
 }
 
@@ -192,12 +228,15 @@ mod tests {
 
     #[test]
     fn what_a_sparse_file_says_must_fit_and_what_is_replaced_counts_no_more() {
-        let mut quota = RemainingQuota(4);
+        let mut quota = RemainingQuota { pages: 4, entries: 2 };
         assert!(quota.fits(None, &file(4 * PAGE)) && !quota.fits(None, &file(4 * PAGE + 1)));
         quota.take(None, &file(3 * PAGE));
         assert!(!quota.fits(None, &file(2 * PAGE)));
         assert!(quota.fits(Some(&file(3 * PAGE)), &file(4 * PAGE)), "in place of the old one");
         quota.take(Some(&file(3 * PAGE)), &file(1));
         assert!(quota.fits(None, &file(3 * PAGE)) && !quota.fits(None, &file(u64::MAX >> 1)));
+        quota.take(None, &file(1));
+        assert!(!quota.fits(None, &file(1)), "no entry is left");
+        assert!(quota.fits(Some(&file(1)), &file(2)), "but each may change");
     }
 }

@@ -129,8 +129,8 @@ async fn accept_streams(container: Rc<Container>) {
                     stream.event(&claimed(&container, claim)).await;
                     stream.close().await;
                 }
-                Ok(Request::Collect) => {
-                    collect::serve(&container, &stream).await;
+                Ok(Request::Collect(rules)) => {
+                    collect::serve(&container, &stream, rules).await;
                     stream.close().await;
                 }
                 Ok(Request::Apply) => apply::serve(&container, &stream).await,

@@ -37,6 +37,7 @@ mod complain;
 mod container;
 mod counters;
 mod direct;
+mod disk;
 mod execute;
 mod files;
 mod fingerprint;

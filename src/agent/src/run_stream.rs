@@ -102,7 +102,7 @@ pub(crate) async fn serve(container: Rc<Container>, stream: Stream, mut spec: Ru
 async fn settle(container: &Container, stream: &Stream) -> bool {
     loop {
         match stream.request().await {
-            Ok(Request::Collect) => return collect::serve(container, stream).await,
+            Ok(Request::Collect(rules)) => return collect::serve(container, stream, rules).await,
             Ok(Request::Commit) => return true,
             // An input that came too late.
             Err(Inbound::Data(..) | Inbound::Eof(_)) => {}

@@ -22,7 +22,7 @@ use crate::pump::Pump;
 use crate::report::Report;
 use crate::stdin_pipe::StdinPipe;
 use crate::sweep::sweep;
-use crate::{bounds, sys, tree};
+use crate::{bounds, disk, sys, tree};
 
 /// How long a job may take to kill the rest of its run before PID 1 kills it too: the code may have stopped
 /// the job.
@@ -79,6 +79,13 @@ pub(crate) async fn supervise(
     let part = run.process.forker.as_ref().map(|forker| forker.part());
     let mut resume = tokio::time::interval(RESUME_EVERY);
     let mut look = tokio::time::interval(bounds::LOOK);
+    let disk = async {
+        match spec.limits.disk {
+            Some(limit) => disk::exceeded(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(disk);
     let wall = tokio::time::sleep(Duration::from_millis(spec.wall_ms));
     tokio::pin!(wall);
     loop {
@@ -114,6 +121,7 @@ pub(crate) async fn supervise(
             },
             () = &mut wall, if run.limit.is_none() => run.end(Limit::Wall),
             () = over.notified(), if run.limit.is_none() => run.end(Limit::Output),
+            () = &mut disk, if run.limit.is_none() => run.end(Limit::Disk),
             inbound = outlet.inbound(), if listening && !is_full => match (inbound, &stdin) {
                 (Inbound::Data(Channel::Stdin, bytes), Some(stdin)) => stdin.push(bytes),
                 (Inbound::Eof(Channel::Stdin), Some(stdin)) => stdin.end(),

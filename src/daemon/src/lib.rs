@@ -220,6 +220,11 @@
 //! * **`/data` is a tmpfs volume**: fast, and with a hard quota of bytes and inodes on every file system. It
 //!   dies with the container; therefore the store is the truth and the container a cache. It is memory: the
 //!   limit of a container is that of the program plus the size of these file systems.
+//! * **That of a coding agent lies on the engine's disk**, and so does its home directory, since what an
+//!   agent installs takes gigabytes (`pool/disk.rs`). Where the engine's volumes take no size, PID 1 watches
+//!   them: it asks the file system for its free space ten times a second, and walks only when enough was
+//!   written since the last walk, or that was long ago. What git ignores is neither saved nor walked over.
+//!   The disk outlives the processes of its container, so a lost container's files are saved as well.
 //! * **Resources that the host has only once are fenced in each container**: contexts of asynchronous I/O,
 //!   terminals, the handler of crashes; and traces that a run could leave for the next, such as the
 //!   scheduling of PID 1 and System V IPC. Where Linux has no fence (`fcntl` locks, TCP memory with control

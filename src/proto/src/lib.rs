@@ -22,6 +22,7 @@ pub mod frame;
 #[cfg(test)]
 mod fuzz_tests;
 pub mod glob;
+pub mod ignore;
 pub mod limits;
 pub mod message;
 pub mod mux;

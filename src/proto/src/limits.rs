@@ -109,3 +109,16 @@ pub const DATA_DIR: &str = "/data";
 
 /// Other mounts of the same volume, as other systems name it.
 pub const DATA_ALIASES: [&str; 2] = ["/mnt/data", "/workspace"];
+
+/// The directory below [`DATA_DIR`] that is the coding agents' own: their conversations.
+pub const AGENTS_DIR: &str = ".agent";
+
+/// Where a container whose [`DATA_DIR`] lies on a disk has a second volume there, for [`HOME_DIR`].
+pub const HOMES_DIR: &str = "/home";
+
+/// The home directory of such a container: packages and caches, which are no files of the session.
+pub const HOME_DIR: &str = "/home/agent";
+
+/// One more mount of [`DATA_DIR`] in such a container: below [`HOMES_DIR`], so that one archive gives both
+/// volumes their owner.
+pub const HOME_DATA_DIR: &str = "/home/workspace";

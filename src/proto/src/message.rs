@@ -112,7 +112,7 @@ pub enum Request {
     /// Report what changed in `/data` since the last [`Request::Commit`]: [`Event::Changed`] (for a file
     /// followed by `Data(File)`… and [`Event::FileEnd`]), [`Event::Removed`], [`Event::Skipped`], and one
     /// [`Event::Collected`]. The daemon then sends [`Request::Commit`], or closes to leave it uncommitted.
-    Collect,
+    Collect(CollectRules),
     /// On a collecting stream: what was reported is saved, and the next collection compares with it. On a
     /// run's stream after its end: the daemon has heard the end.
     Commit,
@@ -142,6 +142,21 @@ pub enum Request {
     Dial {
         /// The TCP port.
         port: u16,
+    },
+}
+
+/// What a collection is to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CollectRules {
+    /// Everything that changed: `/data` itself has the bounds of what is saved.
+    All,
+    /// `/data` may hold far more than is saved. An entry that git would ignore and that was not in the last
+    /// committed state is left out, and so is a new one beyond these bounds.
+    Workspace {
+        /// Bytes of all files, in whole pages.
+        bytes: u64,
+        /// Files, directories and links.
+        entries: u64,
     },
 }
 
@@ -277,6 +292,17 @@ pub struct RunLimits {
     pub memory: Option<u64>,
     /// Processes that it may have at one time, the first one included; with more the run is killed.
     pub processes: Option<u32>,
+    /// What its container's volumes may take on the disk; with more the run is killed.
+    pub disk: Option<DiskLimit>,
+}
+
+/// What the volumes of a container may take on the disk, all of them together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskLimit {
+    /// Bytes; `None` where the file system itself has a bound.
+    pub bytes: Option<u64>,
+    /// Files, directories and everything else that has a name.
+    pub entries: u64,
 }
 
 /// How a run ended.
@@ -332,6 +358,8 @@ pub enum Limit {
     Cpu,
     /// The size of a file.
     FileSize,
+    /// What the volumes of the container take on the disk, or the disk itself, which is nearly full.
+    Disk,
 }
 
 /// One entry of `/data`.
@@ -378,6 +406,10 @@ pub enum SkipReason {
     Path,
     /// It could not be read, or changed while it was read.
     Unreadable,
+    /// It is beyond the bounds of [`CollectRules::Workspace`].
+    NoRoom,
+    /// There is more in `/data` than a collection looks at.
+    TooMany,
 }
 
 /// Codes a message for a [`crate::Kind::Message`] frame.
@@ -404,8 +436,8 @@ mod tests {
 
     #[test]
     fn a_message_with_something_behind_it_is_malformed() {
-        let mut bytes = encode(&Request::Collect).to_vec();
-        assert_eq!(decode::<Request>(&bytes), Ok(Request::Collect));
+        let mut bytes = encode(&Request::Collect(CollectRules::All)).to_vec();
+        assert_eq!(decode::<Request>(&bytes), Ok(Request::Collect(CollectRules::All)));
         bytes.push(0);
         assert_eq!(decode::<Request>(&bytes), Err(ProtocolError::Malformed("message")));
     }

@@ -39,7 +39,7 @@ pub use self::request::{AgentCommand, ModelService, Resume, TaskRequest, WireFor
 pub use self::transcript::{Denial, Transcript};
 
 /// The directory below `/data` that is the agents' own; each has one of its name in it.
-pub const STATE_DIR: &str = ".agent";
+pub const STATE_DIR: &str = paddock_proto::limits::AGENTS_DIR;
 
 /// The name of Claude Code, in a call and as a runner.
 pub const CLAUDE_CODE: &str = "claude-code";

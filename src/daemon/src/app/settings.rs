@@ -13,7 +13,7 @@ use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
-use crate::pool::{AgentFiles, AgentTerms, Bounds, PoolConfig, RunnerTerms};
+use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, PoolConfig, RunnerTerms};
 use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
@@ -35,6 +35,8 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         runners: RunnerTerms {
             bounds: container_bounds(config),
             idle: config.pool.idle_per_runner,
+            // The pool finds out what its engine has.
+            disk: DiskBound::Watched,
             coding_agents: config.coding_agents.clone(),
             runners: config.runners.clone(),
         },
@@ -59,6 +61,8 @@ fn container_bounds(config: &Config) -> Bounds {
         pids: limits.pids.into(),
         data: limits.data,
         data_inodes: limits.data_inodes.into(),
+        place: DataPlace::Memory,
+        stored: limits.data,
         tmp: limits.tmp,
         shm: limits.shm,
         open_files: limits.open_files.into(),

@@ -287,6 +287,8 @@ pub struct RunnerSettings {
     pub data: Option<u64>,
     /// Entries of `/data`, never less than [`LimitsSettings::data_inodes`].
     pub data_inodes: Option<u32>,
+    /// What is saved of a coding agent's `/data`, never more than [`LimitsSettings::data`].
+    pub stored: Option<u64>,
     /// `/tmp`.
     pub tmp: Option<u64>,
     /// Open files of a process.

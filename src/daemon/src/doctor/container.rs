@@ -11,8 +11,8 @@ use paddock_proto::message::{Allowed, Taken};
 use super::check::{Check, Checks, Group};
 use super::shared_with_host;
 use crate::engine::EngineError;
-use crate::pool::Aspect;
 use crate::pool::trial::{TrialError, TrialReport};
+use crate::pool::{Aspect, DataPlace, DiskBound};
 
 /// `ENOSPC`: the error of a full quota.
 const FULL: i32 = 28;
@@ -199,8 +199,12 @@ fn places(tried: &TrialReport, checks: &mut Checks) {
             Some(_) | None => {}
         }
         if wrong.is_empty() {
-            let how =
-                if taken.is_some() { "filled, and it refuses more" } else { "not tested, it is too large" };
+            let how = match (aspect, bounds.place) {
+                (Aspect::Data, DataPlace::Disk(DiskBound::Hard)) => "a quota of the engine's file system",
+                (Aspect::Data | Aspect::Inodes, DataPlace::Disk(_)) => "the agent watches it",
+                _ if taken.is_some() => "filled, and it refuses more",
+                _ => "not tested, it is too large",
+            };
             checks.ok(name, format!("{what} takes {quota}: {how}"));
         } else {
             checks.fail(

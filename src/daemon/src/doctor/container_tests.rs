@@ -17,6 +17,8 @@ fn good() -> ContainerFacts {
         pids: 128,
         data: 256 * MIB,
         data_inodes: 16_384,
+        place: DataPlace::Memory,
+        stored: 256 * MIB,
         tmp: 64 * MIB,
         shm: 16 * MIB,
         open_files: 1024,

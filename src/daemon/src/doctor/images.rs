@@ -2,10 +2,12 @@
 //!
 //! It must never run an image to find out.
 
+use bytesize::ByteSize;
+
 use super::check::{Check, Checks, Group};
 use crate::config::Config;
 use crate::engine::{Engine, EngineError};
-use crate::pool::{PoolConfig, Runner, trial};
+use crate::pool::{DataPlace, DiskBound, PoolConfig, Runner, trial};
 
 /// The runner images of an engine.
 #[derive(Debug, Clone)]
@@ -42,6 +44,26 @@ pub(super) fn unasked(error: &EngineError) -> Vec<Check> {
 pub(super) fn judge(facts: &ImageFacts) -> Vec<Check> {
     let mut checks = Checks::of(Group::Images);
     for runner in &facts.runners {
+        if let DataPlace::Disk(bound) = runner.bounds.place {
+            let size = ByteSize::b(runner.bounds.data);
+            let name = &runner.language;
+            match bound {
+                DiskBound::Hard => checks.ok(
+                    "workspace",
+                    format!(
+                        "{name}: {size} on the engine's disk, and as much for its packages: a quota of the \
+                         file system"
+                    ),
+                ),
+                DiskBound::Watched => checks.ok(
+                    "workspace",
+                    format!(
+                        "{name}: {size} on the engine's disk, with its packages: watched, since the engine's \
+                         volumes take no size (Docker's do on xfs with the mount option pquota)"
+                    ),
+                ),
+            }
+        }
         let part = match (facts.warm, runner.warm.is_empty()) {
             (true, false) => "with a warm part",
             (true, true) => "plain: every run starts its interpreter",
@@ -111,6 +133,12 @@ mod tests {
         plain.runners[0].warm.clear();
         assert_eq!(lacks(&judge(&plain)), []);
         assert!(judge(&plain)[0].found.contains("plain"));
+        for (bound, said) in [(DiskBound::Hard, "quota"), (DiskBound::Watched, "watched")] {
+            let mut agent = good();
+            agent.runners[0].bounds.place = DataPlace::Disk(bound);
+            assert_eq!(lacks(&judge(&agent)), []);
+            assert!(judge(&agent)[0].found.contains(said), "{:?}", judge(&agent));
+        }
         for (facts, name, status) in [
             (ImageFacts { runners: vec![], ..good() }, "runners", Fail),
             (ImageFacts { commands: "sh".into(), ..good() }, "commands", Warn),

@@ -71,6 +71,18 @@ pub struct ExecutionEnd {
     /// The diff of a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<TaskDiff>,
+    /// The first files of a task that are not saved and stay in its container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_saved: Vec<NotSaved>,
+}
+
+/// A file that is not saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotSaved {
+    /// Its path below the workspace.
+    pub path: String,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// The last events of an execution, and its end.
@@ -125,6 +137,7 @@ impl Conclusion {
                 models: None,
                 changed: Vec::new(),
                 diff: None,
+                not_saved: Vec::new(),
             },
         }
     }
@@ -141,6 +154,7 @@ impl Conclusion {
             models: None,
             changed: Vec::new(),
             diff: None,
+            not_saved: Vec::new(),
         };
         Self { steps: vec![Lifecycle::Cancelled], end }
     }
@@ -158,6 +172,7 @@ impl Conclusion {
             models: None,
             changed: Vec::new(),
             diff: None,
+            not_saved: Vec::new(),
         };
         Self { steps, end }
     }
@@ -186,6 +201,7 @@ fn reason(limit: Limit) -> Option<&'static str> {
         Limit::FileSize => Some("File size limit exceeded"),
         Limit::Pids => Some("Process limit exceeded"),
         Limit::Output => Some("Output limit exceeded"),
+        Limit::Disk => Some("Disk limit exceeded"),
         Limit::Wall | Limit::Cancelled => None,
     }
 }

@@ -14,7 +14,7 @@ use paddock_proto::message::{Entry, EntryKind};
 use tokio::time::Instant;
 
 use super::Execution;
-use super::end::{Conclusion, ExecutionState};
+use super::end::{Conclusion, ExecutionState, NotSaved};
 use super::log::entry::LogEntry;
 use super::log::event::Lifecycle;
 use crate::agents::is_of_agents;
@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Files that are noted of a task; the session lists all that it has.
 const CHANGED: usize = 1000;
+
+/// Files that are noted of a task that they are not saved.
+const NOT_SAVED: usize = 50;
 
 /// Takes the output of one execution.
 pub(super) struct ExecutionSink {
@@ -73,6 +76,7 @@ impl ExecutionSink {
         if self.execution.spec.task.is_some() {
             conclusion.end.changed =
                 report.changed.iter().filter(|entry| is_of_task(entry)).take(CHANGED).cloned().collect();
+            conclusion.end.not_saved = report.not_saved.iter().take(NOT_SAVED).map(not_saved).collect();
         }
         conclusion
     }
@@ -158,6 +162,11 @@ impl OutputSink for ExecutionSink {
             }
         }
     }
+}
+
+/// A file that stays in the container, as it is told.
+fn not_saved((path, reason): &(Vec<u8>, &'static str)) -> NotSaved {
+    NotSaved { path: String::from_utf8_lossy(path).into_owned(), reason: (*reason).to_owned() }
 }
 
 /// Whether an entry is a file of the task, and not what its agent keeps for itself.

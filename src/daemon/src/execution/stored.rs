@@ -71,6 +71,7 @@ mod tests {
             models: None,
             changed: Vec::new(),
             diff: None,
+            not_saved: Vec::new(),
         };
         let stored: StoredExecution = serde_json::from_str(NOTE).unwrap();
         assert_eq!((stored.spec.command.as_str(), stored.spec.timeout), ("sleep 5", Duration::from_secs(30)));

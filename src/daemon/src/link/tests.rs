@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{Bytes, BytesMut};
 use paddock_proto::frame::Frame;
 use paddock_proto::limits::MAX_STREAMS;
-use paddock_proto::message::{Ask, Hello, HelloReply, Reply, VERSION};
+use paddock_proto::message::{Ask, CollectRules, Hello, HelloReply, Reply, VERSION};
 use paddock_proto::{Channel, Event, Inbound, Kind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -97,7 +97,7 @@ async fn a_stream_survives_the_break_of_its_carriers() {
     let fake = Fake { mux, dialed: dialed.clone(), bytes_per_carrier: 100_000 };
     let (link, greeting) = Link::open(fake, terms()).await.unwrap();
     assert!(!greeting.ran);
-    let stream = link.request(&Request::Collect).unwrap();
+    let stream = link.request(&Request::Collect(CollectRules::All)).unwrap();
     let sent: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     let write = async {
         stream.data(Channel::File, sent.clone().into()).await.unwrap();
@@ -249,9 +249,9 @@ async fn lost_to(says: &[(StreamId, Kind, &[u8])], for_ever: bool) -> LinkError 
     };
     let liar = Liar { says: says.iter().map(frame).collect(), for_ever, ..Liar::default() };
     let (link, _) = Link::open(liar, terms()).await.unwrap();
-    let _stream = link.request(&Request::Collect).unwrap();
+    let _stream = link.request(&Request::Collect(CollectRules::All)).unwrap();
     let lost = tokio::time::timeout(Duration::from_secs(60), link.lost()).await.expect("the link is lost");
-    assert!(link.request(&Request::Collect).is_err());
+    assert!(link.request(&Request::Collect(CollectRules::All)).is_err());
     lost
 }
 
@@ -421,7 +421,7 @@ async fn an_agent_that_names_more_runs_than_it_can_have_is_refused() {
 async fn receives(kind: Kind, payload: Bytes) -> Result<Incoming, LinkError> {
     let liar = Liar { says: vec![Frame { stream: 1, kind, payload }], ..Liar::default() };
     let (link, _) = Link::open(liar, terms()).await.unwrap();
-    let stream = link.request(&Request::Collect).unwrap();
+    let stream = link.request(&Request::Collect(CollectRules::All)).unwrap();
     stream.next().await
 }
 

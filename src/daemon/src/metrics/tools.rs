@@ -7,13 +7,14 @@ use prometheus::{HistogramVec, IntCounterVec};
 use super::{Make, Metrics};
 
 /// All limits that can end a run, or refuse a call.
-const LIMITS: [&str; 12] = [
+const LIMITS: [&str; 13] = [
     "wall_time",
     "output",
     "memory",
     "pids",
     "cpu_time",
     "file_size",
+    "disk",
     "too_large",
     "artifact_too_large",
     "session_busy",
@@ -45,8 +46,8 @@ impl ToolMetrics {
             took: make.histograms("paddock_tool_call_duration_seconds", "Time of a tool call.", &["tool"]),
             limits: make.counters(
                 "paddock_limits_hit_total",
-                "Limits that ended a run (wall_time, output, memory, pids, cpu_time, file_size) or refused a \
-                 call, by limit.",
+                "Limits that ended a run (wall_time, output, memory, pids, cpu_time, file_size, disk) or \
+                 refused a call, by limit.",
                 &["limit"],
             ),
         };

@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 
+use paddock_proto::limits::HOMES_DIR;
 use tracing::warn;
 
 use super::agent;
 use super::core::{StartFailure, Uid};
+use super::disk::{self, DataPlace};
 use super::restored::is_miscounted;
 use super::runner::Runner;
 use super::secret::AgentTerms;
@@ -87,6 +89,11 @@ pub(super) async fn start(
         .map_err(at("creating the volume for /data", StartFailure::Create))?;
     let created = engine.container_create(Some(plan.name.as_str()), &plan.container).await;
     let id = created.map_err(at("creating the container", StartFailure::Create))?.id;
+    if runner.bounds.place != DataPlace::Memory {
+        let owned =
+            engine.archive_put(&id, HOMES_DIR, disk::owners(uid).await.unwrap_or_default().into()).await;
+        owned.map_err(at("giving the volumes their owner", StartFailure::Create))?;
+    }
     if let Err(error) = engine.container_start(&id).await {
         // Another daemon may have removed the agent's volume before this container was made.
         let restored = match error.status() {

@@ -7,6 +7,7 @@
 //!              start │ │ started / failed / died        runner     finds runner images by their labels
 //!                    ▼ │                                spec       describes every container to the engine
 //!                 container ── engine, link             agent      fills the volume with the agent
+//!                                                       disk       says where /data lies, and what bounds it
 //!                                                       reach      knows whether the engine answers
 //!                                                       warm       has the warm part loaded
 //!                                                       proof      proves that containers are confined
@@ -22,6 +23,7 @@
 mod agent;
 mod container;
 pub mod core;
+mod disk;
 mod driver;
 mod leftovers;
 mod proof;
@@ -49,6 +51,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
 pub use self::agent::{AgentError, AgentFiles};
 pub use self::container::{ArmedContainer, ContainerStartError};
 use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
+pub use self::disk::{DataPlace, DiskBound};
 use self::driver::{DriverMessage, PoolDriver};
 pub use self::proof::{Aspect, ProofError, Violation};
 pub use self::runner::{AgentLabels, Runner, is_language};

@@ -12,6 +12,7 @@ use paddock_proto::{Event, Request};
 
 use super::container;
 use super::core::Uid;
+use super::disk::{DataPlace, DiskBound};
 use super::runner::Runner;
 use super::secret::AgentTerms;
 use super::spec::{Blueprint, Bounds};
@@ -205,14 +206,19 @@ pub(super) fn violations(facts: &ProbeReport, bounds: &Bounds, uid: Uid) -> Vec<
             facts.data_write_errno
         ),
     );
+    // What the file system does not bound is watched: there is nothing to see from inside.
+    let (is_sized, is_counted) = match bounds.place {
+        DataPlace::Memory => (true, true),
+        DataPlace::Disk(bound) => (bound == DiskBound::Hard, false),
+    };
     demand(
         Aspect::Data,
-        facts.data_bytes > 0 && facts.data_bytes <= bounds.data.next_multiple_of(4096),
+        !is_sized || facts.data_bytes > 0 && facts.data_bytes <= bounds.data.next_multiple_of(4096),
         format!("/data has {} bytes, its quota is {}", facts.data_bytes, bounds.data),
     );
     demand(
         Aspect::Inodes,
-        facts.data_inodes > 0 && facts.data_inodes <= bounds.data_inodes,
+        !is_counted || facts.data_inodes > 0 && facts.data_inodes <= bounds.data_inodes,
         format!("/data has {} inodes, its quota is {}", facts.data_inodes, bounds.data_inodes),
     );
     demand(Aspect::Names, facts.data_aliases, "/mnt/data or /workspace is not /data".to_owned());

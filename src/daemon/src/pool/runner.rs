@@ -4,6 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use paddock_proto::limits::HOME_DIR;
+
+use super::disk::DataPlace;
 use super::runner_terms::RunnerTerms;
 use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
@@ -23,6 +26,9 @@ const WARM: &str = "sandbox.warm";
 
 /// An image that the operator chose under one of these names is a coding agent without the label too.
 const CODING_AGENTS: [&str; 2] = ["claude-code", "opencode"];
+
+/// Where `npm install --global` installs in a home directory on a disk, as `pip` does by itself.
+const PREFIX: &str = "/home/agent/.local";
 
 /// The longest name of a runner.
 const MAX_LANGUAGE: usize = 32;
@@ -232,7 +238,12 @@ impl Runner {
     /// The environment of a program: a writable home, the image's variables, then those of the caller. The
     /// last value of a name counts.
     pub fn environment(&self, more: &[(String, String)]) -> Vec<String> {
-        let mut all: Vec<(String, String)> = vec![("HOME".into(), "/tmp".into())];
+        // Packages go where there is room for them: on a disk if there is one.
+        let own: &[(&str, &str)] = match self.bounds.place {
+            DataPlace::Memory => &[("HOME", "/tmp")],
+            DataPlace::Disk(_) => &[("HOME", HOME_DIR), ("NPM_CONFIG_PREFIX", PREFIX)],
+        };
+        let mut all: Vec<_> = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let image = self
             .env
             .iter()

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::disk::{DataPlace, DiskBound};
 use super::spec::Bounds;
 use crate::config::RunnerSettings;
 
@@ -15,6 +16,8 @@ pub struct RunnerTerms {
     pub bounds: Bounds,
     /// The idle containers of a language.
     pub idle: u32,
+    /// What keeps the volumes of coding agents within their size on this engine.
+    pub disk: DiskBound,
     /// What all coding agents have instead.
     pub coding_agents: RunnerSettings,
     /// What one runner has instead, by its name.
@@ -26,7 +29,8 @@ impl RunnerTerms {
     pub(super) fn of(&self, name: &str, coding_agent: bool) -> (Bounds, u32) {
         let agents = coding_agent.then_some(&self.coding_agents);
         let layers = agents.into_iter().chain(self.runners.get(name));
-        layers.fold((self.bounds.clone(), self.idle), |(bounds, idle), layer| {
+        let place = if coding_agent { DataPlace::Disk(self.disk) } else { DataPlace::Memory };
+        layers.fold((Bounds { place, ..self.bounds.clone() }, self.idle), |(bounds, idle), layer| {
             (overlaid(bounds, layer), layer.idle.unwrap_or(idle))
         })
     }
@@ -48,6 +52,7 @@ fn overlaid(bounds: Bounds, over: &RunnerSettings) -> Bounds {
         pids: over.pids.map_or(bounds.pids, u64::from),
         data: over.data.unwrap_or(bounds.data),
         data_inodes: over.data_inodes.map_or(bounds.data_inodes, u64::from),
+        stored: over.stored.unwrap_or(bounds.stored),
         tmp: over.tmp.unwrap_or(bounds.tmp),
         open_files: over.open_files.map_or(bounds.open_files, u64::from),
         file_size: over.file_size.unwrap_or(bounds.file_size),
@@ -71,6 +76,7 @@ mod tests {
         let terms = RunnerTerms {
             bounds: usual.clone(),
             idle: 2,
+            disk: DiskBound::Hard,
             coding_agents: set(Some(10), Some(20), Some(0)),
             runners: BTreeMap::from([
                 ("python".to_owned(), set(None, Some(30), Some(5))),
@@ -79,8 +85,9 @@ mod tests {
         };
         assert_eq!(terms.of("sh", false), (usual.clone(), 2));
         assert_eq!(terms.of("python", false), (Bounds { pids: 30, ..usual.clone() }, 5));
-        assert_eq!(terms.of("opencode", true), (Bounds { memory: 10, pids: 20, ..usual.clone() }, 0));
-        assert_eq!(terms.of("codex", true), (Bounds { memory: 40, pids: 20, ..usual }, 0));
+        let agents = Bounds { pids: 20, place: DataPlace::Disk(DiskBound::Hard), ..usual };
+        assert_eq!(terms.of("opencode", true), (Bounds { memory: 10, ..agents.clone() }, 0));
+        assert_eq!(terms.of("codex", true), (Bounds { memory: 40, ..agents }, 0));
     }
 
     #[test]
@@ -96,6 +103,7 @@ mod tests {
             tmp: Some(6),
             open_files: Some(7),
             file_size: Some(8),
+            stored: Some(9),
         };
         let usual = Bounds { runtime: "runsc".into(), ..Bounds::example() };
         let expected = Bounds {
@@ -107,6 +115,7 @@ mod tests {
             tmp: 6,
             open_files: 7,
             file_size: 8,
+            stored: 9,
             ..usual.clone()
         };
         assert_eq!(overlaid(usual, &over), expected);

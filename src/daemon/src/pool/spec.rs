@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use paddock_proto::limits::{AGENT_PROGRAM, DATA_ALIASES, DATA_DIR};
+use paddock_proto::limits::{AGENT_PROGRAM, DATA_ALIASES, DATA_DIR, HOME_DATA_DIR};
 use sha2::{Digest, Sha256};
 
 use super::agent::AgentFiles;
 use super::core::Uid;
+use super::disk::{self, DataPlace};
 use super::runner::Runner;
 use super::{agent, seccomp};
 use crate::engine::{
@@ -117,6 +118,10 @@ pub struct Bounds {
     pub data: u64,
     /// Entries of `/data`.
     pub data_inodes: u64,
+    /// Where `/data` lies.
+    pub place: DataPlace,
+    /// Bytes of `/data` that are saved, where it lies on a disk; a session's quota bounds them too.
+    pub stored: u64,
     /// Size of `/tmp`.
     pub tmp: u64,
     /// Size of `/dev/shm`.
@@ -130,9 +135,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The cgroup's limit, since `/data`, `/tmp` and shared memory are in memory too.
+    /// The cgroup's limit, since `/tmp`, shared memory and most `/data` are in memory too.
     pub fn total_memory(&self) -> u64 {
-        self.memory.saturating_add(self.data).saturating_add(self.tmp).saturating_add(self.shm)
+        let data = if self.place == DataPlace::Memory { self.data } else { 0 };
+        self.memory.saturating_add(data).saturating_add(self.tmp).saturating_add(self.shm)
     }
 }
 
@@ -146,6 +152,8 @@ impl Bounds {
             pids: 128,
             data: 1 << 28,
             data_inodes: 16_384,
+            place: DataPlace::Memory,
+            stored: 1 << 28,
             tmp: 1 << 26,
             shm: 1 << 24,
             open_files: 1024,
@@ -234,16 +242,7 @@ impl Blueprint {
             format!("paddock-{owner}-{}-{}", uid.0, crate::id::random_hex::<4>()).parse().ok()?;
         let container = self.container(runner, uid, &name);
         let labels = container.labels.clone();
-        let Bounds { data, data_inodes, .. } = runner.bounds;
-        let options = [
-            ("type", "tmpfs".to_owned()),
-            ("device", "tmpfs".to_owned()),
-            (
-                "o",
-                format!("size={data},nr_inodes={data_inodes},uid={0},gid={0},mode=0700,nosuid,nodev", uid.0),
-            ),
-        ];
-        let driver_opts = options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        let driver_opts = disk::volume_options(&runner.bounds, uid);
         let volume = VolumeSpec { driver_opts, labels, ..VolumeSpec::local(name.clone()) };
         Some(Plan { name, volume, container, files: self.files.clone() })
     }
@@ -321,6 +320,12 @@ impl Blueprint {
         let agent = agent::mount(&self.agent, agent::labels(Some(&self.owner)), true);
         let mut mounts = vec![agent, mount(DATA_DIR)];
         mounts.extend(DATA_ALIASES.iter().map(|alias| mount(alias)));
+        if bounds.place != DataPlace::Memory {
+            let labels =
+                [("app", "paddock".to_owned()), (OWNER, self.owner.clone()), (NAME, name.to_string())];
+            let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+            mounts.extend([disk::home(bounds, labels), mount(HOME_DATA_DIR)]);
+        }
         if MOUNTING.contains(&bounds.runtime.as_str()) {
             mounts.push(self.terminals(name));
         }

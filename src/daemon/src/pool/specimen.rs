@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::container::{self, ArmedContainer, ContainerStartError};
 use super::core::Uid;
 use super::spec::{Blueprint, Plan};
-use super::{AgentError, PoolConfig, agent, runner, warm};
+use super::{AgentError, PoolConfig, RunnerTerms, agent, disk, runner, warm};
 use crate::engine::{Engine, EngineError};
 
 /// Why there is no specimen.
@@ -49,10 +49,9 @@ impl Specimen {
         uid: u32,
     ) -> Result<Self, SpecimenError> {
         let unknown = || SpecimenError::NoRunner(language.to_owned());
-        let runner = runner::find(engine, &config.runners, config.warm_parts, &BTreeMap::new())
-            .await?
-            .runners
-            .remove(language);
+        let terms = RunnerTerms { disk: disk::bound(engine, &config.owner).await?, ..config.runners.clone() };
+        let runner =
+            runner::find(engine, &terms, config.warm_parts, &BTreeMap::new()).await?.runners.remove(language);
         let runner = Arc::new(runner.ok_or_else(unknown)?);
         let agent = config.agent_files.volume_name().map_err(SpecimenError::Agent)?;
         let maps_users = engine.info().await?.maps_users();

@@ -17,7 +17,7 @@ use super::proof::{self, Violation};
 use super::runner::{self, Runner};
 use super::spec::{APP, Blueprint, OWNER};
 use super::warm::WarmStage;
-use super::{AgentError, Bounds, PoolConfig, agent, warm};
+use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, warm};
 use crate::engine::{Engine, EngineError, NameError};
 use crate::id::random_hex;
 use crate::link::{LinkError, may_trace};
@@ -110,7 +110,8 @@ pub enum TrialCarrier {
 /// # Errors
 /// The engine's.
 pub async fn survey(engine: &Engine, config: &PoolConfig) -> Result<(Vec<Runner>, Vec<String>), EngineError> {
-    let found = runner::find(engine, &config.runners, config.warm_parts, &BTreeMap::new()).await?;
+    let terms = RunnerTerms { disk: disk::bound(engine, &config.owner).await?, ..config.runners.clone() };
+    let found = runner::find(engine, &terms, config.warm_parts, &BTreeMap::new()).await?;
     Ok((found.runners.into_values().collect(), found.warnings))
 }
 
@@ -187,7 +188,8 @@ fn quotas(bounds: &Bounds) -> Option<Quotas> {
     let quotas = Quotas { data: bounds.data, data_inodes: bounds.data_inodes, tmp: bounds.tmp };
     let cheap =
         quotas.data <= CHEAP.data && quotas.data_inodes <= CHEAP.data_inodes && quotas.tmp <= CHEAP.tmp;
-    cheap.then_some(quotas)
+    // Nothing refuses what is only watched.
+    (cheap && bounds.place == DataPlace::Memory).then_some(quotas)
 }
 
 fn carrier(engine: &Engine, container: &ArmedContainer) -> TrialCarrier {

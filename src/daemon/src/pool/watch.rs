@@ -21,7 +21,7 @@ use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
 use super::spec::Blueprint;
-use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, proof};
+use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
 use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, EventStreamItem, Occurrence};
 
 /// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
@@ -100,6 +100,7 @@ impl EngineWatch {
         &mut self,
     ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
         self.maps_users = self.engine.info().await?.maps_users();
+        self.runners.disk = disk::bound(&self.engine, &self.owner).await?;
         let blueprint = self.blueprint()?;
         // The engine may have been restarted while there was no daemon.
         restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;

@@ -3,13 +3,12 @@
 //! They are files of the session like any other: they outlive the container, and a program of level 3 can
 //! change them. So nothing is read from them but the name of one, which must be a UUID: no setting, no level.
 
-use paddock_proto::RelPath;
 use paddock_proto::message::{Entry, EntryKind};
 
 use crate::agents::STATE_DIR;
 
 /// The newest conversation of Claude Code in this directory of the container, if one is among these files:
-/// its file and its id.
+/// its id.
 pub(in crate::agents) fn last_conversation<'a>(
     files: impl Iterator<Item = &'a Entry>,
     directory: &str,
@@ -37,6 +36,8 @@ fn is_uuid(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use paddock_proto::RelPath;
+
     use super::*;
 
     const OLD: &str = "11111111-2222-4333-8444-555555555555";

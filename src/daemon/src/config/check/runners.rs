@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::limits::{CPUS, DATA, DATA_INODES, FILE_SIZE, MEMORY, OPEN_FILES, PIDS, TMP};
-use super::{Checker, MONTH, SECOND, bytes};
+use super::{Checker, MIB, MONTH, SECOND, bytes};
 use crate::config::error::ConfigError;
 use crate::config::raw::{CodingAgentsTable, ExecTable, PoolTable, RunnerTable};
 use crate::config::types::{ExecSettings, LimitsSettings, RunnerSettings};
@@ -76,8 +76,18 @@ impl Checker<'_> {
         raw: CodingAgentsTable,
         limits: &LimitsSettings,
     ) -> Result<RunnerSettings, ConfigError> {
-        let CodingAgentsTable { idle, memory, cpus, pids, data, data_inodes, tmp, open_files, file_size } =
-            raw;
+        let CodingAgentsTable {
+            idle,
+            memory,
+            cpus,
+            pids,
+            data,
+            data_inodes,
+            stored,
+            tmp,
+            open_files,
+            file_size,
+        } = raw;
         let data = Size(data.0.max(limits.data));
         let table = RunnerTable {
             image: None,
@@ -87,6 +97,7 @@ impl Checker<'_> {
             pids: Some(pids),
             data: Some(data),
             data_inodes: Some(data_inodes.max(limits.data_inodes)),
+            stored: Some(stored),
             tmp: Some(tmp),
             open_files: Some(open_files),
             file_size: Some(file_size),
@@ -123,8 +134,21 @@ impl Checker<'_> {
         raw: RunnerTable,
         limits: &LimitsSettings,
     ) -> Result<RunnerSettings, ConfigError> {
-        let RunnerTable { image, idle, memory, cpus, pids, data, data_inodes, tmp, open_files, file_size } =
-            raw;
+        let RunnerTable {
+            image,
+            idle,
+            memory,
+            cpus,
+            pids,
+            data,
+            data_inodes,
+            stored,
+            tmp,
+            open_files,
+            file_size,
+        } = raw;
+        // 0: as much as there may be of a session.
+        let stored = stored.map(|Size(stored)| Size(if stored == 0 { limits.data } else { stored }));
         let key = |name: &str| format!("{table}.{name}");
         let size = |name: &str, size: Option<Size>, range: RangeInclusive<u64>| {
             size.map(|size| self.size(&key(name), size, range)).transpose()
@@ -146,6 +170,7 @@ impl Checker<'_> {
             pids: count("pids", pids, PIDS)?,
             data: size("data", data, DATA)?,
             data_inodes: count("data_inodes", data_inodes, DATA_INODES)?,
+            stored: size("stored", stored, MIB..=limits.data.max(MIB))?,
             tmp: size("tmp", tmp, TMP)?,
             open_files: count("open_files", open_files, OPEN_FILES)?,
             file_size: size("file_size", file_size, FILE_SIZE)?,

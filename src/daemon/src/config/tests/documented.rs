@@ -102,6 +102,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("coding_agents.pids", "101"),
     ("coding_agents.data", "\"3GiB\""),
     ("coding_agents.data_inodes", "262145"),
+    ("coding_agents.stored", "\"1MiB\""),
     ("coding_agents.tmp", "\"2GiB\""),
     ("coding_agents.open_files", "4097"),
     ("coding_agents.file_size", "\"2GiB\""),

@@ -167,7 +167,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "[runners.python]\nmemori = \"1GiB\"",
             "runners.python.memori (/etc/paddock.toml): is unknown; known here: image, idle, memory, cpus, \
-             pids, data, data_inodes, tmp, open_files, file_size",
+             pids, data, data_inodes, stored, tmp, open_files, file_size",
         ),
         (
             "runners.python.memory = \"1MiB\"",
@@ -188,6 +188,10 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "pool.queue = 0\nrunners.python.idle = 0",
             "runners.python.idle (/etc/paddock.toml): is 0 while pool.queue is 0, so nothing could ever run \
              in it; must be at least 1",
+        ),
+        (
+            "coding_agents.stored = \"257MiB\"",
+            "coding_agents.stored (/etc/paddock.toml): is 257 MiB, must be 1 MiB to 256 MiB",
         ),
         ("coding_agents.cpus = 0", "coding_agents.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
         (

@@ -94,18 +94,21 @@ fn coding_agents_take_the_variables_of_their_resources_and_images() {
         ("RESOURCE_CPU_CORES", "1.5"),
         ("RESOURCE_MEMORY_GB", "0.5"),
         ("RESOURCE_MAX_PROCESSES", "64"),
-        ("RESOURCE_MAX_DISK_GB", "10"),
+        ("RESOURCE_MAX_DISK_GB", "11"),
         ("DOCKER_IMAGE_CLAUDE", "claude:1"),
         ("DOCKER_IMAGE_OPENCODE", "opencode:1"),
     ];
     let all = config("", &env);
     let agents = &all.coding_agents;
     assert_eq!((agents.cpus, agents.memory), (Some(1.5), Some(512 << 20)));
-    assert_eq!((agents.pids, agents.data, agents.idle), (Some(64), Some(10 << 30), Some(0)));
+    assert_eq!((agents.pids, agents.data, agents.idle), (Some(64), Some(11 << 30), Some(0)));
     assert_eq!(all.runners["claude-code"].image.as_deref(), Some("claude:1"));
     assert_eq!(all.runners["opencode"].image.as_deref(), Some("opencode:1"));
-    let larger = config("limits.data = \"3GiB\"\nlimits.data_inodes = 300000", &[]).coding_agents;
+    let text = "limits = { data = \"3GiB\", data_inodes = 300000 }\n\
+                coding_agents = { data = \"1GiB\", data_inodes = 1000 }";
+    let larger = config(text, &[]).coding_agents;
     assert_eq!((larger.data, larger.data_inodes), (Some(3 << 30), Some(300_000)), "as much as a session");
+    assert_eq!(larger.stored, Some(3 << 30), "all that may be saved of a session");
 }
 
 #[test]

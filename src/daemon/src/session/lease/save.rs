@@ -86,7 +86,7 @@ impl Leased {
     async fn collect(&mut self, session: &Session) -> Result<Collected, SyncError> {
         let (space, link) = (&session.space, self.container.link());
         delta::bring_in(space, link, &mut self.baseline).await?;
-        let stream = link.request(&Request::Collect)?;
+        let stream = link.request(&Request::Collect(self.data.rules(self.container.runner())))?;
         delta::collect(space, &stream, &mut self.baseline, self.data).await
     }
 }

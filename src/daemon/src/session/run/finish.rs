@@ -130,7 +130,8 @@ impl Finish<'_> {
     async fn save(&self, leases: &mut Leases) -> Result<Collected, SyncError> {
         let leased = self.leased(leases).ok_or(LinkError::Closed)?;
         let (space, stream) = (&self.turn.session().space, &self.started.stream);
-        port::accepted(stream.say(&Request::Collect)).await?;
+        let rules = self.data.rules(leased.container.runner());
+        port::accepted(stream.say(&Request::Collect(rules))).await?;
         delta::collect(space, stream, &mut leased.baseline, self.data).await
     }
 }

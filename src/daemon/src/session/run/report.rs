@@ -96,6 +96,7 @@ pub fn limit_name(limit: Limit) -> Option<&'static str> {
         Limit::Pids => Some("pids"),
         Limit::Cpu => Some("cpu_time"),
         Limit::FileSize => Some("file_size"),
+        Limit::Disk => Some("disk"),
         Limit::Cancelled => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use paddock_proto::message::{Input, RunSpec};
+use paddock_proto::message::{Input, RunLimits, RunSpec};
 use paddock_proto::{Channel, Request};
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
@@ -194,7 +194,7 @@ impl Starter {
             wall_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
             output_cap: self.max_log,
             input,
-            limits: request.limits,
+            limits: RunLimits { disk: runner.disk_limit(), ..request.limits },
             warm,
             files: request.files.clone(),
             execute: request.execute.clone(),

@@ -280,6 +280,8 @@ fn words(reason: SkipReason) -> &'static str {
         SkipReason::Special => "it is no regular file",
         SkipReason::Path => "its path is too long or too deep",
         SkipReason::Unreadable => "it could not be read",
+        SkipReason::NoRoom => "it is more than is saved of a workspace",
+        SkipReason::TooMany => "there are more entries than are saved of a workspace",
     }
 }
 

@@ -16,9 +16,10 @@ pub(in crate::session) mod baseline;
 pub(in crate::session) mod delta;
 pub(in crate::session) mod salvage;
 
-use paddock_proto::message::{Entry, EntryKind};
+use paddock_proto::message::{CollectRules, Entry, EntryKind};
 
 use crate::link::LinkError;
+use crate::pool::{DataPlace, Runner};
 use crate::store::StoreError;
 
 /// Paths of unsaved files that are remembered: an answer names fewer.
@@ -38,6 +39,17 @@ impl DataBounds {
     /// now.
     fn reported(self) -> u64 {
         self.entries.saturating_mul(3)
+    }
+
+    /// What the agent of this runner's containers is to report. A workspace on a disk holds more than is
+    /// saved of it.
+    pub(in crate::session) fn rules(self, runner: &Runner) -> CollectRules {
+        match runner.bounds.place {
+            DataPlace::Memory => CollectRules::All,
+            DataPlace::Disk(_) => {
+                CollectRules::Workspace { bytes: self.bytes.min(runner.bounds.stored), entries: self.entries }
+            }
+        }
     }
 }
 

@@ -5,19 +5,28 @@
 //!  lost link ─► does it still run? ─► pause ─► archive of /data ─► checked entries ─► store
 //! ```
 //!
+//! A workspace on a disk outlives the processes of its container, and can be far larger than what is saved of
+//! it: what git would ignore is left out, and the reading ends after a while.
+//!
 //! An engine's archive can leave out what was there without saying so, so a file that it lacks does not count
 //! as removed. It must never take more than the bounds say, nor a file whose bytes are not all there.
 
+mod ignored;
+
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
 use paddock_proto::LinkTarget;
+use paddock_proto::ignore::MAX_FILE;
 use paddock_proto::message::{Entry, EntryKind};
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
+use self::ignored::Ignored;
 use super::{Collected, DataBounds};
 use crate::engine::ContainerStatus;
+use crate::pool::{Bounds, DataPlace};
 use crate::session::port::Container;
 use crate::store::tar::{MemberKind, TarLimits, TarMember, TarReader};
 use crate::store::{Batch, Space, StoreError, blocking};
@@ -26,6 +35,9 @@ use crate::store::{Batch, Space, StoreError, blocking};
 const OVERHEAD: u64 = 4096;
 
 const SECOND: i64 = 1_000_000_000;
+
+/// How long the archive of a workspace is read: the call that lost its container waits.
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// Saves what `/data` of this container has and the store has not. `None` if there is nothing to save: the
 /// container does not run any more, and its memory is gone.
@@ -38,6 +50,7 @@ pub(in crate::session) async fn salvage(
     bounds: DataBounds,
 ) -> Result<Option<Collected>, StoreError> {
     let name = container.name();
+    let is_on_disk = container.runner().bounds.place != DataPlace::Memory;
     match container.status().await {
         Ok(ContainerStatus::Running) => {
             // Its programs may still run. A container that cannot be paused is read all the same.
@@ -46,9 +59,18 @@ pub(in crate::session) async fn salvage(
             }
         }
         Ok(ContainerStatus::Paused) => {}
+        Ok(ContainerStatus::Exited) if is_on_disk => {}
         Ok(_) | Err(_) => return Ok(None),
     }
-    let cap = bounds.bytes.saturating_add(bounds.entries.saturating_mul(OVERHEAD));
+    let has = match container.runner().bounds.place {
+        DataPlace::Memory => bounds,
+        DataPlace::Disk(_) => {
+            let Bounds { data, data_inodes, .. } = container.runner().bounds;
+            DataBounds { bytes: data, entries: data_inodes }
+        }
+    };
+    let limits = TarLimits { entries: has.reported(), bytes: has.bytes };
+    let cap = has.bytes.saturating_add(has.entries.saturating_mul(OVERHEAD));
     let archive = match container.pack_data(cap).await {
         Ok(archive) => archive,
         Err(error) => {
@@ -56,10 +78,16 @@ pub(in crate::session) async fn salvage(
             return Ok(None);
         }
     };
-    let limits = TarLimits { entries: bounds.reported(), bytes: bounds.bytes };
+    let until = tokio::time::Instant::now() + WITHIN;
     let mut tar = TarReader::new(archive, limits);
-    let mut salvage = Salvage { space, batch: Batch::new(space.clone()), done: Collected::default() };
+    let ignored = is_on_disk.then(Ignored::default);
+    let mut salvage =
+        Salvage { space, batch: Batch::new(space.clone()), done: Collected::default(), ignored };
     loop {
+        if is_on_disk && tokio::time::Instant::now() >= until {
+            warn!(name, "the archive of a container is not read to its end: that takes too long");
+            break;
+        }
         let member = match tar.next().await {
             Ok(Some(member)) => member,
             Ok(None) => break,
@@ -84,6 +112,8 @@ struct Salvage<'a> {
     space: &'a Arc<Space>,
     batch: Batch,
     done: Collected,
+    /// What git would ignore, where that is left out.
+    ignored: Option<Ignored>,
 }
 
 impl Salvage<'_> {
@@ -95,6 +125,13 @@ impl Salvage<'_> {
     ) -> Result<bool, StoreError> {
         let TarMember { path, kind, mode, mtime_ns } = member;
         let stored = self.space.manifest().get(&path).map(|stored| stored.entry.clone());
+        if let Some(ignored) = &mut self.ignored
+            && ignored.has(&path, matches!(kind, MemberKind::Dir))
+            && stored.is_none()
+        {
+            return Ok(true);
+        }
+        let has_rules = self.ignored.is_some() && Ignored::is_about(&path);
         let kind = match kind {
             MemberKind::Dir => EntryKind::Dir,
             MemberKind::File(size) => EntryKind::File(size),
@@ -124,7 +161,7 @@ impl Salvage<'_> {
             return Ok(true);
         };
         self.batch.file(entry.clone());
-        let (mut digest, mut left) = (Sha256::new(), size);
+        let (mut digest, mut left, mut rules) = (Sha256::new(), size, Vec::new());
         while left > 0 {
             let Ok(Some(piece)) = tar.piece().await else {
                 self.batch.discard();
@@ -133,7 +170,13 @@ impl Salvage<'_> {
             };
             left -= piece.len() as u64;
             digest.update(&piece);
+            if has_rules && rules.len() < MAX_FILE {
+                rules.extend_from_slice(&piece);
+            }
             self.batch.write(&piece).await?;
+        }
+        if let Some(ignored) = &mut self.ignored {
+            ignored.take(&entry.path, &rules);
         }
         // Archives have whole seconds: a file of the same size and second is compared by its content.
         let seconds = |entry: &Entry| entry.mtime_ns.div_euclid(SECOND);

@@ -62,6 +62,12 @@ fn ended_by(tools: &Tools, run: &RunRequest, limit: Limit) -> String {
             let max = values::size(bounds.map_or(tools.limits.file_size, |bounds| bounds.file_size));
             format!("The program was ended: it wrote more than {max} to one file")
         }
+        Limit::Disk => {
+            let most = bounds.map(|bounds| (values::size(bounds.data), bounds.data_inodes));
+            let most = most.map(|(size, entries)| format!("has more than {size} or {entries} entries"));
+            let most = most.unwrap_or_else(|| "has more than it may".to_owned());
+            format!("The program was ended: the container {most} on the disk, or the disk is nearly full")
+        }
         Limit::Cancelled if tools.services.stopping.is_cancelled() => {
             "The daemon was shutting down and ended the run; what it had printed and saved until then is kept"
                 .to_owned()

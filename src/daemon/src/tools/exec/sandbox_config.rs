@@ -112,6 +112,7 @@ impl SandboxConfig {
             file_size: mib("max_file_size_mb", limits.max_file_size_mb)?,
             memory: mib("max_memory_mb", limits.max_memory_mb)?,
             processes: over_zero("max_processes", limits.max_processes)?,
+            disk: None,
         };
         let files = Some(files).filter(|files| !files.is_empty());
         Ok(SandboxTerms { limits, files, network: network.into_request() })
@@ -156,6 +157,7 @@ mod tests {
             file_size: Some(100 << 20),
             memory: Some(512 << 20),
             processes: Some(10),
+            disk: None,
         };
         let snake = json!({ "network": { "allowed_domains": [], "denied_domains": ["evil.com"] },
             "resource_limits": { "max_memory_mb": 512, "max_cpu_seconds": 30, "max_file_size_mb": 100,

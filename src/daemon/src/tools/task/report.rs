@@ -78,6 +78,9 @@ async fn put_files(
     let changed = end.map_or(&[][..], |end| &end.changed);
     let names: Vec<_> = changed.iter().map(|entry| entry.path.to_text()).collect();
     document.insert("files_created".into(), json!(names));
+    if let Some(end) = end.filter(|end| !end.not_saved.is_empty()) {
+        document.insert("not_saved".into(), json!(end.not_saved));
+    }
     let session = tools.existing(&execution.owner, &execution.session).await?;
     let files: Vec<_> = changed.iter().map(|entry| tools.artifact(&session, entry)).collect();
     document.insert("artifacts".into(), Value::Array(files));
@@ -178,6 +181,7 @@ mod tests {
             models: None,
             changed: Vec::new(),
             diff: None,
+            not_saved: Vec::new(),
         }
     }
 

@@ -113,7 +113,8 @@ async fn a_lost_container_is_replaced_after_its_files_are_saved() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_saved_of_a_session_that_is_deleted() {
     let (world, container) = unsaved(&[]).await;
-    let collected = |container: &FakeContainer| container.count(|request| *request == Request::Collect);
+    let collected =
+        |container: &FakeContainer| container.count(|request| matches!(request, Request::Collect(_)));
     let before = collected(&container);
     close(&world, true).await;
     assert!(container.is_given_up());

@@ -82,7 +82,7 @@ impl FakeContainer {
             volumes: Vec::new(),
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
-            bounds: crate::pool::Bounds::example(),
+            bounds: crate::pool::Bounds { place: script.place, ..crate::pool::Bounds::example() },
             idle: 2,
         };
         let engine = FakeEngine {
@@ -242,7 +242,7 @@ impl FakeContainer {
                 Request::Apply => script.apply,
                 Request::Run(_) => script.run,
                 Request::Attach(_) => script.attach,
-                Request::Collect => script.collect,
+                Request::Collect(_) => script.collect,
                 Request::Commit => script.commit,
                 Request::Base => script.base,
                 Request::Settle => script.settle,

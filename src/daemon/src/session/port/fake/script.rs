@@ -6,6 +6,8 @@ use bytes::Bytes;
 use paddock_proto::message::{Entry, EntryKind, Outcome, RunEnd};
 use paddock_proto::{Channel, Event, RelPath};
 
+use crate::pool::DataPlace;
+
 /// One thing that the agent does on a stream.
 #[derive(Debug, Clone)]
 pub(in crate::session) enum Step {
@@ -43,6 +45,8 @@ pub(in crate::session) struct Script {
     pub(in crate::session) base: Vec<Step>,
     pub(in crate::session) settle: Vec<Step>,
     pub(in crate::session) end: Vec<Step>,
+    /// Where the container has its `/data`.
+    pub(in crate::session) place: DataPlace,
 }
 
 impl Default for Script {
@@ -59,6 +63,7 @@ impl Default for Script {
             base: vec![Say(nothing.clone())],
             settle: vec![Say(nothing)],
             end: vec![Say(Event::Ending)],
+            place: DataPlace::Memory,
         }
     }
 }

@@ -18,7 +18,7 @@ async fn a_container_is_claimed_and_filled_before_its_first_program_and_used_aga
     container.until(|request| *request == Request::Commit).await;
     let put = Request::Put(world.session.space.manifest().get(&file("in", 5).path).unwrap().entry.clone());
     let received = container.received();
-    let [Request::Claim(claim), Request::Apply, sent, Request::Run(_), Request::Collect, Request::Commit] =
+    let [Request::Claim(claim), Request::Apply, sent, Request::Run(_), Request::Collect(_), Request::Commit] =
         &received[..]
     else {
         panic!("{received:?}")
@@ -226,7 +226,7 @@ async fn a_program_that_is_in_flight_is_noted_until_its_files_are_saved() {
         FakeContainer::scripted("c1", |script| script.collect = vec![Step::UntilToldToEnd, Step::Hang]);
     let world = World::new(&[&container]).await;
     let seeing = async {
-        container.until(|request| *request == Request::Collect).await;
+        container.until(|request| matches!(request, Request::Collect(_))).await;
         let notes = world.notes();
         let [(name, note)] = &notes[..] else { panic!("{notes:?}") };
         assert_eq!((name.as_str(), note.owner.as_str(), note.session.as_str()), ("c1", "owner", "session"));

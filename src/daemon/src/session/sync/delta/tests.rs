@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use paddock_proto::RelPath;
+use paddock_proto::message::CollectRules;
 
 use super::*;
 use crate::session::port::SILENCE;
@@ -33,7 +34,7 @@ impl Side {
     }
 
     async fn collect(&mut self) -> Result<Collected, SyncError> {
-        let stream = self.link.request(&Request::Collect).unwrap();
+        let stream = self.link.request(&Request::Collect(CollectRules::All)).unwrap();
         collect(&self.space, &stream, &mut self.baseline, BOUNDS).await
     }
 

@@ -7,6 +7,7 @@ use paddock_proto::RelPath;
 use tokio_tar::{EntryType, Header};
 
 use super::*;
+use crate::pool::DiskBound;
 use crate::session::port::fake::FakeContainer;
 use crate::session::test_world::{QUOTA, save, saved, store};
 
@@ -123,6 +124,34 @@ async fn another_name_of_a_file_is_said_to_be_left_and_a_symbolic_link_is_kept()
     assert_eq!(done.not_saved(), [(&b"hard"[..], "it is another name of a file")]);
     let soft = RelPath::new("soft").unwrap();
     assert!(matches!(done.space.manifest().get(&soft).unwrap().entry.kind, EntryKind::Link(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workspace_on_a_disk_outlives_its_container_but_for_what_git_ignores() {
+    let (_dir, store) = store();
+    let space = store.space("o", "s").await.unwrap();
+    save(&space, "old.log", b"old").await;
+    let container =
+        FakeContainer::scripted("c1", |script| script.place = DataPlace::Disk(DiskBound::Watched));
+    let dir = |name: &str| member(EntryType::Directory, name, None, 1, b"");
+    container.engine().archive = Some(whole(&[
+        of_file(".gitignore", 1, b"deps/\n*.log\n"),
+        dir("deps/"),
+        of_file("deps/a", 1, b"1"),
+        of_file("new.log", 1, b"1"),
+        of_file("old.log", 9, b"new"),
+        of_file("src", 1, b"1"),
+    ]));
+    container.engine().status = Some(ContainerStatus::Exited);
+    let done = salvage(&space, &*container.lease().await, BOUNDS).await.unwrap().unwrap();
+    let changed: Vec<_> = done.changed.iter().map(|entry| entry.path.to_text()).collect();
+    assert_eq!(changed, [".gitignore", "old.log", "src"]);
+    assert_eq!(saved(&space, "old.log").as_deref(), Some("new"), "it was saved before");
+    assert!(saved(&space, "deps/a").is_none() && done.not_saved.is_empty());
+    // What is in memory is gone.
+    let container = FakeContainer::new("c2");
+    container.engine().status = Some(ContainerStatus::Exited);
+    assert!(salvage(&space, &*container.lease().await, BOUNDS).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
