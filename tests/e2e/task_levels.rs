@@ -43,7 +43,8 @@ RUN for name in docker kubectl ssh nc.openbsd sudo iptables systemctl git; do \\
     printf '#!/usr/bin/env python3\\n' > /usr/bin/npm; chmod 755 /usr/sbin/service /usr/bin/npm; \\
     mkdir -p /etc/alternatives; ln -sf /usr/bin/nc.openbsd /etc/alternatives/nc; \\
     ln -sf /etc/alternatives/nc /usr/bin/nc; ln -sf nc /usr/bin/netcat
-{slow}LABEL sandbox.runner=no
+{slow}ENV PATH=/tmp/.local/bin:/usr/local/bin:/usr/bin:/bin
+LABEL sandbox.runner=no
 "
     );
     std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
@@ -68,10 +69,9 @@ async fn printed(d: &Daemon, id: &Value) -> String {
     output.map(|event| event["data"].as_str().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// What became of each attempt of a task at this level.
-async fn tried(d: &Daemon, level: u64) -> BTreeMap<String, i64> {
-    let task = json!({ "task_description": "x".repeat(100_000), "session_id": format!("level-{level}"),
-        "yolo_level": level });
+/// What became of each attempt of a task at this level in this session.
+async fn tried(d: &Daemon, session: &str, level: u64) -> BTreeMap<String, i64> {
+    let task = json!({ "task_description": "x".repeat(100_000), "session_id": session, "yolo_level": level });
     let ran = d.tool("execute_task", task).await;
     let text = printed(d, &ran.document["execution_id"]).await;
     assert!(text.contains("task: 100000 bytes, xxxx"), "{level}: {text} {}", ran.document);
@@ -96,21 +96,22 @@ fn expect(level: u64, tried: &BTreeMap<String, i64>, attempts: &[&str], end: i64
 async fn an_agent_that_ignores_its_level_runs_only_what_the_level_has() {
     let image = image(false);
     let d = daemon(&image).start().await;
+    // In one session: what the first task puts into `PATH` is not the agent of the second.
     for level in [1, 2] {
-        let tried = tried(&d, level).await;
+        let tried = tried(&d, "low", level).await;
         expect(level, &tried, &["itself"], 0);
         let others: Vec<&str> = tried.keys().map(String::as_str).filter(|one| *one != "itself").collect();
         expect(level, &tried, &others, REFUSED);
     }
     let programs = ["itself", "shell", "python", "loader", "git", "npm", "copied", "memory", "descriptor"];
-    let three = tried(&d, 3).await;
+    let three = tried(&d, "low", 3).await;
     expect(3, &three, &programs, 0);
     expect(3, &three, &BLOCKED_COMMANDS, REFUSED);
     expect(3, &three, &["link", "subprocess"], REFUSED);
     expect(3, &three, &["script"], 126);
     // What a level does not stop: the documents say so.
     expect(3, &three, &["copy of ssh"], 0);
-    let four = tried(&d, 4).await;
+    let four = tried(&d, "high", 4).await;
     expect(4, &four, &programs, 0);
     expect(4, &four, &BLOCKED_COMMANDS, 0);
     expect(4, &four, &["link", "subprocess", "script", "copy of ssh"], 0);
@@ -180,6 +181,6 @@ async fn without_landlock_a_level_that_cannot_be_enforced_is_refused() {
         let message = ran.text("message");
         assert!(message.contains("Landlock") && message.contains("yolo_level 4"), "{}", ran.document);
     }
-    expect(4, &tried(&d, 4).await, &["shell", "docker"], 0);
+    expect(4, &tried(&d, "s", 4).await, &["shell", "docker"], 0);
     d.stop().await;
 }

@@ -222,9 +222,9 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
     assert!(Path::new(PROGRAM).exists(), "tests/clients/install");
     let (image, mut model) = (image(), Model::start().await);
     let d = daemon(&image, &model).start().await;
-    model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("sleep 300")])).await;
+    model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("tail -f /dev/null")])).await;
     let cancelling = async {
-        let id = running(&d, "s", "sleep 300").await;
+        let id = running(&d, "s", "tail -f").await;
         let second = task(&d, "s", json!({})).await.expect_error("session_busy");
         assert_eq!(second.document["execution_id"], id, "{}", second.document);
         d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await;

@@ -67,6 +67,7 @@ pub(crate) async fn start(
     };
     let (mut program, outputs) = prepare(&spec.argv, &env, &spec.cwd, stdin, extra)?;
     program.limits = spec.limits;
+    execute::keep_programs_of_image(spec, &mut program.paths);
     let listener = confine(container, &mut program, spec, (run, ports))?;
     let (job, reports) = start_job(&program).await?;
     if let Some((socket, answerers)) = listener {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +109,12 @@ int main(int argc, char **argv) {
         "import subprocess, sys\n"
         "try: subprocess.run(['docker'], check=True)\n"
         "except OSError as error: sys.exit(error.errno)", NULL});
+    // A task that comes later must not take this for the agent.
+    mkdir("/tmp/.local", 0755);
+    mkdir("/tmp/.local/bin", 0755);
+    file = open("/tmp/.local/bin/claude", O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    dprintf(file, "#!/bin/sh\necho planted\n");
+    close(file);
     run("copy of ssh", (char *[]){"/bin/sh", "-c", "cp /usr/bin/ssh /tmp/x && /tmp/x", NULL});
     return 0;
 }

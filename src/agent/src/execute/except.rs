@@ -14,6 +14,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::Writable;
 use super::ruleset::MAX_GRANTS;
 use crate::program::DEFAULT_PATH;
 
@@ -121,7 +122,9 @@ fn grant(grants: &mut Vec<PathBuf>, path: PathBuf) -> io::Result<()> {
 }
 
 /// The directories of this container.
-pub(super) struct FileSystem;
+pub(super) struct FileSystem {
+    pub(super) is_writable: Writable,
+}
 
 impl Listing for FileSystem {
     fn entries(&self, dir: &Path) -> io::Result<Vec<Entry>> {
@@ -150,7 +153,7 @@ impl Listing for FileSystem {
     }
 
     fn is_writable(&self, dir: &Path) -> bool {
-        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
+        (self.is_writable)(dir)
     }
 }
 

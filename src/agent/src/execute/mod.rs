@@ -13,6 +13,9 @@
 //! directory is granted: under "all but" in `/data`, `/tmp` and every other directory that it may write;
 //! under "only" nowhere.
 //!
+//! Names are looked up only where the run cannot write: `PATH` of an image may begin with such a directory,
+//! and what an earlier run left there must stand in for no program of the image, the run's own included.
+//!
 //! Landlock does not know files in memory (`memfd_create`). Under "only" the filter refuses those that could
 //! be executed ([`Stops::memory`](crate::intercept::Stops)).
 //!
@@ -41,8 +44,11 @@ mod head;
 mod only;
 mod ruleset;
 
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use paddock_proto::ExecutePolicy;
 use paddock_proto::message::RunSpec;
@@ -74,13 +80,38 @@ pub(crate) fn missing(policy: &ExecutePolicy) -> Option<String> {
 /// The system's; `E2BIG` where more files would have to be granted than [`MAX_GRANTS`](ruleset::MAX_GRANTS).
 /// The run must not start then.
 pub(crate) fn prepare(spec: &RunSpec) -> io::Result<Option<OwnedFd>> {
-    let path = search_path(&spec.env);
-    let grants = match &spec.execute {
-        None => return Ok(None),
-        Some(ExecutePolicy::Only(programs)) => only::grants(programs, path)?,
-        Some(ExecutePolicy::Except(names)) => except::grants(names, path, &except::FileSystem)?,
-    };
+    let Some(policy) = &spec.execute else { return Ok(None) };
+    let grants = grants(policy, search_path(&spec.env), is_writable)?;
     ruleset::make(&grants).map(Some)
+}
+
+/// What a policy grants. `is_writable` says where the run may make files.
+fn grants(policy: &ExecutePolicy, path: &str, is_writable: Writable) -> io::Result<Vec<PathBuf>> {
+    match policy {
+        ExecutePolicy::Only(programs) => only::grants(programs, path, is_writable),
+        ExecutePolicy::Except(names) => except::grants(names, path, &except::FileSystem { is_writable }),
+    }
+}
+
+/// Whether a run may make files in a directory: PID 1 has the user of its programs.
+type Writable = fn(&Path) -> bool;
+
+fn is_writable(dir: &Path) -> bool {
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Whether no run can have put a file at this path, by the path as it is written and by where it leads.
+fn is_of_image(path: &Path, is_writable: Writable) -> bool {
+    let is_fixed = |path: &Path| path.ancestors().skip(1).all(|dir| !is_writable(dir));
+    is_fixed(path) && path.canonicalize().is_ok_and(|real| is_fixed(&real))
+}
+
+/// Leaves out the places where the program of a run with a policy must not be looked up by its name.
+pub(crate) fn keep_programs_of_image(spec: &RunSpec, paths: &mut Vec<CString>) {
+    let is_name = spec.argv.first().is_some_and(|name| !name.contains('/'));
+    if spec.execute.is_some() && is_name {
+        paths.retain(|path| is_of_image(Path::new(OsStr::from_bytes(path.to_bytes())), is_writable));
+    }
 }
 
 #[cfg(test)]

@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 
 use super::head::{self, Interpreter};
 use super::ruleset::MAX_GRANTS;
+use super::{Writable, is_of_image};
 use crate::program::candidates;
 
 /// What to grant for these programs: real paths of files and of directories.
 ///
 /// # Errors
 /// The system's; `E2BIG` where they are too many.
-pub(super) fn grants(programs: &[String], path: &str) -> io::Result<Vec<PathBuf>> {
-    let mut found = Found { path, grants: BTreeSet::new(), known: BTreeSet::new(), pending: Vec::new() };
+pub(super) fn grants(programs: &[String], path: &str, is_writable: Writable) -> io::Result<Vec<PathBuf>> {
+    let mut found =
+        Found { path, is_writable, grants: BTreeSet::new(), known: BTreeSet::new(), pending: Vec::new() };
     for program in programs {
         found.program(program)?;
     }
@@ -30,6 +32,7 @@ pub(super) fn grants(programs: &[String], path: &str) -> io::Result<Vec<PathBuf>
 struct Found<'a> {
     /// The `PATH` of the run.
     path: &'a str,
+    is_writable: Writable,
     grants: BTreeSet<PathBuf>,
     /// Files whose interpreters are granted, or will be.
     known: BTreeSet<PathBuf>,
@@ -38,9 +41,14 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Grants a program by its name or its path: the first that there is, as an exec finds it.
+    /// Grants a program by its path, or by its name: the first that there is, as an exec finds it, where no
+    /// run can have put it.
     fn program(&mut self, program: &str) -> io::Result<()> {
-        let real = candidates(program, self.path).into_iter().find_map(|path| path.canonicalize().ok());
+        let is_path = program.contains('/');
+        let real = candidates(program, self.path)
+            .into_iter()
+            .filter(|path| is_path || is_of_image(path, self.is_writable))
+            .find_map(|path| path.canonicalize().ok());
         match real {
             Some(real) => self.grant(real),
             None => Ok(()),

@@ -48,12 +48,17 @@ impl Drop for Dir {
     }
 }
 
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The user of the tests can be root, who may write everywhere: the rules are made as for a user who may not.
+const FIXED: Writable = |_| false;
+
 /// A run under a policy.
 fn spec(policy: ExecutePolicy) -> RunSpec {
     RunSpec {
         id: "r1".to_owned(),
         argv: vec![],
-        env: vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned()],
+        env: vec![format!("PATH={PATH}")],
         cwd: "/".to_owned(),
         wall_ms: 0,
         output_cap: 0,
@@ -88,9 +93,8 @@ fn execute(path: &Path) -> i32 {
 /// Runs `act` under a policy, as the program of a run.
 fn under(policy: ExecutePolicy, act: impl FnOnce() -> bool) -> bool {
     let memory = matches!(policy, ExecutePolicy::Only(_));
-    let spec = spec(policy);
-    assert_eq!(spec.execute.as_ref().and_then(missing), None, "this kernel has Landlock");
-    let ruleset = prepare(&spec).expect("rules").expect("a policy");
+    assert_eq!(missing(&policy), None, "this kernel has Landlock");
+    let ruleset = grants(&policy, PATH, FIXED).and_then(|grants| ruleset::make(&grants)).expect("rules");
     let confinement = Confinement::refusing(Stops { memory, ..Stops::default() }).executing(ruleset);
     in_a_child(|| confinement.enter().is_ok() && act())
 }
@@ -180,27 +184,13 @@ fn files_still_move_between_directories_and_memory_holds_no_program() {
 
 #[test]
 fn all_but_the_named_run_whatever_leads_to_them() {
-    // The host's own directories can be written by the test's user where that is root: rules are made for
-    // what the kernel calls fixed, so the listing is asked as if nothing could be written.
-    struct Fixed;
-    impl except::Listing for Fixed {
-        fn entries(&self, dir: &Path) -> io::Result<Vec<except::Entry>> {
-            except::FileSystem.entries(dir)
-        }
-        fn real(&self, path: &Path) -> Option<(PathBuf, except::FileId)> {
-            except::FileSystem.real(path)
-        }
-        fn is_writable(&self, _: &Path) -> bool {
-            false
-        }
-    }
     let dir = Dir::new("except");
     let (denied, other, link) = (dir.program("denied"), dir.program("other"), dir.path("link"));
     let script = dir.script("script", &format!("#!/bin/sh\n{}\n", denied.display()));
     symlink(&denied, &link).expect("a link");
     std::fs::hard_link(&denied, dir.path("second")).expect("a second name");
     let path = dir.0.to_str().expect("text");
-    let grants = except::grants(&["link".to_owned()], path, &Fixed).expect("few enough");
+    let grants = grants(&ExecutePolicy::Except(vec!["link".to_owned()]), path, FIXED).expect("few enough");
     let ruleset = ruleset::make(&grants).expect("rules");
     let confinement = Confinement::silent().executing(ruleset);
     assert!(in_a_child(|| {
@@ -212,6 +202,31 @@ fn all_but_the_named_run_whatever_leads_to_them() {
         assert_eq!(execute(&other), 0);
         execute(Path::new("/bin/true")) == 0
     }));
+}
+
+#[test]
+fn what_a_run_can_have_written_stands_in_for_no_program_of_the_image() {
+    let dir = Dir::new("planted");
+    for name in ["written", "fixed"] {
+        std::fs::create_dir_all(dir.path(name)).expect("a directory");
+    }
+    let written = dir.program("written/agent");
+    let agent = dir.program("fixed/agent");
+    symlink(dir.path("written"), dir.path("fixed/link")).expect("a link");
+    let writable: Writable = |dir| dir.ends_with("written");
+    let path = ["written", "fixed/link", "fixed"].map(|name| dir.path(name).display().to_string()).join(":");
+    let policy = ExecutePolicy::Only(vec!["agent".to_owned()]);
+    let found = grants(&policy, &path, writable).expect("few enough");
+    let below = |path: &&PathBuf| path.starts_with(&dir.0);
+    assert_eq!(found.iter().filter(below).collect::<Vec<_>>(), [&agent]);
+    // Of a run's own program as well. Its path, where it has one, is taken as it is.
+    let mut spec = spec(policy);
+    for (argv, kept) in [("agent", 0), ("/tmp/agent", 1)] {
+        spec.argv = vec![argv.to_owned()];
+        let mut paths = vec![CString::new(written.as_os_str().as_encoded_bytes()).expect("no NUL")];
+        keep_programs_of_image(&spec, &mut paths);
+        assert_eq!(paths.len(), kept, "{argv}: this user may write there");
+    }
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn with_a_level(failure: Failure) -> Failure {
                 .push_str("; only yolo_level 4, at which a task may run every program, is possible here");
             fault.into()
         }
-        failure => failure,
+        failure @ (Failure::Fault(_) | Failure::Call(_)) => failure,
     }
 }
 

@@ -200,11 +200,10 @@ async fn a_program_without_a_shell_has_all_of_its_input_before_it_begins() {
     let report = world.execute(&request, end_only(), &mut Ignore).await.unwrap();
     assert_eq!((report.end, container.input(Channel::Stdin)), (exited(0), input));
     let received = container.received();
-    let runs = received.iter().filter_map(|request| match request {
-        Request::Run(spec) => Some((&spec.argv, spec.input, &spec.execute, spec.warm)),
-        _ => None,
-    });
-    assert_eq!(runs.collect::<Vec<_>>(), [(&argv, Input::Whole, &execute, false)]);
+    let spec =
+        received.iter().find_map(|request| if let Request::Run(spec) = request { Some(spec) } else { None });
+    let spec = spec.unwrap();
+    assert_eq!((&spec.argv, spec.input, &spec.execute, spec.warm), (&argv, Input::Whole, &execute, false));
 }
 
 #[tokio::test(start_paused = true)]
