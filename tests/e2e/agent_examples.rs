@@ -24,8 +24,8 @@ fn read(name: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// What a client does with the entry: it replaces `${NAME}` by its own variables, and finds the command on its
-/// PATH.
+/// What a client does with the entry: it replaces `${NAME}` by its own variables, and finds the command on
+/// its PATH.
 #[tokio::test]
 async fn a_client_starts_the_entry_and_runs_code() {
     let (home, bin) = (tempfile::tempdir().expect("a home"), tempfile::tempdir().expect("a folder"));

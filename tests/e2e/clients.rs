@@ -145,7 +145,8 @@ impl Script {
     }
 
     /// Lets the script choose what this model answers: by a line `turns` with a list of turns, see
-    /// `model/stub.py`, and by a line `release` with how many of them are left when those that are held go on.
+    /// `model/stub.py`, and by a line `release` with how many of them are left when those that are held go
+    /// on.
     pub(crate) fn with_model(mut self, model: Model) -> Script {
         self.model = Some(model);
         self

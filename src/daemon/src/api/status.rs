@@ -18,9 +18,10 @@ use crate::tools::Tools;
 /// The most runs and executions in one answer, together.
 const RECENT: usize = 50;
 
-/// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], agents: [{agent, model}],`
-/// `sessions, executions, network, recent: […]}`; `network` is `egress.mode`, and `model` is whether the caller
-/// has a model that the agent could use. `title` in `recent` is the first line of the code, the command or the task.
+/// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions,`
+/// `network, agents: [{agent, model}], recent: […]}`; `network` is `egress.mode`, and `model` whether the
+/// caller has a model that the agent could use. `title` in `recent` is the first line of the code, the command
+/// or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
