@@ -146,7 +146,10 @@ async fn a_hostile_repository_runs_nothing_and_hides_nothing() {
     expect_status(&ran, "completed");
     let shown = diff(&d, &ran).await;
     assert!(!shown.contains("fsmonitor") && !shown.contains(".git/"), "{shown}");
-    assert!(shown.contains("-old\n+new\n") && shown.contains("+++ b/.gitignore\n+"), "{shown}");
+    assert!(
+        shown.contains("-old\n+new\n") && shown.contains("+++ b/.gitignore\n@@ -0,0 +1 @@\n+*\n"),
+        "{shown}"
+    );
     // What it tries to hide is counted.
     assert!(ran.text("diff_note").contains("3 files new and not shown"), "{}", ran.document);
     assert_eq!(std::fs::read_dir(marked.path()).expect("a folder").count(), 0, "something was run");
@@ -172,7 +175,7 @@ async fn a_task_that_is_ended_has_the_diff_of_what_it_did() {
     let rest = async {
         running(&d, "t", "sleep 310").await;
         // Cancelled.
-        model.says_to_agent(json!([bash("echo new > a.txt; sleep 320")])).await;
+        model.says_to_agent(json!([bash("echo new > a.txt"), bash("sleep 320")])).await;
         let cancelling = async {
             let id = running(&d, "c", "sleep 320").await;
             d.tool("cancel_execution", json!({ "execution_id": id, "force": true })).await;
