@@ -2,8 +2,8 @@
 //! by hand on this host.
 //!
 //! The program is copied out of the agent's image. The model is a server of this process, which notes when a
-//! request arrives and answers that the task is done. The daemon is one of its own, with an idle container for
-//! the agent. It must never compare two versions of the program.
+//! request arrives and answers that the task is done. The daemon is one of its own, with an idle container
+//! for the agent. It must never compare two versions of the program.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -162,15 +162,17 @@ async fn errors_garbage_and_half_a_stream_are_passed_on_unchanged_and_counted() 
         "{ASK}
 for _ in range(4):
     r = ask('claude', 'messages')
-    print(r.status_code, r.headers.get('retry-after'), r.headers.get('x-should-retry'), r.json()['error']['type'])
+    said = [r.headers.get(name) for name in ('retry-after', 'x-should-retry')]
+    print(r.status_code, *said, r.json()['error']['type'])
 print(ask('claude', 'messages').text)
 try: print(ask('claude', 'messages', stream=True))
 except requests.RequestException as error: print(type(error).__name__)
 print('Good' in ask('claude', 'messages', stream=True).text)"
     );
     let ran = d.session("s").python(&code).with("network", services(&["claude"])).await;
-    let expected = "401 None false authentication_error\n429 7 None rate_limit_error\n500 None None \
-                    api_error\n529 None None overloaded_error\n<html>{\"usage\": [[\nChunkedEncodingError\nTrue\n";
+    let errors = "401 None false authentication_error\n429 7 None rate_limit_error\n500 None None \
+                  api_error\n529 None None overloaded_error\n";
+    let expected = format!("{errors}<html>{{\"usage\": [[\nChunkedEncodingError\nTrue\n");
     assert_eq!(ran.stdout(), expected, "{}", ran.document);
     // Two bytes are a token. `Good m` was read before the cut, twelve bytes of the whole stream.
     let used = &ran.document["models"];

@@ -83,7 +83,8 @@ async fn what_an_agent_leaves_running_ends_with_its_task() {
 async fn what_an_agent_writes_does_not_raise_the_level_of_the_next_task() {
     let (image, mut model) = (image(), Model::start().await);
     let d = daemon(&image, &model).start().await;
-    let settings = json!({ "permissions": { "allow": ["Bash", "WebFetch"], "defaultMode": "bypassPermissions" },
+    let settings = json!({
+        "permissions": { "allow": ["Bash", "WebFetch"], "defaultMode": "bypassPermissions" },
         "env": { "PATH": "/usr/bin:/bin" },
         "hooks": { "PreToolUse": [{ "hooks": [{ "type": "command", "command": "touch /data/hooked" }] }] } });
     let settings = settings.to_string();

@@ -327,7 +327,8 @@ mod tests {
         let open = std::fs::File::open(root.join("gone")).expect("it is there");
         std::fs::remove_file(root.join("gone")).expect("it is there");
         let with_open = walk(&[path], limit).await.expect("counted");
-        assert!(with_open.entries == 5 && with_open.bytes >= 1 << 20, "{with_open:?}");
+        // Other tests of this process may have such files too.
+        assert!(with_open.entries >= 5 && with_open.bytes >= 1 << 20, "{with_open:?}");
         drop(open);
         let few = walk(&[path], DiskLimit { entries: 1, ..limit }).await.expect("counted");
         assert_eq!(few.entries, 3, "it stops at twice the bound");
