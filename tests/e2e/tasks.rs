@@ -1,39 +1,19 @@
-//! Tasks: the real Claude Code in a container, with a model that answers by a script.
-//!
-//! Its program is that of `tests/clients`; nothing is sent to another machine.
+//! Tasks of the real Claude Code in its image (`deploy/images agents`), with a model that answers by a
+//! script. Nothing is sent to another machine.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::model::Model;
-use crate::support::{Daemon, Image, PATIENCE, Ran, Setup, within};
+use crate::support::{Daemon, PATIENCE, Ran, Setup, within};
 
 /// The key. Nothing of this test but the daemon and the model knows it.
 pub(crate) const KEY: &str = "sk-e2e-task-51c9e0aa7b";
 
-const PROGRAM: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../tests/clients/node_modules/@anthropic-ai/claude-code/bin/claude.exe"
-);
-
-/// An image with Claude Code and a shell.
-fn image() -> Image {
-    let context = tempfile::tempdir().expect("a folder");
-    let program = context.path().join("claude");
-    if std::fs::hard_link(PROGRAM, &program).is_err() {
-        std::fs::copy(PROGRAM, &program).expect("Claude Code: tests/clients/install");
-    }
-    let dockerfile = "FROM paddock-base:trixie\nRUN mkdir -p /data\nCOPY claude /usr/local/bin/claude\n\
-                      WORKDIR /data\nENTRYPOINT [\"/usr/local/bin/claude\"]\n";
-    std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
-    Image::of_folder(context.path())
-}
-
 /// A daemon whose tasks have this model.
-fn daemon(image: &Image, model: &Model) -> Setup {
-    models(Daemon::with(), model).set("runners.claude-code", image.name())
+fn daemon(model: &Model) -> Setup {
+    models(Daemon::with(), model)
 }
 
 /// Gives tasks this model, at a cent for each turn of the script, and no other network.
@@ -102,8 +82,8 @@ pub(crate) async fn running_within(patience: Duration, d: &Daemon, session: &str
 
 #[tokio::test]
 async fn an_agent_does_a_task_and_goes_on_with_the_next() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let program = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt\n";
     let input = json!({ "file_path": "/workspace/sum.sh", "content": program });
     let turns = json!([
@@ -166,8 +146,8 @@ async fn an_agent_does_a_task_and_goes_on_with_the_next() {
 
 #[tokio::test]
 async fn a_level_denies_and_what_is_denied_does_not_happen() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let text = |path: &str, text: &str| json!({ "path": path, "text": text });
     let hooks = json!({ "permissions": { "allow": ["Bash"] }, "hooks": { "SessionStart": [{ "hooks": [
         { "type": "command", "command": "touch /data/hooked" }] }] } });
@@ -230,8 +210,8 @@ async fn a_level_denies_and_what_is_denied_does_not_happen() {
 
 #[tokio::test]
 async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let text = |path: &str| json!([{ "path": path, "text": "x" }]);
     for (arguments, said) in [
         (json!({ "yolo_level": 0 }), "`yolo_level` is 0"),
@@ -275,7 +255,7 @@ async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
     d.stop().await;
 
     // Without a model.
-    let d = Daemon::with().set("runners.claude-code", image.name()).start().await;
+    let d = Daemon::start().await;
     let ran = task(&d, "s", json!({})).await.expect_error("network_unavailable");
     assert!(ran.text("message").contains("models.anthropic"), "{}", ran.document);
     d.stop().await;
@@ -283,9 +263,8 @@ async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
 
 #[tokio::test]
 async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
-    assert!(Path::new(PROGRAM).exists(), "tests/clients/install");
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("sleep 300")])).await;
     let cancelling = async {
         let id = running(&d, "s", "sleep 300").await;
@@ -304,7 +283,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
         id = running(&d, "k", "sleep 5") => id,
     };
     let store = d.crash().await;
-    let d = daemon(&image, &model).store(&store).start().await;
+    let d = daemon(&model).store(&store).start().await;
     let over = async {
         loop {
             let wait = json!({ "execution_id": id, "wait": true });
