@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::model::Model;
 use crate::support::{PATIENCE, Ran, within};
-use crate::task_world::{daemon, image};
+use crate::task_world::daemon;
 
 /// The names of the entry that the daemon warns about.
 const NOT_TAKEN: [&str; 3] = ["DEFAULT_AGENT", "RESOURCE_TIMEOUT_SECONDS", "YOLO_DEFAULT_LEVEL"];
@@ -74,8 +74,8 @@ async fn a_client_starts_the_entry_and_runs_code() {
 
 /// Gives the call of this file to an agent whose model says this; returns the names of the files.
 async fn done(name: &str, turns: Value) -> Vec<String> {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     model.says_to_agent(turns).await;
     let answer =
         d.request("POST", "/mcp").set("content-type", "application/json").body(read(name).to_string());

@@ -5,11 +5,11 @@
 use crate::clients::{NEWEST, Script};
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, within};
-use crate::task_world::{daemon, image};
+use crate::task_world::daemon;
 
 async fn plays(scenario: &str) {
-    let (image, model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let model = Model::start().await;
+    let d = daemon(&model).start().await;
     let url = format!("http://{}", d.addr);
     let mut script = Script::start(NEWEST, &["page.mjs", scenario, &url], &d, 0).with_model(model);
     within(PATIENCE * 4, scenario, script.follow(d, &[])).await.stop().await;
@@ -37,8 +37,7 @@ async fn a_task_is_accessible_in_every_state() {
 
 #[tokio::test]
 async fn an_agent_without_a_model_says_what_to_configure() {
-    let image = image();
-    let d = Daemon::with().set("runners.claude-code", image.name()).start().await;
+    let d = Daemon::with().with_tasks().start().await;
     crate::page::plays_on(d, "taskNone", "", &[]).await;
 }
 

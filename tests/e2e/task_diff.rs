@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, Ran, within};
-use crate::task_world::{bash, daemon, expect_status, image, running, task};
+use crate::task_world::{bash, daemon, expect_status, running, task};
 
 /// The diff of an answer.
 async fn diff(d: &Daemon, ran: &Ran) -> String {
@@ -45,8 +45,8 @@ async fn ended(d: &Daemon, session: &str, id: &str) -> Ran {
 
 #[tokio::test]
 async fn a_task_comes_with_what_it_changed_and_all_that_its_agent_wrote() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let lines = "1\n2\n3\n4\n5\n6\n7\n8\n9\nold\n";
     let before = [("a.py", lines), ("b c.py", "old\n"), ("src/c.py", "old"), ("gone.txt", "x\n")];
     let given: Vec<_> = before.iter().map(|(path, text)| file(path, text)).collect();
@@ -123,8 +123,8 @@ async fn a_task_comes_with_what_it_changed_and_all_that_its_agent_wrote() {
 
 #[tokio::test]
 async fn a_hostile_repository_runs_nothing_and_hides_nothing() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let marked = tempfile::tempdir().expect("a folder");
     let touch = format!("touch {}/pwned", marked.path().display());
     let config = format!(
@@ -167,8 +167,8 @@ async fn a_hostile_repository_runs_nothing_and_hides_nothing() {
 
 #[tokio::test]
 async fn a_task_that_is_ended_has_the_diff_of_what_it_did() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     // Out of time.
     model.says_to_agent(json!([bash("echo late > late.txt; sleep 310")])).await;
     let late = task(&d, "t", json!({ "timeout": 60 }));
@@ -201,7 +201,7 @@ async fn a_task_that_is_ended_has_the_diff_of_what_it_did() {
         id = running(&d, "k", "sleep 5") => id,
     };
     let store = d.crash().await;
-    let d = daemon(&image, &model).store(&store).start().await;
+    let d = daemon(&model).store(&store).start().await;
     let ran = ended(&d, "k", &id).await;
     expect_status(&ran, "completed");
     let shown = diff(&d, &ran).await;

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use crate::model::Model;
 use crate::support::{PATIENCE, Store, engine_host, within};
-use crate::task_world::{bash, daemon, image};
+use crate::task_world::{bash, daemon};
 
 /// `paddock task` on a store.
 fn command(store: &Path, words: &[&str]) -> Command {
@@ -91,8 +91,8 @@ const WORK: &str = "sed -i s/old/new/ src/app.py; rm -r gone; printf '#!/bin/sh\
 
 #[tokio::test]
 async fn changes_are_shown_and_taken_over() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let project = Project::new();
     let turns = |work: &str| json!([bash(work), bash("docker ps"), { "text": "Do\u{1b}[31mne." }]);
     model.says_to_agent(turns(WORK)).await;
@@ -162,8 +162,8 @@ async fn changes_are_shown_and_taken_over() {
 
 #[tokio::test]
 async fn nothing_is_changed_where_something_does_not_fit() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let at = d.store.path();
     // A file has changed here meanwhile.
     let project = Project::new();
@@ -209,8 +209,8 @@ async fn nothing_is_changed_where_something_does_not_fit() {
 
 #[tokio::test]
 async fn ctrl_c_cancels_the_task_and_shows_what_it_did() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let interrupt = |child: &Child| {
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
         kill_process(pid, Signal::INT).expect("a signal");

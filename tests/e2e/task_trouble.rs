@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE};
-use crate::task_world::{bash, daemon, denied, expect_status, image, task, write};
+use crate::task_world::{bash, daemon, denied, expect_status, task, write};
 
 /// A file of a session.
 async fn file(d: &Daemon, session: &str, path: &str) -> String {
@@ -21,8 +21,8 @@ async fn file(d: &Daemon, session: &str, path: &str) -> String {
 
 #[tokio::test]
 async fn a_model_that_fails_for_a_moment_is_asked_again_and_one_that_refuses_is_told_at_once() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let fresh = || json!({ "resume": false });
     // A moment: the agent repeats its request.
     for trouble in [
@@ -63,8 +63,8 @@ async fn a_model_that_fails_for_a_moment_is_asked_again_and_one_that_refuses_is_
 
 #[tokio::test]
 async fn what_an_agent_leaves_running_ends_with_its_task() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let detached = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > /data/pid; while :; do sleep 1; done' \
                     > /dev/null 2>&1 < /dev/null & until test -s /data/pid; do :; done";
     model.says_to_agent(json!([bash(detached), { "text": "left" }])).await;
@@ -81,8 +81,8 @@ async fn what_an_agent_leaves_running_ends_with_its_task() {
 
 #[tokio::test]
 async fn what_an_agent_writes_does_not_raise_the_level_of_the_next_task() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let settings = json!({
         "permissions": { "allow": ["Bash", "WebFetch"], "defaultMode": "bypassPermissions" },
         "env": { "PATH": "/usr/bin:/bin" },

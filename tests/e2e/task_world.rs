@@ -1,37 +1,19 @@
-//! What the tests of tasks share: an image with the real Claude Code, a daemon with a scripted model, and
-//! words for its turns.
+//! What the tests of tasks share: a daemon whose agent is the real Claude Code in its image, with a scripted
+//! model, and words for its turns.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::model::Model;
-use crate::support::{Daemon, Image, PATIENCE, Ran, Setup, within};
+use crate::support::{Daemon, PATIENCE, Ran, Setup, within};
 
 /// The key. Nothing of this test but the daemon and the model knows it.
 pub(crate) const KEY: &str = "sk-e2e-task-51c9e0aa7b";
 
-pub(crate) const PROGRAM: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../tests/clients/node_modules/@anthropic-ai/claude-code/bin/claude.exe"
-);
-
-/// An image with Claude Code and a shell.
-pub(crate) fn image() -> Image {
-    let context = tempfile::tempdir().expect("a folder");
-    let program = context.path().join("claude");
-    if std::fs::hard_link(PROGRAM, &program).is_err() {
-        std::fs::copy(PROGRAM, &program).expect("Claude Code: tests/clients/install");
-    }
-    let dockerfile = "FROM paddock-base:trixie\nRUN mkdir -p /data\nCOPY claude /usr/local/bin/claude\n\
-                      WORKDIR /data\nENTRYPOINT [\"/usr/local/bin/claude\"]\n";
-    std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
-    Image::of_folder(context.path())
-}
-
 /// A daemon whose tasks have this model.
-pub(crate) fn daemon(image: &Image, model: &Model) -> Setup {
-    models(Daemon::with(), model).set("runners.claude-code", image.name())
+pub(crate) fn daemon(model: &Model) -> Setup {
+    models(Daemon::with(), model).set("runners.claude-code", "paddock-runner-claude-code")
 }
 
 /// Gives tasks this model, at a cent for each turn of the script, and no other network.

@@ -1,21 +1,16 @@
-//! Tasks: the real Claude Code in a container, with a model that answers by a script.
-//!
-//! Its program is that of `tests/clients`; nothing is sent to another machine.
-
-use std::path::Path;
+//! Tasks of the real Claude Code in its image (`deploy/images agents`), with a model that answers by a
+//! script. Nothing is sent to another machine.
 
 use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, within};
-use crate::task_world::{
-    KEY, PROGRAM, bash, daemon, denied, events, expect_status, image, running, task, tool, write,
-};
+use crate::task_world::{KEY, bash, daemon, denied, events, expect_status, running, task, tool, write};
 
 #[tokio::test]
 async fn an_agent_does_a_task_and_goes_on_with_the_next() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let program = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt\n";
     let input = json!({ "file_path": "/workspace/sum.sh", "content": program });
     let turns = json!([
@@ -78,8 +73,8 @@ async fn an_agent_does_a_task_and_goes_on_with_the_next() {
 
 #[tokio::test]
 async fn a_level_denies_and_what_is_denied_does_not_happen() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let text = |path: &str, text: &str| json!({ "path": path, "text": text });
     let hooks = json!({ "permissions": { "allow": ["Bash"] }, "hooks": { "SessionStart": [{ "hooks": [
         { "type": "command", "command": "touch /data/hooked" }] }] } });
@@ -142,8 +137,8 @@ async fn a_level_denies_and_what_is_denied_does_not_happen() {
 
 #[tokio::test]
 async fn an_agent_searches_where_it_may_execute_nothing_but_itself() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let files =
         json!([{ "path": "src/found.txt", "text": "a needle here\n" }, { "path": "b.txt", "text": "x" }]);
     model
@@ -166,8 +161,8 @@ async fn an_agent_searches_where_it_may_execute_nothing_but_itself() {
 
 #[tokio::test]
 async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     let text = |path: &str| json!([{ "path": path, "text": "x" }]);
     for (arguments, said) in [
         (json!({ "yolo_level": 0 }), "`yolo_level` is 0"),
@@ -211,7 +206,7 @@ async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
     d.stop().await;
 
     // Without a model.
-    let d = Daemon::with().with_tasks().set("runners.claude-code", image.name()).start().await;
+    let d = Daemon::with().with_tasks().start().await;
     let ran = task(&d, "s", json!({})).await.expect_error("network_unavailable");
     assert!(ran.text("message").contains("models.anthropic"), "{}", ran.document);
     d.stop().await;
@@ -219,9 +214,8 @@ async fn what_cannot_be_done_is_refused_and_reaches_no_container() {
 
 #[tokio::test]
 async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
-    assert!(Path::new(PROGRAM).exists(), "tests/clients/install");
-    let (image, mut model) = (image(), Model::start().await);
-    let d = daemon(&image, &model).start().await;
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
     model.says_to_agent(json!([bash("echo begun > begun.txt"), bash("tail -f /dev/null")])).await;
     let cancelling = async {
         let id = running(&d, "s", "tail -f").await;
@@ -240,7 +234,7 @@ async fn a_task_is_alone_in_its_session_is_cancelled_and_survives_the_daemon() {
         id = running(&d, "k", "sleep 5") => id,
     };
     let store = d.crash().await;
-    let d = daemon(&image, &model).store(&store).start().await;
+    let d = daemon(&model).store(&store).start().await;
     let over = async {
         loop {
             let wait = json!({ "execution_id": id, "wait": true });

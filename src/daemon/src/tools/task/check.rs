@@ -8,13 +8,9 @@ use paddock_proto::limits::{DATA_ALIASES, DATA_DIR, MAX_ARGUMENT};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{agent_of, agents_of, usual_agent};
-use crate::agents::{
-    Agent, CLAUDE_CODE, Level, ModelService, OPENCODE, STATE_DIR, TaskRequest, WireFormat,
-    choose_model_of_opencode, is_of_agents,
-};
+use super::agent::{agent, give_models, no_model};
+use crate::agents::{Agent, Level, ModelService, STATE_DIR, TaskRequest, WireFormat, is_of_agents};
 use crate::egress::{Dollars, NetworkGrant, NetworkRequest, Provider, TaskNetwork};
-use crate::pool::Runners;
 use crate::session::{Session, SessionId};
 use crate::tools::code::check_free;
 use crate::tools::fault::Failure;
@@ -27,8 +23,6 @@ const WORKSPACE: &str = "/workspace";
 pub(super) const TIMEOUT: (u64, u64, u64) = (60, 600, 1800);
 /// The level of a call that names none.
 pub(super) const LEVEL: u64 = 3;
-/// The model that Claude Code reaches.
-const MODEL_OF_CLAUDE: &str = "anthropic";
 /// Characters of a model's name.
 const MODEL: usize = 200;
 /// The most turns that a call may name.
@@ -214,56 +208,6 @@ impl CheckedTask {
     }
 }
 
-/// The agent of this name, or the usual one.
-fn agent(asked: Option<&str>, runners: &Runners) -> Result<Agent, Fault> {
-    let there = agents_of(runners);
-    let name = asked.unwrap_or_else(|| usual_agent(&there));
-    if let Some((_, runner)) = runners.get(name).filter(|(_, runner)| runner.coding_agent) {
-        return Ok(agent_of(runner));
-    }
-    if [CLAUDE_CODE, OPENCODE].contains(&name) {
-        let message = format!(
-            "this server has no image of the agent {name}; its operator builds one with `deploy/images \
-             agents`, or names one as runners.{name}"
-        );
-        return Err(Fault::new(Code::UnknownLanguage, message));
-    }
-    let shown: String = name.chars().take(40).collect();
-    Err(invalid(format!("`agent` is {shown:?}; there are: {}", there.join(", "))))
-}
-
-/// Chooses what the task reaches of these models, and the model's name there.
-fn give_models(task: &mut TaskRequest, all: Vec<ModelService>) -> Result<(), Fault> {
-    task.models = match &task.agent {
-        Agent::ClaudeCode => {
-            vec![ModelService { name: MODEL_OF_CLAUDE.to_owned(), format: WireFormat::Anthropic }]
-        }
-        Agent::Opencode if all.is_empty() => return Err(no_model(OPENCODE, MODEL_OF_CLAUDE)),
-        Agent::Opencode => {
-            let (service, model) = choose_model_of_opencode(task.model.as_deref(), &all).map_err(invalid)?;
-            task.model = model;
-            vec![service]
-        }
-        Agent::Other(other) if other.models.iter().any(|name| name == "*") => all,
-        Agent::Other(other) => {
-            let named = |name: &String| {
-                let found = all.iter().find(|model| model.name == *name).cloned();
-                found.ok_or_else(|| no_model(&other.name, name))
-            };
-            other.models.iter().map(named).collect::<Result<_, _>>()?
-        }
-    };
-    Ok(())
-}
-
-fn no_model(agent: &str, service: &str) -> Fault {
-    let message = format!(
-        "the agent {agent} has no model: this server has no service {service} for this caller; its operator \
-         configures one (models.{service})"
-    );
-    Fault::new(Code::NetworkUnavailable, message)
-}
-
 /// What the task may reach: its models, and what its level has.
 fn network(tools: &Tools, caller: &Caller, task: &TaskRequest) -> Result<NetworkGrant, Fault> {
     let reach = match task.level {
@@ -363,7 +307,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::agents::OtherAgent;
 
     fn read(mut value: Value) -> Result<TaskRequest, String> {
         value["task_description"] = value["task_description"].as_str().unwrap_or("do it").into();
@@ -405,58 +348,6 @@ mod tests {
         ] {
             let refused = read(value.clone()).unwrap_err();
             assert!(refused.contains(said), "{value}: {refused}");
-        }
-    }
-
-    #[test]
-    fn an_agent_is_one_that_has_an_image() {
-        let runners = crate::tools::registry::tests::runners_with_agents(&["claude-code", "example"]);
-        let named = |name| agent(name, &runners).map(|agent| agent.name().to_owned());
-        assert_eq!(named(None), Ok("claude-code".to_owned()));
-        assert_eq!(named(Some("example")), Ok("example".to_owned()));
-        assert!(named(Some("opencode")).is_err_and(|fault| fault.message.contains("runners.opencode")));
-        for name in ["aider", "python"] {
-            let refused = named(Some(name)).unwrap_err().message;
-            assert!(refused.ends_with("there are: claude-code, example"), "{refused}");
-        }
-        let runners = crate::tools::registry::tests::runners_with_agents(&["example"]);
-        assert_eq!(agent(None, &runners).unwrap().name(), "example");
-        assert!(agent(None, &Runners::new()).is_err_and(|fault| fault.message.contains("claude-code")));
-    }
-
-    #[test]
-    fn an_agent_gets_the_models_that_it_needs_and_no_others() {
-        let service = |name: &str, format| ModelService { name: name.to_owned(), format };
-        let anthropic = || service("anthropic", WireFormat::Anthropic);
-        let local = || service("local", WireFormat::OpenAi);
-        let other = |models: &[&str]| {
-            Agent::Other(OtherAgent {
-                name: "example".to_owned(),
-                argv: vec!["/agent".to_owned()],
-                programs: Vec::new(),
-                models: models.iter().map(|name| (*name).to_owned()).collect(),
-            })
-        };
-        let given = |agent: Agent, model: Option<&str>, all: &[ModelService]| {
-            let arguments = json!({ "task_description": "x", "model": model });
-            let arguments: TaskArguments = serde_json::from_value(arguments).unwrap();
-            let mut task = arguments.task(agent).unwrap();
-            give_models(&mut task, all.to_vec()).map_err(|fault| (fault.code, fault.message))?;
-            Ok((task.models, task.model))
-        };
-        let both = [anthropic(), local()];
-        assert_eq!(given(Agent::ClaudeCode, Some("m"), &both), Ok((vec![anthropic()], Some("m".into()))));
-        assert_eq!(given(Agent::Opencode, Some("local/m"), &both), Ok((vec![local()], Some("m".into()))));
-        assert_eq!(given(other(&["*"]), None, &both), Ok((both.to_vec(), None)));
-        assert_eq!(given(other(&["local"]), None, &both), Ok((vec![local()], None)));
-        assert_eq!(given(other(&[]), None, &both), Ok((Vec::new(), None)));
-        for (agent, all, code, said) in [
-            (Agent::Opencode, &[][..], Code::NetworkUnavailable, "models.anthropic"),
-            (Agent::Opencode, &both[1..], Code::InvalidArgument, "local/MODEL"),
-            (other(&["anthropic"]), &both[1..], Code::NetworkUnavailable, "models.anthropic"),
-        ] {
-            let (refused, message) = given(agent, None, all).unwrap_err();
-            assert!(refused == code && message.contains(said), "{message}");
         }
     }
 

@@ -13,8 +13,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::agent::usual_agent;
 use super::check::{CheckedTask, TaskArguments, sentence};
-use super::{progress, report, tasks_of, usual_agent};
+use super::{progress, report, tasks_of};
 use crate::agents::{Resume, TaskNote, last_conversation};
 use crate::config::ToolSet;
 use crate::execution::StartRequest;

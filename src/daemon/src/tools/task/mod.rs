@@ -10,6 +10,7 @@
 //! for and cancels it by its id. Two tasks of one session would change the same files, so the second is
 //! refused.
 
+mod agent;
 mod check;
 mod cleanup_sandbox;
 mod download_files;
@@ -24,16 +25,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 
+pub(super) use self::agent::agents_of;
 pub(super) use self::cleanup_sandbox::CleanupSandbox;
 pub(super) use self::download_files::DownloadFiles;
 pub(super) use self::execute_task::ExecuteTask;
 pub(super) use self::get_sandbox_status::GetSandboxStatus;
 pub(super) use self::shown::put_task_page;
 use super::{Code, Fault};
-use crate::agents::{Agent, CLAUDE_CODE, OPENCODE, OtherAgent};
 use crate::egress::NetworkRequest;
 use crate::execution::{Execution, Executions};
-use crate::pool::{Pool, Runner, Runners};
+use crate::pool::Pool;
 use crate::services::Services;
 use crate::session::{SessionId, SessionKey};
 
@@ -44,31 +45,6 @@ const USUAL_MODEL: &str = "anthropic";
 /// Whether there is an image of some agent.
 pub(super) fn has_agent(pool: &Pool) -> bool {
     !agents_of(&pool.runners()).is_empty()
-}
-
-/// The names of the agents that have an image, in alphabetical order.
-pub(super) fn agents_of(runners: &Runners) -> Vec<&str> {
-    let agents = runners.iter().filter(|(_, (_, runner))| runner.coding_agent);
-    agents.map(|(name, _)| name.as_str()).collect()
-}
-
-/// The agent of a call that names none: Claude Code, or else the first that there is.
-fn usual_agent<'a>(there: &[&'a str]) -> &'a str {
-    if there.contains(&CLAUDE_CODE) { CLAUDE_CODE } else { there.first().copied().unwrap_or(CLAUDE_CODE) }
-}
-
-/// The agent that an image is.
-fn agent_of(runner: &Runner) -> Agent {
-    match runner.language.as_str() {
-        CLAUDE_CODE => Agent::ClaudeCode,
-        OPENCODE => Agent::Opencode,
-        name => Agent::Other(OtherAgent {
-            name: name.to_owned(),
-            argv: runner.argv.clone(),
-            programs: runner.agent_labels.programs.clone(),
-            models: runner.agent_labels.models.clone(),
-        }),
-    }
 }
 
 /// The coding agents that there are an image of, by name, and whether this owner has a model that they could
