@@ -20,8 +20,8 @@ const RECENT: usize = 50;
 
 /// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions,`
 /// `network, agents: [{agent, model}], recent: […]}`; `network` is `egress.mode`, and `model` whether the
-/// caller has a model that the agent could use. `title` in `recent` is the first line of the code, of the
-/// command or of the task.
+/// caller has a model that the agent could use. `title` in `recent` is the first line of the code, the
+/// command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
