@@ -81,15 +81,12 @@ mod tests {
     /// What opencode decides: the last rule that matches counts. `*` stands for any characters, and ` *` at
     /// the end also for nothing.
     fn decides(level: Level, permission: &str, of: &str) -> String {
-        let matches = |text: &str, pattern: &str| {
-            let escaped = regex_of(pattern);
-            escaped.iter().any(|parts| is_match(text, parts))
-        };
+        let matches = |text: &str, pattern: &str| parts_of(pattern).iter().any(|parts| is_match(text, parts));
         let mut decision = "ask".to_owned();
         for (name, rule) in rules(level).as_object().unwrap() {
-            let patterns = match rule {
-                Value::String(action) => vec![("*".to_owned(), action.clone())],
-                rule => rule
+            let patterns: Vec<(String, String)> = match rule.as_str() {
+                Some(action) => vec![("*".to_owned(), action.to_owned())],
+                None => rule
                     .as_object()
                     .unwrap()
                     .iter()
@@ -105,7 +102,7 @@ mod tests {
         decision
     }
 
-    fn regex_of(pattern: &str) -> Vec<Vec<String>> {
+    fn parts_of(pattern: &str) -> Vec<Vec<String>> {
         let parts = |pattern: &str| pattern.split('*').map(str::to_owned).collect::<Vec<_>>();
         let mut all = vec![parts(pattern)];
         all.extend(pattern.strip_suffix(" *").map(parts));
