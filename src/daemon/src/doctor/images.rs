@@ -51,15 +51,15 @@ pub(super) fn judge(facts: &ImageFacts) -> Vec<Check> {
                 DiskBound::Hard => checks.ok(
                     "workspace",
                     format!(
-                        "{name}: {size} on the engine's disk, and as much for its packages: a quota of the \
-                         file system"
+                        "the workspace of {name} has {size} on the engine's disk, and its packages as much: \
+                         a quota of the file system"
                     ),
                 ),
                 DiskBound::Watched => checks.ok(
                     "workspace",
                     format!(
-                        "{name}: {size} on the engine's disk, with its packages: watched, since the engine's \
-                         volumes take no size (Docker's do on xfs with the mount option pquota)"
+                        "the workspace of {name} has {size} on the engine's disk, with its packages: \
+                         watched, since the engine's volumes take no size (Docker's do on xfs with pquota)"
                     ),
                 ),
             }
