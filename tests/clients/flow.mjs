@@ -15,10 +15,12 @@ export const authorization = `Bearer ${process.env.PADDOCK_TOKEN}`
 const restarts = Number(process.env.PADDOCK_RESTARTS)
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
-// Asks the test for something, and waits until it is done.
+// Asks the test for something, and waits until it is done. Returns the line of its answer.
 export async function ask(line) {
   console.log(line)
-  assert.equal((await answers.next()).done, false, 'the test answers')
+  const { done, value } = await answers.next()
+  assert.equal(done, false, 'the test answers')
+  return value
 }
 
 // Asks for a restart, and waits until it is done.

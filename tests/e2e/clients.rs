@@ -146,7 +146,7 @@ impl Script {
 
     /// Lets the script choose what this model answers: by a line `turns` with a list of turns, see
     /// `model/stub.py`, and by a line `release` with how many of them are left when those that are held go
-    /// on.
+    /// on. A line `told` is answered with the messages of the last request.
     pub(crate) fn with_model(mut self, model: Model) -> Script {
         self.model = Some(model);
         self
@@ -165,22 +165,24 @@ impl Script {
                 d = restarted(d, *end).await;
                 stdin.write_all(b"go on\n").await.expect("it listens");
             }
-            if let Some(model) = &mut self.model {
-                match line.split_once(' ') {
-                    Some(("turns", turns)) => {
-                        model.says_to_agent(serde_json::from_str(turns).expect("turns")).await;
-                    }
-                    Some(("release", left)) => {
-                        let left: u64 = left.parse().expect("a number");
-                        while model.left().await > left {
-                            tokio::time::sleep(Duration::from_millis(20)).await;
-                        }
-                        model.release().await;
-                    }
-                    _ => continue,
+            let Some(model) = &mut self.model else { continue };
+            let answer = match line.split_once(' ').unwrap_or((line.as_str(), "")) {
+                ("turns", turns) => {
+                    model.says_to_agent(serde_json::from_str(turns).expect("turns")).await;
+                    "go on".to_owned()
                 }
-                stdin.write_all(b"go on\n").await.expect("it listens");
-            }
+                ("release", left) => {
+                    let left: u64 = left.parse().expect("a number");
+                    while model.left().await > left {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    model.release().await;
+                    "go on".to_owned()
+                }
+                ("told", _) => model.seen().await.last().expect("a request")["body"]["messages"].to_string(),
+                _ => continue,
+            };
+            stdin.write_all(format!("{answer}\n").as_bytes()).await.expect("it listens");
         }
         let status = self.child.wait().await.expect("a status");
         assert!(status.success(), "the client ended with {status}");
