@@ -132,7 +132,7 @@ export async function taskAgain({ browser, url }) {
   await page.reload()
   await enter(page)
   await says(page, '#task-log', 'I begin.')
-  assert.equal(await page.isVisible('#task'), true, 'its tab is open')
+  await page.waitForSelector('#task', { state: 'visible' }) // its tab is opened
   assert.equal(await state(page), 'running')
   await says(page, '#task-doing', 'Now: runs tail -f /dev/null')
   await page.click('#conversation-new')

@@ -44,7 +44,7 @@ RUN for name in docker kubectl ssh nc.openbsd sudo iptables systemctl git; do \\
     mkdir -p /etc/alternatives; ln -sf /usr/bin/nc.openbsd /etc/alternatives/nc; \\
     ln -sf /etc/alternatives/nc /usr/bin/nc; ln -sf nc /usr/bin/netcat
 {slow}ENV PATH=/tmp/.local/bin:/usr/local/bin:/usr/bin:/bin
-LABEL sandbox.runner=no
+LABEL sandbox.runner=no sandbox.agent=claude-code
 "
     );
     std::fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");

@@ -25,6 +25,7 @@ fn image() -> Image {
 fn daemon(image: &Image) -> Setup {
     let model = json!({ "provider": "anthropic", "url": "http://127.0.0.1:9", "key": "env:STUB_KEY" });
     Daemon::with()
+        .with_tasks()
         .set("egress.mode", "none")
         .set("models.anthropic", toml::Value::try_from(model).expect("a table"))
         .set("runners.claude-code", image.name())

@@ -248,7 +248,7 @@ async fn what_cannot_be_done_is_refused_or_fails_with_its_reason() {
     d.stop().await;
 
     // Without a model.
-    let d = Daemon::start().await;
+    let d = Daemon::with().with_tasks().start().await;
     let ran = task(&d, "s", json!({})).await.expect_error("network_unavailable");
     assert!(ran.text("message").contains("models.anthropic"), "{}", ran.document);
     d.stop().await;

@@ -190,9 +190,11 @@ impl DataWalk {
 }
 
 /// Whether git would ignore an entry. Of what is the agents' own nothing is ignored, whatever a repository
-/// says.
+/// says, nor is a file of rules: who reads what was saved must see why something is missing.
 fn is_ignored(rules: &Rules, path: &RelPath, is_dir: bool) -> bool {
-    path.components().next() != Some(AGENTS_DIR.as_bytes()) && rules.ignore(path.as_bytes(), is_dir)
+    let is_own = path.components().next() == Some(AGENTS_DIR.as_bytes());
+    let has_rules = !is_dir && path.file_name() == ignore::FILE;
+    !is_own && !has_rules && rules.ignore(path.as_bytes(), is_dir)
 }
 
 /// The rules that hold in this directory: those of all above it, what its repository excludes if one begins
