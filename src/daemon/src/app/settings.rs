@@ -137,6 +137,7 @@ pub(super) fn tool_limits(config: &Config) -> ToolLimits {
         run_code: config.timeouts.run_code,
         run_python: config.timeouts.run_python,
         execute_code: config.timeouts.execute_code,
+        task: config.tasks.clone(),
         longest: config.timeouts.max,
         memory: config.limits.memory,
         file_size: config.limits.file_size,

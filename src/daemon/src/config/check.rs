@@ -20,11 +20,11 @@ use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
 use super::raw::{
     AgentTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable, ShutdownTable,
-    StoreTable, TimeoutsTable,
+    StoreTable, TasksTable, TimeoutsTable,
 };
 use super::types::{
     AgentSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings, SessionsSettings,
-    ShutdownSettings, StoreSettings, TimeoutsSettings, UrlStyle,
+    ShutdownSettings, StoreSettings, TaskSettings, TimeoutsSettings, UrlStyle,
 };
 use super::value::{Secret, Size, Time, human};
 
@@ -83,6 +83,7 @@ impl<'a> Checker<'a> {
             egress,
             models,
             ports,
+            tasks,
             coding_agents,
             runners,
             agent,
@@ -106,6 +107,7 @@ impl<'a> Checker<'a> {
             files: self.files(files, limits.output)?,
             engine: self.engine(engine)?,
             timeouts: self.timeouts(timeouts)?,
+            tasks: self.tasks(tasks)?,
             exec: self.exec(exec)?,
             sessions: self.sessions(sessions)?,
             pool,
@@ -281,6 +283,18 @@ impl<'a> Checker<'a> {
         let run_python = of("timeouts.run_python", run_python)?;
         let execute_code = of("timeouts.execute_code", execute_code)?;
         Ok(TimeoutsSettings { run_code, run_python, execute_code, max })
+    }
+
+    fn tasks(&self, raw: TasksTable) -> Result<TaskSettings, ConfigError> {
+        let TasksTable { agent, level, timeout } = raw;
+        if agent.trim().is_empty() {
+            return Err(self.fail("tasks.agent", "is empty, takes the name of a coding agent: claude-code"));
+        }
+        Ok(TaskSettings {
+            agent,
+            level: self.within("tasks.level", level, 1..=4)?,
+            timeout: self.time("tasks.timeout", timeout, Duration::from_secs(60)..=HOUR / 2)?,
+        })
     }
 
     fn sessions(&self, raw: SessionsTable) -> Result<SessionsSettings, ConfigError> {

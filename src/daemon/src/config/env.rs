@@ -68,6 +68,9 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
     VariableRow { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
     VariableRow { key: "egress.mode", names: &["NETWORK_MODE"], read: mode },
+    VariableRow { key: "tasks.agent", names: &["DEFAULT_AGENT"], read: text },
+    VariableRow { key: "tasks.level", names: &["YOLO_DEFAULT_LEVEL"], read: count },
+    VariableRow { key: "tasks.timeout", names: &["RESOURCE_TIMEOUT_SECONDS"], read: seconds },
     VariableRow { key: "coding_agents.memory", names: &["RESOURCE_MEMORY_GB"], read: gigabytes },
     VariableRow { key: "coding_agents.cpus", names: &["RESOURCE_CPU_CORES"], read: number },
     VariableRow { key: "coding_agents.pids", names: &["RESOURCE_MAX_PROCESSES"], read: count },
@@ -87,10 +90,6 @@ const LOG_FILE: &str = "log.file";
 const ENGINE_KIND: &str = "SANDBOX_TYPE";
 /// For Docker's own client any value, even 0, means TLS; another variable names the folder of certificates.
 pub(super) const TLS_VERIFY: &str = "DOCKER_TLS_VERIFY";
-
-/// Variables of other systems that run coding agents in a sandbox. Nothing reads them yet, so the daemon
-/// warns of them. Names that begin with `SANDBOX_` are not listed here: it warns of them by their prefix.
-const NOT_TAKEN: [&str; 3] = ["DEFAULT_AGENT", "RESOURCE_TIMEOUT_SECONDS", "YOLO_DEFAULT_LEVEL"];
 
 /// Sets no key: it is for tests of MCP, and must never be in anybody's configuration.
 const FIXTURES: &str = "PADDOCK_CONFORMANCE_FIXTURES";
@@ -254,8 +253,7 @@ pub(super) fn fixtures_of_build(
 /// Warns of a misspelt name, or of one for another system: otherwise it would silently do nothing.
 fn warn_of_unused(env: &BTreeMap<String, String>, warnings: &mut Vec<Warning>) {
     let known = |name: &str| name == ENGINE_KIND || variables().any(|variable| variable.name == name);
-    let ours = |name: &str| name.starts_with("SANDBOX_") || NOT_TAKEN.contains(&name);
     let set = env.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name);
-    let unused = set.filter(|name| ours(name) && !known(name));
+    let unused = set.filter(|name| name.starts_with("SANDBOX_") && !known(name));
     warnings.extend(unused.map(|name| Warning(format!("{name} is set, but paddock does not use it"))));
 }

@@ -35,7 +35,8 @@ pub(crate) use self::types::reachable;
 pub use self::types::{
     AgentSettings, AuthSettings, Config, EngineSettings, FilesSettings, HttpSettings, KnownToken,
     LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PortsSettings, PublicUrl, RunnerSettings,
-    SessionsSettings, ShutdownSettings, StoreSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
+    SessionsSettings, ShutdownSettings, StoreSettings, TaskSettings, TimeoutsSettings, ToolSet, UrlStyle,
+    WhenFull,
 };
 pub use self::value::Secret;
 

@@ -26,6 +26,7 @@ pub(super) struct RawConfig {
     pub(super) egress: EgressTable,
     pub(super) models: BTreeMap<String, ModelTable>,
     pub(super) ports: PortsTable,
+    pub(super) tasks: TasksTable,
     pub(super) coding_agents: CodingAgentsTable,
     pub(super) runners: BTreeMap<String, RunnerTable>,
     pub(super) agent: AgentTable,
@@ -239,6 +240,14 @@ pub(super) struct PortsTable {
     pub(super) connect_timeout: Time,
     pub(super) answer_timeout: Time,
     pub(super) idle_timeout: Time,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct TasksTable {
+    pub(super) agent: String,
+    pub(super) level: u32,
+    pub(super) timeout: Time,
 }
 
 #[derive(Deserialize)]

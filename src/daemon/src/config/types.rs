@@ -47,6 +47,8 @@ pub struct Config {
     pub ports: PortsSettings,
     /// What every coding agent's runner has; each value is set.
     pub coding_agents: RunnerSettings,
+    /// What a task has that its call does not name.
+    pub tasks: TaskSettings,
     /// By the name of the runner, what differs from all others of its kind.
     pub runners: BTreeMap<String, RunnerSettings>,
     /// The program in the container.
@@ -308,6 +310,17 @@ pub struct TimeoutsSettings {
     pub execute_code: Duration,
     /// The longest timeout that a caller may ask for.
     pub max: Duration,
+}
+
+/// What a task has that its call does not name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSettings {
+    /// The name of the coding agent.
+    pub agent: String,
+    /// The level, 1 to 4.
+    pub level: u32,
+    /// The time limit.
+    pub timeout: Duration,
 }
 
 /// Shell commands.

@@ -47,7 +47,7 @@ pub use self::registry::ToolInfo;
 use self::registry::{AnswerForm, Offer, RegisteredTool};
 pub use self::sets::ToolSets;
 pub use self::task::TaskPermits;
-use crate::config::ToolSet;
+use crate::config::{TaskSettings, ToolSet};
 use crate::egress::Asker;
 use crate::services::Services;
 use crate::session::{OutputBacklog, SessionId};
@@ -75,6 +75,8 @@ pub struct ToolLimits {
     pub run_python: Duration,
     /// Wall time of an `execute_code` that names none.
     pub execute_code: Duration,
+    /// What a task has that its call does not name.
+    pub task: TaskSettings,
     /// The longest wall time that a call may name.
     pub longest: Duration,
     /// Memory of a program, for texts.

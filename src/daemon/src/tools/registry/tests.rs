@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Offer, TOOLS, ToolInfo};
+use crate::config::TaskSettings;
 use crate::egress::NetworkMode;
 use crate::pool::core::RunnerId;
 use crate::pool::{Runner, Runners};
@@ -59,6 +60,7 @@ fn limits() -> ToolLimits {
         run_code: Duration::from_secs(30),
         run_python: Duration::from_secs(60),
         execute_code: Duration::from_secs(300),
+        task: TaskSettings { agent: "claude-code".to_owned(), level: 3, timeout: Duration::from_secs(600) },
         longest: Duration::from_secs(1800),
         memory: 512 << 20,
         file_size: 256 << 20,

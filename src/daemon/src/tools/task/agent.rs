@@ -17,9 +17,9 @@ pub(in crate::tools) fn agents_of(runners: &Runners) -> Vec<&str> {
     agents.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The agent of a call that names none: Claude Code, or else the first that there is.
-pub(super) fn usual_agent<'a>(there: &[&'a str]) -> &'a str {
-    if there.contains(&CLAUDE_CODE) { CLAUDE_CODE } else { there.first().copied().unwrap_or(CLAUDE_CODE) }
+/// The agent of a call that names none: the operator's choice, or else the first that there is.
+pub(super) fn usual_agent<'a>(chosen: &'a str, there: &[&'a str]) -> &'a str {
+    if there.contains(&chosen) { chosen } else { there.first().copied().unwrap_or(chosen) }
 }
 
 /// The agent that an image is.
@@ -37,9 +37,9 @@ fn agent_of(runner: &Runner) -> Agent {
 }
 
 /// The agent of this name, or the usual one.
-pub(super) fn agent(asked: Option<&str>, runners: &Runners) -> Result<Agent, Fault> {
+pub(super) fn agent(asked: Option<&str>, chosen: &str, runners: &Runners) -> Result<Agent, Fault> {
     let there = agents_of(runners);
-    let name = asked.unwrap_or_else(|| usual_agent(&there));
+    let name = asked.unwrap_or_else(|| usual_agent(chosen, &there));
     if let Some((_, runner)) = runners.get(name).filter(|(_, runner)| runner.coding_agent) {
         return Ok(agent_of(runner));
     }
@@ -96,17 +96,21 @@ mod tests {
     #[test]
     fn an_agent_is_one_that_has_an_image() {
         let runners = crate::tools::registry::tests::runners_with_agents(&["claude-code", "example"]);
-        let named = |name| agent(name, &runners).map(|agent| agent.name().to_owned());
+        let named = |name| agent(name, CLAUDE_CODE, &runners).map(|agent| agent.name().to_owned());
         assert_eq!(named(None), Ok("claude-code".to_owned()));
         assert_eq!(named(Some("example")), Ok("example".to_owned()));
+        assert_eq!(agent(None, "example", &runners).unwrap().name(), "example");
         assert!(named(Some("opencode")).is_err_and(|fault| fault.message.contains("runners.opencode")));
         for name in ["aider", "python"] {
             let refused = named(Some(name)).unwrap_err().message;
             assert!(refused.ends_with("there are: claude-code, example"), "{refused}");
         }
         let runners = crate::tools::registry::tests::runners_with_agents(&["example"]);
-        assert_eq!(agent(None, &runners).unwrap().name(), "example");
-        assert!(agent(None, &Runners::new()).is_err_and(|fault| fault.message.contains("claude-code")));
+        assert_eq!(agent(None, CLAUDE_CODE, &runners).unwrap().name(), "example");
+        assert!(
+            agent(None, CLAUDE_CODE, &Runners::new())
+                .is_err_and(|fault| fault.message.contains("claude-code"))
+        );
     }
 
     #[test]

@@ -19,10 +19,8 @@ use crate::tools::{Caller, Code, Fault, Tools, arguments, content, values};
 
 /// Where a task works, as agents know it.
 const WORKSPACE: &str = "/workspace";
-/// Seconds of a task: the fewest, what it has if its call names none, and the most.
-pub(super) const TIMEOUT: (u64, u64, u64) = (60, 600, 1800);
-/// The level of a call that names none.
-pub(super) const LEVEL: u64 = 3;
+/// Seconds that a call may give its task: the fewest and the most.
+const TIMEOUT: (u64, u64) = (60, 1800);
 /// Characters of a model's name.
 const MODEL: usize = 200;
 /// The most turns that a call may name.
@@ -44,10 +42,10 @@ pub(in crate::tools) struct TaskArguments {
     #[schemars(extend("default" = "."))]
     working_directory: Option<String>,
     /// End the task after so many seconds. Its files up to then are kept.
-    #[schemars(range(min = 60, max = 1800), extend("default" = 600))]
+    #[schemars(range(min = 60, max = 1800))]
     timeout: Option<u64>,
     /// What it may do without asking: 1 files, 2 and the web, 3 and commands and packages, 4 everything.
-    #[schemars(range(min = 1, max = 4), extend("default" = 3))]
+    #[schemars(range(min = 1, max = 4))]
     yolo_level: Option<u64>,
     /// Names the session and its files. Without it: the session of this connection, which the answer names.
     session_id: Option<SessionName>,
@@ -116,11 +114,11 @@ impl TaskArguments {
         let (files, directory, timeout) = (
             files(&self.files, tools.limits.upload)?,
             directory(self.working_directory.as_deref())?,
-            timeout(self.timeout)?,
+            timeout(self.timeout, tools.limits.task.timeout)?,
         );
         let (resumes, waits) = (self.resume.unwrap_or(true), self.wait_for_completion.unwrap_or(true));
-        let agent = agent(self.agent.as_deref(), &tools.services.pool.runners())?;
-        let mut task = self.task(agent)?;
+        let agent = agent(self.agent.as_deref(), &tools.limits.task.agent, &tools.services.pool.runners())?;
+        let mut task = self.task(agent, tools.limits.task.level)?;
         if let Some(directory) = &directory {
             task.directory = format!("{WORKSPACE}/{}", directory.to_text());
         }
@@ -137,7 +135,7 @@ impl TaskArguments {
     }
 
     /// What this agent is asked for, in the workspace itself and without a model.
-    fn task(self, agent: Agent) -> Result<TaskRequest, Fault> {
+    fn task(self, agent: Agent, usual_level: u32) -> Result<TaskRequest, Fault> {
         let description = self.task_description;
         if description.trim().is_empty() {
             return Err(invalid("`task_description` is empty; say what to do".to_owned()));
@@ -146,7 +144,7 @@ impl TaskArguments {
         if description.contains('\0') {
             return Err(invalid("`task_description` contains a NUL byte".to_owned()));
         }
-        let number = self.yolo_level.unwrap_or(LEVEL);
+        let number = self.yolo_level.unwrap_or(usual_level.into());
         let level = Level::of(number)
             .ok_or_else(|| invalid(format!("`yolo_level` is {number}; it must be 1 to 4")))?;
         if let Some(model) = &self.model {
@@ -283,9 +281,10 @@ fn not_of_agents(argument: &str, path: &RelPath) -> Result<(), Fault> {
     }
 }
 
-fn timeout(given: Option<u64>) -> Result<Duration, Fault> {
-    let (least, default, most) = TIMEOUT;
-    let seconds = given.unwrap_or(default);
+/// The time of a task whose call gives it this, or nothing.
+fn timeout(given: Option<u64>, usual: Duration) -> Result<Duration, Fault> {
+    let (least, most) = TIMEOUT;
+    let Some(seconds) = given else { return Ok(usual) };
     if !(least..=most).contains(&seconds) {
         return Err(invalid(format!("`timeout` is {seconds}; it must be {least} to {most} seconds")));
     }
@@ -311,7 +310,7 @@ mod tests {
     fn read(mut value: Value) -> Result<TaskRequest, String> {
         value["task_description"] = value["task_description"].as_str().unwrap_or("do it").into();
         let arguments: TaskArguments = serde_json::from_value(value).map_err(|error| error.to_string())?;
-        arguments.task(Agent::ClaudeCode).map_err(|fault| fault.message)
+        arguments.task(Agent::ClaudeCode, 3).map_err(|fault| fault.message)
     }
 
     #[test]
@@ -394,7 +393,9 @@ mod tests {
 
     #[test]
     fn a_task_has_one_minute_to_half_an_hour() {
-        assert_eq!(timeout(None), Ok(Duration::from_secs(600)));
+        let usual = Duration::from_secs(90);
+        let timeout = |given| timeout(given, usual);
+        assert_eq!(timeout(None), Ok(usual));
         for seconds in [60, 1800] {
             assert_eq!(timeout(Some(seconds)), Ok(Duration::from_secs(seconds)));
         }

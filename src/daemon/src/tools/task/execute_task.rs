@@ -60,7 +60,10 @@ impl Tool for ExecuteTask {
         if !offer.agents.is_empty() {
             schema.set("agent", "enum", json!(offer.agents));
         }
-        schema.set("agent", "default", usual_agent(offer.agents));
+        let usual = &offer.limits.task;
+        schema.set("agent", "default", usual_agent(&usual.agent, offer.agents));
+        schema.set("yolo_level", "default", usual.level);
+        schema.set("timeout", "default", usual.timeout.as_secs());
     }
 
     async fn call(
