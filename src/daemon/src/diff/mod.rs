@@ -10,6 +10,8 @@
 //! never take longer than its bounds, and never leave something out without counting it.
 
 mod content;
+#[cfg(test)]
+mod fuzz_tests;
 mod ignored;
 mod lines;
 mod name;
@@ -78,11 +80,14 @@ impl DiffSummary {
     }
 }
 
+/// Opens the file at a path.
+type OpenFile<'a> = dyn Fn(&RelPath) -> io::Result<File> + 'a;
+
 /// The files of a workspace at one time.
 pub(crate) struct TreeState<'a> {
     pub(crate) entries: BTreeMap<RelPath, Entry>,
     /// Opens the file at one of these paths.
-    pub(crate) open: Box<dyn Fn(&RelPath) -> io::Result<File> + 'a>,
+    pub(crate) open: Box<OpenFile<'a>>,
 }
 
 /// Whether a path can be in a diff: nothing of a git repository itself, and nothing that agents keep for
