@@ -123,6 +123,8 @@ mod supervisor;
 mod support;
 #[path = "e2e/symlinks.rs"]
 mod symlinks;
+#[path = "e2e/task_acceptance.rs"]
+mod task_acceptance;
 #[path = "e2e/task_diff.rs"]
 mod task_diff;
 #[path = "e2e/task_levels.rs"]
