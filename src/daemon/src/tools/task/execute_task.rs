@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::agent::usual_agent;
 use super::check::{CheckedTask, TaskArguments, sentence};
 use super::{progress, report, tasks_of};
-use crate::agents::{Resume, TaskNote, last_conversation};
+use crate::agents::{OPENCODE, Resume, TaskNote, last_conversation};
 use crate::config::ToolSet;
 use crate::execution::StartRequest;
 use crate::session::{Program, SessionError, TurnKind};
@@ -95,7 +95,8 @@ impl Tool for ExecuteTask {
             }
         }
         waiting.disarm();
-        check_started(&execution).map_err(with_a_level)?;
+        let agent = execution.spec.task.as_ref().map_or("", |task| &task.agent);
+        check_started(&execution).map_err(|failure| with_a_level(failure, agent))?;
         let document = report::document(tools, &execution).await?;
         let failed = !report::is_well(&document);
         Ok(Outcome { document, failed, ..Outcome::default() })
@@ -133,10 +134,11 @@ async fn prepare(
     Ok(())
 }
 
-/// Adds which level needs nothing of the host, where a level cannot be enforced on it.
-fn with_a_level(failure: Failure) -> Failure {
+/// Adds which level needs nothing of the host, where a level cannot be enforced on it. Tasks of opencode are
+/// under a policy at every level.
+fn with_a_level(failure: Failure, agent: &str) -> Failure {
     match failure {
-        Failure::Fault(mut fault) if fault.code == Code::UnsupportedPolicy => {
+        Failure::Fault(mut fault) if fault.code == Code::UnsupportedPolicy && agent != OPENCODE => {
             fault
                 .message
                 .push_str("; only yolo_level 4, at which a task may run every program, is possible here");
