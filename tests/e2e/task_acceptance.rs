@@ -100,6 +100,8 @@ with zipfile.ZipFile('resizer-1.0-py3-none-any.whl', 'w') as wheel:
     wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
     wheel.writestr(info + 'RECORD', '')
 ";
+    let install = "python pack.py && pip install --no-index ./resizer-1.0-py3-none-any.whl && \
+                   rm pack.py *.whl";
     let program = "import glob, resizer
 from PIL import Image
 for name in glob.glob('img*'):
@@ -110,7 +112,7 @@ for name in sorted(glob.glob('*.webp')): print(name, Image.open(name).size, Imag
         .says_to_agent(json!([
             bash("convert -size 40x30 xc:red img1.jpg && convert -size 10x90 xc:blue img2.png"),
             write("/workspace/pack.py", pack),
-            bash("python pack.py && pip install --no-index ./resizer-1.0-py3-none-any.whl && rm pack.py *.whl"),
+            bash(install),
             write("/workspace/resize.py", program),
             bash("python resize.py > sizes.txt"),
             { "text": "converted" },
@@ -131,8 +133,8 @@ async fn ten_tasks_run_at_once() {
     let d = daemon(&model).start().await;
     // Without a script the model says `done` at once; what each agent is told is its own.
     let tasks = (0..10).map(|n| {
-        let more = json!({ "task_description": format!("task {n}"), "files": [text("own.txt", &n.to_string())],
-                           "wait_for_completion": false });
+        let more = json!({ "task_description": format!("task {n}"), "wait_for_completion": false,
+                           "files": [text("own.txt", &n.to_string())] });
         let d = &d;
         async move { task(d, &format!("s{n}"), more).await }
     });
@@ -140,9 +142,12 @@ async fn ten_tasks_run_at_once() {
     for (n, ran) in begun.iter().enumerate() {
         let id = ran.text("execution_id");
         let over = async {
-            while d.tool("get_execution_output", json!({ "execution_id": id, "wait": true })).await.document["status"]
-                == "running"
-            {}
+            loop {
+                let wait = json!({ "execution_id": id, "wait": true });
+                if d.tool("get_execution_output", wait).await.document["status"] != "running" {
+                    return;
+                }
+            }
         };
         within(3 * PATIENCE, "the end of a task", over).await;
         let status = d.tool("get_sandbox_status", json!({ "session_id": format!("s{n}") })).await;
