@@ -202,7 +202,7 @@ export async function taskHostile({ browser, url }) {
       const document = json.result?.structuredContent
       if (document?.status === 'completed') {
         document.diff_url = 'http://elsewhere.example/p/logs/x/stand-in.diff?sig=1'
-        document.diff_stat = { files_changed: 4, insertions: 3, deletions: 1 }
+        document.diff_stat = { files_changed: 4, insertions: 3, deletions: 1, left_out: 0 }
         document.diff_note = '<b>1 file</b> is left out'
       }
       return route.fulfill({ response: answer, json })

@@ -70,7 +70,7 @@ async fn a_task_comes_with_what_it_changed_and_all_that_its_agent_wrote() {
         .await;
     let ran = task(&d, "s", json!({ "files": given })).await;
     expect_status(&ran, "completed");
-    let stat = json!({ "files_changed": 8, "insertions": 6, "deletions": 4 });
+    let stat = json!({ "files_changed": 8, "insertions": 6, "deletions": 4, "left_out": 0 });
     assert_eq!((&ran.document["diff_stat"], &ran.document["diff_truncated"]), (&stat, &json!(false)));
     let shown = diff(&d, &ran).await;
     for part in [

@@ -122,3 +122,6 @@ pub const HOME_DIR: &str = "/home/agent";
 /// One more mount of [`DATA_DIR`] in such a container: below [`HOMES_DIR`], so that one archive gives both
 /// volumes their owner.
 pub const HOME_DATA_DIR: &str = "/home/workspace";
+
+/// Every name of [`DATA_DIR`] that a container can have beside it.
+pub const DATA_NAMES: [&str; 3] = [DATA_ALIASES[0], DATA_ALIASES[1], HOME_DATA_DIR];

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
+use paddock_proto::limits::{DATA_DIR, DATA_NAMES, HOME_DIR, HOMES_DIR};
 use rustix::fs::{FileType, Stat, StatVfsMountFlags, fstatvfs, stat};
 use rustix::io::Errno;
 
@@ -22,7 +22,7 @@ use super::walk::{is, is_of, joined, place};
 use crate::intercept::CallingProcess;
 
 /// File systems that a run can make second names on.
-const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];
+const WRITABLE: [&str; 4] = [DATA_DIR, HOME_DIR, "/tmp", "/dev/shm"];
 
 /// Entries that are looked at for the names of one file; with more the file is denied. The walk takes some
 /// milliseconds, in which PID 1 does nothing else.
@@ -33,7 +33,7 @@ const MAX_ENTRIES: usize = 10_000;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Where programs can change what a path leads to. The rest of the file system is the image's.
-const CHANGING: [&str; 6] = [DATA_DIR, "/tmp", "/dev/shm", "/dev/mqueue", "/dev/pts", "/proc"];
+const CHANGING: [&str; 7] = [DATA_DIR, HOMES_DIR, "/tmp", "/dev/shm", "/dev/mqueue", "/dev/pts", "/proc"];
 
 /// Files of /proc/PID that every process may read of another.
 const PUBLIC: [&[u8]; 6] = [b"stat", b"statm", b"status", b"cmdline", b"comm", b"cgroup"];
@@ -116,16 +116,18 @@ fn of_proc(caller: &CallingProcess<'_>, place: &[u8], rest: &[u8], access: Acces
 
 /// Judges every name of a file, not only the name that the caller used.
 fn all_names(rules: &Rules, file: &Stat, access: Access) -> Result<(), Errno> {
+    // Volumes can lie on one file system, and a file then still has all of its names on one of them.
     let on = |root: &&&str| stat(**root).is_ok_and(|s| s.st_dev == file.st_dev);
-    let root = WRITABLE.iter().find(on).ok_or(Errno::ACCESS)?;
     let mut found = 0;
-    below(root.as_bytes(), &mut |name, inode, _| {
-        if inode == file.st_ino {
-            found += 1;
-            path(rules, name, access)?;
-        }
-        Ok(())
-    })?;
+    for root in WRITABLE.iter().filter(on) {
+        below(root.as_bytes(), &mut |name, inode, _| {
+            if inode == file.st_ino {
+                found += 1;
+                path(rules, name, access)?;
+            }
+            Ok(())
+        })?;
+    }
     // A name that was not found may be denied.
     if found == file.st_nlink { Ok(()) } else { Err(Errno::ACCESS) }
 }
@@ -167,7 +169,7 @@ fn is_of_the_image(path: &[u8]) -> bool {
         let rest = dir.as_bytes().strip_prefix(path.strip_suffix(b"/").unwrap_or(path));
         rest.is_some_and(|rest| rest.first() == Some(&b'/'))
     };
-    !CHANGING.iter().any(is_in) && !CHANGING.iter().chain(&DATA_ALIASES).any(is_above)
+    !CHANGING.iter().any(is_in) && !CHANGING.iter().chain(&DATA_NAMES).any(is_above)
 }
 
 /// The absolute path of a link's target; `None` if that depends on where a name on the way leads.
@@ -259,12 +261,11 @@ mod tests {
 
     #[test]
     fn what_programs_can_change_is_not_of_the_image() {
-        for path in ["/usr/bin/python3", "/etc", "/dev/null", "/tmpx", "/home/x"] {
+        for path in ["/usr/bin/python3", "/etc", "/dev/null", "/tmpx", "/homes"] {
             assert!(is_of_the_image(path.as_bytes()), "{path}");
         }
-        for path in
-            ["/", "/data", "/workspace/x", "/mnt/data", "/mnt", "/tmp/x", "/dev", "/dev/shm", "/proc/self"]
-        {
+        let changing = ["/data", "/workspace/x", "/mnt/data", "/home/agent/x", "/home/workspace", "/tmp/x"];
+        for path in changing.into_iter().chain(["/", "/mnt", "/dev", "/dev/shm", "/proc/self"]) {
             assert!(!is_of_the_image(path.as_bytes()), "{path}");
         }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use paddock_proto::glob::Glob;
-use paddock_proto::limits::{DATA_ALIASES, DATA_DIR};
+use paddock_proto::limits::{DATA_DIR, DATA_NAMES};
 
 /// Components of the longest name of the volume, `/mnt/data`.
 const DEPTH_OF_NAMES: usize = 2;
@@ -74,7 +74,7 @@ impl PathPattern {
         let is_open = self.0.iter().take(DEPTH_OF_NAMES).any(|part| part.literal().is_none());
         let rest = path.strip_prefix(DATA_DIR.as_bytes()).filter(|rest| rest.is_empty() || rest[0] == b'/');
         if let Some(rest) = rest.filter(|_| is_open) {
-            for alias in DATA_ALIASES {
+            for alias in DATA_NAMES {
                 let next = self.next(&[alias.as_bytes(), rest].concat());
                 all.iter_mut().zip(next).for_each(|(all, next)| *all |= next);
             }
@@ -139,7 +139,7 @@ impl PatternPart {
 
 /// The path under the volume's first name, `/data`, where it is on the volume.
 pub(super) fn one_name(path: &[u8]) -> Cow<'_, [u8]> {
-    for alias in DATA_ALIASES {
+    for alias in DATA_NAMES {
         if let Some(rest) = path.strip_prefix(alias.as_bytes())
             && (rest.is_empty() || rest[0] == b'/')
         {

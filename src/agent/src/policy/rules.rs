@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use paddock_proto::FilePolicy;
 use paddock_proto::glob::Glob;
-use paddock_proto::limits::DATA_DIR;
+use paddock_proto::limits::{DATA_DIR, HOME_DIR};
 
 use super::path_pattern::{PathPattern, components, one_name};
 
@@ -20,7 +20,7 @@ const DEVICES: [&[u8]; 7] =
     [b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/tty", b"/dev/random", b"/dev/urandom", b"/dev/ptmx"];
 
 /// Directories that a run may write without a policy.
-const WRITABLE: [&str; 3] = [DATA_DIR, "/tmp", "/dev/shm"];
+const WRITABLE: [&str; 4] = [DATA_DIR, HOME_DIR, "/tmp", "/dev/shm"];
 
 /// Terminals that programs make.
 const TERMINALS: &[u8] = b"/dev/pts";

@@ -1,18 +1,18 @@
 //! What a task changed: the files before and after it, as a diff that `git apply` and `patch -p1` take.
 //!
 //! ```text
-//!  before, after ─► the paths that differ ─► ignored: what git would not show
-//!    ─► content: read within bounds ─► lines: hunks ─► section: git's form ─► the diff, and its summary
+//!  before, after ─► the paths that differ ─► content: read within bounds ─► lines: hunks
+//!    ─► section: git's form ─► the diff, and its summary
 //! ```
 //!
 //! The daemon makes it itself, outside of the container, and runs no git: no configuration, attribute, filter
 //! or hook of a repository has any effect. Every name and every content comes out of a container. It must
-//! never take longer than its bounds, and never leave something out without counting it.
+//! never take longer than its bounds, and never leave out a saved file without counting it. What git ignores
+//! is not saved, so it is in neither state.
 
 mod content;
 #[cfg(test)]
 mod fuzz_tests;
-mod ignored;
 mod lines;
 mod name;
 mod parse;
@@ -20,7 +20,7 @@ mod section;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::time::{Duration, Instant};
 
 use paddock_proto::RelPath;
@@ -29,7 +29,6 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::content::blob_id;
 use self::content::{Content, GitMode, Side, is_one_file};
-use self::ignored::IgnoreRules;
 pub(crate) use self::parse::{ChangeKind, ParsedChange, parse};
 use self::section::Change;
 use crate::agents::STATE_DIR;
@@ -62,9 +61,6 @@ pub struct DiffSummary {
     pub insertions: u64,
     /// Lines that were removed.
     pub deletions: u64,
-    /// New files that the workspace's `.gitignore` files ignore: they are not in the diff.
-    #[serde(default)]
-    pub ignored: u64,
     /// Changed texts that the diff names without their lines, because of its bounds.
     #[serde(default)]
     pub without_lines: u64,
@@ -109,7 +105,6 @@ pub(crate) fn compare(
         diff: Vec::new(),
         summary: DiffSummary::default(),
     };
-    let mut rules = rules(after);
     let paths: BTreeSet<&RelPath> = before.entries.keys().chain(after.entries.keys()).collect();
     for path in paths.into_iter().filter(|path| is_compared(path)) {
         let of = |tree: &TreeState<'_>| {
@@ -117,34 +112,11 @@ pub(crate) fn compare(
             Some((entry.clone(), GitMode::of(entry)?))
         };
         let (old, new) = (of(before), of(after));
-        // Rules are always shown, or a task could hide its files by rules that hide themselves.
-        let is_new = old.is_none() && new.is_some() && path.file_name() != ignored::NAME;
-        if is_new && rules.ignore(path) {
-            comparison.summary.ignored += 1;
-        } else if old.is_some() || new.is_some() {
+        if old.is_some() || new.is_some() {
             comparison.path(path, (before, old), (after, new));
         }
     }
     (comparison.diff, comparison.summary)
-}
-
-/// The rules of the `.gitignore` files of a state.
-fn rules(tree: &TreeState<'_>) -> IgnoreRules {
-    let mut rules = IgnoreRules::default();
-    let mut files: Vec<_> =
-        tree.entries.values().filter(|entry| entry.path.file_name() == ignored::NAME).collect();
-    files.sort_by_key(|entry| entry.path.components().count());
-    for entry in
-        files.into_iter().filter(|entry| matches!(entry.kind, EntryKind::File(_))).take(ignored::MOST)
-    {
-        let mut content = Vec::new();
-        let read =
-            (tree.open)(&entry.path).and_then(|file| file.take(ignored::LONGEST).read_to_end(&mut content));
-        if read.is_ok() {
-            rules.add(entry.path.parent(), &content);
-        }
-    }
-    rules
 }
 
 struct Comparison {

@@ -287,8 +287,8 @@ fn task_levels(tried: &TrialReport, checks: &mut Checks) {
         false => checks.warn(
             "task levels",
             format!("nothing bounds what a coding agent may execute (Landlock {version})"),
-            "tasks at yolo_level 1 to 3 are answered unsupported_policy, those at level 4 run: the levels \
-             need Linux 5.19 with landlock among its security modules (cat /sys/kernel/security/lsm)",
+            "tasks at yolo_level 1 to 3, and all of opencode, are answered unsupported_policy: they need \
+             Linux 6.2 with landlock among its security modules (cat /sys/kernel/security/lsm)",
         ),
     }
 }

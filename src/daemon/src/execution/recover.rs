@@ -118,7 +118,13 @@ impl Executions {
                 if is_told {
                     conclusion.steps.clear();
                 }
-                self.finish(&execution, conclusion).await;
+                if execution.spec.task.is_some() {
+                    // Its diff can take seconds, in which the daemon can serve already.
+                    let this = self.clone();
+                    self.tasks.spawn(async move { this.finish(&execution, conclusion).await });
+                } else {
+                    self.finish(&execution, conclusion).await;
+                }
             }
         }
         Ok(())

@@ -5,8 +5,9 @@
 //!       ─► forget: the files before
 //! ```
 //!
-//! The diff is made while the task still has its turn, so that it shows no change of another call; only for a
-//! task that an earlier daemon began, a call can come between its end and its diff. A daemon that is killed
+//! The diff is made while the task still has its turn, so that it shows no change of another call. Only for a
+//! task that ended with an error, or that an earlier daemon began, a call can come between its end and its
+//! diff. A daemon that is killed
 //! at any of these steps leaves the files before: the next one makes the diff when it ends the task. It must
 //! never make a task fail.
 

@@ -27,7 +27,8 @@ pub struct RunArguments {
     /// A file or folder to copy into /data, under its own name or under NAME; can be repeated
     #[arg(short, long = "file", value_name = "PATH[:NAME]")]
     pub files: Vec<String>,
-    /// Save the files that the program made or changed to this folder; without it they are only listed
+    /// Save the files that the program made or changed to this folder, but nothing of a .git; without it they
+    /// are only listed
     #[arg(short, long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
     /// Set an environment variable; can be repeated

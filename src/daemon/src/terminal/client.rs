@@ -127,25 +127,24 @@ impl Client {
     /// Writes a file of a session to this path.
     pub(super) async fn get(&self, session: &str, name: &str, to: &Path) -> Result<(), Failed> {
         let unwritable = |error| Failed::Message(format!("cannot write {}: {error}", to.display()));
+        let (body, _connection) = self.file(session, name).await?;
+        // Only now: an older file stays as it is where there is none to take its place.
         let mut file = File::create(to).await.map_err(unwritable)?;
-        self.read(session, name, &mut file).await
+        copy(body, name, &mut file).await
     }
 
     /// Writes a file of a session to this one.
     pub(super) async fn read(&self, session: &str, name: &str, file: &mut File) -> Result<(), Failed> {
+        let (body, _connection) = self.file(session, name).await?;
+        copy(body, name, file).await
+    }
+
+    /// The content of a file of a session, as it arrives.
+    async fn file(&self, session: &str, name: &str) -> Result<(Incoming, OpenConnection), Failed> {
         let request = Request::builder().uri(file_uri(session, name)).header(HOST, "localhost");
         let request = request.body(empty()).map_err(Failed::new)?;
-        let (response, _connection) = self.ask(request).await?;
-        let mut body = successful(response).await?;
-        let unwritable = |error| Failed::Message(format!("cannot write {name}: {error}"));
-        while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| Failed::Message(format!("only a part of {name} arrived: {error}")))?;
-            if let Ok(data) = frame.into_data() {
-                file.write_all(&data).await.map_err(unwritable)?;
-            }
-        }
-        file.flush().await.map_err(unwritable)
+        let (response, connection) = self.ask(request).await?;
+        Ok((successful(response).await?, connection))
     }
 
     /// A page of the list of a session's files.
@@ -271,6 +270,19 @@ fn answer(message: &Value) -> Result<Value, Failed> {
     }
     let why = message["error"]["message"].as_str().or_else(|| message["message"].as_str());
     Err(Failed::new(why.unwrap_or("the daemon's answer is not one of MCP")))
+}
+
+/// Writes the content of a file as it arrives.
+async fn copy(mut body: Incoming, name: &str, file: &mut File) -> Result<(), Failed> {
+    let unwritable = |error| Failed::Message(format!("cannot write {name}: {error}"));
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| Failed::Message(format!("only a part of {name} arrived: {error}")))?;
+        if let Ok(data) = frame.into_data() {
+            file.write_all(&data).await.map_err(unwritable)?;
+        }
+    }
+    file.flush().await.map_err(unwritable)
 }
 
 /// The body of a successful response; the error of any other.

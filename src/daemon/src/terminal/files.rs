@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Failed;
 use super::client::Client;
+use crate::printable::printable;
 
 /// Levels of folders below a given one.
 const DEPTH: usize = 32;
@@ -130,6 +131,14 @@ pub(super) async fn made(
 fn listed(artifacts: &Value) -> BTreeSet<String> {
     let paths = artifacts.as_array().into_iter().flatten().filter_map(|artifact| artifact["path"].as_str());
     paths.map(|path| path.strip_prefix("/mnt/data/").unwrap_or(path).to_owned()).collect()
+}
+
+/// Why a file is not written to a folder of this machine, whatever it contains: git runs programs that a
+/// repository's own files name.
+pub(super) fn left_out(name: &str) -> Option<String> {
+    let is_of_a_repository = name.split('/').any(|part| part.eq_ignore_ascii_case(".git"));
+    is_of_a_repository
+        .then(|| format!("{} is not downloaded: it is part of a git repository", printable(name)))
 }
 
 /// Makes the folder for the program's files: before anything runs, so that no result is lost because it is

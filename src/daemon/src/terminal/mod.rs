@@ -183,6 +183,10 @@ async fn whole(
         progress.say("downloading");
         let mut failed = 0;
         for name in files::made(&client, session, &document).await? {
+            if let Some(why) = files::left_out(&name) {
+                progress.complain(&why);
+                continue;
+            }
             progress.say(&format!("downloading {}", printable(&name)));
             let got = match files::path_for(folder, &name) {
                 Ok(place) => client.get(session, &name, &place).await,

@@ -89,8 +89,14 @@ fn sockets_may_be_made_where_nothing_is_denied() {
     assert_eq!(dirs(rules(Some(&["/tmp", "."]), &["~/.ssh"], &[".env"])), ["/tmp/"]);
     assert_eq!(dirs(rules(Some(&["/tmp", ".", "*.x"]), &[], &[])), ["/tmp/", "/data/project/"]);
     assert_eq!(dirs(rules(Some(&["/tmp", "/data/a"]), &[], &["/tmp/*/x"])), ["/data/a/"]);
-    assert_eq!(dirs(rules(None, &[], &["/data/a"])), ["/tmp/", "/dev/shm/"]);
+    assert_eq!(dirs(rules(None, &[], &["/data/a"])), ["/home/agent/", "/tmp/", "/dev/shm/"]);
     assert!(dirs(rules(None, &[], &["/**/x"])).is_empty());
+    // Whatever name of the volume a path has.
+    let hidden = rules(None, &["/workspace/**/.opencode"], &[]);
+    for path in ["/data/.opencode/a", "/home/workspace/.opencode/a", "/mnt/data/x/.opencode"] {
+        assert!(!hidden.may_read(path.as_bytes()), "{path}");
+    }
+    assert!(hidden.may_read(b"/home/agent/.opencode"));
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! and the contents come out of a container: this module must never write outside of the folder, follow a
 //! symbolic link, make one, touch anything of `.git`, or write a content that the diff did not show.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -65,9 +66,11 @@ pub(super) async fn apply(
     let folder = Folder::open(folder).map_err(unusable)?;
     let mut applied = Applied::default();
     let mut steps = Vec::new();
+    let mut sections: BTreeMap<&[u8], usize> = BTreeMap::new();
+    changes.iter().for_each(|change| *sections.entry(&change.name).or_default() += 1);
     for change in &changes {
         let shown = String::from_utf8_lossy(&change.name).into_owned();
-        let is_of_two = changes.iter().filter(|other| other.name == change.name).count() > 1;
+        let is_of_two = sections.get(&*change.name).is_some_and(|count| *count > 1);
         let fit = match std::str::from_utf8(&change.name) {
             _ if change.is_link || is_of_two => Fit::Never("it is or was a symbolic link"),
             Ok(name) => folder.fit(name, change).map_err(unusable)?,
@@ -238,6 +241,8 @@ impl Folder {
         let made_with = if change.executable == Some(true) { 0o777 } else { 0o666 };
         let file = rustix::fs::openat(&parent, &beside, flags, Mode::from_raw_mode(made_with));
         let file = File::from(file.map_err(|error| Failed::new(io::Error::from(error)))?);
+        // Also where this is given up in the middle.
+        let _beside = Beside { parent: &parent, name: &beside };
         let put = async {
             let mut to = tokio::fs::File::from_std(file.try_clone().map_err(Failed::new)?);
             client.read(session, name, &mut to).await?;
@@ -259,11 +264,19 @@ impl Folder {
             };
             place().map_err(Failed::new)
         };
-        let done = put.await;
-        if done.is_err() {
-            let _ = rustix::fs::unlinkat(&parent, &beside, AtFlags::empty());
-        }
-        done
+        put.await
+    }
+}
+
+/// A new content beside its place, removed with this unless it has been renamed.
+struct Beside<'a> {
+    parent: &'a OwnedFd,
+    name: &'a str,
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlinkat(self.parent, self.name, AtFlags::empty());
     }
 }
 

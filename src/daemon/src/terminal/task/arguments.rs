@@ -72,7 +72,7 @@ pub struct TaskArguments {
     /// the agent got it, nothing is changed
     #[arg(long, value_name = "FOLDER", require_equals = true, num_args = 0..=1)]
     pub apply: Option<Option<PathBuf>>,
-    /// Save the files that the task made or changed to this folder
+    /// Save the files that the task made or changed to this folder, but nothing of a .git
     #[arg(short, long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
     /// Print only the diff, and errors

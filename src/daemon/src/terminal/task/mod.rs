@@ -220,9 +220,8 @@ async fn finish(
     if let Some(folder) = apply_to.filter(|_| document["status"] != "completed") {
         let line = format!("nothing was changed in {}: the task is not completed", folder.display());
         complain(&line).map_err(Failed::unwritten)?;
-    } else if let Some(folder) = apply_to {
-        let diff = diff.unwrap_or_default();
-        let applied = apply::apply(client, session, &diff, folder).await?;
+    } else if let Some((folder, diff)) = apply_to.zip(diff.as_ref()) {
+        let applied = apply::apply(client, session, diff, folder).await?;
         for line in &applied.done {
             printer.note(line).map_err(Failed::unwritten)?;
         }
@@ -241,8 +240,22 @@ async fn finish(
             code = code.max(FAILED);
         }
     }
+    if let Some(why) = not_applied(document).filter(|_| apply_to.is_some()) {
+        complain(&why).map_err(Failed::unwritten)?;
+        code = code.max(FAILED);
+    }
     printer.summary(document, session).map_err(Failed::unwritten)?;
     Ok(code)
+}
+
+/// What of a completed task's changes cannot be applied, because its diff does not have it.
+fn not_applied(document: &Value) -> Option<String> {
+    if document["status"] != "completed" {
+        return None; // that is said in its place
+    }
+    let note = document["diff_note"].as_str().unwrap_or("the answer has no diff");
+    let is_whole = document["diff_url"].is_string() && document["diff_stat"]["left_out"].as_u64() == Some(0);
+    (!is_whole).then(|| format!("not all changes were applied: {}", printable(note)))
 }
 
 /// Writes the files that the task made or changed to a folder; returns how many could not be written.
@@ -254,6 +267,10 @@ async fn download(
 ) -> Result<usize, Failed> {
     let mut failed = 0;
     for name in files::made(client, session, document).await? {
+        if let Some(why) = files::left_out(&name) {
+            progress.complain(&why);
+            continue;
+        }
         progress.say(&format!("downloading {}", printable(&name)));
         let got = match files::path_for(folder, &name) {
             Ok(place) => client.get(session, &name, &place).await,

@@ -15,6 +15,36 @@ fn parse(words: &[&str]) -> Result<TaskArguments, clap::Error> {
 }
 
 #[test]
+fn changes_that_a_diff_does_not_have_are_told() {
+    let answer = |more: Value| {
+        let mut answer = json!({ "status": "completed", "diff_url": "http://x/logs/s/a.diff?sig=1",
+            "diff_stat": { "files_changed": 1, "left_out": 0 } });
+        more.as_object().unwrap().iter().for_each(|(name, value)| answer[name] = value.clone());
+        not_applied(&answer)
+    };
+    assert_eq!(answer(json!({})), None);
+    let missing = json!({ "diff_url": null, "diff_note": "there is no diff: the disk is full" });
+    assert!(
+        answer(missing)
+            .unwrap()
+            .ends_with("not all changes were applied: there is no diff: the disk is full")
+    );
+    let part = json!({ "diff_stat": { "left_out": 2 }, "diff_note": "2 files not shown at all" });
+    assert!(answer(part).unwrap().contains("2 files not shown"));
+    assert_eq!(answer(json!({ "status": "failed", "diff_url": null })), None, "nothing is applied then");
+}
+
+#[test]
+fn nothing_of_a_repository_is_downloaded() {
+    for name in [".git/config", "a/.git/hooks/x", ".GIT/config", ".git"] {
+        assert!(files::left_out(name).is_some(), "{name}");
+    }
+    for name in [".gitignore", "git/x", "a.git/x", "x/.github/y"] {
+        assert!(files::left_out(name).is_none(), "{name}");
+    }
+}
+
+#[test]
 fn the_task_is_no_folder_and_a_folder_is_no_task() {
     let folder = |words: &[&str]| parse(words).unwrap().apply_to().map_err(|error| error.to_string());
     assert_eq!(folder(&["fix it"]), Ok(None));

@@ -89,10 +89,10 @@ async fn put_files(
         json!(tools.services.signer.link(&execution.owner, session.id.as_str(), SignedTarget::Log(&name)))
     };
     if let Some(diff) = end.and_then(|end| end.diff.as_ref()) {
-        let DiffSummary { files_changed, insertions, deletions, .. } = diff.summary;
+        let DiffSummary { files_changed, insertions, deletions, left_out, .. } = diff.summary;
         if diff.missing.is_none() {
             let stat = json!({ "files_changed": files_changed, "insertions": insertions,
-                "deletions": deletions });
+                "deletions": deletions, "left_out": left_out });
             document.insert("diff_stat".into(), stat);
             document.insert("diff_url".into(), link("diff"));
             document.insert("diff_truncated".into(), json!(diff.summary.is_truncated()));
@@ -109,14 +109,13 @@ async fn put_files(
 /// What the diff leaves out, in words; empty if that is nothing.
 fn diff_note(diff: &TaskDiff) -> String {
     let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
-    let DiffSummary { ignored, without_lines, left_out, .. } = diff.summary;
+    let DiffSummary { without_lines, left_out, .. } = diff.summary;
     let sentences = [
         diff.missing.clone(),
         (without_lines > 0).then(|| {
             format!("{} shown without lines, since the diff would be too large", files(without_lines))
         }),
         (left_out > 0).then(|| format!("{} not shown at all, for the same reason", files(left_out))),
-        (ignored > 0).then(|| format!("{} new and not shown, as a .gitignore ignores them", files(ignored))),
     ];
     sentences.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -189,11 +188,11 @@ mod tests {
     fn a_diff_says_what_it_leaves_out() {
         let note = |summary| diff_note(&TaskDiff { summary, missing: None });
         assert_eq!(note(DiffSummary { files_changed: 3, ..DiffSummary::default() }), "");
-        let summary = DiffSummary { ignored: 1, without_lines: 2, left_out: 3, ..DiffSummary::default() };
+        let summary = DiffSummary { without_lines: 2, left_out: 3, ..DiffSummary::default() };
         assert_eq!(
             note(summary),
             "2 files shown without lines, since the diff would be too large; 3 files not shown at all, for \
-             the same reason; 1 file new and not shown, as a .gitignore ignores them"
+             the same reason"
         );
         let missing = TaskDiff { missing: Some("there is no diff: x".to_owned()), ..TaskDiff::default() };
         assert_eq!(diff_note(&missing), "there is no diff: x");
