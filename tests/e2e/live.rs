@@ -141,7 +141,10 @@ async fn the_status_contains_the_daemons_state_and_the_callers_runs() {
         ],
         "{now}"
     );
-    assert!(!now.to_string().contains("secret") && recent[1]["duration_ms"].as_f64().is_some(), "{now}");
+    // Its owner sees the first line of each, and nobody else does.
+    let titles: Vec<_> = recent.iter().map(|one| &one["title"]).collect();
+    assert_eq!(titles, ["echo secret", "echo hello", "exit 3"], "{now}");
+    assert!(recent[1]["duration_ms"].as_f64().is_some(), "{now}");
     let of_one = status("?session=a%20b").await["recent"].clone();
     assert_eq!((of_one.as_array().map(Vec::len), &of_one[0]["id"]), (Some(1), &recent[2]["id"]));
     d.stop().await;

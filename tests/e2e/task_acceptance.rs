@@ -74,7 +74,7 @@ async fn data_of_the_web_is_downloaded_and_private_addresses_are_not_reached() {
     let ran = task(&d, "s", json!({})).await;
     expect_status(&ran, "completed");
     assert_eq!(ran.document["files_created"], json!(["clean_data.csv", "raw.txt"]), "{}", ran.document);
-    assert_eq!(content(&d, "s", "clean_data.csv").await, b"HELLO FROM FAR");
+    assert_eq!(content(&d, "s", "clean_data.csv").await, b"HELLO FROM FAR\n");
     assert_eq!(entry(&ran, FAR)["allowed"], true, "{}", ran.document);
     assert_eq!(entry(&ran, "192.168.1.1")["allowed"], false, "{}", ran.document);
     // Level 1 has no network but its model's, whatever runs.
