@@ -98,8 +98,8 @@ async fn a_task_that_takes_more_than_its_bound_is_ended_by_name_and_its_files_ar
     for fills in [
         "head -c 200M /dev/zero > ignored; sleep 250",
         // The home directory counts too, and files that are only open.
-        "rm ignored; head -c 200M /dev/zero > ~/fill; sleep 250",
-        "rm ~/fill; exec 3>open; rm open; head -c 200M /dev/zero >&3; sleep 250",
+        "rm ignored; head -c 300M /dev/zero > ~/fill; sleep 250",
+        "rm ~/fill; exec 3>open; rm open; head -c 400M /dev/zero >&3; sleep 250",
         "mkdir ignored; cd ignored; seq 5000 | xargs touch; sleep 250",
     ] {
         let begun = Instant::now();

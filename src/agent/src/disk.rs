@@ -11,6 +11,7 @@
 //! A walk costs time that grows with what is there. It must never take more than a few percent of a
 //! processor, nor end a run that found more than its bound and only removes some of it.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -105,6 +106,13 @@ struct Watch {
 }
 
 impl Watch {
+    /// Watches a run that found this much: that is never too much, or nothing could be removed.
+    fn new(mut limit: DiskLimit, found: Usage) -> Self {
+        limit.bytes = limit.bytes.map(|bytes| bytes.max(found.bytes));
+        limit.entries = limit.entries.max(found.entries);
+        Self { limit, last: None }
+    }
+
     /// Whether it is time to walk.
     fn is_due(&self, free: Free, now: Instant) -> bool {
         let Some(last) = self.last else { return true };
@@ -119,21 +127,32 @@ impl Watch {
         most.exceeds(self.limit) || rested >= (last.took * REPEAT).max(REPEAT_AFTER)
     }
 
-    /// Takes a walk's result; whether it is too much. What the first walk found is never too much.
+    /// Takes a walk's result; whether it is too much.
     fn is_over(&mut self, walked: Walked) -> bool {
-        if self.last.is_none() {
-            let found = walked.usage;
-            self.limit.bytes = self.limit.bytes.map(|bytes| bytes.max(found.bytes));
-            self.limit.entries = self.limit.entries.max(found.entries);
-        }
         self.last = Some(walked);
         walked.usage.exceeds(self.limit)
     }
 }
 
-/// Resolves once the volumes take more than the limit, or the disk is nearly full.
+thread_local! {
+    /// What the last walk found: PID 1 has one thread.
+    static KNOWN: Cell<Usage> = const { Cell::new(Usage { bytes: 0, entries: 0 }) };
+}
+
+/// Looks at what a run finds, before its program starts. A container that was far from its limit when it was
+/// last looked at is not walked.
+pub(crate) async fn look_before(limit: DiskLimit) {
+    let half = DiskLimit { bytes: limit.bytes.map(|bytes| bytes / 2), entries: limit.entries / 2 };
+    if KNOWN.get().exceeds(half)
+        && let Some(usage) = walk(&[DATA_DIR, HOMES_DIR], limit).await
+    {
+        KNOWN.set(usage);
+    }
+}
+
+/// Resolves once the volumes take more than the limit and than the run found, or the disk is nearly full.
 pub(crate) async fn exceeded(limit: DiskLimit) {
-    let mut watch = Watch { limit, last: None };
+    let mut watch = Watch::new(limit, KNOWN.get());
     loop {
         let Ok(free) = fs::statvfs(DATA_DIR).map(|fs| Free::of(&fs)) else {
             tokio::time::sleep(POLL).await;
@@ -147,6 +166,7 @@ pub(crate) async fn exceeded(limit: DiskLimit) {
         if watch.is_due(free, begun) {
             let Some(usage) = walk(&[DATA_DIR, HOMES_DIR], limit).await else { return };
             let ended = Instant::now();
+            KNOWN.set(usage);
             if watch.is_over(Walked { usage, free, ended, took: ended - begun }) {
                 return;
             }
@@ -278,7 +298,7 @@ mod tests {
     }
 
     fn watch() -> Watch {
-        Watch { limit: DiskLimit { bytes: Some(10 * GIB), entries: 100 }, last: None }
+        Watch::new(DiskLimit { bytes: Some(10 * GIB), entries: 100 }, Usage::default())
     }
 
     #[test]
@@ -304,11 +324,14 @@ mod tests {
         let mut fresh = watch();
         assert!(!fresh.is_over(walked(0, 0, now)) && !fresh.is_over(walked(10 * GIB, 100, now)));
         assert!(fresh.is_over(walked(10 * GIB + 1, 0, now)) && fresh.is_over(walked(0, 101, now)));
-        let mut full = watch();
+        let mut at_once = watch();
+        assert!(at_once.is_over(walked(12 * GIB, 0, now)), "it was written before the first walk");
+        let found = Usage { bytes: 12 * GIB, entries: 500 };
+        let mut full = Watch::new(DiskLimit { bytes: Some(10 * GIB), entries: 100 }, found);
         assert!(!full.is_over(walked(12 * GIB, 500, now)), "what it found");
         assert!(!full.is_over(walked(11 * GIB, 500, now)), "it removes some of it");
         assert!(full.is_over(walked(12 * GIB + 1, 500, now)) && full.is_over(walked(0, 501, now)));
-        let mut by_file_system = Watch { limit: DiskLimit { bytes: None, entries: 100 }, last: None };
+        let mut by_file_system = Watch::new(DiskLimit { bytes: None, entries: 100 }, Usage::default());
         assert!(
             !by_file_system.is_over(walked(0, 0, now)) && !by_file_system.is_over(walked(90 * GIB, 1, now))
         );

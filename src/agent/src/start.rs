@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::program::{CodeInput, Program, in_memory, prepare};
 use crate::report::Reports;
 use crate::sys::EXTRA_FD;
-use crate::{execute, job, policy};
+use crate::{disk, execute, job, policy};
 
 /// What a program reads.
 pub(crate) enum ProgramInput {
@@ -46,6 +46,9 @@ pub(crate) async fn start(
     input: ProgramInput,
 ) -> io::Result<Process> {
     container.warm.make_way().await;
+    if let Some(limit) = spec.limits.disk {
+        disk::look_before(limit).await;
+    }
     let mut env = spec.env.clone();
     let (stdin, extra) = match input {
         ProgramInput::Code(input) => {
