@@ -16,8 +16,8 @@
 //! Names are looked up only where the run cannot write: `PATH` of an image may begin with such a directory,
 //! and what an earlier run left there must stand in for no program of the image, the run's own included.
 //!
-//! Landlock does not know files in memory (`memfd_create`). Under "only" the filter refuses those that could
-//! be executed ([`Stops::memory`](crate::intercept::Stops)).
+//! Landlock does not know files in memory (`memfd_create`). Under "only" the filter refuses to make files
+//! that could be executed ([`Stops::memory`](crate::intercept::Stops)).
 //!
 //! What it does not stop, because the kernel executes nothing then, or another file:
 //!

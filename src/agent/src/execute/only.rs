@@ -36,7 +36,7 @@ struct Found<'a> {
     grants: BTreeSet<PathBuf>,
     /// Files whose interpreters are granted, or will be.
     known: BTreeSet<PathBuf>,
-    /// Those that are still to be looked at.
+    /// Known files whose interpreters have not been read yet.
     pending: Vec<PathBuf>,
 }
 

@@ -178,7 +178,7 @@ impl Conclusion {
     }
 }
 
-/// Why a program was not started: one that the shell runs, or this one.
+/// Why a program was not started. `None` for a command, which a shell runs.
 fn not_started(errno: i32, program: Option<&str>) -> String {
     let error = std::io::Error::from_raw_os_error(errno);
     match program {

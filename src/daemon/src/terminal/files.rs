@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Failed;
 use super::client::Client;
+use super::progress::ProgressLine;
 use crate::printable::printable;
 
 /// Levels of folders below a given one.
@@ -108,11 +109,7 @@ fn below(
 
 /// The names of the files that a run made or changed, relative to `/data`. An answer lists at most the first
 /// hundred; if there are more, this returns all files of the session.
-pub(super) async fn made(
-    client: &Client,
-    session: &str,
-    document: &Value,
-) -> Result<BTreeSet<String>, Failed> {
+async fn made(client: &Client, session: &str, document: &Value) -> Result<BTreeSet<String>, Failed> {
     let mut names: BTreeSet<String> = listed(&document["artifacts"]);
     if document["artifacts_truncated"] == true {
         let mut cursor = None;
@@ -131,6 +128,34 @@ pub(super) async fn made(
 fn listed(artifacts: &Value) -> BTreeSet<String> {
     let paths = artifacts.as_array().into_iter().flatten().filter_map(|artifact| artifact["path"].as_str());
     paths.map(|path| path.strip_prefix("/mnt/data/").unwrap_or(path).to_owned()).collect()
+}
+
+/// Writes the files that a program or a task made or changed to a folder; returns how many could not be
+/// written. Their names reach the terminal only in a printable form.
+pub(super) async fn download(
+    client: &Client,
+    session: &str,
+    (document, folder): (&Value, &Path),
+    progress: &ProgressLine,
+) -> Result<usize, Failed> {
+    let mut failed = 0;
+    for name in made(client, session, document).await? {
+        if let Some(why) = left_out(&name) {
+            progress.complain(&why);
+            continue;
+        }
+        progress.say(&format!("downloading {}", printable(&name)));
+        let got = match path_for(folder, &name) {
+            Ok(place) => client.get(session, &name, &place).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = got {
+            progress.complain(&printable(&error.to_string()));
+            failed += 1;
+        }
+    }
+    progress.clear();
+    Ok(failed)
 }
 
 /// Why a file is not written to a folder of this machine, whatever it contains: git runs programs that a

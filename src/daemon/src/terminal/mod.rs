@@ -181,23 +181,7 @@ async fn whole(
     shown.answer(&document).map_err(Failed::unwritten)?;
     if let Some(folder) = &arguments.output {
         progress.say("downloading");
-        let mut failed = 0;
-        for name in files::made(&client, session, &document).await? {
-            if let Some(why) = files::left_out(&name) {
-                progress.complain(&why);
-                continue;
-            }
-            progress.say(&format!("downloading {}", printable(&name)));
-            let got = match files::path_for(folder, &name) {
-                Ok(place) => client.get(session, &name, &place).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = got {
-                progress.complain(&error);
-                failed += 1;
-            }
-        }
-        progress.clear();
+        let failed = files::download(&client, session, (&document, folder), progress).await?;
         if failed > 0 {
             return Err(Failed::Message(format!(
                 "{failed} of the program's files could not be written to {}",

@@ -3,12 +3,12 @@
 //! | file | what is there |
 //! |---|---|
 //! | `permissions` | what a level means in its configuration |
-//! | `model` | which of the caller's models it uses, and how it is told of it |
+//! | `model` | which of the caller's models it uses, and that model's entry in its configuration |
 //! | `stream` | its lines of JSON as events |
 //!
 //! All of its configuration is in one variable, whose values win over those of every file. Still a repository
-//! could raise its level: opencode 1.18 runs plugins that lie in `.opencode` of the directory in which it
-//! works, or of one above, and those that `opencode.json` names there, whatever its switches for that say. So
+//! could raise its level: opencode 1.18 runs the plugins in `.opencode` of its working directory and of every
+//! directory above, and the plugins that an `opencode.json` there names. No switch of opencode prevents this. So
 //! nothing of the task can read these files ([`hidden`]). Its directory for global configuration is one of
 //! the image (`/etc/opencode`), which no task can write; those for caches and the like are new in each task.
 //!

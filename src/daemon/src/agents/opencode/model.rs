@@ -1,4 +1,4 @@
-//! Which of a caller's models opencode uses, and how it is told of it.
+//! Which of a caller's models opencode uses, and that model's entry in its configuration.
 //!
 //! opencode names a model `PROVIDER/MODEL`, and so does a call: `anthropic/claude-opus-5`. What stands before
 //! the first `/` is the name of one of the operator's models, if there is one of that name. A name without it

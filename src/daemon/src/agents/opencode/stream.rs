@@ -21,7 +21,7 @@ const REFUSALS: [&str; 3] = [
 ];
 /// What the model says of a turn that called tools: another one follows.
 const GOES_ON: &str = "tool-calls";
-/// What it says of one that is complete.
+/// What the model says of a turn that ends the task.
 const COMPLETE: &str = "stop";
 /// The longest id of a conversation.
 const ID: usize = 64;

@@ -212,7 +212,7 @@ async fn finish(
         printer.diff(diff).map_err(Failed::unwritten)?;
     }
     if let Some(folder) = &arguments.output {
-        let failed = download(client, session, (document, folder), progress).await?;
+        let failed = files::download(client, session, (document, folder), progress).await?;
         if failed > 0 {
             code = code.max(FAILED);
         }
@@ -256,33 +256,6 @@ fn not_applied(document: &Value) -> Option<String> {
     let note = document["diff_note"].as_str().unwrap_or("the answer has no diff");
     let is_whole = document["diff_url"].is_string() && document["diff_stat"]["left_out"].as_u64() == Some(0);
     (!is_whole).then(|| format!("not all changes were applied: {}", printable(note)))
-}
-
-/// Writes the files that the task made or changed to a folder; returns how many could not be written.
-async fn download(
-    client: &Client,
-    session: &str,
-    (document, folder): (&Value, &Path),
-    progress: &ProgressLine,
-) -> Result<usize, Failed> {
-    let mut failed = 0;
-    for name in files::made(client, session, document).await? {
-        if let Some(why) = files::left_out(&name) {
-            progress.complain(&why);
-            continue;
-        }
-        progress.say(&format!("downloading {}", printable(&name)));
-        let got = match files::path_for(folder, &name) {
-            Ok(place) => client.get(session, &name, &place).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = got {
-            progress.complain(&printable(&error.to_string()));
-            failed += 1;
-        }
-    }
-    progress.clear();
-    Ok(failed)
 }
 
 /// The exit code of a task; `None` if the document is not about one.
