@@ -189,8 +189,8 @@ impl DataWalk {
     }
 }
 
-/// Whether git would ignore an entry. The agents' own files and `.gitignore` files are never ignored, whatever
-/// a repository says: a reader of the saved files must see why others are missing.
+/// Whether git would ignore an entry. The agents' own files and `.gitignore` files are never ignored,
+/// whatever a repository says: a reader of the saved files must see why others are missing.
 fn is_ignored(rules: &Rules, path: &RelPath, is_dir: bool) -> bool {
     let is_own = path.components().next() == Some(AGENTS_DIR.as_bytes());
     let has_rules = !is_dir && path.file_name() == ignore::FILE;

@@ -8,8 +8,8 @@
 //!
 //! All of its configuration is in one variable, whose values win over those of every file. Still a repository
 //! could raise its level: opencode 1.18 runs the plugins in `.opencode` of its working directory and of every
-//! directory above, and the plugins that an `opencode.json` there names. No switch of opencode prevents this. So
-//! nothing of the task can read these files ([`hidden`]). Its directory for global configuration is one of
+//! directory above, and the plugins that an `opencode.json` there names. No switch of opencode prevents this.
+//! So nothing of the task can read these files ([`hidden`]). Its directory for global configuration is one of
 //! the image (`/etc/opencode`), which no task can write; those for caches and the like are new in each task.
 //!
 //! It keeps its conversations in one database for each directory (`/data/.agent/opencode/*.db`), which
