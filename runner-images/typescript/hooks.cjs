@@ -21,26 +21,35 @@ const ENDINGS = ['.ts', '.tsx', '.mts', '.cts', '.js', '.mjs', '.cjs', '.json', 
 const WRITTEN_AS = { '.js': ['.ts', '.tsx'], '.mjs': ['.mts'], '.cjs': ['.cts'], '.jsx': ['.tsx'] };
 const WRAPPER = ['exports', 'require', 'module', '__filename', '__dirname'];
 
+const FORK_FLAGS = ['--single-threaded', '--v8-pool-size=0', '--disable-sigusr1'];
+
 let swc; // loaded when it is first needed, because that takes 10 ms
 let asked = false; // whether node has asked for the main program
 let begun; // the main program, if node is going to ask for it again
 
-// The warm part waits for its run in this call. When the call returns, process.argv[1] and process.env are those of the run.
-if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(warmUp);
+let main = path.join(DATA, 'main.ts'); // the name of the code
+let mainUrl = pathToFileURL(main).href;
+let stored, storedUrl; // where the code is, if this process or its parent has one
 
-let stored = process.env.SANDBOX_MAIN; // a worker or a child from fork() finds the code by this variable
-let main = path.join(DATA, 'main.ts');
-
-if (stored === undefined && isMainThread && /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
-  stored = process.env.SANDBOX_MAIN = process.argv[1];
-  process.chdir(DATA); // not earlier: node reads the package.json of the folder that it starts in
+/** Removes the flags that only the warm part has (fork.cc says why) from what programs see. A worker has those of its process. */
+function hideForkFlags() {
+  while (FORK_FLAGS.includes(process.execArgv[0])) process.execArgv.shift();
 }
-if (stored !== undefined) {
+hideForkFlags();
+
+/** Finds the code, once process.argv[1] and process.env are those of the run. */
+function find() {
+  stored = process.env.SANDBOX_MAIN; // a worker or a child from fork() finds the code by this variable
+  if (stored === undefined && isMainThread && /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
+    stored = process.env.SANDBOX_MAIN = process.argv[1];
+    process.chdir(DATA); // not earlier: node reads the package.json of the folder that it starts in
+  }
+  if (stored === undefined) return;
   if (fs.existsSync(main)) main = path.join(DATA, 'main.run.ts'); // the user's own main.ts keeps its name
   if (process.argv[1] === stored) process.argv[1] = main;
+  mainUrl = pathToFileURL(main).href;
+  storedUrl = pathToFileURL(stored).href;
 }
-const mainUrl = pathToFileURL(main).href;
-const storedUrl = stored === undefined ? undefined : pathToFileURL(stored).href;
 
 const isFile = (name) => fs.statSync(name, { throwIfNoEntry: false })?.isFile() === true;
 
@@ -118,17 +127,6 @@ function lendCommonJs(source) {
   }
 }
 
-/** Transpiles a small program in advance, so that the first real program need not wait for swc to load. */
-function warmUp() {
-  const program = [
-    'enum Kind { A }',
-    'const mark = (...about: any[]) => {};',
-    '@mark class Box<T> { constructor(private readonly inner: T) {} @mark get(n: number): Kind { return Kind.A } }',
-    'console.log(`${new Box(1).get(2)}`);',
-  ].join('\n');
-  kind(transpile(program, '/unseen.ts'), '/unseen.ts');
-}
-
 Module.registerHooks({
   resolve(specifier, context, next) {
     if (stored !== undefined && (specifier === stored || specifier === storedUrl || specifier === main || specifier === mainUrl)) {
@@ -170,3 +168,7 @@ Module.registerHooks({
     return loaded;
   },
 });
+
+// The warm part waits for its run in this call, which returns in a child that has one.
+if (isMainThread && process.argv[1] === path.join(__dirname, 'warm.cjs')) require(process.argv[1]).wait(find);
+find();

@@ -1,126 +1,92 @@
 'use strict';
-// The warm part: a node that has started, waits for one run, and becomes its program. node preloads hooks.cjs. If node was
-// started with the name of this file, hooks.cjs calls this file first; node never runs it as a program.
+// The warm part: a node that has started, and forks a child for each run. The child becomes the run's program. node preloads
+// hooks.cjs. If node was started with the name of this file, hooks.cjs calls this file; node never runs it as a program.
+// fork.cc has the half that is not JavaScript: it forks, and it knows what of node's inside does not survive a fork.
 //
-// It must leave node in the same state as the entrypoint does (`enter main.ts / node ... /tmp/run.<pid>/main.ts`). So before
-// a run arrives, nothing here may make a handle, a promise or a timer, use process.stdin, stdout or stderr, or read anything
-// in /data or /tmp, because node caches what it has read. README.md lists the differences that a program can notice.
+// A child must be in the same state as a node that the entrypoint starts (`enter main.ts / node ... /tmp/run.<pid>/main.ts`).
+// So before a run arrives, nothing here may leave a handle, a promise or a timer behind, use process.stdin, stdout or stderr,
+// or read anything in /data or /tmp, because node caches what it has read. README.md lists the differences that a program can
+// notice.
 
+const { Console } = require('node:console');
 const fs = require('node:fs');
 const Module = require('node:module');
-const util = require('node:util');
+const net = require('node:net');
+const v8 = require('node:v8');
 
-const LINE = 3; // the descriptor of the connection to paddock
+const REHEARSAL = `${__dirname}/rehearsal.cts`;
 // Variables that node, V8, OpenSSL, ICU or the dynamic linker read only once, when they start.
-const READ_AT_START = /^(?:NODE|UV|OPENSSL|SSL|ICU|LC|LD|MALLOC|GLIBC)_|^(?:NODE|LANG|LANGUAGE|SANDBOX_MAIN)$/;
-// Modules of node that a program's first console.log and first import of node:fs would load. There are only a few, because
-// each makes every start slower. A program can notice them only in process.moduleLoadList.
+const READ_AT_START = ['NODE_', 'UV_', 'OPENSSL_', 'SSL_', 'ICU_', 'LC_', 'LD_', 'MALLOC_', 'GLIBC_'];
+const ALSO_READ = ['NODE', 'LANG', 'LANGUAGE', 'SANDBOX_MAIN'];
+// Modules of node that a program's first console.log and first import of node:fs would load. A program can notice them only in
+// process.moduleLoadList.
 const USUAL = ['net', 'tty', 'fs/promises', 'perf_hooks'];
 
-function fail(what, error) {
-  const why = util.getSystemErrorMessage(error.errno) ?? error.message;
-  fs.writeSync(2, `sandbox: ${what}: ${why[0].toUpperCase()}${why.slice(1)}\n`); // the same message as from `enter`
-  process.exit(126);
+/** Loads fork.cc. */
+function load() {
+  const addon = { exports: {} };
+  process.dlopen(addon, '/usr/local/share/sandbox/fork.node');
+  return addon.exports;
 }
 
-/** Reports that it is ready, and waits for the run. Returns undefined if paddock closes the connection without a run. */
-function receive() {
-  let got = Buffer.allocUnsafe(65536);
-  let length = 0;
-  try {
-    fs.writeSync(LINE, 'ready\n');
-    for (;;) {
-      if (length === got.length) got = Buffer.concat([got, Buffer.allocUnsafe(length)]);
-      const read = fs.readSync(LINE, got, length, got.length - length, null);
-      if (read === 0) break;
-      length += read;
-    }
-    fs.closeSync(LINE);
-  } catch {
-    return undefined; // paddock has closed the connection, so the error cannot be reported
-  }
-  return length === 0 ? undefined : got.subarray(0, length);
+/** Gives a child what a new node would have of its own: its process id. */
+function renew() {
+  const pid = Number(fs.readlinkSync('/proc/self'));
+  Object.defineProperty(process, 'pid', { ...Object.getOwnPropertyDescriptor(process, 'pid'), value: pid });
 }
 
-/** Parses variables, each `NAME=value` and a zero byte, one more zero byte, and the code. Returns undefined otherwise. */
-function parse(message) {
-  const variables = [];
-  for (let at = 0; ; ) {
-    const end = message.indexOf(0, at);
-    if (end < 0) return undefined;
-    if (end === at) return { variables, code: message.subarray(end + 1) };
-    const text = message.toString('utf8', at, end);
-    const equals = text.indexOf('=');
-    if (equals > 0) variables.push([text.slice(0, equals), text.slice(equals + 1)]);
-    at = end + 1;
-  }
+/** Sets variables, each `NAME=value`. Returns whether there is a new value of one that only a new node would use. */
+function setVariables(texts) {
+  const changed = texts
+    .map((text) => [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)])
+    .filter(([name, value]) => name !== '' && process.env[name] !== value);
+  for (const [name, value] of changed) process.env[name] = value;
+  return changed.some(([name]) => ALSO_READ.includes(name) || READ_AT_START.some((start) => name.startsWith(start)));
 }
 
-/** The directories for code. The second one is used if an earlier run has filled the first. */
-const PLACES = ['/tmp', '/dev/shm'];
-
-/** Removes the code of earlier runs from one directory, if their process has ended. */
-function removeEarlier(place) {
-  for (const name of fs.readdirSync(place)) {
-    const pid = /^run\.(\d+)(?:\.\d+)?$/.exec(name)?.[1];
-    if (pid === undefined) continue;
-    try {
-      process.kill(Number(pid), 0);
-    } catch (error) {
-      if (error.code !== 'ESRCH') continue;
-      for (const remove of [() => fs.unlinkSync(`${place}/${name}/main.ts`), () => fs.rmdirSync(`${place}/${name}`)]) {
-        try { remove(); } catch { /* it belongs to a program, or contains other files */ }
-      }
-    }
-  }
+/** Lets node start the program in `file`. It reads Module.runMain once for that, and would call it with the name of this file. */
+function startWith(file) {
+  const runMain = Object.getOwnPropertyDescriptor(Module, 'runMain');
+  Object.defineProperty(Module, 'runMain', {
+    configurable: true,
+    get() {
+      Object.defineProperty(Module, 'runMain', runMain);
+      return runMain.value.bind(Module, file); // a bound function has no frame in a stack trace
+    },
+  });
+  process.argv[1] = file;
 }
 
-/** Stores the code in one directory. If it throws, it leaves nothing behind. */
-function storeIn(place, code) {
-  const wanted = `${place}/run.${process.pid}`;
-  let folder = wanted;
-  for (let n = 1; ; n++) {
-    try {
-      fs.mkdirSync(folder, 0o700);
-      break;
-    } catch (error) {
-      if (!fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory()) throw error;
-      folder = `${wanted}.${n}`;
-    }
-  }
-  const file = `${folder}/main.ts`;
-  try {
-    fs.writeFileSync(file, code);
-  } catch (error) {
-    for (const remove of [() => fs.unlinkSync(file), () => fs.rmdirSync(folder)]) {
-      try { remove(); } catch { /* it does not exist */ }
-    }
-    throw error;
-  }
-  return file;
+/** Does once what almost every program does, since V8 compiles a function when it is first called, and swc is loaded when it is
+ * first needed. A program must not be able to tell. So what would be a pipe here is an object of ours, what node would do
+ * later happens at once, and nothing is left: no handle, no timer, no module, and no number of an asynchronous operation. node
+ * makes process.stderr when it first asks for colours or prints an error, so neither is done here. */
+function rehearse(find) {
+  require(REHEARSAL);
+  const nextTick = Object.getOwnPropertyDescriptor(process, 'nextTick');
+  Object.defineProperty(process, 'nextTick', { ...nextTick, value: (call, ...args) => call(...args) });
+  const nothing = () => 0;
+  const pipe = { getAsyncId: nothing, readStop: nothing, writeUtf8String: nothing, writeLatin1String: nothing, writeBuffer: nothing };
+  const stream = new net.Socket({ handle: pipe, readable: false, writable: true }); // as process.stdout is one
+  const out = new Console({ stdout: stream, stderr: stream, colorMode: false });
+  out.log('text', 1, true, null, undefined, [1, 2], { a: { b: 'c' } }, new Map([[1, 2]]), new Set([1]), new Date(0), 1n);
+  out.log('%s %d %j', 'a', 1, {});
+  Object.defineProperty(process, 'nextTick', nextTick);
+  renew();
+  setVariables([`HOME=${process.env.HOME}`]);
+  find();
 }
 
-/** Stores the code as `enter` does. */
-function store(code) {
-  for (const place of PLACES) {
-    try { removeEarlier(place); } catch { /* a directory that cannot be listed has no code of ours */ }
-  }
-  let why;
-  for (const place of PLACES) {
-    try { return storeIn(place, code); } catch (error) { why = error; }
-  }
-  return fail('cannot store the code in /tmp or /dev/shm', why);
-}
-
-/** Lets performance.now() and process.uptime() start at the program's start, since programs use them as their own age. */
-function startClocks() {
+/** Lets performance.now() and process.uptime() begin when the returned function is called, since programs use them as their own
+ * age. */
+function clocks() {
   const { performance } = globalThis;
   const prototype = Object.getPrototypeOf(performance);
   const { now, mark, measure } = prototype;
   const { uptime } = process;
-  const waited = performance.now();
-  const seconds = uptime();
-  const origin = performance.timeOrigin + waited;
+  let origin = performance.timeOrigin;
+  let waited = 0;
+  let seconds = 0;
   const method = (target, name, value) => Object.defineProperty(target, name, { ...Object.getOwnPropertyDescriptor(target, name), value });
   method(process, 'uptime', { uptime: () => uptime() - seconds }.uptime);
   method(prototype, 'now', { now() { return now.call(this) - waited; } }.now);
@@ -138,39 +104,47 @@ function startClocks() {
   Object.defineProperty(prototype, 'timeOrigin', {
     ...Object.getOwnPropertyDescriptor(prototype, 'timeOrigin'), get: { get timeOrigin() { return origin; } }.__lookupGetter__('timeOrigin'),
   });
+  return () => {
+    waited = now.call(performance);
+    seconds = uptime();
+    origin += waited;
+  };
 }
 
-/** Removes every trace of this file from require.cache and node's other tables. */
+/** Removes every trace of these files from require.cache and node's other tables. */
 function vanish() {
-  delete require.cache[__filename];
-  for (const key of Object.keys(Module._pathCache)) if (key.startsWith(__filename)) delete Module._pathCache[key];
+  for (const file of [__filename, REHEARSAL]) {
+    delete require.cache[file];
+    for (const key of Object.keys(Module._pathCache)) if (key.startsWith(file)) delete Module._pathCache[key];
+  }
+  module.children.length = 0;
   module.parent.children.length = 0;
 }
 
-/** Returns when a run has arrived. process.argv[1] and node's main program are then the same as with the entrypoint. */
-exports.wait = (prepare) => {
-  for (const name of USUAL) require(`node:${name}`);
-  prepare();
-  const message = receive();
-  const run = message && parse(message);
-  if (run === undefined) process.exit(0);
+/** Frees what the start has left over, and does what V8 would do later: otherwise each child would do it. */
+function settle(addon) {
+  v8.setFlagsFromString('--no-flush-bytecode'); // or this would throw away what rehearse() has compiled
+  addon.settle();
+  v8.setFlagsFromString('--flush-bytecode');
+}
 
-  const file = store(run.code);
-  const changed = run.variables.filter(([name, value]) => process.env[name] !== value);
-  for (const [name, value] of changed) process.env[name] = value;
-  if (changed.some(([name]) => READ_AT_START.test(name))) {
+/** Returns in a child that has taken a run, when process.argv[1], process.env and node's main program are as with the
+ * entrypoint. `find` is the function of hooks.cjs that looks for the code. */
+exports.wait = (find) => {
+  for (const name of USUAL) require(`node:${name}`);
+  const addon = load();
+  rehearse(find);
+  vanish();
+  const start = clocks();
+  settle(addon);
+  const run = addon.serve(process, Object.getOwnPropertyDescriptor(process, 'exitCode').get);
+  if (run === undefined) process.exit(1);
+
+  renew();
+  const [file, ...variables] = run;
+  if (setVariables(variables)) {
     process.execve(process.execPath, [process.argv0, ...process.execArgv, file], process.env); // does not return
   }
-  process.argv[1] = file;
-  // node reads Module.runMain once, to start the program, and would call it with the name of this file.
-  const runMain = Object.getOwnPropertyDescriptor(Module, 'runMain');
-  Object.defineProperty(Module, 'runMain', {
-    configurable: true,
-    get() {
-      Object.defineProperty(Module, 'runMain', runMain);
-      return runMain.value.bind(Module, file); // a bound function has no frame in a stack trace
-    },
-  });
-  vanish();
-  startClocks();
+  startWith(file);
+  start();
 };

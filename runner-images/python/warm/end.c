@@ -5,7 +5,7 @@
  * order, open files are written, output is flushed. Py_FinalizeEx() does all of this, but finds only the program's own
  * modules. The process exits before Py_FinalizeEx() frees memory, because the kernel frees it anyway. */
 #define Py_BUILD_CORE_MODULE 1
-#include "warm.h"
+#include "interpreter.h"
 #include "internal/pycore_gc.h"
 #include "internal/pycore_hashtable.h"
 #include "internal/pycore_interp.h"

@@ -5,7 +5,7 @@
  * between the shared objects. Before the first fork, this region and malloc's heap are moved to huge pages. A child
  * allocates memory as any other Python process does. If the kernel has no free huge pages, a run takes a millisecond longer.
  */
-#include "warm.h"
+#include "interpreter.h"
 #include <errno.h>
 #include <stdint.h>
 #include <sys/mman.h>

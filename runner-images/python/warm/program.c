@@ -2,7 +2,7 @@
  * exit code, in the same order and with the same messages as CPython (Modules/main.c, Python/pythonrun.c, pylifecycle.c).
  *
  * The program must not be able to find out that it was forked: not by its stack frames, its arguments or any name. */
-#include "warm.h"
+#include "interpreter.h"
 #include <errno.h>
 #include <linux/prctl.h>
 #include <signal.h>

@@ -9,11 +9,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -66,46 +66,47 @@ int is_scheduled_as_at_first(void)
     return memcmp(&now, &at_first, sizeof now) == 0;
 }
 
-/* Forks the child that waits for the next run. Returns -1 if fork() failed. */
-static pid_t fork_child(PyObject *prepare, int taken, int children, const sigset_t *mask)
+/* A handler, and not a signalfd: an interpreter may have a second thread, and a signal that this thread blocks is lost in the
+ * other one. The handler works in both. */
+static int children; /* an eventfd: one of the children may have ended */
+
+static void on_child(int signal)
+{
+    uint64_t one = 1;
+    int before = errno;
+    if (write(children, &one, sizeof one) < 0)
+        errno = before;
+}
+
+/* Forks the child that waits for the next run. Returns 0 in the child when it has taken the run, and -1 if fork() failed. */
+static pid_t fork_child(const struct interpreter *interpreter, struct run *run, int taken)
 {
     pid_t parent = getpid(), pid;
-    PyOS_BeforeFork();
+    interpreter->before_fork();
     pid = fork();
-    if (pid != 0) {
-        PyOS_AfterFork_Parent();
+    interpreter->after_fork(pid == 0);
+    if (pid != 0)
         return pid;
-    }
-    PyOS_AfterFork_Child();
+    signal(SIGCHLD, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
     close(children);
     setsid();
     enter_domain();
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    PyObject *done = PyObject_CallNoArgs(prepare);
-    if (done == NULL) {
-        PyErr_Print();
-        _exit(1);
-    }
-    Py_DECREF(done);
+    interpreter->prepare();
     link_caches();
-    struct run run;
-    take(&run, taken);
-    become_program(&run);
+    take(run, interpreter->code_name, taken);
+    return 0;
 }
 
-/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. */
-static PyObject *serve(PyObject *self, PyObject *prepare)
+int serve(const struct interpreter *interpreter, struct run *run)
 {
-    sigset_t set, mask;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, &mask);
-    int children = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (children < 0 || taken < 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
+    int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
+    children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (children < 0 || taken < 0 || sigaction(SIGCHLD, &action, NULL) != 0)
+        return -1;
     read_scheduling(&at_first);
     prctl(PR_SET_DUMPABLE, 0); /* no program may read or change the memory of this process */
 
@@ -116,7 +117,9 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
         if (standing == 0 && (wait = fork_at - now_ms()) <= 0) {
             if (!is_scheduled_as_at_first())
                 _exit(0); /* paddock starts a new warm part */
-            standing = fork_child(prepare, taken, children, &mask);
+            standing = fork_child(interpreter, run, taken);
+            if (standing == 0)
+                return 0;
             wait = -1;
             if (standing < 0) {
                 standing = 0;
@@ -125,13 +128,13 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
         }
         struct pollfd what[] = {{LINE, POLLRDHUP, 0}, {children, POLLIN, 0}, {taken, POLLIN, 0}};
         if (poll(what, 3, (int)wait) < 0 && errno != EINTR)
-            return PyErr_SetFromErrno(PyExc_OSError);
+            return -1;
         if (what[0].revents)
             _exit(0); /* paddock has closed the connection */
 
         /* The parent reaps before it reads `taken`: a child that took a run and ended has written to `taken` by then. */
-        struct signalfd_siginfo drained;
-        while (read(children, &drained, sizeof drained) > 0)
+        uint64_t ignored;
+        while (read(children, &ignored, sizeof ignored) > 0)
             ;
         int status;
         struct rusage used;
@@ -153,35 +156,4 @@ static PyObject *serve(PyObject *self, PyObject *prepare)
         if (standing != 0 && read(taken, &count, sizeof count) > 0)
             running = standing, standing = 0, fork_at = now_ms() + AFTER_TAKE_MS;
     }
-}
-
-static PyObject *keep(PyObject *self, PyObject *unused)
-{
-    keep_all();
-    settle_memory();
-    Py_RETURN_NONE;
-}
-
-static PyObject *links(PyObject *self, PyObject *unused)
-{
-    link_caches();
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef functions[] = {
-    {"link_caches", links, METH_NOARGS, NULL},
-    {"before_modules_go", before_modules_go, METH_NOARGS, NULL},
-    {"keep_all", keep, METH_NOARGS, NULL},
-    {"serve", serve, METH_O, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_warm", NULL, -1, functions, NULL, NULL, NULL, NULL};
-
-PyMODINIT_FUNC PyInit__warm(void)
-{
-    if (Py_Version != PY_VERSION_HEX)
-        return PyErr_Format(PyExc_ImportError, "_warm is built for Python %s, this is %s", PY_VERSION, Py_GetVersion());
-    use_one_region();
-    return PyModule_Create(&definition);
 }

@@ -8,15 +8,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME "main.py"
 #define SKELETON "/usr/local/share/sandbox/tmp"
 
-_Noreturn void fail(const char *what)
+void fail(const char *what)
 {
     dprintf(2, "sandbox: %s: %s\n", what, strerror(errno));
     _exit(126);
@@ -53,14 +55,14 @@ static const char *const places[] = {"/tmp", "/dev/shm"};
 enum { PLACES = sizeof places / sizeof *places };
 
 /* Removes the code of earlier runs from one directory, if their process has ended. */
-static void remove_earlier(const char *place)
+static void remove_earlier(const char *place, const char *code_name)
 {
     DIR *entries = opendir(place);
     struct dirent *entry;
     if (entries == NULL)
         return;
     while ((entry = readdir(entries))) {
-        char path[300], *end;
+        char path[400], *end;
         if (strncmp(entry->d_name, "run.", 4) != 0 || entry->d_name[4] < '0' || entry->d_name[4] > '9')
             continue;
         long pid = strtol(entry->d_name + 4, &end, 10);
@@ -68,9 +70,9 @@ static void remove_earlier(const char *place)
             continue;
         if (kill((pid_t)pid, 0) == 0 || errno != ESRCH)
             continue;
-        snprintf(path, sizeof path, "%s/%s/" NAME, place, entry->d_name);
+        snprintf(path, sizeof path, "%s/%s/%s", place, entry->d_name, code_name);
         unlink(path);
-        path[strlen(path) - strlen("/" NAME)] = 0;
+        *strrchr(path, '/') = 0;
         rmdir(path);
     }
     closedir(entries);
@@ -91,7 +93,7 @@ static int write_all(int out, const char *code, size_t length)
 }
 
 /* Stores the code in one directory. If that fails, it leaves nothing behind, sets errno and returns -1. */
-static int store_in(const char *place, struct run *run, const char *code, size_t length)
+static int store_in(const char *place, struct run *run, const char *code_name, const char *code, size_t length)
 {
     char dir[48];
     int n = 0, out, why;
@@ -105,7 +107,7 @@ static int store_in(const char *place, struct run *run, const char *code, size_t
         }
         snprintf(dir, sizeof dir, "%s/run.%d.%d", place, (int)getpid(), ++n);
     }
-    snprintf(run->file, sizeof run->file, "%s/" NAME, dir);
+    snprintf(run->file, sizeof run->file, "%s/%s", dir, code_name);
     out = open(run->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out >= 0) {
         int written = write_all(out, code, length);
@@ -121,10 +123,10 @@ static int store_in(const char *place, struct run *run, const char *code, size_t
     return -1;
 }
 
-static void store(struct run *run, const char *code, size_t length)
+static void store(struct run *run, const char *code_name, const char *code, size_t length)
 {
     for (int n = 0; n < PLACES; n++)
-        if (store_in(places[n], run, code, length) == 0)
+        if (store_in(places[n], run, code_name, code, length) == 0)
             return;
     fail("cannot store the code in /tmp or /dev/shm");
 }
@@ -183,7 +185,7 @@ static void say(const char *what, pid_t with)
         _exit(0);
 }
 
-void take(struct run *run, int taken)
+void take(struct run *run, const char *code_name, int taken)
 {
     int descriptors[4];
     uint64_t one = 1;
@@ -220,8 +222,6 @@ void take(struct run *run, int taken)
         run->variables[count++] = at;
     at++;
     for (int n = 0; n < PLACES; n++)
-        remove_earlier(places[n]);
-    store(run, at, (size_t)(end - at));
-    if (chdir("/data") != 0)
-        fail("/data");
+        remove_earlier(places[n], code_name);
+    store(run, code_name, at, (size_t)(end - at));
 }

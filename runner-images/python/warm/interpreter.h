@@ -1,0 +1,31 @@
+/* The half of Python's warm part that knows Python. What all languages share is in ../../warm/warm.h.
+ *
+ *   module.c   what warm.py calls: keep everything that is imported, and serve runs
+ *   program.c  the child becomes `python3 -P -s /tmp/run.<pid>/main.py`
+ *   memory.c   the layout of the libraries' memory, which makes forks and exits fast
+ *   end.c      the end of the program, without finalizing the imported libraries
+ *
+ * A program must see the same as if the entrypoint had started it. No file here may run, import or read anything in /data
+ * before the user's code does. The module uses internals of one version of CPython, and another version refuses to load it. */
+#ifndef INTERPRETER_H
+#define INTERPRETER_H
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include "warm.h"
+
+/* Runs the program, from start to exit code. */
+_Noreturn void become_program(struct run *run);
+
+/* Call use_one_region before the libraries are imported, and settle_memory before the first fork. */
+void use_one_region(void);
+void settle_memory(void);
+
+/* Makes every object that exists now immortal: its references are not counted, the garbage collector does not visit it, and
+ * the end of a program does not finalize it. Call it once, after all imports and before the first fork. */
+void keep_all(void);
+/* Register this with atexit before any other function, so that it is called last. */
+PyObject *before_modules_go(PyObject *self, PyObject *unused);
+/* Finalizes the interpreter and ends the process; with SIGINT if `interrupted`, as after a KeyboardInterrupt. */
+_Noreturn void end_program(int code, int interrupted);
+
+#endif

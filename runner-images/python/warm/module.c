@@ -1,0 +1,69 @@
+/* The module `_warm`, which warm.py calls when it has imported the libraries. */
+#include "interpreter.h"
+#include <unistd.h>
+
+static PyObject *prepare_in_python; /* what each child calls before it reports that it is ready */
+
+static void before_fork(void) { PyOS_BeforeFork(); }
+
+static void after_fork(int child)
+{
+    if (child)
+        PyOS_AfterFork_Child();
+    else
+        PyOS_AfterFork_Parent();
+}
+
+static void prepare(void)
+{
+    PyObject *done = PyObject_CallNoArgs(prepare_in_python);
+    if (done == NULL) {
+        PyErr_Print();
+        _exit(1);
+    }
+    Py_DECREF(done);
+}
+
+/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. */
+static PyObject *serve_python(PyObject *self, PyObject *prepare_each)
+{
+    static const struct interpreter python = {"main.py", before_fork, after_fork, prepare};
+    struct run run;
+    prepare_in_python = prepare_each;
+    if (serve(&python, &run) != 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (chdir("/data") != 0)
+        fail("/data");
+    become_program(&run);
+}
+
+static PyObject *keep(PyObject *self, PyObject *unused)
+{
+    keep_all();
+    settle_memory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *links(PyObject *self, PyObject *unused)
+{
+    link_caches();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"link_caches", links, METH_NOARGS, NULL},
+    {"before_modules_go", before_modules_go, METH_NOARGS, NULL},
+    {"keep_all", keep, METH_NOARGS, NULL},
+    {"serve", serve_python, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_warm", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__warm(void)
+{
+    if (Py_Version != PY_VERSION_HEX)
+        return PyErr_Format(PyExc_ImportError, "_warm is built for Python %s, this is %s", PY_VERSION, Py_GetVersion());
+    use_one_region();
+    return PyModule_Create(&definition);
+}

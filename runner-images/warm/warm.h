@@ -1,0 +1,55 @@
+/* What the warm parts of our images have in common, in C: the half of the protocol that knows no language.
+ *
+ *   serve.c   the parent: forks the child for the next run, waits for all children, reports their ends to paddock
+ *   take.c    the child: waits for a run, takes it, stores its code as `enter` does
+ *   domain.c  the child's Landlock domain, which keeps other programs out of its memory
+ *   hold.c    the holder: a process that keeps the child's memory after the child's end
+ *
+ * The protocol is in ../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
+ * file here may run, import or read anything in /data before the user's code does. */
+#ifndef WARM_H
+#define WARM_H
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LINE 3 /* the descriptor of the connection to paddock */
+
+/* An interpreter that forks: what it does around a fork, and how it names the code. */
+struct interpreter {
+    const char *code_name;         /* the file that has the code, such as "main.py" */
+    void (*before_fork)(void);     /* in the parent */
+    void (*after_fork)(int child); /* in both processes, before anything else; `child` is 1 in the child */
+    void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
+};
+
+struct run {
+    char **variables; /* "NAME=value", ended by NULL; valid until the process ends */
+    char file[64];    /* the path of its code */
+};
+
+/* Writes `sandbox: WHAT: the error` to standard error and exits with 126, as `enter` does. */
+void fail(const char *what) __attribute__((noreturn));
+
+/* Forks a child for each run. It returns 0 in a child that has taken a run, which then becomes the program. In the parent
+ * it returns only when it fails: -1, with errno set. */
+int serve(const struct interpreter *interpreter, struct run *run);
+
+/* Puts this process into a Landlock domain of its own, where the kernel has Landlock. */
+void enter_domain(void);
+/* Links the caches of the image into /tmp, unless their directories exist already. */
+void link_caches(void);
+/* Whether this process is still scheduled as at its start. */
+int is_scheduled_as_at_first(void);
+/* Starts the holder, which keeps the memory of this process after its end. Returns its PID, or -1. */
+pid_t hold_memory(void);
+/* Reports `ready`, blocks until a run arrives, and moves its streams to descriptors 0, 1 and 2. Ends the process if paddock
+ * closes the connection. `taken` is an eventfd that tells the parent that this child has taken a run. */
+void take(struct run *run, const char *code_name, int taken);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
