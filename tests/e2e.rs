@@ -83,6 +83,8 @@ mod metrics;
 mod model;
 #[path = "e2e/models.rs"]
 mod models;
+#[path = "e2e/mounts.rs"]
+mod mounts;
 #[path = "e2e/n8n.rs"]
 mod n8n;
 #[path = "e2e/page.rs"]

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::error::AppError;
+pub(crate) use self::settings::mounts;
 #[cfg(test)]
 pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use crate::api::ApiConfig;
-use crate::config::{Config, UrlStyle};
+use crate::config::{Config, MountSettings, UrlStyle};
 use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
-use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, PoolConfig, RunnerTerms};
+use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, HostMount, PoolConfig, RunnerTerms};
 use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
@@ -39,6 +39,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
             disk: DiskBound::Watched,
             coding_agents: config.coding_agents.clone(),
             runners: config.runners.clone(),
+            mounts: mounts(config),
         },
         owner,
         terms: AgentTerms {
@@ -50,6 +51,15 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         warm_parts: config.agent.warm_parts,
         metrics: Metrics::default(),
     }
+}
+
+/// The folders of the host that containers have. Only an engine on a Unix socket is on this host.
+pub(crate) fn mounts(config: &Config) -> Vec<HostMount> {
+    let is_here = engine_host(config).is_ok_and(|host| host.unix_path().is_some());
+    let mounts = config.mounts.iter().cloned();
+    let host_mount =
+        |MountSettings { name, path, about, runners }| HostMount { name, path, about, runners, is_here };
+    mounts.map(host_mount).collect()
 }
 
 /// The limits of a language's container.

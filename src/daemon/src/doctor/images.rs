@@ -120,6 +120,7 @@ mod tests {
             volumes: vec![],
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
+            mounts: Vec::new(),
             bounds: crate::pool::Bounds::example(),
             idle: 2,
         };

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paddock_proto::limits::HOME_DIR;
 
 use super::disk::DataPlace;
+use super::mount::HostMount;
 use super::runner_terms::RunnerTerms;
 use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
@@ -65,6 +66,8 @@ pub struct Runner {
     pub agent_labels: AgentLabels,
     /// What one of its containers may use.
     pub bounds: Bounds,
+    /// The folders of the host that its containers have.
+    pub mounts: Vec<HostMount>,
     /// Containers that stand idle for it.
     pub idle: u32,
 }
@@ -231,6 +234,7 @@ impl Runner {
                 models: list(config.labels.get(AGENT_MODELS)),
             },
             bounds,
+            mounts: terms.mounts_of(language, coding_agent),
             idle,
         })
     }

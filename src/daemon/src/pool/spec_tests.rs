@@ -24,6 +24,7 @@ fn runner(bounds: Bounds) -> Runner {
         volumes: vec![],
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
+        mounts: Vec::new(),
         bounds,
         idle: 2,
     }

@@ -18,6 +18,7 @@ mod exec;
 mod fault;
 mod language;
 mod message_shares;
+mod mounts;
 mod network;
 mod outcome;
 mod registry;
@@ -135,6 +136,7 @@ impl Tools {
         let all = self.services.pool.runners();
         let offer = Offer {
             runners: &runners,
+            all: &all,
             agents: &task::agents_of(&all),
             exec_runner: &self.exec_runner,
             limits: &self.limits,

@@ -183,6 +183,7 @@ async fn start(fake: &Fake) {
         volumes: vec![],
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
+        mounts: Vec::new(),
         bounds: Bounds::example(),
         idle: 2,
     };

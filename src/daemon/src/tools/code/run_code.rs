@@ -78,13 +78,14 @@ impl Tool for RunCode {
              that are shown (plt.show) or left open are saved as /data/figure_1.png and so on; small images \
              are included in the answer. A long output is shortened to its beginning and end, {} in all \
              (also in `output`; `stdout` and `stderr` have up to {} each); log_url has the whole output. {} \
-             At most {} bytes of code, and {} seconds unless timeout_seconds is given.",
+             At most {} bytes of code, and {} seconds unless timeout_seconds is given.{}",
             offer.languages(),
             values::size(limits.shown as u64),
             values::size(limits.output as u64),
             network::sentence(offer.network, "network"),
             limits.code,
             limits.run_code.as_secs_f64(),
+            offer.mounts(|runner| !runner.coding_agent),
         );
         let with_libraries = offer.runners.values().filter(|(_, runner)| !runner.libraries.is_empty());
         let lines: Vec<String> = with_libraries

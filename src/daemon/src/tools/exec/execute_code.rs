@@ -42,11 +42,12 @@ impl Tool for ExecuteCode {
              for progress, the answer has status running and the command continues: read the rest with \
              get_execution_output. A long output is shortened to its beginning and end, {} in all; \
              get_execution_output returns the whole. `output` in the document is a list of events; lines \
-             that were written within half a second are one event, unless lines is true.",
+             that were written within half a second are one event, unless lines is true.{}",
             offer.exec_runner,
             network::sentence(offer.network, "sandbox_config.network"),
             offer.limits.execute_code.as_secs_f64(),
             values::size(offer.limits.shown as u64),
+            offer.mounts(|runner| runner.language == offer.exec_runner),
         )
     }
 

@@ -51,8 +51,9 @@ impl Tool for ExecuteTask {
              is listed in denied. If it takes longer than 45 seconds, and the call does not ask for \
              progress, the answer has status running and the task continues: look with get_sandbox_status, \
              read it with get_execution_output, end it with cancel_execution. A further task in the same \
-             session goes on in the agent's conversation, unless resume is false.",
-            sentence(offer.network)
+             session goes on in the agent's conversation, unless resume is false.{}",
+            sentence(offer.network),
+            offer.mounts(|runner| runner.coding_agent),
         )
     }
 

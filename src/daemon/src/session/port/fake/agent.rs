@@ -82,6 +82,7 @@ impl FakeContainer {
             volumes: Vec::new(),
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
+            mounts: Vec::new(),
             bounds: crate::pool::Bounds { place: script.place, ..crate::pool::Bounds::example() },
             idle: 2,
         };
