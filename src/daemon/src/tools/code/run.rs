@@ -64,7 +64,7 @@ async fn run(
     owner: &str,
     checked: CheckedRun,
     cancel: &CancellationToken,
-    output: Option<OutputBacklog>,
+    mut output: Option<OutputBacklog>,
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let services = &tools.services;
@@ -84,11 +84,15 @@ async fn run(
     let turn = if is_alone { turn } else { turn.for_program(&checked.run.language) };
     let waited_for_turn = begun.elapsed();
     notify::begun(services, session, &checked.run);
+    let notes = notify::output(services, session, &checked.run, &mut output);
     let running = services.sessions.runs().run(&turn, &checked.run, cancel, output);
     let ran = match turn.unless_closed(cancel, running).await {
         (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
         (ran, _) => ran,
     };
+    if let Some(notes) = notes {
+        notes.finish().await;
+    }
     notify::ended(services, session, &checked.run, ran.as_ref().map(|(report, _)| report));
     let (mut report, captured) = ran?;
     let (images, more) = answer::images(session, &report.changed).await;
