@@ -37,6 +37,8 @@ mod demo;
 mod doctor;
 #[path = "e2e/documents.rs"]
 mod documents;
+#[path = "e2e/drops.rs"]
+mod drops;
 #[path = "e2e/egress.rs"]
 mod egress;
 #[path = "e2e/egress_bounds.rs"]

@@ -2,13 +2,15 @@
 //!
 //! It must never decide anything: each value is the configured one.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+use super::error::AppError;
 use crate::api::ApiConfig;
-use crate::config::{Config, MountSettings, UrlStyle};
+use crate::config::{Config, DropSettings, MountSettings, UrlStyle};
 use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
@@ -60,6 +62,16 @@ pub(crate) fn mounts(config: &Config) -> Vec<HostMount> {
     let host_mount =
         |MountSettings { name, path, about, runners }| HostMount { name, path, about, runners, is_here };
     mounts.map(host_mount).collect()
+}
+
+/// The folders of all drop folders, by the names of tokens; each must be a folder that no link leads to.
+pub(super) fn drop_roots(config: &Config) -> Result<HashMap<String, PathBuf>, AppError> {
+    let roots = config.drops.iter().map(|DropSettings { tenant, path }| {
+        crate::pool::mount::look(path)
+            .map_err(|why| AppError::Drops(format!("drops: {} {why}", path.display())))?;
+        Ok((tenant.clone(), path.clone()))
+    });
+    roots.collect()
 }
 
 /// The limits of a language's container.

@@ -32,6 +32,8 @@ pub(super) struct RawConfig {
     /// Left out of the example, as [`AuthTable::tokens`].
     #[serde(default)]
     pub(super) mounts: Vec<MountTable>,
+    #[serde(default)]
+    pub(super) drops: Vec<DropTable>,
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
@@ -56,8 +58,8 @@ pub(super) struct HttpTable {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct AuthTable {
     pub(super) token: Secret,
-    /// This key, `egress.services` and `mounts` are left out of the example: an empty list of tables cannot
-    /// stand above a commented one.
+    /// This key, `egress.services`, `mounts` and `drops` are left out of the example: an empty list of
+    /// tables cannot stand above a commented one.
     #[serde(default)]
     pub(super) tokens: Vec<TokenTable>,
 }
@@ -294,6 +296,13 @@ pub(super) struct MountTable {
     pub(super) about: String,
     #[serde(default)]
     pub(super) runners: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct DropTable {
+    pub(super) tenant: Option<String>,
+    pub(super) path: String,
 }
 
 #[derive(Deserialize)]

@@ -53,6 +53,8 @@ pub struct Config {
     pub runners: BTreeMap<String, RunnerSettings>,
     /// The folders of the engine's host that programs can read.
     pub mounts: Vec<MountSettings>,
+    /// Where drop folders are.
+    pub drops: Vec<DropSettings>,
     /// The program in the container.
     pub agent: AgentSettings,
     /// Who may read the metrics.
@@ -400,6 +402,15 @@ pub struct MountSettings {
     pub about: String,
     /// The runners that have it; none: every language.
     pub runners: Vec<String>,
+}
+
+/// The folder with the drop folders of one tenant's sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropSettings {
+    /// The name of the tenant's token.
+    pub tenant: String,
+    /// The folder, an absolute path.
+    pub path: PathBuf,
 }
 
 /// The program in the container.

@@ -130,7 +130,8 @@ fn way(path: &Path) -> Vec<&Path> {
     way
 }
 
-fn look(path: &Path) -> Result<(), String> {
+/// Refuses a path that is no folder, or has a link on its way.
+pub(crate) fn look(path: &Path) -> Result<(), String> {
     for part in way(path) {
         let shown = part.display();
         let is_it = part == path;

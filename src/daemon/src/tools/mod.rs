@@ -14,6 +14,7 @@ mod answer;
 mod arguments;
 mod code;
 mod content;
+mod drops;
 mod exec;
 mod fault;
 mod language;

@@ -1,5 +1,5 @@
-//! The folders of the engine's host that programs can read: names, paths, and the places that nobody may
-//! mount.
+//! Folders of the host: those that programs can read, and those of drop folders. Names, paths, and the places
+//! that nobody may name.
 //!
 //! This module must never look at a folder: the engine may be on another machine. The pool does where it can.
 
@@ -11,9 +11,10 @@ use paddock_proto::limits::DATA_ALIASES;
 use super::Checker;
 use super::runners::{TAKES_LANGUAGE, is_language};
 use crate::config::error::ConfigError;
-use crate::config::raw::MountTable;
-use crate::config::types::{EngineSettings, MountSettings, StoreSettings};
+use crate::config::raw::{DropTable, MountTable};
+use crate::config::types::{AuthSettings, DropSettings, EngineSettings, MountSettings, StoreSettings};
 use crate::pool::mount::{PARENT, touches};
+use crate::sign::DEFAULT_OWNER;
 
 /// Mounts of one daemon. Each is a mount of every container, and a sentence that every model reads.
 const MOUNTS: usize = 16;
@@ -36,9 +37,7 @@ impl Checker<'_> {
         if raw.len() > MOUNTS {
             return Err(self.fail("mounts", format!("has {} entries, must have at most {MOUNTS}", raw.len())));
         }
-        let mut closed: Vec<PathBuf> = CLOSED.iter().map(PathBuf::from).collect();
-        closed.push(store.root.clone());
-        closed.extend(engine.host.strip_prefix("unix://").map(PathBuf::from));
+        let closed = closed(store, engine);
         let mut names = BTreeSet::new();
         let mut mounts = Vec::new();
         for (at, MountTable { name, path, about, runners }) in raw.into_iter().enumerate() {
@@ -59,6 +58,37 @@ impl Checker<'_> {
             mounts.push(MountSettings { name, path, about, runners });
         }
         Ok(mounts)
+    }
+
+    pub(super) fn drops(
+        &self,
+        raw: Vec<DropTable>,
+        auth: &AuthSettings,
+        (store, engine): (&StoreSettings, &EngineSettings),
+    ) -> Result<Vec<DropSettings>, ConfigError> {
+        let closed = closed(store, engine);
+        let mut all: Vec<DropSettings> = Vec::new();
+        for (at, DropTable { tenant, path }) in raw.into_iter().enumerate() {
+            let key = |key: &str| format!("drops[{at}].{key}");
+            let tenant = tenant.unwrap_or_else(|| DEFAULT_OWNER.to_owned());
+            let is_known = tenant == DEFAULT_OWNER || auth.tokens.iter().any(|token| token.name == tenant);
+            if !is_known {
+                let problem = format!("is {tenant:?}, which is the name of no token of auth.tokens");
+                return Err(self.fail(&key("tenant"), problem));
+            }
+            if all.iter().any(|other| other.tenant == tenant) {
+                return Err(self.fail(&key("tenant"), format!("is {tenant:?}, which has a folder already")));
+            }
+            let path = self.mount_path(&key("path"), &path, &closed)?;
+            let overlaps =
+                |other: &&DropSettings| other.path.starts_with(&path) || path.starts_with(&other.path);
+            if let Some(other) = all.iter().find(overlaps) {
+                let problem = format!("is {path:?}, which tenant {:?} has, or has a part of", other.tenant);
+                return Err(self.fail(&key("path"), problem));
+            }
+            all.push(DropSettings { tenant, path });
+        }
+        Ok(all)
     }
 
     fn mount_name(&self, key: &str, name: &str) -> Result<(), ConfigError> {
@@ -98,4 +128,12 @@ impl Checker<'_> {
             None => Ok(plain),
         }
     }
+}
+
+/// What nobody may mount.
+fn closed(store: &StoreSettings, engine: &EngineSettings) -> Vec<PathBuf> {
+    let mut closed: Vec<PathBuf> = CLOSED.iter().map(PathBuf::from).collect();
+    closed.push(store.root.clone());
+    closed.extend(engine.host.strip_prefix("unix://").map(PathBuf::from));
+    closed
 }

@@ -2,7 +2,7 @@
 //! and what it takes.
 
 use super::super::Overrides;
-use super::{error, load_with};
+use super::{config, error, load_with};
 
 #[test]
 fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
@@ -16,7 +16,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "pol.idle = 3",
             "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
              timeouts, exec, sessions, pool, egress, models, ports, tasks, coding_agents, runners, mounts, \
-             agent, metrics, log, shutdown",
+             drops, agent, metrics, log, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
@@ -474,4 +474,31 @@ fn a_folder_that_no_program_may_see_is_refused_with_its_reason() {
     let many: String =
         (0..17).map(|n| format!("[[mounts]]\nname = \"m{n}\"\npath = \"/srv/{n}\"\n")).collect();
     assert_eq!(error(&many, &[]), "mounts (/etc/paddock.toml): has 17 entries, must have at most 16");
+}
+
+#[test]
+fn a_drop_folder_is_of_one_known_tenant_and_in_no_other_s() {
+    let drops = |text: &str| error(text, &[]);
+    let one = "[[drops]]\npath = \"/srv/drops\"\n";
+    assert_eq!(config(one, &[]).drops[0].tenant, "default");
+    assert!(
+        drops("[[drops]]\npath = \"drops\"")
+            .contains("drops[0].path (/etc/paddock.toml): is \"drops\", takes")
+    );
+    assert!(drops("[[drops]]\npath = \"/home/ann\"").contains("holds what programs must not reach"));
+    assert_eq!(
+        drops("[[drops]]\ntenant = \"ann\"\npath = \"/srv/drops\""),
+        "drops[0].tenant (/etc/paddock.toml): is \"ann\", which is the name of no token of auth.tokens"
+    );
+    let twice = format!("{one}[[drops]]\npath = \"/srv/others\"");
+    assert!(
+        drops(&twice)
+            .contains("drops[1].tenant (/etc/paddock.toml): is \"default\", which has a folder already")
+    );
+    let sha256 = "0".repeat(64);
+    let token = format!("[[auth.tokens]]\nname = \"ann\"\nsha256 = \"{sha256}\"\n");
+    for path in ["/srv/drops", "/srv/drops/ann", "/srv"] {
+        let inside = format!("{token}{one}[[drops]]\ntenant = \"ann\"\npath = \"{path}\"");
+        assert!(drops(&inside).contains("which tenant \"default\" has, or has a part of"), "{path}");
+    }
 }

@@ -15,7 +15,7 @@ use crate::session::{OutputBacklog, Phases, RunRequest, Session, SessionError, S
 use crate::store::Batch;
 use crate::tools::answer;
 use crate::tools::fault::Failure;
-use crate::tools::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, values};
+use crate::tools::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, drops, values};
 
 /// A call whose every argument is right.
 pub(super) struct CheckedRun {
@@ -68,6 +68,7 @@ async fn run(
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let services = &tools.services;
+    drops::take(tools, owner, &checked.session).await?;
     let code = services.sessions.turn_for(&checked.run.language, false, checked.run.network.is_some());
     let is_alone = matches!(code, TurnKind::Alone { .. });
     let turn = if checked.waits {
@@ -105,6 +106,7 @@ async fn run(
         answer::put_unsaved(&mut document, unsaved);
     }
     drop(turn);
+    services.drops.give(&services.sessions, owner, &checked.session).await;
     let failed = document.get("success") != Some(&Value::Bool(true));
     let Phases { container, files_in, files_out } = report.phases;
     let total = begun.elapsed();

@@ -19,7 +19,7 @@ use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Outcome, Tools, network, values};
+use crate::tools::{Caller, Outcome, Tools, drops, network, values};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteCode(ShellCommand);
@@ -68,8 +68,10 @@ impl Tool for ExecuteCode {
         let executions = &tools.services.executions;
         let answer_at = Instant::now() + WAIT;
         let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
+        drops::take(tools, &caller.owner, &session).await?;
         let permit = permit(executions, &caller.owner, &session, &cancel).await?;
         let execution = executions.start(permit, start, output).await?;
+        drops::give_after(tools, &execution);
         if !waits {
             return started(&execution).await;
         }
