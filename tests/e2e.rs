@@ -155,6 +155,8 @@ mod tls;
 mod tools;
 #[path = "e2e/transfer.rs"]
 mod transfer;
+#[path = "e2e/typecheck.rs"]
+mod typecheck;
 #[path = "e2e/upload.rs"]
 mod upload;
 #[path = "e2e/upstream_proxy.rs"]

@@ -116,6 +116,7 @@ mod tests {
             env: vec![],
             libraries: String::new(),
             stdin: false,
+            typecheck: false,
             warm: vec!["warm".into()],
             volumes: vec![],
             coding_agent: false,

@@ -31,11 +31,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::warn;
 
 use self::record::Record;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionId, SessionKey};
 use crate::store::blocking;
 
 /// Records in memory; those of other sessions are on disk.
 const RECORDS: usize = 1000;
+
+type SharedRecord = Arc<tokio::sync::Mutex<Record>>;
 
 /// The drop folders of one daemon.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ pub struct Drops {
     records: PathBuf,
     /// Entries of one folder that are looked at.
     entries: usize,
-    open: Mutex<HashMap<(String, String), Arc<tokio::sync::Mutex<Record>>>>,
+    open: Mutex<HashMap<SessionKey, SharedRecord>>,
 }
 
 /// Why the files of a drop folder could not be taken over.
@@ -90,12 +92,12 @@ impl Drops {
         }
     }
 
-    fn record(&self, session: &Session) -> Arc<tokio::sync::Mutex<Record>> {
+    fn record(&self, session: &Session) -> SharedRecord {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= RECORDS {
             open.retain(|_, record| Arc::strong_count(record) > 1);
         }
-        let key = (session.owner.clone(), session.id.as_str().to_owned());
+        let key = SessionKey::new(&session.owner, &session.id);
         open.entry(key).or_insert_with(|| Arc::new(tokio::sync::Mutex::new(self.load(session)))).clone()
     }
 

@@ -60,7 +60,7 @@ impl Drops {
         for path in plan.take {
             if !is_free(&session.space.manifest(), &path) {
                 let path = path.to_text();
-                warn!(session_id = %id, %path, "a dropped file is left out: something of the session is there");
+                warn!(session_id = %id, %path, "a dropped file is left out: it is in the session's way");
                 continue;
             }
             if let Some(stamp) = put(&mut batch, &root, &path).await? {

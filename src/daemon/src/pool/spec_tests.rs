@@ -20,6 +20,7 @@ fn runner(bounds: Bounds) -> Runner {
         env: vec![],
         libraries: String::new(),
         stdin: false,
+        typecheck: false,
         warm: vec![],
         volumes: vec![],
         coding_agent: false,

@@ -179,6 +179,7 @@ async fn start(fake: &Fake) {
         env: vec![],
         libraries: String::new(),
         stdin: false,
+        typecheck: false,
         warm: vec![],
         volumes: vec![],
         coding_agent: false,

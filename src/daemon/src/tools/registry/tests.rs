@@ -25,6 +25,7 @@ fn runner(language: &str, libraries: &str) -> Runner {
         env: Vec::new(),
         libraries: libraries.to_owned(),
         stdin: true,
+        typecheck: false,
         warm: Vec::new(),
         volumes: Vec::new(),
         coding_agent: false,

@@ -78,6 +78,7 @@ impl FakeContainer {
             env: Vec::new(),
             libraries: String::new(),
             stdin: true,
+            typecheck: false,
             warm: Vec::new(),
             volumes: Vec::new(),
             coding_agent: false,
