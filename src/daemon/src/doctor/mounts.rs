@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::check::{Check, Checks, Group};
 use crate::app::mounts;
-use crate::config::Config;
+use crate::config::{Config, DropSettings};
 use crate::pool::HostMount;
+use crate::pool::mount::look;
 
 /// Entries of one folder that are looked at.
 const ENTRIES: usize = 20_000;
@@ -38,9 +39,17 @@ struct Content {
     channel: Option<PathBuf>,
 }
 
-/// Looks at every mount and judges it.
+/// Looks at every mount and at the places of drop folders, and judges them.
 pub(super) async fn examine(config: &Config) -> Vec<Check> {
     let mut checks = Checks::of(Group::Mounts);
+    for DropSettings { tenant, path } in config.drops.clone() {
+        let looking = tokio::task::spawn_blocking(move || (look(&path), fs::metadata(&path).ok(), path));
+        if let Ok(Ok((found, meta, path))) = tokio::time::timeout(TIME, looking).await {
+            judge_drops(&tenant, &path, found, meta.map_or(0, |meta| meta.mode()), &mut checks);
+        } else {
+            checks.warn("drops", "the folder of drop folders does not answer", "its file system hangs");
+        }
+    }
     for mount in mounts(config) {
         let name = format!("{} is at {} to read", mount.path.display(), mount.target());
         if let Err(error) = mount.look(&[]).await {
@@ -63,6 +72,23 @@ pub(super) async fn examine(config: &Config) -> Vec<Check> {
         }
     }
     checks.done()
+}
+
+fn judge_drops(tenant: &str, path: &Path, found: Result<(), String>, mode: u32, checks: &mut Checks) {
+    let shown = path.display();
+    match found {
+        Err(why) => {
+            checks.fail("drops", format!("drops: {shown} {why}"), "the daemon does not start without it");
+        }
+        Ok(()) if mode & WRITE != 0 => checks.warn(
+            "drops",
+            format!(
+                "every user of this host can make drop folders in {shown}, for conversations of {tenant:?}"
+            ),
+            "they can give its programs any file, and read what those make: `chmod o-w` it",
+        ),
+        Ok(()) => checks.ok("drops", format!("drop folders of {tenant:?} are in {shown}")),
+    }
 }
 
 fn judge(mount: &HostMount, name: &str, found: &Content, checks: &mut Checks) {
@@ -180,5 +206,17 @@ mod tests {
         let gone = examine(&with(&root.join("gone"))).await;
         assert_eq!(lacks(&gone), [("mount", super::super::check::Status::Fail)]);
         assert!(gone[0].found.contains("does not exist"), "{}", gone[0].found);
+    }
+
+    #[test]
+    fn a_place_of_drop_folders_is_a_folder_that_not_everybody_can_write_to() {
+        let judged = |found: Result<(), String>, mode| {
+            let mut checks = Checks::of(Group::Mounts);
+            judge_drops("default", Path::new("/srv/drops"), found, mode, &mut checks);
+            lacks(&checks.done())
+        };
+        assert_eq!(judged(Ok(()), 0o755), []);
+        assert_eq!(judged(Ok(()), 0o1777), [("drops", super::super::check::Status::Warn)]);
+        assert_eq!(judged(Err("is gone".into()), 0), [("drops", super::super::check::Status::Fail)]);
     }
 }
