@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::support::{Daemon, Setup};
+use crate::support::{Daemon, Image, Setup};
 
 /// A folder that all users can read, with one file.
 fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -155,4 +155,39 @@ async fn a_folder_that_is_gone_or_a_link_stops_the_start_and_a_link_that_comes_l
     fs::rename(&moved, &docs).expect("back");
     d.session("later").run("sh", "cat /mnt/docs/a.txt").await.expect_stdout("from the host\n");
     d.stop().await;
+}
+
+#[tokio::test]
+async fn a_coding_agent_has_a_folder_only_if_it_is_named() {
+    let (_dir, docs) = folder();
+    let agent = "#!/bin/sh\ncat >/dev/null\ncat /mnt/docs/a.txt >/workspace/copy.txt 2>&1\n\
+                 echo '{\"type\":\"result\",\"success\":true,\"text\":\"read\"}'\n";
+    // Labelled so that no other daemon uses it as a runner.
+    let labels = "sandbox.runner=no sandbox.agent=reader";
+    let file =
+        "FROM paddock-example-sh\nCOPY agent /usr/local/bin/agent\nRUN chmod 755 /usr/local/bin/agent\n";
+    let text = format!("{file}ENTRYPOINT [\"/usr/local/bin/agent\"]\nLABEL {labels}\n");
+    let image = Image::build(&text, &[("agent", agent)]);
+    for (runners, copied) in [(&["reader"][..], "from the host\n"), (&[][..], "No such file or directory\n")]
+    {
+        let d =
+            with(&[("docs", &docs, runners)]).with_tasks().set("runners.reader", image.name()).start().await;
+        let call =
+            json!({ "agent": "reader", "task_description": "read", "session_id": "s", "yolo_level": 4 });
+        let done = d.tool("execute_task", call).await;
+        assert_eq!(done.document["status"], "completed", "{}", done.document);
+        let copy = d.tool("read_artifact", json!({ "session_id": "s", "path": "/mnt/data/copy.txt" })).await;
+        assert!(copy.text("text").ends_with(copied), "{}", copy.document);
+        let tools = d.rpc("tools/list", json!({})).await["result"]["tools"].clone();
+        for tool in tools.as_array().expect("a list") {
+            let is_told = tool["description"].as_str().expect("a text").contains("/mnt/docs");
+            let has_it = match tool["name"].as_str().expect("a name") {
+                "execute_task" => !runners.is_empty(),
+                "run_code" | "run_python" | "execute_code" => runners.is_empty(),
+                _ => false,
+            };
+            assert_eq!(is_told, has_it, "{tool}");
+        }
+        d.stop().await;
+    }
 }

@@ -9,8 +9,8 @@
 //! The folder is a mirror, and the store remains the truth: what is in the folder becomes a file of the
 //! session only by a batch, in the session's turn, and what leaves it is a copy. The record says what both
 //! sides had when they were last equal, so that it is known which side a difference is from; a difference on
-//! both sides is settled for the host. A session takes part if its folder exists; other calls pay for one look
-//! before and one after the run, and for none where no drop folders are configured.
+//! both sides is settled for the host. A session takes part if its folder exists; other calls pay for one
+//! look before and one after the run, and for none where no drop folders are configured.
 //!
 //! Other programs of the host write there, and programs in containers choose the names of what comes out. So
 //! this must never follow a link, leave the folder, open anything but a regular file with one name, or take
