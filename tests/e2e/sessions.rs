@@ -351,6 +351,28 @@ async fn a_watcher_reads_what_its_run_writes_while_it_runs_and_nobody_else_does(
     d.stop().await;
 }
 
+#[tokio::test]
+async fn a_watcher_of_a_flood_reads_some_of_it_and_its_end_and_holds_nothing_up() {
+    let d = Daemon::start().await;
+    let mut watching = d.request("GET", "/mcp/events").open().await;
+    watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+    let code =
+        "import sys\nfor n in range(120): sys.stdout.write('x' * 99_999 + '\\n')\nprint('the last line')";
+    let running = d.session("s").python(code);
+    let reading = watching.read_until("the end", |text| text.contains("exit_code"));
+    let (ran, text) = tokio::join!(running, reading);
+    assert!(ran.expect_success().stdout().ends_with("the last line\n"));
+    let told = events(&text);
+    let written: Vec<_> =
+        told.iter().flat_map(|note| note["params"]["events"].as_array().into_iter().flatten()).collect();
+    let kinds: Vec<_> = written.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert!(kinds.contains(&"missed"), "{kinds:?}");
+    let last = written.iter().rfind(|event| event["type"] == "stdout").expect("some of it");
+    assert!(last["data"].as_str().expect("data").ends_with("the last line\n"), "{kinds:?}");
+    assert!(text.len() < 6_000_000, "{} of 12,000,000 bytes", text.len());
+    d.stop().await;
+}
+
 fn hex_sha256(text: &str) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()

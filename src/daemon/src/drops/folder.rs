@@ -44,6 +44,7 @@ pub(super) fn open(root: &Path, name: &str) -> io::Result<Option<OwnedFd>> {
     match beneath(root.as_fd(), format!("{name}/{FILES}").as_bytes(), FOLDER) {
         Ok(folder) => Ok(Some(folder)),
         Err(Errno::NOENT) => Ok(None),
+        Err(Errno::NOSYS) => Err(io::Error::other("drop folders need Linux 5.6 or newer (openat2)")),
         Err(error) => Err(io::Error::new(
             io::Error::from(error).kind(),
             format!("{name}/{FILES}: {error}; a folder is needed, not a link"),
