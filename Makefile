@@ -66,10 +66,12 @@ bench: agents ## measure how long things take, with a real engine and beside sim
 	bench/peers/install
 	cargo bench --locked --bench paddock
 
-pictures: images ## take the pictures of the page in deploy/pictures again
+pictures: images ## take the pictures of the page and the recording of a terminal in deploy/pictures again
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	PADDOCK_PICTURES=$(CURDIR)/deploy/pictures cargo test --locked --package paddock-daemon --test e2e page::pictures
+	cargo build --locked --release
+	deploy/pictures/record
 
 setup: ## install or start everything that the host needs, a Docker Engine included
 	deploy/setup

@@ -37,6 +37,8 @@ mod demo;
 mod doctor;
 #[path = "e2e/documents.rs"]
 mod documents;
+#[path = "e2e/drops.rs"]
+mod drops;
 #[path = "e2e/egress.rs"]
 mod egress;
 #[path = "e2e/egress_bounds.rs"]
@@ -83,6 +85,8 @@ mod metrics;
 mod model;
 #[path = "e2e/models.rs"]
 mod models;
+#[path = "e2e/mounts.rs"]
+mod mounts;
 #[path = "e2e/n8n.rs"]
 mod n8n;
 #[path = "e2e/page.rs"]
@@ -151,6 +155,8 @@ mod tls;
 mod tools;
 #[path = "e2e/transfer.rs"]
 mod transfer;
+#[path = "e2e/typecheck.rs"]
+mod typecheck;
 #[path = "e2e/upload.rs"]
 mod upload;
 #[path = "e2e/upstream_proxy.rs"]

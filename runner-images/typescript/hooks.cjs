@@ -3,7 +3,7 @@
 //
 // The user's code is stored under /tmp (or /dev/shm), but its name is /data/main.ts. So `./helper`, __dirname and
 // import.meta.url mean the folder of the user's files, and a stack trace names main.ts.
-// Types are removed, never checked. Code with import, export or a top-level await is an ES module, all other code is
+// Types are removed, and checked only if the call asks for that (check.cjs). Code with import, export or a top-level await is an ES module, all other code is
 // CommonJS. ES modules can use require, __dirname and similar names too.
 // This file must never read anything in /data before the user's own code asks for it, so it loads swc by an absolute path.
 
@@ -37,6 +37,16 @@ function hideForkFlags() {
 }
 hideForkFlags();
 
+/** Checks the types of the code, if its caller asked for that. With an error it does not return. */
+function checkTypes() {
+  if (process.env.SANDBOX_TYPECHECK === undefined || !isMainThread) return;
+  delete process.env.SANDBOX_TYPECHECK; // neither the program nor what it starts asks again
+  const checker = path.join(__dirname, 'check.cjs');
+  require(checker)(stored, main);
+  delete require.cache[checker];
+  module.children.length = 0;
+}
+
 /** Finds the code, once process.argv[1] and process.env are those of the run. */
 function find() {
   stored = process.env.SANDBOX_MAIN; // a worker or a child from fork() finds the code by this variable
@@ -47,6 +57,7 @@ function find() {
   if (stored === undefined) return;
   if (fs.existsSync(main)) main = path.join(DATA, 'main.run.ts'); // the user's own main.ts keeps its name
   if (process.argv[1] === stored) process.argv[1] = main;
+  checkTypes();
   mainUrl = pathToFileURL(main).href;
   storedUrl = pathToFileURL(stored).href;
 }

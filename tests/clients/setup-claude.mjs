@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { cpSync } from 'node:fs'
+import { cpSync, readFileSync } from 'node:fs'
 import { text } from 'node:stream/consumers'
 import { end, mcp, url } from './flow.mjs'
 import { resultOf, scripted } from './model.mjs'
@@ -55,4 +55,18 @@ await command(
 assert.match((await claude('mcp', 'get', 'paddock')).said, /User config[^]*Connected/)
 await command('off user', ['claude mcp remove paddock --scope user', /Removed MCP server paddock/i])
 assert.notEqual((await claude('mcp', 'get', 'paddock')).code, 0)
+
+// The scope `project`, with a token that is made: the file is shared, so it names a variable.
+await command(
+  `on project ${url}`,
+  ['openssl rand -hex 32', /^[0-9a-f]{64}\s*$/],
+  [`claude mcp add --transport http --scope project paddock ${mcp} --header 'Authorization: Bearer \${PADDOCK_TOKEN}'`,
+    /Added HTTP MCP server paddock/],
+)
+const shared = JSON.parse(readFileSync(`${project}/.mcp.json`, 'utf8')).mcpServers.paddock
+assert.deepEqual([shared.url, shared.headers], [mcp, { Authorization: 'Bearer ${PADDOCK_TOKEN}' }])
+// Claude Code asks each user for approval of a shared file, at the next start; nobody is there to give it.
+assert.match((await claude('mcp', 'get', 'paddock')).said, /Project config[^]*Pending approval/)
+await command('off project', ['claude mcp remove paddock --scope project', /Removed MCP server paddock/i])
+assert.ok(!readFileSync(`${project}/.mcp.json`, 'utf8').includes('paddock'))
 end()

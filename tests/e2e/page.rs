@@ -128,7 +128,7 @@ async fn pictures() {
     let wanted = std::env::var_os("PADDOCK_PICTURES").map(PathBuf::from);
     let folder = wanted.as_deref().unwrap_or(temporary.path());
     // One idle container for each language: the pictures show what people see.
-    let d = Daemon::with().set("pool.idle", 3).start().await;
+    let d = Daemon::with().with_tasks().set("pool.idle", 3).start().await;
     let mut at = 0;
     for _ in 0..3 {
         at = d.log.mark_behind(at, " warm language=python").await;

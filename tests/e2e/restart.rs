@@ -363,6 +363,7 @@ async fn the_agents_volumes_of_earlier_builds_are_removed_unless_they_are_used_o
         target: "/used".to_owned(),
         read_only: true,
         volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
+        bind_options: None,
     };
     let spec = ContainerSpec {
         image: "paddock-example-sh".into(),

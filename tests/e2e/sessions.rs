@@ -306,3 +306,74 @@ async fn a_watcher_is_told_what_becomes_of_its_runs() {
     );
     d.stop().await;
 }
+
+#[tokio::test]
+async fn a_watcher_reads_what_its_run_writes_while_it_runs_and_nobody_else_does() {
+    let (ann, bob) = ("the-token-of-ann-of-these-tests", "the-token-of-bob-of-these-tests");
+    let token = |name: &str, token: &str| {
+        let mut table = toml::Table::new();
+        table.insert("name".into(), name.into());
+        table.insert("sha256".into(), hex_sha256(token).into());
+        toml::Value::Table(table)
+    };
+    let tokens = toml::Value::Array(vec![token("ann", ann), token("bob", bob)]);
+    let d = Daemon::with().set("auth.tokens", tokens).start().await;
+    let watch = async |token: &str| {
+        let mut watching = d.request("GET", "/mcp/events").bearer(token).open().await;
+        watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+        watching
+    };
+    let (mut ann_reads, mut bob_reads) = (watch(ann).await, watch(bob).await);
+    // It ends only after its first line was read by the watcher, who writes the file that it waits for.
+    let code = "echo before; echo oops >&2; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after";
+    let running = d.session("s").sh(code).bearer(ann);
+    let reading = async {
+        let text = ann_reads.read_until("the first lines", |text| text.contains("oops")).await;
+        let container = d.view().await.the_container("sh").await;
+        d.view().await.exec(&container, &["touch", "/tmp/go"]).await;
+        text + &ann_reads.read_until("the end", |text| text.contains("exit_code")).await
+    };
+    let (ran, text) = tokio::join!(running, reading);
+    ran.expect_success();
+    let told = events(&text);
+    let written: Vec<(&str, &str)> = told
+        .iter()
+        .flat_map(|note| note["params"]["events"].as_array().into_iter().flatten())
+        .map(|event| (event["type"].as_str().expect("a type"), event["data"].as_str().expect("data")))
+        .collect();
+    assert_eq!(written, [("stdout", "before\n"), ("stderr", "oops\n"), ("stdout", "after\n")], "{text}");
+    let last = &told[told.len() - 1]["params"];
+    assert_eq!((&last["status"], &last["exit_code"]), (&json!("completed"), &json!(0)), "{text}");
+
+    d.session("s").sh("echo of bob").bearer(bob).await.expect_success();
+    let of_bob = bob_reads.read_until("the end", |text| text.contains("exit_code")).await;
+    assert!(of_bob.contains("of bob") && !of_bob.contains("before"), "{of_bob}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_watcher_of_a_flood_reads_some_of_it_and_its_end_and_holds_nothing_up() {
+    let d = Daemon::start().await;
+    let mut watching = d.request("GET", "/mcp/events").open().await;
+    watching.read_until("its first word", |text| text.ends_with("\n\n")).await;
+    let code =
+        "import sys\nfor n in range(120): sys.stdout.write('x' * 99_999 + '\\n')\nprint('the last line')";
+    let running = d.session("s").python(code);
+    let reading = watching.read_until("the end", |text| text.contains("exit_code"));
+    let (ran, text) = tokio::join!(running, reading);
+    assert!(ran.expect_success().stdout().ends_with("the last line\n"));
+    let told = events(&text);
+    let written: Vec<_> =
+        told.iter().flat_map(|note| note["params"]["events"].as_array().into_iter().flatten()).collect();
+    let kinds: Vec<_> = written.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert!(kinds.contains(&"missed"), "{kinds:?}");
+    let last = written.iter().rfind(|event| event["type"] == "stdout").expect("some of it");
+    assert!(last["data"].as_str().expect("data").ends_with("the last line\n"), "{kinds:?}");
+    assert!(text.len() < 6_000_000, "{} of 12,000,000 bytes", text.len());
+    d.stop().await;
+}
+
+fn hex_sha256(text: &str) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

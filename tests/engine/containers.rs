@@ -116,6 +116,7 @@ async fn a_running_container_is_removed_without_its_volume() {
         target: "/mnt".to_owned(),
         read_only: false,
         volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
+        bind_options: None,
     });
     let id = scene.create(&spec).await;
     scene.engine.container_start(&id).await.expect("start");

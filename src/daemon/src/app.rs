@@ -22,11 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::error::AppError;
+pub(crate) use self::settings::mounts;
 #[cfg(test)]
 pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};
 use crate::api::{Ending, LocalServer, Server, Socket, SocketKind};
 use crate::config::Config;
+use crate::drops::Drops;
 use crate::egress::Egress;
 use crate::engine::{Engine, EngineLimits};
 use crate::execution::Executions;
@@ -173,8 +175,11 @@ impl App {
         let stopping = CancellationToken::new();
         let bounds = config.ports.bounds.clone();
         let forwarder = PortForwarder::new(sessions.clone(), links, &url, bounds, stopping.clone());
+        let entries = config.limits.data_inodes.into();
+        let drops = Drops::new(settings::drop_roots(config)?, store.folder("drops")?, entries);
         let services = Arc::new(Services {
             store: store.clone(),
+            drops: Arc::new(drops),
             pool,
             sessions,
             executions,

@@ -38,6 +38,8 @@
 //! | **task** | an execution whose command is a coding agent |
 //! | **model** | a language model that programs reach as a service, whose answers are metered |
 //! | **store**, **space** | all saved files on disk, and the part of one session |
+//! | **drop folder** | a folder on the host for one conversation, whose files and those of the session follow each other |
+//! | **mount** | a folder of the host that programs can read, at `/mnt/NAME` |
 //! | **artifact** | a saved file that a caller can download by its link |
 //!
 //! # The code map
@@ -62,6 +64,7 @@
 //! | `egress/service/model` | models: services whose answers are metered, within budgets of dollars and tokens |
 //! | [`ports`] | the way in: links to servers that programs run, and the requests that are forwarded to them; all rules are pure |
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
+//! | [`drops`] | drop folders: what the host puts there is in a session before its next run, and what a run makes appears there |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
@@ -271,6 +274,7 @@ pub mod config;
 pub mod diff;
 pub mod docs;
 pub mod doctor;
+pub mod drops;
 pub mod egress;
 pub mod engine;
 pub mod execution;

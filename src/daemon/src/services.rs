@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::drops::Drops;
 use crate::egress::Egress;
 use crate::execution::Executions;
 use crate::metrics::Metrics;
@@ -21,6 +22,8 @@ use crate::store::Store;
 pub struct Services {
     /// The files of sessions on disk.
     pub store: Arc<Store>,
+    /// The drop folders of sessions.
+    pub drops: Arc<Drops>,
     /// The runners and their containers.
     pub pool: Pool,
     /// The sessions.

@@ -272,6 +272,19 @@ async fn a_command_that_takes_longer_than_the_client_waits_continues() {
         let mut answer = request.open().await;
         answer.read_until("the answer", |text| text.contains("structuredContent")).await
     };
+    // The same for the call that runs the command, whether it says that it waits or not.
+    let wait = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "execute_code", "arguments": {
+            "command": "echo on; sleep 46; echo over", "session_id": "s", "wait_for_completion": true },
+        "_meta": { "progressToken": 8 } } });
+    let request = d.request("POST", "/mcp").set("accept", BOTH).set("mcp-session-id", &session).json(&wait);
+    let waiting = async {
+        let mut answer = request.open().await;
+        let text = answer.read_until("the answer", |text| text.contains("structuredContent")).await;
+        let result = events(&text).pop().expect("an answer")["result"]["structuredContent"].clone();
+        let progress = events(&text).iter().filter(|one| one["params"]["progressToken"] == 8).count();
+        (result, progress)
+    };
     let begun = Instant::now();
     let running = async {
         let ran =
@@ -279,7 +292,9 @@ async fn a_command_that_takes_longer_than_the_client_waits_continues() {
         assert!((45..50).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
         ran
     };
-    let (ran, read) = tokio::join!(running, reading);
+    let (ran, read, (waited, progress)) = tokio::join!(running, reading, waiting);
+    assert_eq!((&waited["status"], &waited["exit_code"]), (&json!("completed"), &json!(0)), "{waited}");
+    assert!(waited.to_string().contains("over") && progress >= 3, "{progress} {waited}");
     assert!(read.contains("slept") && read.contains("completed"), "{read}");
     assert_eq!(ran.document["status"], "running");
     assert!(ran.text("message").contains("get_execution_output"), "{}", ran.document);

@@ -18,6 +18,9 @@ pub enum AppError {
     /// The store cannot be opened, read or written.
     #[error("{0}")]
     Store(StoreError),
+    /// A folder for drop folders cannot be used.
+    #[error("{0}")]
+    Drops(String),
     /// An address cannot be listened on.
     #[error("cannot listen on {addr} ({setting}): {error}")]
     Listen {

@@ -2,18 +2,20 @@
 //!
 //! It must never decide anything: each value is the configured one.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+use super::error::AppError;
 use crate::api::ApiConfig;
-use crate::config::{Config, UrlStyle};
+use crate::config::{Config, DropSettings, MountSettings, UrlStyle};
 use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
-use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, PoolConfig, RunnerTerms};
+use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, HostMount, PoolConfig, RunnerTerms};
 use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
@@ -39,6 +41,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
             disk: DiskBound::Watched,
             coding_agents: config.coding_agents.clone(),
             runners: config.runners.clone(),
+            mounts: mounts(config),
         },
         owner,
         terms: AgentTerms {
@@ -50,6 +53,25 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         warm_parts: config.agent.warm_parts,
         metrics: Metrics::default(),
     }
+}
+
+/// The folders of the host that containers have. Only an engine on a Unix socket is on this host.
+pub(crate) fn mounts(config: &Config) -> Vec<HostMount> {
+    let is_here = engine_host(config).is_ok_and(|host| host.unix_path().is_some());
+    let mounts = config.mounts.iter().cloned();
+    let host_mount =
+        |MountSettings { name, path, about, runners }| HostMount { name, path, about, runners, is_here };
+    mounts.map(host_mount).collect()
+}
+
+/// The folders of all drop folders, by the names of tokens; each must be a folder that no link leads to.
+pub(super) fn drop_roots(config: &Config) -> Result<HashMap<String, PathBuf>, AppError> {
+    let roots = config.drops.iter().map(|DropSettings { tenant, path }| {
+        crate::pool::mount::look(path)
+            .map_err(|why| AppError::Drops(format!("drops: {} {why}", path.display())))?;
+        Ok((tenant.clone(), path.clone()))
+    });
+    roots.collect()
 }
 
 /// The limits of a language's container.

@@ -11,6 +11,7 @@ pub(super) mod access;
 mod egress;
 mod limits;
 mod models;
+mod mounts;
 mod ports;
 mod runners;
 mod services;
@@ -86,6 +87,8 @@ impl<'a> Checker<'a> {
             tasks,
             coding_agents,
             runners,
+            mounts,
+            drops,
             agent,
             metrics,
             log,
@@ -101,11 +104,14 @@ impl<'a> Checker<'a> {
         let runners = self.runners(runners, &limits, &pool)?;
         let McpTable { resume_window, toolsets } = mcp;
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
+        let (store, engine) = (self.store(store)?, self.engine(engine)?);
         let config = Config {
             mcp: McpSettings { resume_window, toolsets },
-            store: self.store(store)?,
             files: self.files(files, limits.output)?,
-            engine: self.engine(engine)?,
+            mounts: self.mounts(mounts, &store, &engine)?,
+            drops: self.drops(drops, &auth, (&store, &engine))?,
+            store,
+            engine,
             timeouts: self.timeouts(timeouts)?,
             tasks: self.tasks(tasks)?,
             exec: self.exec(exec)?,

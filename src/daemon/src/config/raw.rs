@@ -29,6 +29,11 @@ pub(super) struct RawConfig {
     pub(super) tasks: TasksTable,
     pub(super) coding_agents: CodingAgentsTable,
     pub(super) runners: BTreeMap<String, RunnerTable>,
+    /// Left out of the example, as [`AuthTable::tokens`].
+    #[serde(default)]
+    pub(super) mounts: Vec<MountTable>,
+    #[serde(default)]
+    pub(super) drops: Vec<DropTable>,
     pub(super) agent: AgentTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
@@ -53,8 +58,8 @@ pub(super) struct HttpTable {
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct AuthTable {
     pub(super) token: Secret,
-    /// This key and `egress.services` are left out of the example: an empty list of tables cannot stand above
-    /// a commented one.
+    /// This key, `egress.services`, `mounts` and `drops` are left out of the example: an empty list of
+    /// tables cannot stand above a commented one.
     #[serde(default)]
     pub(super) tokens: Vec<TokenTable>,
 }
@@ -280,6 +285,24 @@ pub(super) struct RunnerTable {
     pub(super) tmp: Option<Size>,
     pub(super) open_files: Option<u32>,
     pub(super) file_size: Option<Size>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct MountTable {
+    pub(super) name: String,
+    pub(super) path: String,
+    #[serde(default)]
+    pub(super) about: String,
+    #[serde(default)]
+    pub(super) runners: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct DropTable {
+    pub(super) tenant: Option<String>,
+    pub(super) path: String,
 }
 
 #[derive(Deserialize)]

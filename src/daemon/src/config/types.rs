@@ -51,6 +51,10 @@ pub struct Config {
     pub tasks: TaskSettings,
     /// By the name of the runner, what differs from all others of its kind.
     pub runners: BTreeMap<String, RunnerSettings>,
+    /// The folders of the engine's host that programs can read.
+    pub mounts: Vec<MountSettings>,
+    /// Where drop folders are.
+    pub drops: Vec<DropSettings>,
     /// The program in the container.
     pub agent: AgentSettings,
     /// Who may read the metrics.
@@ -385,6 +389,28 @@ impl PortsSettings {
             None => format!("http://{}", reachable(bound)),
         }
     }
+}
+
+/// A folder of the engine's host that programs can read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountSettings {
+    /// Its name: programs see it at `/mnt/NAME`.
+    pub name: String,
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// What is in it, for models to read.
+    pub about: String,
+    /// The runners that have it; none: every language.
+    pub runners: Vec<String>,
+}
+
+/// The folder with the drop folders of one tenant's sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropSettings {
+    /// The name of the tenant's token.
+    pub tenant: String,
+    /// The folder, an absolute path.
+    pub path: PathBuf,
 }
 
 /// The program in the container.

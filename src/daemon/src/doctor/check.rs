@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub(super) enum Group {
     Configuration,
     Store,
+    Mounts,
     Engine,
     Images,
     Container,
@@ -27,6 +28,7 @@ impl Group {
         match self {
             Self::Configuration => "configuration",
             Self::Store => "store",
+            Self::Mounts => "mounts",
             Self::Engine => "engine",
             Self::Images => "images",
             Self::Container => "container",

@@ -116,10 +116,12 @@ mod tests {
             env: vec![],
             libraries: String::new(),
             stdin: false,
+            typecheck: false,
             warm: vec!["warm".into()],
             volumes: vec![],
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
+            mounts: Vec::new(),
             bounds: crate::pool::Bounds::example(),
             idle: 2,
         };

@@ -1,7 +1,7 @@
 //! `paddock doctor`: reports what this host's engine really enforces, and what to do about each defect.
 //!
 //! ```text
-//!  configuration ─► store ─► engine ─► images ─► container ─► way in ─► room ─► way out ─► verdict
+//!  configuration ─► store ─► mounts ─► engine ─► images ─► container ─► way in ─► room ─► way out ─► verdict
 //!       each: look (collects facts, plain values) ─► judge (pure) ─► checks ─► print
 //! ```
 //!
@@ -19,6 +19,7 @@ mod container;
 mod down;
 mod engine;
 mod images;
+mod mounts;
 mod print;
 mod runc;
 mod shared_with_host;
@@ -133,6 +134,7 @@ async fn examine(
         Ok(Ok(facts)) => store::judge(&facts),
         Ok(Err(_)) | Err(_) => silent_store(config),
     });
+    printer.print(stop.run_until_cancelled(mounts::examine(config)).await?);
     let (asked, reached) = stop.run_until_cancelled(engine::look(config)).await?;
     let mut judged = engine::judge(&asked);
     let failure = judged.iter_mut().find(|check| check.status == check::Status::Fail);

@@ -77,8 +77,8 @@ pub use images::{ImageConfig, ImageDetail, ImageSummary};
 pub use limits::EngineLimits;
 pub use op::EngineOp;
 pub use spec::{
-    ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, RestartPolicy, Ulimit,
-    VolumeOptions,
+    BindOptions, ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType,
+    RestartPolicy, Ulimit, VolumeOptions,
 };
 pub use system::{EngineInfo, Plugins, Runtime};
 pub use version::{ApiVersion, Component, EngineVersion, VersionError};

@@ -156,6 +156,9 @@ pub struct Mount {
     /// Only with [`MountType::Volume`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_options: Option<VolumeOptions>,
+    /// Only with [`MountType::Bind`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bind_options: Option<BindOptions>,
 }
 
 /// `Type` of a mount.
@@ -166,6 +169,14 @@ pub enum MountType {
     Volume,
     /// A path on the engine's host.
     Bind,
+}
+
+/// `BindOptions` of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BindOptions {
+    /// Whether what is mounted below the source stays out.
+    pub non_recursive: bool,
 }
 
 /// `VolumeOptions` of a mount.
@@ -276,6 +287,7 @@ mod tests {
                             options: map("o", "max=1"),
                         }),
                     }),
+                    bind_options: Some(BindOptions { non_recursive: true }),
                 }],
                 tmpfs: map("/tmp", "size=1"),
                 readonly_rootfs: true,
@@ -310,7 +322,8 @@ mod tests {
             "HostConfig": {
                 "Mounts": [{"Type": "volume", "Source": "v", "Target": "/data", "ReadOnly": true,
                             "VolumeOptions": {"NoCopy": true, "Labels": {"l": "v"},
-                                              "DriverConfig": {"Name": "local", "Options": {"o": "max=1"}}}}],
+                                              "DriverConfig": {"Name": "local", "Options": {"o": "max=1"}}},
+                            "BindOptions": {"NonRecursive": true}}],
                 "Tmpfs": {"/tmp": "size=1"}, "ReadonlyRootfs": true, "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges"], "NetworkMode": "none", "IpcMode": "private",
                 "CgroupnsMode": "private", "UsernsMode": "host", "PidsLimit": 1, "Memory": 2, "MemorySwap": 3,

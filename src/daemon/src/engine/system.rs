@@ -48,6 +48,9 @@ pub struct EngineInfo {
     /// The runtime of a container that names none.
     #[serde(default)]
     pub default_runtime: String,
+    /// Where it keeps images and containers, on its host.
+    #[serde(default)]
+    pub docker_root_dir: String,
     /// Such as `name=seccomp,profile=default`, `name=userns`, `name=rootless`.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub security_options: Vec<String>,

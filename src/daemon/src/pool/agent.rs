@@ -197,6 +197,7 @@ pub(super) fn mount(volume: &VolumeName, labels: BTreeMap<String, String>, read_
         target: AGENT_DIR.to_owned(),
         read_only,
         volume_options: Some(VolumeOptions { no_copy: true, labels, ..VolumeOptions::default() }),
+        bind_options: None,
     }
 }
 

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::agent;
 use super::core::{StartFailure, Uid};
 use super::disk::{self, DataPlace};
+use super::mount::MountError;
 use super::restored::is_miscounted;
 use super::runner::Runner;
 use super::secret::AgentTerms;
@@ -53,6 +54,9 @@ pub enum ContainerStartError {
     /// It runs, but its agent cannot be reached.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// A folder of the host is not what it was.
+    #[error(transparent)]
+    Mount(#[from] MountError),
 }
 
 impl ContainerStartError {
@@ -62,6 +66,7 @@ impl ContainerStartError {
             Self::Engine { error: EngineError::Deadline { .. }, .. } => StartFailure::Deadline,
             Self::Engine { failure, .. } => *failure,
             Self::Link(_) => StartFailure::Arm,
+            Self::Mount(_) => StartFailure::Mount,
         }
     }
 }
@@ -83,6 +88,9 @@ pub(super) async fn start(
             ContainerStartError::Engine { step, error, failure }
         }
     };
+    for mount in &runner.mounts {
+        mount.look(&[]).await?;
+    }
     engine
         .volume_create(&plan.volume)
         .await

@@ -86,6 +86,7 @@ pub(super) fn home(bounds: &Bounds, labels: BTreeMap<String, String>) -> Mount {
         target: HOMES_DIR.to_owned(),
         read_only: false,
         volume_options: Some(VolumeOptions { no_copy: true, labels, driver_config }),
+        bind_options: None,
     }
 }
 

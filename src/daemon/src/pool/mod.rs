@@ -8,6 +8,7 @@
 //!                    ▼ │                                spec       describes every container to the engine
 //!                 container ── engine, link             agent      fills the volume with the agent
 //!                                                       disk       says where /data lies, and what bounds it
+//!                                                       mount      looks at folders of the host for programs
 //!                                                       reach      knows whether the engine answers
 //!                                                       warm       has the warm part loaded
 //!                                                       proof      proves that containers are confined
@@ -26,6 +27,7 @@ pub mod core;
 mod disk;
 mod driver;
 mod leftovers;
+pub(crate) mod mount;
 mod proof;
 mod reach;
 mod restored;
@@ -53,6 +55,7 @@ pub use self::container::{ArmedContainer, ContainerStartError};
 use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
 pub use self::disk::{DataPlace, DiskBound};
 use self::driver::{DriverMessage, PoolDriver};
+pub use self::mount::{HostMount, MountError};
 pub use self::proof::{Aspect, ProofError, Violation};
 pub use self::runner::{AgentLabels, Runner, is_language};
 pub use self::runner_terms::RunnerTerms;
@@ -81,6 +84,9 @@ pub enum PoolError {
     /// The proof failed: containers on this engine are not confined.
     #[error(transparent)]
     Proof(#[from] ProofError),
+    /// A folder of the host cannot be mounted.
+    #[error(transparent)]
+    Mount(#[from] MountError),
 }
 
 /// Everything that a pool needs to start.

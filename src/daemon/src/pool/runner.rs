@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paddock_proto::limits::HOME_DIR;
 
 use super::disk::DataPlace;
+use super::mount::HostMount;
 use super::runner_terms::RunnerTerms;
 use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
@@ -22,6 +23,8 @@ const AGENT_PROGRAMS: &str = "sandbox.agent.programs";
 const AGENT_MODELS: &str = "sandbox.agent.models";
 const LIBRARIES: &str = "sandbox.libraries";
 const STDIN: &str = "sandbox.stdin";
+/// Says that the image checks types where `SANDBOX_TYPECHECK` is set.
+const TYPECHECK: &str = "sandbox.typecheck";
 const WARM: &str = "sandbox.warm";
 
 /// An image that the operator chose under one of these names is a coding agent without the label too.
@@ -55,6 +58,8 @@ pub struct Runner {
     pub libraries: String,
     /// Whether its entrypoint honours `SANDBOX_STDIN_FD`.
     pub stdin: bool,
+    /// Whether it checks types before it runs a program, if `SANDBOX_TYPECHECK` is set.
+    pub typecheck: bool,
     /// The command of its warm part; empty if it has none.
     pub warm: Vec<String>,
     /// Volumes that the image declares.
@@ -65,6 +70,8 @@ pub struct Runner {
     pub agent_labels: AgentLabels,
     /// What one of its containers may use.
     pub bounds: Bounds,
+    /// The folders of the host that its containers have.
+    pub mounts: Vec<HostMount>,
     /// Containers that stand idle for it.
     pub idle: u32,
 }
@@ -223,6 +230,7 @@ impl Runner {
             env: config.env.clone(),
             libraries,
             stdin: config.labels.get(STDIN).is_some_and(|v| v == "true"),
+            typecheck: config.labels.get(TYPECHECK).is_some_and(|v| v == "true"),
             warm: Vec::new(),
             volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
             coding_agent,
@@ -231,6 +239,7 @@ impl Runner {
                 models: list(config.labels.get(AGENT_MODELS)),
             },
             bounds,
+            mounts: terms.mounts_of(language, coding_agent),
             idle,
         })
     }

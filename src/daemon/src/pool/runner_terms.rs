@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::disk::{DataPlace, DiskBound};
+use super::mount::HostMount;
 use super::spec::Bounds;
 use crate::config::RunnerSettings;
 
@@ -22,6 +23,8 @@ pub struct RunnerTerms {
     pub coding_agents: RunnerSettings,
     /// What one runner has instead, by its name.
     pub runners: BTreeMap<String, RunnerSettings>,
+    /// The folders of the host that containers have.
+    pub mounts: Vec<HostMount>,
 }
 
 impl RunnerTerms {
@@ -33,6 +36,11 @@ impl RunnerTerms {
         layers.fold((Bounds { place, ..self.bounds.clone() }, self.idle), |(bounds, idle), layer| {
             (overlaid(bounds, layer), layer.idle.unwrap_or(idle))
         })
+    }
+
+    /// The folders of the host that the containers of this runner have.
+    pub(super) fn mounts_of(&self, name: &str, coding_agent: bool) -> Vec<HostMount> {
+        self.mounts.iter().filter(|mount| mount.is_for(name, coding_agent)).cloned().collect()
     }
 
     /// The images that the operator chose, by the name of the runner.
@@ -82,6 +90,7 @@ mod tests {
                 ("python".to_owned(), set(None, Some(30), Some(5))),
                 ("codex".to_owned(), set(Some(40), None, None)),
             ]),
+            mounts: Vec::new(),
         };
         assert_eq!(terms.of("sh", false), (usual.clone(), 2));
         assert_eq!(terms.of("python", false), (Bounds { pids: 30, ..usual.clone() }, 5));

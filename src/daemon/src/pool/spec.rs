@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::agent::AgentFiles;
 use super::core::Uid;
 use super::disk::{self, DataPlace};
+use super::mount::HostMount;
 use super::runner::Runner;
 use super::{agent, seccomp};
 use crate::engine::{
@@ -304,6 +305,7 @@ impl Blueprint {
             target: "/dev/pts".to_owned(),
             read_only: false,
             volume_options: Some(VolumeOptions { no_copy: true, labels, driver_config }),
+            bind_options: None,
         }
     }
 
@@ -316,6 +318,7 @@ impl Blueprint {
             target: target.to_owned(),
             read_only: false,
             volume_options: Some(VolumeOptions { no_copy: true, ..VolumeOptions::default() }),
+            bind_options: None,
         };
         let agent = agent::mount(&self.agent, agent::labels(Some(&self.owner)), true);
         let mut mounts = vec![agent, mount(DATA_DIR)];
@@ -326,6 +329,7 @@ impl Blueprint {
             let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
             mounts.extend([disk::home(bounds, labels), mount(HOME_DATA_DIR)]);
         }
+        mounts.extend(runner.mounts.iter().map(HostMount::mount));
         if MOUNTING.contains(&bounds.runtime.as_str()) {
             mounts.push(self.terminals(name));
         }

@@ -20,10 +20,12 @@ fn runner(bounds: Bounds) -> Runner {
         env: vec![],
         libraries: String::new(),
         stdin: false,
+        typecheck: false,
         warm: vec![],
         volumes: vec![],
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
+        mounts: Vec::new(),
         bounds,
         idle: 2,
     }

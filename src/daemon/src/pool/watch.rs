@@ -4,6 +4,7 @@
 //! It must never let a runner into the pool before a container has been proved to be confined.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +23,9 @@ use super::restored;
 use super::runner::{self, Runner};
 use super::spec::Blueprint;
 use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
-use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, EventStreamItem, Occurrence};
+use crate::engine::{
+    ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence,
+};
 
 /// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
 /// all.
@@ -99,7 +102,9 @@ impl EngineWatch {
     pub(super) async fn first_look(
         &mut self,
     ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
-        self.maps_users = self.engine.info().await?.maps_users();
+        let info = self.engine.info().await?;
+        self.maps_users = info.maps_users();
+        self.look_at_mounts(&info).await?;
         self.runners.disk = disk::bound(&self.engine, &self.owner).await?;
         let blueprint = self.blueprint()?;
         // The engine may have been restarted while there was no daemon.
@@ -113,6 +118,19 @@ impl EngineWatch {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
         Ok((blueprint, found, survivors))
+    }
+
+    /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.
+    async fn look_at_mounts(&self, info: &EngineInfo) -> Result<(), PoolError> {
+        let closed = Some(&info.docker_root_dir).filter(|root| !root.is_empty()).map(PathBuf::from);
+        let closed: Vec<_> = closed.into_iter().collect();
+        for mount in &self.runners.mounts {
+            mount.look(&closed).await?;
+            if let Some(who) = mount.replaceable_by() {
+                warn!(mount = mount.name, "what programs read there can be replaced by {who}");
+            }
+        }
+        Ok(())
     }
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {

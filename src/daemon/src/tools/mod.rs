@@ -14,10 +14,12 @@ mod answer;
 mod arguments;
 mod code;
 mod content;
+mod drops;
 mod exec;
 mod fault;
 mod language;
 mod message_shares;
+mod mounts;
 mod network;
 mod outcome;
 mod registry;
@@ -135,6 +137,7 @@ impl Tools {
         let all = self.services.pool.runners();
         let offer = Offer {
             runners: &runners,
+            all: &all,
             agents: &task::agents_of(&all),
             exec_runner: &self.exec_runner,
             limits: &self.limits,

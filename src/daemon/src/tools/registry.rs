@@ -25,10 +25,10 @@ use super::exec::{
 use super::fault::Failure;
 use super::schema::{self, InputSchema};
 use super::task::{CleanupSandbox, DownloadFiles, ExecuteTask, GetSandboxStatus};
-use super::{Caller, Outcome, ToolLimits, Tools, arguments};
+use super::{Caller, Outcome, ToolLimits, Tools, arguments, mounts};
 use crate::config::ToolSet;
 use crate::egress::NetworkMode;
-use crate::pool::Runners;
+use crate::pool::{Runner, Runners};
 
 /// Every tool, in the order in which clients see them.
 pub(crate) static TOOLS: [RegisteredTool; 18] = [
@@ -109,7 +109,10 @@ pub(super) enum AnswerForm {
 
 /// What this daemon offers at this moment: descriptions and schemas say it.
 pub(super) struct Offer<'a> {
+    /// The runners of languages.
     pub(super) runners: &'a Runners,
+    /// All runners, coding agents too.
+    pub(super) all: &'a Runners,
     /// The names of the coding agents that have an image.
     pub(super) agents: &'a [&'a str],
     /// The language whose runner commands run in.
@@ -126,6 +129,11 @@ impl Offer<'_> {
             return "none at the moment".to_owned();
         }
         self.runners.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a description says of the operator's folders in the containers of these runners.
+    pub(super) fn mounts(&self, has: impl Fn(&Runner) -> bool) -> String {
+        mounts::sentence(self.all.values().map(|(_, runner)| &**runner).filter(|runner| has(runner)))
     }
 }
 

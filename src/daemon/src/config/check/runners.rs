@@ -17,9 +17,9 @@ use crate::config::{Backoff, PoolSettings, RawPoolSettings};
 /// broken image.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(30) };
 
-const TAKES_LANGUAGE: &str = "takes up to 32 of a-z, 0-9, _, - and +";
+pub(super) const TAKES_LANGUAGE: &str = "takes up to 32 of a-z, 0-9, _, - and +";
 
-fn is_language(text: &str) -> bool {
+pub(super) fn is_language(text: &str) -> bool {
     let named = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-+".contains(&b);
     !text.is_empty() && text.len() <= 32 && text.bytes().all(named)
 }

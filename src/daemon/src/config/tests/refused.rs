@@ -2,7 +2,7 @@
 //! and what it takes.
 
 use super::super::Overrides;
-use super::{error, load_with};
+use super::{config, error, load_with};
 
 #[test]
 fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
@@ -15,8 +15,8 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "pol.idle = 3",
             "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
-             timeouts, exec, sessions, pool, egress, models, ports, tasks, coding_agents, runners, agent, \
-             metrics, log, shutdown",
+             timeouts, exec, sessions, pool, egress, models, ports, tasks, coding_agents, runners, mounts, \
+             drops, agent, metrics, log, shutdown",
         ),
         (
             "[[auth.tokens]]\nname = \"a b\"\nsha256 = \"\"",
@@ -415,4 +415,90 @@ fn no_error_and_no_debug_shows_a_secret() {
     let loaded =
         super::load(file, &[("FILE_SECRET", secret), ("MCP_API_TOKEN", "hunter2")]).expect("it loads");
     assert!(!format!("{loaded:?}").contains("hunter2"), "{loaded:?}");
+}
+
+#[test]
+fn a_folder_that_no_program_may_see_is_refused_with_its_reason() {
+    let mount = |name: &str, path: &str, more: &str| {
+        error(&format!("[[mounts]]\nname = \"{name}\"\npath = \"{path}\"\n{more}"), &[])
+    };
+    let of_path = "mounts[0].path (/etc/paddock.toml): is ";
+    for path in ["docs", "./docs", "", "/srv/../etc", "/srv/./docs", "/srv/docs/", "//srv/docs", "/srv//docs"]
+    {
+        let takes =
+            format!("{of_path}{path:?}, takes an absolute path without `.`, `..` and a slash at the end");
+        assert_eq!(mount("docs", path, ""), takes);
+    }
+    assert!(mount("docs", "/srv/a\\nb", "").contains("must have no control characters"));
+    for path in [
+        "/proc",
+        "/proc/1/root",
+        "/sys",
+        "/dev",
+        "/dev/shm/x",
+        "/run",
+        "/var/run/docker.sock",
+        "/var/lib/docker/volumes",
+        "/var/lib/containerd",
+        "/home/ann/.local/state/paddock",
+        "/home/ann/.local/state/paddock/sessions",
+    ] {
+        let said = mount("docs", path, "");
+        assert!(
+            said.starts_with(of_path) && said.contains("which holds") | said.contains("it holds"),
+            "{said}"
+        );
+    }
+    for path in ["/", "/var", "/var/lib", "/home", "/home/ann"] {
+        let said = mount("docs", path, "");
+        assert!(said.contains("is in it, which holds what programs must not reach"), "{said}");
+    }
+    let said =
+        error("engine.host = \"unix:///srv/engine/e.sock\"\n[[mounts]]\nname = \"a\"\npath = \"/srv\"", &[]);
+    assert!(said.contains("/srv/engine/e.sock is in it"), "{said}");
+
+    for name in ["", "A", "a/b", "..", "-a", "_a", "a b", &"a".repeat(33)] {
+        assert!(mount(name, "/srv/docs", "").contains("takes up to 32 of a-z, 0-9, _ and -"), "{name}");
+    }
+    assert!(mount("data", "/srv/docs", "").contains("/mnt/data is the session's own folder"));
+    let second = "[[mounts]]\nname = \"docs\"\npath = \"/srv/other\"\n";
+    assert_eq!(
+        mount("docs", "/srv/docs", second),
+        "mounts[1].name (/etc/paddock.toml): is \"docs\", which another mount has too"
+    );
+    assert!(mount("docs", "/srv/docs", "about = \"a\\u001bb\"").contains("takes one line of at most 200"));
+    assert!(
+        mount("docs", "/srv/docs", "runners = [\"A\"]").contains("has \"A\"; a runner's name takes up to")
+    );
+    assert!(mount("docs", "/srv/docs", "writable = true").contains("writable"));
+    let many: String =
+        (0..17).map(|n| format!("[[mounts]]\nname = \"m{n}\"\npath = \"/srv/{n}\"\n")).collect();
+    assert_eq!(error(&many, &[]), "mounts (/etc/paddock.toml): has 17 entries, must have at most 16");
+}
+
+#[test]
+fn a_drop_folder_is_of_one_known_tenant_and_in_no_other_s() {
+    let drops = |text: &str| error(text, &[]);
+    let one = "[[drops]]\npath = \"/srv/drops\"\n";
+    assert_eq!(config(one, &[]).drops[0].tenant, "default");
+    assert!(
+        drops("[[drops]]\npath = \"drops\"")
+            .contains("drops[0].path (/etc/paddock.toml): is \"drops\", takes")
+    );
+    assert!(drops("[[drops]]\npath = \"/home/ann\"").contains("holds what programs must not reach"));
+    assert_eq!(
+        drops("[[drops]]\ntenant = \"ann\"\npath = \"/srv/drops\""),
+        "drops[0].tenant (/etc/paddock.toml): is \"ann\", which is the name of no token of auth.tokens"
+    );
+    let twice = format!("{one}[[drops]]\npath = \"/srv/others\"");
+    assert!(
+        drops(&twice)
+            .contains("drops[1].tenant (/etc/paddock.toml): is \"default\", which has a folder already")
+    );
+    let sha256 = "0".repeat(64);
+    let token = format!("[[auth.tokens]]\nname = \"ann\"\nsha256 = \"{sha256}\"\n");
+    for path in ["/srv/drops", "/srv/drops/ann", "/srv"] {
+        let inside = format!("{token}{one}[[drops]]\ntenant = \"ann\"\npath = \"{path}\"");
+        assert!(drops(&inside).contains("which tenant \"default\" has, or has a part of"), "{path}");
+    }
 }

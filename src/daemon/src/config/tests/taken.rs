@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::super::env::fixtures_of_build;
-use super::super::{Config, Overrides, RunnerSettings, UrlStyle, WhenFull};
+use super::super::{Config, MountSettings, Overrides, RunnerSettings, UrlStyle, WhenFull};
 use super::{TOKEN, config, error, warnings};
 
 #[test]
@@ -281,4 +281,24 @@ fn a_file_with_a_secret_that_others_can_read_causes_a_warning() {
     assert_eq!(told("files.previous_secrets = [\"0123456789abcdef\"]", 0o644), 1);
     assert_eq!((told(secret, 0o644), told(secret, 0o640), told(secret, 0o600)), (1, 1, 0));
     assert_eq!(told("files.max_log = \"20MiB\"", 0o644), 0);
+}
+
+#[test]
+fn mounts_are_read_with_what_they_are_about_and_there_are_none_by_default() {
+    assert_eq!(config("", &[]).mounts, []);
+    let all = config(
+        "[[mounts]]\nname = \"docs\"\npath = \"/srv/docs\"\nabout = \"the handbook\"\n\
+         runners = [\"python\"]\n\
+         [[mounts]]\nname = \"data-2\"\npath = \"/home/ann/project\"\n",
+        &[],
+    )
+    .mounts;
+    let first = MountSettings {
+        name: "docs".into(),
+        path: "/srv/docs".into(),
+        about: "the handbook".into(),
+        runners: vec!["python".into()],
+    };
+    assert_eq!(all[0], first);
+    assert_eq!((all[1].name.as_str(), all[1].about.as_str(), all[1].runners.len()), ("data-2", "", 0));
 }

@@ -179,10 +179,12 @@ async fn start(fake: &Fake) {
         env: vec![],
         libraries: String::new(),
         stdin: false,
+        typecheck: false,
         warm: vec![],
         volumes: vec![],
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
+        mounts: Vec::new(),
         bounds: Bounds::example(),
         idle: 2,
     };

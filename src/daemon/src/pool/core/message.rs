@@ -200,6 +200,8 @@ pub enum StartFailure {
     NoImage,
     /// The engine would not create the container or its volume.
     Create,
+    /// A folder of the host that it has is not what it was.
+    Mount,
     /// The engine would not start it.
     Start,
     /// It started, but its agent did not come up.
@@ -217,6 +219,7 @@ impl StartFailure {
         match self {
             Self::NoImage => "no_image",
             Self::Create => "create",
+            Self::Mount => "mount",
             Self::Start => "start",
             Self::Arm => "arm",
             Self::Deadline => "deadline",
@@ -230,6 +233,7 @@ impl fmt::Display for StartFailure {
         f.write_str(match self {
             Self::NoImage => "the image is missing",
             Self::Create => "the engine could not create one",
+            Self::Mount => "a folder that the operator mounts is not there, or is no folder any more",
             Self::Start => "the engine could not start one",
             Self::Arm => "the agent inside did not answer",
             Self::Deadline => "starting took too long",

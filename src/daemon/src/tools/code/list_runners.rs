@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
-use crate::tools::{Caller, Outcome, Tools};
+use crate::tools::{Caller, Outcome, Tools, mounts};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +38,12 @@ impl Tool for ListRunners {
                     .map(str::trim)
                     .filter(|library| !library.is_empty())
                     .collect();
-                json!({ "language": runner.language, "image": runner.image, "libraries": libraries })
+                let mut listed =
+                    json!({ "language": runner.language, "image": runner.image, "libraries": libraries });
+                if let Some(mounts) = mounts::document(runner) {
+                    listed["mounts"] = mounts;
+                }
+                listed
             })
             .collect();
         let mut document = Map::new();

@@ -15,7 +15,7 @@ use crate::session::{OutputBacklog, Phases, RunRequest, Session, SessionError, S
 use crate::store::Batch;
 use crate::tools::answer;
 use crate::tools::fault::Failure;
-use crate::tools::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, values};
+use crate::tools::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, drops, values};
 
 /// A call whose every argument is right.
 pub(super) struct CheckedRun {
@@ -64,10 +64,11 @@ async fn run(
     owner: &str,
     checked: CheckedRun,
     cancel: &CancellationToken,
-    output: Option<OutputBacklog>,
+    mut output: Option<OutputBacklog>,
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let services = &tools.services;
+    drops::take(tools, owner, &checked.session).await?;
     let code = services.sessions.turn_for(&checked.run.language, false, checked.run.network.is_some());
     let is_alone = matches!(code, TurnKind::Alone { .. });
     let turn = if checked.waits {
@@ -84,11 +85,15 @@ async fn run(
     let turn = if is_alone { turn } else { turn.for_program(&checked.run.language) };
     let waited_for_turn = begun.elapsed();
     notify::begun(services, session, &checked.run);
+    let notes = notify::output(services, session, &checked.run, &mut output);
     let running = services.sessions.runs().run(&turn, &checked.run, cancel, output);
     let ran = match turn.unless_closed(cancel, running).await {
         (Err(SessionError::Cancelled), true) => Err(SessionError::Closed),
         (ran, _) => ran,
     };
+    if let Some(notes) = notes {
+        notes.finish().await;
+    }
     notify::ended(services, session, &checked.run, ran.as_ref().map(|(report, _)| report));
     let (mut report, captured) = ran?;
     let (images, more) = answer::images(session, &report.changed).await;
@@ -101,6 +106,7 @@ async fn run(
         answer::put_unsaved(&mut document, unsaved);
     }
     drop(turn);
+    services.drops.give(&services.sessions, owner, &checked.session).await;
     let failed = document.get("success") != Some(&Value::Bool(true));
     let Phases { container, files_in, files_out } = report.phases;
     let total = begun.elapsed();

@@ -18,6 +18,9 @@ use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
 use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, content, language, network, values};
 
+/// The variable by which a runner's image learns that it is to check types.
+const TYPECHECK: &str = "SANDBOX_TYPECHECK";
+
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::tools) struct RunCode {
@@ -42,6 +45,10 @@ pub(in crate::tools) struct RunCode {
     timeout_seconds: Option<f64>,
     /// Standard input of the program.
     stdin: Option<String>,
+    /// Check the types before the program runs, if its language has types. With errors it does not run:
+    /// stderr has them, and the exit code is 2.
+    #[schemars(extend("default" = false))]
+    typecheck: Option<bool>,
     /// Files to write into /data before the run. They replace files of the same name.
     #[serde(default)]
     files: Vec<InputFile>,
@@ -65,7 +72,7 @@ impl Tool for RunCode {
     const SUMMARY: &'static str = "runs `code` in `language`: `python`, `typescript`, or the language of any \
                                    other runner image (`ts`, `js`, `bash` and similar names work too). \
                                    Optional: `conversationId`, `environment`, `stdin`, `files`, \
-                                   `timeout_seconds`";
+                                   `timeout_seconds`, `typecheck`";
     const EFFECT: Effect = Effect::Destroys;
     const FORM: AnswerForm = AnswerForm::Run;
 
@@ -78,13 +85,14 @@ impl Tool for RunCode {
              that are shown (plt.show) or left open are saved as /data/figure_1.png and so on; small images \
              are included in the answer. A long output is shortened to its beginning and end, {} in all \
              (also in `output`; `stdout` and `stderr` have up to {} each); log_url has the whole output. {} \
-             At most {} bytes of code, and {} seconds unless timeout_seconds is given.",
+             At most {} bytes of code, and {} seconds unless timeout_seconds is given.{}",
             offer.languages(),
             values::size(limits.shown as u64),
             values::size(limits.output as u64),
             network::sentence(offer.network, "network"),
             limits.code,
             limits.run_code.as_secs_f64(),
+            offer.mounts(|runner| !runner.coding_agent),
         );
         let with_libraries = offer.runners.values().filter(|(_, runner)| !runner.libraries.is_empty());
         let lines: Vec<String> = with_libraries
@@ -130,7 +138,15 @@ impl RunCode {
         let code = run::code(tools, self.code)?;
         let network =
             network::grant(tools, caller, "network", self.network.and_then(NetworkArgument::into_request))?;
-        let environment = values::environment(self.environment, limits)?;
+        let mut environment = values::environment(self.environment, limits)?;
+        if self.typecheck == Some(true) {
+            if !runner.typecheck {
+                let message =
+                    format!("`typecheck` is true, but the runner for {} checks no types", runner.language);
+                return Err(Fault::new(Code::InvalidArgument, message).into());
+            }
+            environment.push((TYPECHECK.to_owned(), "1".to_owned()));
+        }
         let timeout = values::timeout(self.timeout_seconds, limits.run_code, limits)?;
         if self.stdin.is_some() && !runner.stdin {
             let message =

@@ -50,10 +50,11 @@ impl Tool for RunPython {
              it made or changed. Each run is a new process; files in /mnt/data (also /data and /workspace) \
              stay for the session. matplotlib figures that are shown or left open are saved. {} At most {} \
              bytes of code and {} seconds. Fails with session_busy while another run of the session is in \
-             progress.",
+             progress.{}",
             network::sentence(offer.network, "network"),
             offer.limits.code,
             offer.limits.run_python.as_secs_f64(),
+            offer.mounts(|runner| runner.language == LANGUAGE),
         )
     }
 

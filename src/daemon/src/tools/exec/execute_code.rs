@@ -19,7 +19,7 @@ use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Outcome, Tools, network, values};
+use crate::tools::{Caller, Outcome, Tools, drops, network, values};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteCode(ShellCommand);
@@ -42,11 +42,12 @@ impl Tool for ExecuteCode {
              for progress, the answer has status running and the command continues: read the rest with \
              get_execution_output. A long output is shortened to its beginning and end, {} in all; \
              get_execution_output returns the whole. `output` in the document is a list of events; lines \
-             that were written within half a second are one event, unless lines is true.",
+             that were written within half a second are one event, unless lines is true.{}",
             offer.exec_runner,
             network::sentence(offer.network, "sandbox_config.network"),
             offer.limits.execute_code.as_secs_f64(),
             values::size(offer.limits.shown as u64),
+            offer.mounts(|runner| runner.language == offer.exec_runner),
         )
     }
 
@@ -67,8 +68,10 @@ impl Tool for ExecuteCode {
         let executions = &tools.services.executions;
         let answer_at = Instant::now() + WAIT;
         let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
+        drops::take(tools, &caller.owner, &session).await?;
         let permit = permit(executions, &caller.owner, &session, &cancel).await?;
         let execution = executions.start(permit, start, output).await?;
+        drops::give_after(tools, &execution);
         if !waits {
             return started(&execution).await;
         }

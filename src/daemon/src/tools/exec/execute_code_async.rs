@@ -11,7 +11,7 @@ use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Code, Fault, Outcome, Tools};
+use crate::tools::{Caller, Code, Fault, Outcome, Tools, drops};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteCodeAsync(ShellCommand);
@@ -52,7 +52,10 @@ impl Tool for ExecuteCodeAsync {
         let (session, start) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
         let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
+        drops::take(tools, &caller.owner, &session).await?;
         let permit = permit(executions, &caller.owner, &session, &cancel).await?;
-        started(&executions.start(permit, start, None).await?).await
+        let execution = executions.start(permit, start, None).await?;
+        drops::give_after(tools, &execution);
+        started(&execution).await
     }
 }

@@ -25,10 +25,12 @@ fn runner(language: &str, libraries: &str) -> Runner {
         env: Vec::new(),
         libraries: libraries.to_owned(),
         stdin: true,
+        typecheck: false,
         warm: Vec::new(),
         volumes: Vec::new(),
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
+        mounts: Vec::new(),
         bounds: crate::pool::Bounds::example(),
         idle: 2,
     }
@@ -71,7 +73,7 @@ fn listed(runners: &Runners) -> Value {
     let limits = limits();
     let network = NetworkMode::Restricted;
     let agents: &[&str] = if runners.is_empty() { &[] } else { &["claude-code", "example"] };
-    let offer = Offer { runners, agents, exec_runner: "python", limits: &limits, network };
+    let offer = Offer { runners, all: runners, agents, exec_runner: "python", limits: &limits, network };
     let shown = TOOLS.iter().map(|tool| {
         let ToolInfo { name, title, description, input, read_only, destructive } = tool.info(&offer);
         json!({

@@ -25,7 +25,7 @@ use crate::tools::exec::{EndOnDrop, WAIT, check_started, permit};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Code, Outcome, Tools};
+use crate::tools::{Caller, Code, Outcome, Tools, drops};
 
 /// Earlier tasks whose output is looked at for the id of a conversation: a task that failed at once has none.
 const TASKS: usize = 8;
@@ -51,8 +51,9 @@ impl Tool for ExecuteTask {
              is listed in denied. If it takes longer than 45 seconds, and the call does not ask for \
              progress, the answer has status running and the task continues: look with get_sandbox_status, \
              read it with get_execution_output, end it with cancel_execution. A further task in the same \
-             session goes on in the agent's conversation, unless resume is false.",
-            sentence(offer.network)
+             session goes on in the agent's conversation, unless resume is false.{}",
+            sentence(offer.network),
+            offer.mounts(|runner| runner.coding_agent),
         )
     }
 
@@ -78,11 +79,13 @@ impl Tool for ExecuteTask {
         let executions = &tools.services.executions;
         let _held = tools.message_shares.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
         let starting = tools.task_permits.enter(executions, &caller.owner, &checked.session)?;
+        drops::take(tools, &caller.owner, &checked.session).await?;
         prepare(tools, caller, &mut checked, &cancel).await?;
         let permit = permit(executions, &caller.owner, &checked.session, &cancel).await?;
         let waits = checked.waits;
         let execution = executions.start(permit, start(checked), None).await?;
         drop(starting);
+        drops::give_after(tools, &execution);
         let waiting = EndOnDrop::new(execution.clone());
         tokio::select! {
             () = std::future::ready(()), if !waits => {}

@@ -78,10 +78,12 @@ impl FakeContainer {
             env: Vec::new(),
             libraries: String::new(),
             stdin: true,
+            typecheck: false,
             warm: Vec::new(),
             volumes: Vec::new(),
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
+            mounts: Vec::new(),
             bounds: crate::pool::Bounds { place: script.place, ..crate::pool::Bounds::example() },
             idle: 2,
         };
