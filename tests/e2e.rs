@@ -163,3 +163,5 @@ mod upload;
 mod upstream_proxy;
 #[path = "e2e/warm.rs"]
 mod warm;
+#[path = "e2e/warm_node.rs"]
+mod warm_node;

@@ -35,6 +35,7 @@ namespace {
 
 using v8::base::RandomNumberGenerator;
 
+run taken; // in a child
 v8::Isolate *isolate;
 RandomNumberGenerator *generator;
 v8::Global<v8::Context> main_context;
@@ -128,6 +129,8 @@ RandomNumberGenerator *find_generator()
 [[noreturn]] void end(int code)
 {
     fflush(nullptr);
+    if (taken.is_trial)
+        report_pages();
     _exit(code);
 }
 
@@ -162,12 +165,11 @@ void prepare()
     generator->SetSeed(seed);
 }
 
-// serve(process, getter of process.exitCode) returns in a child that has taken a run: its code's file, then its variables
-// as "NAME=value". It returns undefined when it fails.
+// serve(process, getter of process.exitCode) returns in a child that has taken a run, or is the trial: its code's file, then
+// its variables as "NAME=value". It returns undefined when it fails.
 void serve_runs(const v8::FunctionCallbackInfo<v8::Value> &call)
 {
-    static const interpreter node_js = {"main.ts", before_fork, after_fork, prepare};
-    run taken;
+    static const interpreter node_js = {"main.ts", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.ts"};
     isolate = call.GetIsolate();
     v8::Local<v8::Context> context = isolate->GetCurrentContext();
     main_context.Reset(isolate, context);

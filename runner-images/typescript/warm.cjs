@@ -14,6 +14,7 @@ const Module = require('node:module');
 const net = require('node:net');
 const v8 = require('node:v8');
 
+const TRIAL = `${__dirname}/trial.ts`;
 const REHEARSAL = `${__dirname}/rehearsal.cts`;
 // Variables that node, V8, OpenSSL, ICU or the dynamic linker read only once, when they start.
 const READ_AT_START = ['NODE_', 'UV_', 'OPENSSL_', 'SSL_', 'ICU_', 'LC_', 'LD_', 'MALLOC_', 'GLIBC_'];
@@ -145,6 +146,7 @@ exports.wait = (find) => {
   if (setVariables(variables)) {
     process.execve(process.execPath, [process.argv0, ...process.execArgv, file], process.env); // does not return
   }
+  if (file === TRIAL) process.env.SANDBOX_MAIN = file; // for find(): its path is not that of a run
   startWith(file);
   start();
 };

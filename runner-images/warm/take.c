@@ -214,6 +214,7 @@ void take(struct run *run, const char *code_name, int taken)
         errno = EPROTO;
         fail("cannot read the code");
     }
+    run->is_trial = 0;
     run->variables = calloc(count + 1, sizeof *run->variables);
     if (run->variables == NULL)
         fail("cannot read the code");

@@ -4,6 +4,7 @@
  *   take.c    the child: waits for a run, takes it, stores its code as `enter` does
  *   domain.c  the child's Landlock domain, which keeps other programs out of its memory
  *   hold.c    the holder: a process that keeps the child's memory after the child's end
+ *   pages.c   the pages that a program writes to, copied before the run arrives
  *
  * The protocol is in ../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
  * file here may run, import or read anything in /data before the user's code does. */
@@ -23,11 +24,13 @@ struct interpreter {
     void (*before_fork)(void);     /* in the parent */
     void (*after_fork)(int child); /* in both processes, before anything else; `child` is 1 in the child */
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
+    const char *trial;             /* the path of the program that shows which pages programs write to */
 };
 
 struct run {
     char **variables; /* "NAME=value", ended by NULL; valid until the process ends */
     char file[64];    /* the path of its code */
+    int is_trial;     /* it is no run, but the trial: it must call report_pages() last, and then end */
 };
 
 /* Writes `sandbox: WHAT: the error` to standard error and exits with 126, as `enter` does. */
@@ -36,6 +39,13 @@ void fail(const char *what) __attribute__((noreturn));
 /* Forks a child for each run. It returns 0 in a child that has taken a run, which then becomes the program. In the parent
  * it returns only when it fails: -1, with errno set. */
 int serve(const struct interpreter *interpreter, struct run *run);
+
+/* Notes what this process has mapped, before the trial. Returns -1 if there can be none. */
+int pages_to_learn(void);
+/* In the trial: reports the pages that it has written to. */
+void report_pages(void);
+/* In a child: copies those pages. */
+void copy_pages(void);
 
 /* Puts this process into a Landlock domain of its own, where the kernel has Landlock. */
 void enter_domain(void);

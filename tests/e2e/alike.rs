@@ -120,5 +120,5 @@ async fn python_programs() {
 
 #[tokio::test]
 async fn typescript_programs() {
-    come_out_alike("typescript", "ts", 40).await;
+    come_out_alike("typescript", "ts", 75).await;
 }
