@@ -135,6 +135,8 @@ PyObject *before_modules_go(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+int ends_trial;
+
 /* An audit hook that observes finalization. If standard output could not be flushed, the exit code is 120, as in CPython.
  * When finalization has nothing left to do except to free memory, the hook ends the process. */
 static int watch(const char *event, PyObject *arguments, void *unused)
@@ -149,6 +151,8 @@ static int watch(const char *event, PyObject *arguments, void *unused)
     if (strcmp(event, "cpython.PyInterpreterState_Clear") != 0)
         return 0;
     fflush(NULL);
+    if (ends_trial)
+        report_pages();
     if (exit_interrupted) {
         PyOS_setsig(SIGINT, SIG_DFL);
         kill(getpid(), SIGINT);

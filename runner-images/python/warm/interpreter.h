@@ -25,6 +25,8 @@ void settle_memory(void);
 void keep_all(void);
 /* Register this with atexit before any other function, so that it is called last. */
 PyObject *before_modules_go(PyObject *self, PyObject *unused);
+/* Whether this process is the trial: then the end reports the pages that it has written to. */
+extern int ends_trial;
 /* Finalizes the interpreter and ends the process; with SIGINT if `interrupted`, as after a KeyboardInterrupt. */
 _Noreturn void end_program(int code, int interrupted);
 

@@ -27,13 +27,14 @@ static void prepare(void)
 /* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. */
 static PyObject *serve_python(PyObject *self, PyObject *prepare_each)
 {
-    static const struct interpreter python = {"main.py", before_fork, after_fork, prepare};
+    static const struct interpreter python = {"main.py", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.py"};
     struct run run;
     prepare_in_python = prepare_each;
     if (serve(&python, &run) != 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     if (chdir("/data") != 0)
         fail("/data");
+    ends_trial = run.is_trial;
     become_program(&run);
 }
 
