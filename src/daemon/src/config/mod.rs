@@ -33,10 +33,10 @@ use self::layers::Layers;
 pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
-    AgentSettings, AuthSettings, Config, EngineSettings, FilesSettings, HttpSettings, KnownToken,
-    LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PortsSettings, PublicUrl, RunnerSettings,
-    SessionsSettings, ShutdownSettings, StoreSettings, TaskSettings, TimeoutsSettings, ToolSet, UrlStyle,
-    WhenFull,
+    AgentSettings, AuthSettings, Config, EngineSettings, FilesSettings, HttpSettings, KeptWorkspaces,
+    KnownToken, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, PortsSettings, PublicUrl,
+    RunnerSettings, SessionsSettings, ShutdownSettings, StoreSettings, TaskSettings, TimeoutsSettings,
+    ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 

@@ -3,7 +3,7 @@
 //!
 //! It must never let a runner into the pool before a container has been proved to be confined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,8 +21,11 @@ use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
 use super::spec::Blueprint;
+use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
-use crate::engine::{ContainerAction, Engine, EventFilter, EventKind, EventStreamItem, Occurrence};
+use crate::engine::{
+    ContainerAction, Engine, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
+};
 
 /// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
 /// all.
@@ -44,6 +47,8 @@ pub(super) struct EngineWatch {
     warm_parts: bool,
     /// The UIDs of containers. The throwaway container of the proof gets a UID that no other container has.
     uids: std::ops::RangeInclusive<u32>,
+    /// The workspaces that the notes of sessions name.
+    noted: BTreeSet<VolumeName>,
     sender: mpsc::UnboundedSender<DriverMessage>,
     reach: Arc<Reachability>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
@@ -55,6 +60,14 @@ pub(super) struct EngineWatch {
     warned: Vec<String>,
     /// The runners of the last look.
     found: BTreeMap<String, Runner>,
+}
+
+/// What an earlier daemon left, and what the engine has.
+pub(super) struct FirstLook {
+    pub(super) blueprint: Arc<Blueprint>,
+    pub(super) found: Vec<Runner>,
+    pub(super) survivors: Vec<Survivor>,
+    pub(super) workspaces: Vec<Workspace>,
 }
 
 impl EngineWatch {
@@ -71,6 +84,7 @@ impl EngineWatch {
             runners: config.runners.clone(),
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
+            noted: config.workspaces.clone(),
             reach: Arc::new(Reachability::new(sender.clone())),
             sender,
             fatal: latest::Sender::new(None),
@@ -94,11 +108,9 @@ impl EngineWatch {
         self.fatal.subscribe()
     }
 
-    /// The first look, before the pool serves anyone: proves the confinement and takes over the containers of
-    /// an earlier daemon, which are the last value.
-    pub(super) async fn first_look(
-        &mut self,
-    ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
+    /// The first look, before the pool serves anyone: proves the confinement and takes over the containers
+    /// and workspaces of an earlier daemon.
+    pub(super) async fn first_look(&mut self) -> Result<FirstLook, PoolError> {
         self.maps_users = self.engine.info().await?.maps_users();
         self.runners.disk = disk::bound(&self.engine, &self.owner).await?;
         let blueprint = self.blueprint()?;
@@ -106,13 +118,14 @@ impl EngineWatch {
         restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let found = self.look(&blueprint, left.free_uid(&self.uids)).await?;
-        let survivors = left.take_over(&blueprint, &found, &self.terms).await;
+        let kept = (&self.noted, &self.uids);
+        let (survivors, workspaces) = left.take_over(&blueprint, &found, &self.terms, kept).await;
         // Only now: the containers of an earlier build, which used its volume, are gone.
         agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
-        Ok((blueprint, found, survivors))
+        Ok(FirstLook { blueprint, found, survivors, workspaces })
     }
 
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
