@@ -42,9 +42,15 @@ pub(super) struct Leftovers {
     engine: Engine,
     /// Each container's id, whether it runs, and its labels.
     containers: Vec<(ContainerId, bool, Option<ContainerLabels>)>,
-    /// Each volume's name, the name of the container that it belongs to, and, of a `/data`, its UID and
-    /// runner.
-    volumes: Vec<(VolumeName, VolumeName, Option<(Uid, String)>)>,
+    volumes: Vec<FoundVolume>,
+}
+
+struct FoundVolume {
+    name: VolumeName,
+    /// The name of the container that it belongs to.
+    of: VolumeName,
+    /// The workspace that it has, if it is at `/data`.
+    workspace: Option<Workspace>,
 }
 
 impl Leftovers {
@@ -60,7 +66,7 @@ impl Leftovers {
         let volumes = engine.volume_list(owned).await?.into_iter();
         let volumes = volumes.map(|volume| {
             let workspace = workspace_of(&volume);
-            (volume.name.clone(), container_of(volume), workspace)
+            FoundVolume { name: volume.name.clone(), of: container_of(volume), workspace }
         });
         let volumes = volumes.collect();
         Ok(Self { engine: engine.clone(), containers, volumes })
@@ -70,7 +76,7 @@ impl Leftovers {
     /// first. If all are in use, the last one.
     pub(super) fn free_uid(&self, range: &RangeInclusive<u32>) -> Uid {
         let containers = self.containers.iter().filter_map(|(.., labels)| Some(labels.as_ref()?.uid.0));
-        let volumes = self.volumes.iter().filter_map(|(.., workspace)| Some(workspace.as_ref()?.0.0));
+        let volumes = self.volumes.iter().filter_map(|volume| Some(volume.workspace.as_ref()?.uid.0));
         let used: BTreeSet<u32> = containers.chain(volumes).collect();
         Uid(range.clone().rev().find(|uid| !used.contains(uid)).unwrap_or(*range.end()))
     }
@@ -128,8 +134,9 @@ impl Leftovers {
             });
         }
         // Removed before the pool begins, since it may give their UIDs to other containers.
-        let volumes = self.volumes.into_iter().filter(|(_, of, _)| !kept.contains(of) && !is_workspace(of));
-        remove_all(&self.engine, others, volumes.map(|(name, ..)| name).collect()).await;
+        let stays = |volume: &FoundVolume| kept.contains(&volume.of) || is_workspace(&volume.of);
+        let volumes = self.volumes.into_iter().filter(|volume| !stays(volume)).map(|volume| volume.name);
+        remove_all(&self.engine, others, volumes.collect()).await;
         let survivors: Vec<Survivor> = arming.join_all().await.into_iter().flatten().collect();
         let lives = |workspace: &Workspace| survivors.iter().any(|one| one.armed.name == workspace.name);
         let workspaces = workspaces.into_iter().filter(|workspace| !lives(workspace)).collect();
@@ -138,12 +145,10 @@ impl Leftovers {
 
     /// The volumes at `/data` of coding agents' containers that are among the `noted`.
     fn workspaces(&self, noted: &BTreeSet<VolumeName>, uids: &RangeInclusive<u32>) -> Vec<Workspace> {
-        let of = |(name, _, workspace): &(VolumeName, VolumeName, Option<(Uid, String)>)| {
-            let (uid, language) = workspace.clone()?;
-            let is_ours = noted.contains(name) && uids.contains(&uid.0);
-            is_ours.then(|| Workspace { name: name.clone(), uid, language })
-        };
-        self.volumes.iter().filter_map(of).collect()
+        let is_ours =
+            |workspace: &&Workspace| noted.contains(&workspace.name) && uids.contains(&workspace.uid.0);
+        let all = self.volumes.iter().filter_map(|volume| volume.workspace.as_ref());
+        all.filter(is_ours).cloned().collect()
     }
 
     /// Removes everything but the containers and volumes of these names, and counts what it removed. The
@@ -155,8 +160,8 @@ impl Leftovers {
         };
         let containers =
             self.containers.into_iter().filter(|(.., labels)| is_stray(labels)).map(|(id, ..)| id);
-        let volumes = self.volumes.into_iter().filter(|(_, of, _)| !names.contains(of));
-        let volumes = volumes.map(|(name, ..)| name);
+        let volumes = self.volumes.into_iter().filter(|volume| !names.contains(&volume.of));
+        let volumes = volumes.map(|volume| volume.name);
         remove_all(&self.engine, containers.collect(), volumes.collect()).await
     }
 }

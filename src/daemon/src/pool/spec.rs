@@ -13,6 +13,7 @@ use super::agent::AgentFiles;
 use super::core::Uid;
 use super::disk::{self, DataPlace};
 use super::runner::Runner;
+use super::workspaces::Workspace;
 use super::{agent, seccomp};
 use crate::engine::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
@@ -229,10 +230,11 @@ impl ContainerLabels {
     }
 }
 
-/// The user and group of a volume's files, and the runner of its container, if a pool made it as `/data`.
-pub(super) fn workspace_of(volume: &Volume) -> Option<(Uid, String)> {
-    let labels = ContainerLabels::of(&volume.labels).filter(|labels| labels.name == volume.name)?;
-    Some((labels.uid, volume.labels.get(RUNNER)?.clone()))
+/// The workspace that this volume has, if a pool made it as `/data`.
+pub(super) fn workspace_of(volume: &Volume) -> Option<Workspace> {
+    let ContainerLabels { name, uid, .. } = ContainerLabels::of(&volume.labels)?;
+    let language = volume.labels.get(RUNNER)?.clone();
+    (name == volume.name).then_some(Workspace { name, uid, language })
 }
 
 impl Blueprint {

@@ -160,7 +160,7 @@ impl PoolDriver {
         else {
             return;
         };
-        if !self.runners.borrow().get(&runner.language).is_some_and(|(now, _)| *now == id) {
+        if self.runners.borrow().get(&runner.language).is_none_or(|(now, _)| *now != id) {
             self.by_id.remove(&id);
         }
         if leaves_volumes && !self.workspaces.has(&name) {

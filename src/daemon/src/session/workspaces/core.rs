@@ -110,8 +110,10 @@ impl Books {
     }
 
     fn take(&mut self, which: impl Fn(&str, &Kept) -> bool) -> Vec<String> {
-        let taken = self.kept.extract_if(.., |name, kept| which(name, kept));
-        taken.map(|(name, _)| name).collect()
+        let taken = self.kept.iter().filter(|(name, kept)| which(name, kept));
+        let taken: Vec<_> = taken.map(|(name, _)| name.clone()).collect();
+        self.kept.retain(|name, _| !taken.contains(name));
+        taken
     }
 }
 

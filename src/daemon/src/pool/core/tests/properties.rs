@@ -127,7 +127,8 @@ fn settings() -> impl Strategy<Value = RawPoolSettings> {
 /// Keeps a workspace, if there are UIDs beside those of members for it.
 fn keep(stand: &mut Stand, (uids, spare): (u32, usize), member: Index, distance: u32) {
     let (held, reserved) = (stand.oracle.held(), stand.oracle.reserved());
-    let uid = if held.is_empty() || distance % 2 == 0 { 20_000 + distance } else { *member.get(&held) };
+    let uid =
+        if held.is_empty() || distance.is_multiple_of(2) { 20_000 + distance } else { *member.get(&held) };
     let uid = 20_000 + (uid - 20_000) % uids;
     let number = FIRST_KEPT + stand.oracle.kept().last().map_or(0, |last| last.0 - FIRST_KEPT + 1);
     if reserved.len() < spare && !reserved.contains(&uid) {
