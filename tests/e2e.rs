@@ -131,6 +131,8 @@ mod symlinks;
 mod task_acceptance;
 #[path = "e2e/task_diff.rs"]
 mod task_diff;
+#[path = "e2e/task_kept.rs"]
+mod task_kept;
 #[path = "e2e/task_levels.rs"]
 mod task_levels;
 #[path = "e2e/task_terminal.rs"]

@@ -14,7 +14,7 @@ said=$(sh -c "$text" 2>&1 | tr '\n"\\' ' __')
 printf '{"type":"result","subtype":"success","is_error":false,"result":"%s"}\n' "$said"
 "#;
 
-fn image() -> Image {
+pub(crate) fn image() -> Image {
     let dockerfile = "FROM paddock-base:trixie\nCOPY claude /usr/local/bin/claude\n\
                       RUN mkdir -p /data; chmod 755 /usr/local/bin/claude\nWORKDIR /data\n\
                       ENTRYPOINT [\"/usr/local/bin/claude\"]\n";
@@ -22,7 +22,7 @@ fn image() -> Image {
 }
 
 /// A daemon with this agent, and a model that nobody asks.
-fn daemon(image: &Image) -> Setup {
+pub(crate) fn daemon(image: &Image) -> Setup {
     let model = json!({ "provider": "anthropic", "url": "http://127.0.0.1:9", "key": "env:STUB_KEY" });
     Daemon::with()
         .with_tasks()
@@ -44,7 +44,7 @@ async fn task_with(d: &Daemon, script: &str, files: Value) -> Ran {
 
 /// What it printed, where it did well.
 #[track_caller]
-fn said(ran: &Ran) -> String {
+pub(crate) fn said(ran: &Ran) -> String {
     assert_eq!(ran.document["status"], "completed", "{}", ran.document);
     ran.text("output").trim().to_owned()
 }
@@ -207,9 +207,10 @@ async fn a_workspace_is_there_again_after_the_daemon_died_and_nothing_of_it_is_l
     assert!(ran.text("status") == "failed" && ran.text("error").contains("were saved"), "{}", ran.document);
     assert_eq!(saved(&d, "late.txt").await.as_deref(), Some("late\n"));
     assert_eq!(saved(&d, "deps").await, None, "git ignores it");
-    // A session that gave its container up has what was saved.
-    assert_eq!(d.tool("close_session", json!({ "conversationId": "s" })).await.document["status"], "closed");
-    let ran = task(&d, "cat mine.txt; ls deps ~/tool || true").await;
-    assert!(said(&ran).starts_with("mine ls: cannot access"), "{}", ran.document);
+    // A session that is closed and deleted leaves nothing.
+    let close = json!({ "conversationId": "s", "delete_files": true });
+    assert_eq!(d.tool("close_session", close).await.document["status"], "closed");
+    let ran = task(&d, "ls mine.txt deps ~/tool || true").await;
+    assert_eq!(said(&ran).matches("cannot access").count(), 3, "{}", ran.document);
     d.stop().await;
 }

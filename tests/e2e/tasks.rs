@@ -114,6 +114,21 @@ async fn a_level_denies_and_what_is_denied_does_not_happen() {
         ]
     );
     assert_eq!(ran.document["files_created"], json!(["a.py", "b.py", "c.py"]), "{}", ran.document);
+    // A reader that has read up to the use of a tool is told what of it was denied, and each denial once.
+    let id = ran.text("execution_id");
+    for one in events(&d, id).await.iter().filter(|event| event["type"] == "denied") {
+        let since = one["seq"].as_u64().expect("a number") - 1;
+        let arguments = json!({ "execution_id": id, "since": since });
+        let page = d.tool("get_execution_output", arguments).await.document;
+        let read =
+            page["output"].as_array().expect("events").iter().filter(|event| event["seq"] == one["seq"]);
+        assert!(read.clone().any(|event| event == one), "{one} is not in {page}");
+    }
+    let result =
+        events(&d, id).await.iter().find(|event| event["type"] == "result").cloned().expect("it ended");
+    let arguments = json!({ "execution_id": id, "since": result["seq"].as_u64().expect("a number") - 1 });
+    let page = d.tool("get_execution_output", arguments).await.document["output"].to_string();
+    assert!(!page.contains("\"denied\""), "{page}");
     let listed = d.tool("list_artifacts", json!({ "session_id": "s" })).await.document.to_string();
     for name in ["pwned", "hooked", "served", "claude-code/settings.json"] {
         assert!(!listed.contains(name), "{name}: {listed}");

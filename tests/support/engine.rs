@@ -85,14 +85,28 @@ impl View {
         assert_eq!(names, Vec::<String>::new(), "volumes are left");
     }
 
+    /// Fails the test if anything of this owner remains but the workspaces that its lease notes name as kept.
+    pub(crate) async fn expect_empty_but_kept(&self, leases: &Path) {
+        let names: Vec<_> = self.containers().await.into_iter().flat_map(|c| c.names).collect();
+        assert_eq!(names, Vec::<String>::new(), "containers are left");
+        let (_, kept) = leased_and_kept(leases);
+        let homes = kept.iter().map(|name| format!("{name}-home"));
+        let expected: BTreeSet<_> = kept.iter().cloned().chain(homes).collect();
+        assert_eq!(self.volume_names().await, expected, "the volumes that are left");
+    }
+
+    /// The names of all volumes.
+    pub(crate) async fn volume_names(&self) -> BTreeSet<String> {
+        self.all_volumes().await.into_iter().map(|volume| volume.name.to_string()).collect()
+    }
+
     /// Why something of this owner exists without a purpose, judged by the lease notes of its daemon: every
     /// container runs and is leased, or is one of `idle`; every volume belongs to a container.
     pub(crate) async fn purposeless(&self, leases: &Path, idle: usize) -> Option<String> {
         let containers = self.containers().await;
-        let volumes: BTreeSet<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
-        let leases =
-            std::fs::read_dir(leases).expect("leases").map(|entry| entry.expect("a lease").file_name());
-        let leased: BTreeSet<_> = leases.map(|name| name.to_string_lossy().into_owned()).collect();
+        let (leased, kept) = leased_and_kept(leases);
+        let mut volumes: BTreeSet<_> = self.volumes().await.into_iter().map(|v| v.name.to_string()).collect();
+        volumes.retain(|name| !kept.contains(name));
         let mut names = BTreeSet::new();
         for container in &containers {
             if container.state != ContainerStatus::Running {
@@ -166,6 +180,18 @@ impl View {
             let _ = self.engine.volume_remove(&volume.name).await;
         }
     }
+}
+
+/// The containers that lease notes name, and those of which only the workspace is kept.
+pub(crate) fn leased_and_kept(leases: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+    let notes = std::fs::read_dir(leases).into_iter().flatten().map(|entry| entry.expect("a lease"));
+    let named = notes.map(|entry| {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        (entry.file_name().to_string_lossy().into_owned(), text.contains("\"kept_since_ms\":"))
+    });
+    let (kept, leased): (Vec<_>, Vec<_>) = named.partition(|(_, is_kept)| *is_kept);
+    let names = |all: Vec<(String, bool)>| all.into_iter().map(|(name, _)| name).collect();
+    (names(leased), names(kept))
 }
 
 /// The events of the containers of one owner.

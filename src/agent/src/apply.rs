@@ -78,6 +78,11 @@ async fn apply_all(stream: &Stream, baseline: &RefCell<Rc<Baseline>>) -> Result<
                 files::remove(&path).map_err(|e| format!("cannot remove {path:?} in the container: {e}"))?;
                 path.remove_from(Rc::make_mut(&mut baseline.borrow_mut()));
             }
+            Ok(Request::Agreed(entry)) => {
+                let own = look(&entry.path).filter(|own| own.is_of(&entry));
+                let own = own.unwrap_or_else(|| Fingerprint::outdated(&entry));
+                Rc::make_mut(&mut baseline.borrow_mut()).insert(entry.path, own);
+            }
             Err(Inbound::Close) => return Ok(()),
             Ok(_) | Err(_) => return Err("the daemon closed the stream in between".into()),
         }
@@ -86,12 +91,16 @@ async fn apply_all(stream: &Stream, baseline: &RefCell<Rc<Baseline>>) -> Result<
 
 /// Takes what is at this path now into the baseline.
 fn note(baseline: &mut Baseline, path: &RelPath) {
-    let found =
-        files::open_dir(path.parent().as_ref()).and_then(|dir| Fingerprint::at(&dir, path.file_name()));
-    match found {
-        Ok(Some(fingerprint)) => baseline.insert(path.clone(), fingerprint),
-        Ok(None) | Err(_) => baseline.remove(path),
+    match look(path) {
+        Some(fingerprint) => baseline.insert(path.clone(), fingerprint),
+        None => baseline.remove(path),
     };
+}
+
+/// What is at this path now.
+fn look(path: &RelPath) -> Option<Fingerprint> {
+    let dir = files::open_dir(path.parent().as_ref()).ok()?;
+    Fingerprint::at(&dir, path.file_name()).ok()?
 }
 
 /// Removes a file that did not arrive whole, unless a program has put something else in its place. A

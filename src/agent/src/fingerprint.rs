@@ -74,6 +74,22 @@ impl Fingerprint {
         }
     }
 
+    /// Whether what has this fingerprint is as the entry says.
+    pub(crate) fn is_of(&self, entry: &Entry) -> bool {
+        let is_timed = matches!(entry.kind, EntryKind::File(_));
+        let has_mode = !matches!(entry.kind, EntryKind::Link(_));
+        self.kind == entry.kind
+            && (!is_timed || self.mtime_ns == entry.mtime_ns)
+            && (!has_mode || self.mode == entry.mode)
+    }
+
+    /// The fingerprint of an entry that is not there as it should be: nothing that is there has the same.
+    pub(crate) fn outdated(entry: &Entry) -> Self {
+        let Entry { kind, mode, mtime_ns, .. } = entry.clone();
+        // Not even a directory or a link, whose inode and time of change count as 0, has these.
+        Self { kind, mode, mtime_ns, ctime_ns: i64::MIN, inode: u64::MAX, hash: None }
+    }
+
     pub(crate) fn same_but_hash(&self, other: &Self) -> bool {
         Self { hash: None, ..self.clone() } == Self { hash: None, ..other.clone() }
     }
@@ -111,6 +127,28 @@ mod tests {
             let mut fingerprint = file(0);
             fingerprint.settle(5, ctime_ns, walked_at);
             assert_eq!((fingerprint.ctime_ns, fingerprint.hash), (ctime_ns, hash), "{ctime_ns}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_container_is_known_by_size_time_and_mode_and_another_is_changed() {
+        let entry = |own: &Fingerprint| own.entry(&RelPath::new("f").unwrap());
+        let own = Fingerprint { inode: 9, ctime_ns: 5, ..file(3) };
+        assert!(own.is_of(&entry(&file(3))));
+        for other in [
+            file(4),
+            Fingerprint { mode: 0o600, ..file(3) },
+            Fingerprint { kind: EntryKind::File(2), ..file(3) },
+            Fingerprint { kind: EntryKind::Dir, ..file(3) },
+        ] {
+            assert!(!own.is_of(&entry(&other)), "{other:?}");
+        }
+        let dir =
+            |mode| Fingerprint { kind: EntryKind::Dir, mode, mtime_ns: 0, ctime_ns: 0, inode: 0, hash: None };
+        for own in [own, dir(0o755)] {
+            let outdated = Fingerprint::outdated(&entry(&own));
+            assert!(!outdated.same_but_hash(&own));
+            assert_eq!(entry(&outdated), entry(&own), "a daemon that asks for the baseline gets the entry");
         }
     }
 

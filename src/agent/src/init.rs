@@ -143,7 +143,7 @@ async fn accept_streams(container: Rc<Container>) {
                     stream.close().await;
                 }
                 // Not a beginning: dropping the stream resets it.
-                Ok(Request::Commit | Request::Put(_) | Request::Remove(_)) | Err(_) => {}
+                Ok(Request::Commit | Request::Put(_) | Request::Remove(_) | Request::Agreed(_)) | Err(_) => {}
             }
         });
     }

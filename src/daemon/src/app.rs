@@ -34,7 +34,7 @@ use crate::engine::{Engine, EngineLimits};
 use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
-use crate::pool::{AdoptedContainer, Pool, PoolConfig};
+use crate::pool::{Adopted, Pool, PoolConfig};
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::services::Services;
@@ -157,7 +157,7 @@ impl App {
         config: &Config,
         (store, metrics): (Arc<Store>, Metrics),
         pool: Pool,
-        adopted: Vec<AdoptedContainer>,
+        adopted: Adopted,
         (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
         url: String,
     ) -> Result<Self, AppError> {
@@ -318,17 +318,14 @@ fn cannot_listen(addr: SocketAddr, setting: &'static str, error: std::io::Error)
     AppError::Listen { addr, setting, error }
 }
 
-/// The pool on the configured engine, and the containers of an earlier daemon that it takes over.
-async fn open_pool(
-    config: &Config,
-    store: &Store,
-    metrics: &Metrics,
-) -> Result<(Pool, Vec<AdoptedContainer>), AppError> {
+/// The pool on the configured engine, and what it takes over of an earlier daemon.
+async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<(Pool, Adopted), AppError> {
     let host = engine_host(config).map_err(AppError::EngineHost)?;
     let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
     let engine = connecting.await.map_err(AppError::connecting)?;
     let key = store.secret("agent.secret")?;
-    let settings = PoolConfig { metrics: metrics.clone(), ..pool(config, store.owner.clone(), key) };
+    let (metrics, workspaces) = (metrics.clone(), Sessions::noted_workspaces(store)?);
+    let settings = PoolConfig { metrics, workspaces, ..pool(config, store.owner.clone(), key) };
     Pool::start(engine, settings).await.map_err(AppError::CannotServe)
 }
 

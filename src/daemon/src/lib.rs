@@ -28,6 +28,7 @@
 //! | **coding agent** | a program that does a task by itself, such as Claude Code; its runner is no language |
 //! | **container** | one locked-down container, made for a runner before anybody asks for it |
 //! | **lease** | a container in the hands of one session, until it is removed |
+//! | **workspace** | the `/data` and the home directory of a coding agent's container, on the engine's disk |
 //! | **agent** | our program inside the container. It is PID 1: it starts, limits and ends programs |
 //! | **bridge** | a small process that the Engine starts in the container, to connect the agent with the daemon |
 //! | **link** | the connection between daemon and agent; it has many streams, and outlives a broken carrier |
@@ -55,6 +56,7 @@
 //! | [`session`] | the sessions in memory, each with its `/data` and its containers |
 //! | `session/gate` | a pure core decides who may work in a session, wait, close it, delete it, and which session is evicted; a driver acts |
 //! | `session/lease` | the containers of sessions: noted in the store, taken over after a restart, given up |
+//! | `session/workspaces` | workspaces that are kept without a container: which, and for how long, is decided by a pure core |
 //! | `session/run` | one program, from its request to its report |
 //! | `session/output` | what programs write: captured for the answer, passed on live, fairly between floods |
 //! | `session/port` | the few operations that sessions need of pool and engine, and a fake of them for unit tests |
@@ -147,16 +149,17 @@
 //! | the store's disk is full | the answer says so and has the output; the container keeps the files, and the next call saves them; if the container has to go before, the daemon tries once more |
 //! | the store's file system becomes read-only or fails | the same; `/ready` and `/health` report it until a write succeeds again, which the daemon tries every second |
 //! | the engine dies, or answers no ping | calls that need a new container are refused, files are served, runs on a direct carrier continue; idle containers are removed when the engine is back |
-//! | this daemon, by a signal | running programs may finish, or a second signal ends them; all files are saved, all containers removed |
+//! | this daemon, by a signal | running programs may finish, or a second signal ends them; all files are saved, all containers removed, workspaces kept |
 //! | this daemon, by `kill -9` | the programs continue; the next daemon takes over what it finds |
 //!
 //! A daemon that starts examines what its owner has on the engine. A container that has today's specification
 //! is armed again: it becomes idle if PID 1 says that nothing ever ran in it, and its session's if PID 1 and
 //! the lease's note name the same session. The new daemon follows a run in progress to its end, includes the
 //! output that no daemon had logged before, saves its files, and reports it in the next answer of that
-//! session (`earlier_runs`). An execution can be read and ended as before. If its container is gone, a run or
-//! execution is reported as `lost`. Everything else is removed, and a sweep keeps looking for containers that
-//! nobody knows. A PID 1 that hears from no daemon for `agent.orphan_after` ends itself.
+//! session (`earlier_runs`). Workspaces that its notes name are kept, whether an earlier daemon kept them or
+//! their container has ended since. An execution can be read and ended as before. If its container is gone, a
+//! run or execution is reported as `lost`. Everything else is removed, and a sweep keeps looking for
+//! containers that nobody knows. A PID 1 that hears from no daemon for `agent.orphan_after` ends itself.
 //!
 //! # Why it is so
 //!
@@ -228,12 +231,17 @@
 //!   them: it asks the file system for its free space ten times a second, and walks only when enough was
 //!   written since the last walk, or that was long ago. What git ignores is neither saved nor walked over.
 //!   The disk outlives the processes of its container, so a lost container's files are saved as well.
+//! * **The workspace outlives the container**, for `tasks.retention`: what git ignores is nowhere else. Its
+//!   volumes and its UID are kept, and the session's next container begins over them. On disk stands what
+//!   both sides agreed on last, so the changes and deletions of the store win, and what only the workspace
+//!   has is found by the next collection (`session/workspaces/agreed.rs`).
 //! * **Resources that the host has only once are fenced in each container**: contexts of asynchronous I/O,
 //!   terminals, the handler of crashes; and traces that a run could leave for the next, such as the
 //!   scheduling of PID 1 and System V IPC. Where Linux has no fence (`fcntl` locks, TCP memory with control
 //!   groups 1), `doctor` measures it and says so.
 //! * **A UID for each container**, because pipes, inotify and queues are limited per user, across containers.
-//! * **Containers are never used twice**: when a lease is dropped, its container is removed.
+//! * **Containers are never used twice**: when a lease is dropped, its container is removed. A workspace is
+//!   used again, but only by containers of the same session.
 //!
 //! # Invariants
 //!
@@ -247,8 +255,9 @@
 //! * Every queue, buffer, body, frame and wait has a named bound; every Engine call has a deadline.
 //! * Nothing that comes out of a container is trusted: names, sizes, order, exit codes.
 //! * The daemon never touches containers and volumes of another owner. It leaves none of its own after its
-//!   end, and none without a purpose 15 s after its start. Only the agent's volume stays, which all daemons
-//!   of a build share (`pool/agent.rs`).
+//!   end, and none without a purpose 15 s after its start. Only two things stay: the agent's volume, which
+//!   all daemons of a build share (`pool/agent.rs`), and the volumes of workspaces that the notes of sessions
+//!   name as kept.
 //! * Bad input is refused before anything changes.
 //! * A server in a container learns no credential of the daemon and no cookie that it did not set. Below the
 //!   daemon's own address a browser runs nothing that comes from one.

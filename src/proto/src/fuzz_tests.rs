@@ -140,6 +140,12 @@ fn fuzz_messages() {
         message::encode(&Request::Run(spec)),
         message::encode(&Request::Put(Entry { path: path(), kind: link, mode: 0o644, mtime_ns: -1 })),
         message::encode(&Request::Remove(path())),
+        message::encode(&Request::Agreed(Entry {
+            path: path(),
+            kind: EntryKind::File(1),
+            mode: 0o600,
+            mtime_ns: i64::MIN,
+        })),
         message::encode(&Event::Attached { heard: u64::MAX }),
         message::encode(&Event::Failed { what: "why".to_owned() }),
         message::encode(&Event::Probed(Box::default())),

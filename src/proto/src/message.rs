@@ -20,7 +20,7 @@ use crate::{ProtocolError, StreamId};
 
 /// The version of the protocol. Both sides always have the same one: the agent's volume is named by its
 /// content.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The first frame of every carrier, daemon → agent, on stream 0.
 #[derive(Clone, Serialize, Deserialize)]
@@ -117,13 +117,17 @@ pub enum Request {
     /// On a collecting stream: what was reported is saved, and the next collection compares with it. On a
     /// run's stream after its end: the daemon has heard the end.
     Commit,
-    /// Bring changes in: any number of [`Request::Put`] and [`Request::Remove`], then `Close`; the agent
-    /// answers one [`Event::Applied`] or [`Event::Failed`].
+    /// Bring changes in: any number of [`Request::Put`], [`Request::Remove`] and [`Request::Agreed`], then
+    /// `Close`; the agent answers one [`Event::Applied`] or [`Event::Failed`].
     Apply,
     /// On an applying stream: make this entry; for a file `Data(File)`… of exactly its size follows.
     Put(Entry),
     /// On an applying stream: remove this path (a directory with everything below it).
     Remove(RelPath),
+    /// On an applying stream, in a container that began over the `/data` of an earlier one: both sides agreed
+    /// on this entry there. It becomes part of the baseline, whether `/data` still has it so or not; if not,
+    /// the next collection reports the difference.
+    Agreed(Entry),
     /// Report the baseline, which is what both sides last agreed on: an [`Event::Changed`] for every entry,
     /// without content, and one [`Event::Collected`].
     Base,

@@ -57,6 +57,7 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
         runners: runners.collect(),
         containers_max: settings.max_members as usize,
         sessions: (services.sessions.live(), services.sessions.bounds().max),
+        workspaces: services.sessions.kept_workspaces(),
         sessions_known,
         calls_waiting,
         executions: services.executions.under_way(),

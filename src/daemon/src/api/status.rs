@@ -18,15 +18,16 @@ use crate::tools::Tools;
 /// The most runs and executions in one answer, together.
 const RECENT: usize = 50;
 
-/// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], sessions, executions,`
-/// `network, agents: [{agent, model}], recent: […]}`; `network` is `egress.mode`, and `model` whether the
-/// caller has a model that the agent could use. `title` in `recent` is the first line of the code, the
-/// command or the task.
+/// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], workspaces, sessions,`
+/// `executions, network, agents: [{agent, model}], recent: […]}`; `workspaces` are those that are kept
+/// without a container, `network` is `egress.mode`, and `model` whether the caller has a model that the agent
+/// could use. `title` in `recent` is the first line of the code, the command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
     let asked = session(uri);
     let (running, most) = tools.services.executions.under_way();
+    let (kept, most_kept) = tools.services.sessions.kept_workspaces();
     let document = json!({
         "version": build::VERSION,
         "commit": build::COMMIT,
@@ -34,6 +35,7 @@ pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant
         "engine": { "up": tools.services.pool.engine_up() },
         "pool": pool(tools).await,
         "agents": agents(tools, owner),
+        "workspaces": { "kept": kept, "max": most_kept },
         "sessions": { "live": tools.services.sessions.live(), "max": tools.services.sessions.bounds().max },
         "executions": { "running": running, "max": most },
         "network": tools.services.egress.mode().as_str(),

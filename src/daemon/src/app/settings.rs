@@ -2,7 +2,7 @@
 //!
 //! It must never decide anything: each value is the configured one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,6 +51,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         },
         agent_files: AgentFiles::new(config.egress.ca_bundle.as_ref().map(CaBundle::for_programs)),
         warm_parts: config.agent.warm_parts,
+        workspaces: BTreeSet::new(),
         metrics: Metrics::default(),
     }
 }
@@ -112,6 +113,7 @@ pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
         waiting: size(config.pool.queue.into()),
         wait: config.pool.wait,
         retention: config.sessions.retention,
+        kept: config.tasks.kept,
         output: size(config.limits.output),
         shown: size(config.limits.shown),
         max_log: config.files.max_log,

@@ -15,17 +15,18 @@ mod mounts;
 mod ports;
 mod runners;
 mod services;
+mod tasks;
 
 use super::env;
 use super::error::{ConfigError, Origin, Warning};
 use super::layers::Layers;
 use super::raw::{
     AgentTable, EngineTable, FilesTable, LogTable, McpTable, RawConfig, SessionsTable, ShutdownTable,
-    StoreTable, TasksTable, TimeoutsTable,
+    StoreTable, TimeoutsTable,
 };
 use super::types::{
     AgentSettings, Config, EngineSettings, FilesSettings, LogSettings, McpSettings, SessionsSettings,
-    ShutdownSettings, StoreSettings, TaskSettings, TimeoutsSettings, UrlStyle,
+    ShutdownSettings, StoreSettings, TimeoutsSettings, UrlStyle,
 };
 use super::value::{Secret, Size, Time, human};
 
@@ -141,6 +142,7 @@ impl<'a> Checker<'a> {
                 format!("is {files}, must hold at least one session: limits.data_inodes is {inodes}");
             return Err(self.fail("store.max_files", problem));
         }
+        self.uids_for_workspaces(&config)?;
         if config.sessions.max > config.pool.max_members {
             self.warn(format!(
                 "sessions.max is {}, but only pool.max_containers, {}, can have a container at one time",
@@ -289,18 +291,6 @@ impl<'a> Checker<'a> {
         let run_python = of("timeouts.run_python", run_python)?;
         let execute_code = of("timeouts.execute_code", execute_code)?;
         Ok(TimeoutsSettings { run_code, run_python, execute_code, max })
-    }
-
-    fn tasks(&self, raw: TasksTable) -> Result<TaskSettings, ConfigError> {
-        let TasksTable { agent, level, timeout } = raw;
-        if agent.trim().is_empty() {
-            return Err(self.fail("tasks.agent", "is empty, takes the name of a coding agent: claude-code"));
-        }
-        Ok(TaskSettings {
-            agent,
-            level: self.within("tasks.level", level, 1..=4)?,
-            timeout: self.time("tasks.timeout", timeout, Duration::from_secs(60)..=HOUR / 2)?,
-        })
     }
 
     fn sessions(&self, raw: SessionsTable) -> Result<SessionsSettings, ConfigError> {

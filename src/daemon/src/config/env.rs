@@ -66,7 +66,7 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "sessions.ttl", names: &["SANDBOX_SESSION_TTL_M"], read: minutes },
     VariableRow { key: "sessions.max", names: &["SANDBOX_MAX_SESSIONS"], read: count },
     VariableRow { key: "sessions.sweep", names: &["SANDBOX_CLEANUP_INTERVAL_M"], read: minutes },
-    VariableRow { key: "sessions.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
+    VariableRow { key: "tasks.retention", names: &["WORKSPACE_CLEANUP_AFTER_HOURS"], read: hours },
     VariableRow { key: "egress.mode", names: &["NETWORK_MODE"], read: mode },
     VariableRow { key: "tasks.agent", names: &["DEFAULT_AGENT"], read: text },
     VariableRow { key: "tasks.level", names: &["YOLO_DEFAULT_LEVEL"], read: count },

@@ -34,9 +34,9 @@ pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
     AgentSettings, AuthSettings, Config, DropSettings, EngineSettings, FilesSettings, HttpSettings,
-    KnownToken, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, MountSettings, PortsSettings,
-    PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings, StoreSettings, TaskSettings,
-    TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
+    KeptWorkspaces, KnownToken, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, MountSettings,
+    PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings, StoreSettings,
+    TaskSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 

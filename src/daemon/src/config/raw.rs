@@ -253,6 +253,8 @@ pub(super) struct TasksTable {
     pub(super) agent: String,
     pub(super) level: u32,
     pub(super) timeout: Time,
+    pub(super) retention: Time,
+    pub(super) workspaces: u32,
 }
 
 #[derive(Deserialize)]

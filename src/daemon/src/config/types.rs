@@ -325,6 +325,17 @@ pub struct TaskSettings {
     pub level: u32,
     /// The time limit.
     pub timeout: Duration,
+    /// How long, and how many, workspaces of coding agents outlive their containers; `None`: they do not.
+    pub kept: Option<KeptWorkspaces>,
+}
+
+/// The bounds of workspaces that outlive their containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptWorkspaces {
+    /// Each is removed after this long.
+    pub retention: Duration,
+    /// The most at one time, at least 1.
+    pub most: u32,
 }
 
 /// Shell commands.

@@ -37,6 +37,7 @@ use prometheus::{
 
 pub use self::egress::ServiceOutcome;
 pub use self::models::ModelOutcome;
+pub use self::pool::WorkspaceEvent;
 pub use self::runs::RunKind;
 pub use self::state::{DaemonState, RunnerContainers};
 

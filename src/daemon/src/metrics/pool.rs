@@ -7,18 +7,54 @@ use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 use super::{Make, Metrics};
 
 /// All reasons for which a caller gets no container.
-const REFUSALS: [&str; 7] = [
+const REFUSALS: [&str; 8] = [
     "queue_full",
     "waited_too_long",
     "full",
     "engine_unavailable",
     "unknown_runner",
+    "no_workspace",
     "start_failing",
     "shutting_down",
 ];
 
 /// All steps at which a start can fail.
 const STEPS: [&str; 6] = ["no_image", "create", "start", "arm", "deadline", "died"];
+
+/// What happens to a workspace of a coding agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceEvent {
+    /// Its container went, and it stays.
+    Kept,
+    /// Its session has a container over it again.
+    Continued,
+    /// It was removed after its retention.
+    Expired,
+    /// It was removed for another.
+    Displaced,
+    /// It was removed with its session.
+    Deleted,
+    /// It was removed because no container could begin over it.
+    Unusable,
+}
+
+impl WorkspaceEvent {
+    const ALL: [Self; 6] =
+        [Self::Kept, Self::Continued, Self::Expired, Self::Displaced, Self::Deleted, Self::Unusable];
+
+    /// A stable word for metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Continued => "continued",
+            Self::Expired => "expired",
+            Self::Displaced => "displaced",
+            Self::Deleted => "deleted",
+            Self::Unusable => "unusable",
+        }
+    }
+}
 
 pub(super) struct PoolMetrics {
     leases: IntCounterVec,
@@ -27,6 +63,7 @@ pub(super) struct PoolMetrics {
     starts: HistogramVec,
     failures: IntCounterVec,
     removals: IntCounter,
+    workspaces: IntCounterVec,
 }
 
 impl PoolMetrics {
@@ -57,12 +94,20 @@ impl PoolMetrics {
                 "Containers that failed to start, by the step that failed.",
                 &["language", "step"],
             ),
-            removals: make
-                .counter("paddock_pool_removals_total", "Containers removed together with their volumes."),
+            removals: make.counter("paddock_pool_removals_total", "Containers removed."),
+            workspaces: make.counters(
+                "paddock_workspaces_total",
+                "Workspaces of coding agents: kept without a container, continued by another container, and \
+                 removed, by reason (expired, displaced, deleted, unusable).",
+                &["event"],
+            ),
         };
         // Each series begins at 0, since an alert on an increase does not see a series that begins at 1.
         for reason in REFUSALS {
             pool.refusals.with_label_values(&[reason]);
+        }
+        for event in WorkspaceEvent::ALL {
+            pool.workspaces.with_label_values(&[event.as_str()]);
         }
         pool
     }
@@ -102,6 +147,11 @@ impl Metrics {
     /// A start has failed at this step.
     pub fn start_failed(&self, language: &str, step: &'static str) {
         self.0.pool.failures.with_label_values(&[language, step]).inc();
+    }
+
+    /// Something happened to a workspace.
+    pub fn workspace(&self, event: WorkspaceEvent) {
+        self.0.pool.workspaces.with_label_values(&[event.as_str()]).inc();
     }
 
     /// A container was removed.

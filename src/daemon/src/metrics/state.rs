@@ -17,6 +17,8 @@ pub struct DaemonState {
     pub containers_max: usize,
     /// Sessions that have a container, and the most that may.
     pub sessions: (usize, usize),
+    /// Workspaces that are kept without a container, and the most that may be.
+    pub workspaces: (usize, usize),
     /// Sessions in memory.
     pub sessions_known: usize,
     /// Calls that wait for their turn in a session.
@@ -60,6 +62,8 @@ pub(super) struct StateGauges {
     containers_max: IntGauge,
     sessions_live: IntGauge,
     sessions_max: IntGauge,
+    workspaces: IntGauge,
+    workspaces_max: IntGauge,
     sessions_known: IntGauge,
     calls_waiting: IntGauge,
     executions: IntGauge,
@@ -97,6 +101,14 @@ impl StateGauges {
             sessions_max: gauge(
                 "paddock_sessions_live_max",
                 "The most sessions that may hold a container (sessions.max).",
+            ),
+            workspaces: gauge(
+                "paddock_workspaces_kept",
+                "Workspaces of coding agents that are kept without a container.",
+            ),
+            workspaces_max: gauge(
+                "paddock_workspaces_kept_max",
+                "The most workspaces that may be kept (tasks.workspaces; 0 without tasks.retention).",
             ),
             sessions_known: gauge(
                 "paddock_sessions_loaded",
@@ -156,6 +168,8 @@ impl StateGauges {
         self.containers_max.set(whole(now.containers_max));
         self.sessions_live.set(whole(now.sessions.0));
         self.sessions_max.set(whole(now.sessions.1));
+        self.workspaces.set(whole(now.workspaces.0));
+        self.workspaces_max.set(whole(now.workspaces.1));
         self.sessions_known.set(whole(now.sessions_known));
         self.calls_waiting.set(whole(now.calls_waiting));
         self.executions.set(whole(now.executions.0));

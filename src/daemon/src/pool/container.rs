@@ -131,11 +131,25 @@ pub(super) async fn start(
     })
 }
 
-/// Removes a container and its volume, whatever state they are in. That neither exists is a success.
+/// Removes a container and its volumes, whatever state they are in. That none exists is a success.
 ///
 /// # Errors
-/// The engine's: the container or the volume may then still be there.
+/// The engine's: the container or a volume may then still be there.
 pub(super) async fn destroy(
+    engine: &Engine,
+    name: &VolumeName,
+    id: Option<&ContainerId>,
+    place: DataPlace,
+) -> Result<(), EngineError> {
+    remove(engine, name, id).await?;
+    remove_volumes(engine, name, place).await
+}
+
+/// Removes a container, and leaves the volumes that have a name.
+///
+/// # Errors
+/// The engine's: the container may then still be there.
+pub(super) async fn remove(
     engine: &Engine,
     name: &VolumeName,
     id: Option<&ContainerId>,
@@ -150,14 +164,29 @@ pub(super) async fn destroy(
     for id in ids {
         gone(engine.container_remove(&id).await)?;
     }
-    match gone(engine.volume_remove(name).await) {
-        // Nothing here can make the engine remove it; a later sweep will, after the engine's next restart.
-        Err(error) if is_miscounted(&error) => {
-            warn!(name = %name, %error, "the engine keeps an empty volume until it is restarted");
-            Ok(())
+    Ok(())
+}
+
+/// Removes the volumes of a container that is gone.
+///
+/// # Errors
+/// The engine's: a volume may then still be there.
+pub(super) async fn remove_volumes(
+    engine: &Engine,
+    name: &VolumeName,
+    place: DataPlace,
+) -> Result<(), EngineError> {
+    let home = if place == DataPlace::Memory { None } else { disk::home_of(name) };
+    for volume in std::iter::once(name).chain(&home) {
+        match gone(engine.volume_remove(volume).await) {
+            // Nothing here can make the engine remove it; a sweep will, after the engine's next restart.
+            Err(error) if is_miscounted(&error) => {
+                warn!(name = %volume, %error, "the engine keeps a volume until it is restarted");
+            }
+            done => done?,
         }
-        done => done,
     }
+    Ok(())
 }
 
 /// Counts "not found" as a success: what was to be removed is gone.

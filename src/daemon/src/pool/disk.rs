@@ -72,8 +72,14 @@ fn size_option(bound: DiskBound, bytes: u64) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The volume of the home directory. It has no name, so that the engine removes it with its container.
-pub(super) fn home(bounds: &Bounds, labels: BTreeMap<String, String>) -> Mount {
+/// The name of the volume of the home directory, in the container of this name.
+pub(super) fn home_of(name: &VolumeName) -> Option<VolumeName> {
+    format!("{name}-home").parse().ok()
+}
+
+/// The volume of the home directory, which the engine makes with the container. It has a name: without one
+/// the engine would remove it with its container.
+pub(super) fn home(bounds: &Bounds, name: &VolumeName, labels: BTreeMap<String, String>) -> Mount {
     let options = match bounds.place {
         DataPlace::Memory => Vec::new(),
         DataPlace::Disk(bound) => size_option(bound, bounds.data),
@@ -82,7 +88,7 @@ pub(super) fn home(bounds: &Bounds, labels: BTreeMap<String, String>) -> Mount {
     let driver_config = Some(DriverConfig { name: "local".to_owned(), options });
     Mount {
         kind: MountType::Volume,
-        source: String::new(),
+        source: home_of(name).map(|name| name.to_string()).unwrap_or_default(),
         target: HOMES_DIR.to_owned(),
         read_only: false,
         volume_options: Some(VolumeOptions { no_copy: true, labels, driver_config }),
@@ -165,7 +171,10 @@ mod tests {
         assert_eq!(volume_options(&hard, Uid(1)), BTreeMap::from([("size".into(), "10737418240".into())]));
         let watched = on(DataPlace::Disk(DiskBound::Watched));
         assert_eq!(volume_options(&watched, Uid(1)), BTreeMap::new());
-        let driver = |bounds| home(bounds, BTreeMap::new()).volume_options.unwrap().driver_config.unwrap();
+        let name = "paddock-a".parse().unwrap();
+        assert_eq!(home(&hard, &name, BTreeMap::new()).source, "paddock-a-home");
+        let driver =
+            |bounds| home(bounds, &name, BTreeMap::new()).volume_options.unwrap().driver_config.unwrap();
         assert_eq!(driver(&hard).options["size"], "10737418240");
         assert!(driver(&watched).options.is_empty());
     }

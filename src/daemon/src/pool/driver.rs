@@ -16,6 +16,7 @@ use super::core::{LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, Runne
 use super::leftovers::Survivor;
 use super::runner::Runner;
 use super::spec::Blueprint;
+use super::workspaces::{LeaseFrom, Workspace, Workspaces};
 use super::{AdoptedContainer, AgentTerms, Lease, Runners, millis, warm};
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::metrics::Metrics;
@@ -28,7 +29,14 @@ pub(super) enum DriverMessage {
     /// An event for the core.
     Event(PoolEvent),
     /// A caller wants a container.
-    Request { waiter: WaiterId, language: String, reply: oneshot::Sender<Result<Lease, LeaseRefusal>> },
+    Request { waiter: WaiterId, from: LeaseFrom, reply: oneshot::Sender<Result<Lease, LeaseRefusal>> },
+    /// The workspace of a leased container outlives it.
+    KeepWorkspace(MemberId),
+    /// A workspace is kept no longer.
+    Discard(VolumeName),
+    /// The volumes of a discarded workspace are removed, as far as that could be done: it is no runner any
+    /// more, if it still was one.
+    VolumesGone(Option<RunnerId>),
     /// A start has succeeded.
     Started { member: MemberId, armed: Box<ArmedContainer> },
     /// The engine reported that a container ended.
@@ -59,13 +67,27 @@ pub(super) struct PoolDriver {
     pub(super) removals: Arc<Semaphore>,
     pub(super) warming: warm::LoadQueue,
     pub(super) next_runner: u32,
+    pub(super) workspaces: Workspaces,
+    /// Removals of volumes alone that are under way.
+    pub(super) discarding: usize,
     pub(super) closing: bool,
 }
 
 /// The container of a member; `armed` is `None` until it has started.
 pub(super) struct MemberContainer {
-    name: VolumeName,
-    armed: Option<Arc<ArmedContainer>>,
+    pub(super) name: VolumeName,
+    /// Its runner to the core.
+    pub(super) id: RunnerId,
+    pub(super) runner: Arc<Runner>,
+    pub(super) armed: Option<Arc<ArmedContainer>>,
+    /// Whether the removal under way leaves its volumes.
+    pub(super) leaves_volumes: bool,
+}
+
+impl MemberContainer {
+    fn new(name: VolumeName, (id, runner): (RunnerId, Arc<Runner>)) -> Self {
+        Self { name, id, runner, armed: None, leaves_volumes: false }
+    }
 }
 
 impl PoolDriver {
@@ -82,7 +104,7 @@ impl PoolDriver {
                 },
                 () = sleep_until(deadline) => self.tell(PoolEvent::Tick),
             }
-            if self.closing && self.members.is_empty() {
+            if self.closing && self.members.is_empty() && self.discarding == 0 {
                 return;
             }
         }
@@ -94,14 +116,24 @@ impl PoolDriver {
                 self.closing |= event == PoolEvent::Shutdown;
                 self.tell(event);
             }
-            DriverMessage::Request { waiter, language, reply } => {
-                let runner = self.runners.borrow().get(&language).map(|(id, _)| *id);
-                match runner {
-                    Some(runner) => {
-                        self.waiters.insert(waiter, reply);
-                        self.tell(PoolEvent::Request { waiter, runner });
-                    }
-                    None => drop(reply.send(Err(LeaseRefusal::UnknownRunner))),
+            DriverMessage::Request { waiter, from, reply } => match self.runner_for(&from) {
+                Ok(runner) => {
+                    self.waiters.insert(waiter, reply);
+                    self.tell(PoolEvent::Request { waiter, runner });
+                }
+                Err(refusal) => drop(reply.send(Err(refusal))),
+            },
+            DriverMessage::KeepWorkspace(member) => {
+                if let Some(MemberContainer { name, armed: Some(armed), .. }) = self.members.get(&member) {
+                    let (name, uid) = (name.clone(), armed.uid);
+                    self.keep(Workspace { name, uid, language: armed.runner.language.clone() });
+                }
+            }
+            DriverMessage::Discard(name) => self.discard(&name),
+            DriverMessage::VolumesGone(runner) => {
+                self.discarding -= 1;
+                if let Some(runner) = runner {
+                    self.tell(PoolEvent::RunnerRemoved { runner });
                 }
             }
             DriverMessage::Started { member, armed } => {
@@ -129,9 +161,10 @@ impl PoolDriver {
             }
             DriverMessage::Found(found) => drop(self.found(found, Vec::new())),
             DriverMessage::Names(reply) => {
-                drop(reply.send(self.members.values().map(|container| container.name.clone()).collect()));
+                let members = self.members.values().map(|container| &container.name);
+                drop(reply.send(members.chain(self.workspaces.names()).cloned().collect()));
             }
-            DriverMessage::Snapshot(reply) => drop(reply.send(self.core.snapshot())),
+            DriverMessage::Snapshot(reply) => drop(reply.send(self.snapshot())),
         }
     }
 
@@ -151,11 +184,12 @@ impl PoolDriver {
         let armed = Arc::new(armed);
         self.watch(member, &armed);
         warm::load(&armed, &self.warming);
-        self.members.insert(member, MemberContainer { name: armed.name.clone(), armed: Some(armed.clone()) });
+        let container = MemberContainer::new(armed.name.clone(), (runner, armed.runner.clone()));
+        self.members.insert(member, MemberContainer { armed: Some(armed.clone()), ..container });
         let leased = greeting.claim.is_some();
         self.tell(PoolEvent::Adopted { member, runner, uid: armed.uid, leased });
         let claim = greeting.claim?;
-        let lease = Lease::new(armed, member, self.sender.clone());
+        let lease = Lease::new(armed, member, self.sender.clone(), false);
         Some(AdoptedContainer { lease, claim, runs: greeting.runs })
     }
 
@@ -203,32 +237,29 @@ impl PoolDriver {
         adopted
     }
 
-    fn tell(&mut self, event: PoolEvent) {
+    pub(super) fn tell(&mut self, event: PoolEvent) {
         debug!(?event, "event");
         for action in self.core.on(event, Instant::now()) {
             debug!(?action, "action");
             self.act(action);
         }
         if let PoolEvent::Destroyed { member } = event {
-            self.members.remove(&member);
+            self.removed(member);
         }
     }
 
     fn act(&mut self, action: PoolAction) {
         match action {
             PoolAction::Start { member, runner, uid } => {
-                let plan = self
-                    .by_id
-                    .get(&runner)
-                    .cloned()
-                    .and_then(|runner| self.blueprint.plan(&runner, uid).map(|plan| (plan, runner)));
-                let Some((plan, runner)) = plan else {
+                let id = runner;
+                let Some((plan, runner)) = self.plan(id, uid) else {
                     let failure = super::core::StartFailure::Create;
                     let _ =
                         self.sender.send(DriverMessage::Event(PoolEvent::StartFailed { member, failure }));
                     return;
                 };
-                self.members.insert(member, MemberContainer { name: plan.name.clone(), armed: None });
+                let container = MemberContainer::new(plan.name.clone(), (id, runner.clone()));
+                self.members.insert(member, container);
                 let (engine, terms, sender) = (self.engine.clone(), self.terms.clone(), self.sender.clone());
                 let metrics = self.metrics.clone();
                 tokio::spawn(async move {
@@ -252,19 +283,27 @@ impl PoolDriver {
                 });
             }
             PoolAction::Destroy { member } => {
-                let Some(container) = self.members.get(&member) else {
+                let Some(container) = self.members.get_mut(&member) else {
                     let _ = self.sender.send(DriverMessage::Event(PoolEvent::Destroyed { member }));
                     return;
                 };
                 let (name, armed) = (container.name.clone(), container.armed.clone());
+                let (place, is_kept) = (container.runner.bounds.place, self.workspaces.has(&name));
+                container.leaves_volumes = is_kept;
                 let (engine, sender) = (self.engine.clone(), self.sender.clone());
                 let (removals, metrics) = (self.removals.clone(), self.metrics.clone());
                 tokio::spawn(async move {
                     let _permit = removals.acquire().await;
                     let id = armed.map(|armed| armed.id.clone());
-                    let event = match container::destroy(&engine, &name, id.as_ref()).await {
+                    let done = if is_kept {
+                        container::remove(&engine, &name, id.as_ref()).await
+                    } else {
+                        container::destroy(&engine, &name, id.as_ref(), place).await
+                    };
+                    let event = match done {
                         Ok(()) => {
-                            info!(container = id.as_ref().map(ContainerId::short), name = %name, "removed");
+                            let container = id.as_ref().map(ContainerId::short);
+                            info!(container, name = %name, workspace_kept = is_kept, "removed");
                             metrics.removed();
                             PoolEvent::Destroyed { member }
                         }
@@ -282,7 +321,14 @@ impl PoolDriver {
                     self.metrics.granted(&armed.runner.language, waited);
                     armed.warm.leased();
                 }
-                let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone()));
+                let over = armed.as_ref().and_then(|armed| self.workspaces.remove(&armed.name));
+                if let Some((runner, _)) = &over {
+                    // From now on it is a container like any other, whose lease says whether its workspace
+                    // is kept. Told as a message, since the core is in the middle of an answer.
+                    let gone = PoolEvent::RunnerRemoved { runner: *runner };
+                    let _ = self.sender.send(DriverMessage::Event(gone));
+                }
+                let lease = armed.map(|armed| Lease::new(armed, member, self.sender.clone(), over.is_some()));
                 match (self.waiters.remove(&waiter), lease) {
                     // If the caller has gone away, the lease is dropped here, and the drop releases the
                     // container.

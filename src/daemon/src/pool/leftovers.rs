@@ -1,9 +1,9 @@
 //! Containers and volumes of this owner on the engine. At the start the daemon takes over each container that
-//! it would make in the same way now, and removes all others; later it removes whatever belongs to no member
-//! of the pool.
+//! it would make in the same way now, keeps the workspaces that the notes of its sessions name, and removes
+//! all else; later it removes whatever belongs to no member of the pool and to no kept workspace.
 //!
 //! It must never touch anything that lacks the owner's label, nor keep a container if it does not know what
-//! ran in it.
+//! ran in it, nor make a container idle that has files of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -17,10 +17,12 @@ use tracing::{debug, info, warn};
 use super::REMOVALS;
 use super::container::{ArmedContainer, destroy, gone};
 use super::core::Uid;
+use super::disk::DataPlace;
 use super::restored::is_miscounted;
 use super::runner::Runner;
 use super::secret::AgentTerms;
-use super::spec::{Blueprint, ContainerLabels, container_of};
+use super::spec::{Blueprint, ContainerLabels, container_of, workspace_of};
+use super::workspaces::Workspace;
 use crate::engine::{ContainerId, ContainerStatus, Engine, EngineError, VolumeName};
 use crate::link::{Bridge, Greeting, Link};
 
@@ -40,8 +42,15 @@ pub(super) struct Leftovers {
     engine: Engine,
     /// Each container's id, whether it runs, and its labels.
     containers: Vec<(ContainerId, bool, Option<ContainerLabels>)>,
-    /// Each volume's name, and the name of the container that it belongs to.
-    volumes: Vec<(VolumeName, VolumeName)>,
+    volumes: Vec<FoundVolume>,
+}
+
+struct FoundVolume {
+    name: VolumeName,
+    /// The name of the container that it belongs to.
+    of: VolumeName,
+    /// The workspace that it has, if it is at `/data`.
+    workspace: Option<Workspace>,
 }
 
 impl Leftovers {
@@ -55,40 +64,49 @@ impl Leftovers {
             .map(|c| (c.id, c.state == ContainerStatus::Running, ContainerLabels::of(&c.labels)))
             .collect();
         let volumes = engine.volume_list(owned).await?.into_iter();
-        let volumes = volumes.map(|volume| (volume.name.clone(), container_of(volume))).collect();
+        let volumes = volumes.map(|volume| {
+            let workspace = workspace_of(&volume);
+            FoundVolume { name: volume.name.clone(), of: container_of(volume), workspace }
+        });
+        let volumes = volumes.collect();
         Ok(Self { engine: engine.clone(), containers, volumes })
     }
 
-    /// A UID of `range` that none of the containers has: the highest, since the pool gives out the lowest
+    /// A UID of `range` that no container and no volume has: the highest, since the pool gives out the lowest
     /// first. If all are in use, the last one.
     pub(super) fn free_uid(&self, range: &RangeInclusive<u32>) -> Uid {
-        let used: BTreeSet<u32> =
-            self.containers.iter().filter_map(|(.., labels)| Some(labels.as_ref()?.uid.0)).collect();
+        let containers = self.containers.iter().filter_map(|(.., labels)| Some(labels.as_ref()?.uid.0));
+        let volumes = self.volumes.iter().filter_map(|volume| Some(volume.workspace.as_ref()?.uid.0));
+        let used: BTreeSet<u32> = containers.chain(volumes).collect();
         Uid(range.clone().rev().find(|uid| !used.contains(uid)).unwrap_or(*range.end()))
     }
 
     /// Arms every container again that runs and has the spec that one of `runners` has now, and removes all
     /// others. It also removes a container whose agent does not answer, or in which code ran without a
-    /// session.
+    /// session. Of those that are removed the workspaces stay that are among the `noted` and have a UID of
+    /// `uids`.
     pub(super) async fn take_over(
         self,
         blueprint: &Blueprint,
         runners: &[Runner],
         terms: &AgentTerms,
-    ) -> Vec<Survivor> {
+        (noted, uids): (&BTreeSet<VolumeName>, &RangeInclusive<u32>),
+    ) -> (Vec<Survivor>, Vec<Workspace>) {
         let specs: BTreeMap<String, Arc<Runner>> =
             runners.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
+        let workspaces = self.workspaces(noted, uids);
+        let is_workspace = |name: &VolumeName| workspaces.iter().any(|workspace| workspace.name == *name);
         let mut arming = JoinSet::new();
         let (mut kept, mut others) = (BTreeSet::new(), Vec::new());
         for (id, running, labels) in self.containers {
             let labels = labels.filter(|_| running);
             let runner = labels.as_ref().and_then(|labels| specs.get(&labels.spec)).cloned();
-            let (Some(ContainerLabels { name, uid, .. }), Some(runner)) = (labels, runner) else {
+            let (Some(ContainerLabels { name, uid, is_over, .. }), Some(runner)) = (labels, runner) else {
                 others.push(id);
                 continue;
             };
             kept.insert(name.clone());
-            let (engine, terms) = (self.engine.clone(), terms.of(&name));
+            let (engine, terms, stays) = (self.engine.clone(), terms.of(&name), is_workspace(&name));
             arming.spawn(async move {
                 let open =
                     || Link::open(Bridge { engine: engine.clone(), container: id.clone() }, terms.clone());
@@ -98,23 +116,39 @@ impl Leftovers {
                     opened = open().await;
                 }
                 let (why, greeting) = match opened {
-                    Ok((link, greeting)) if greeting.claim.is_some() || !greeting.ran => {
+                    Ok((link, greeting)) if greeting.claim.is_some() || !(greeting.ran || is_over) => {
                         let warm = Arc::default();
                         let armed = ArmedContainer { engine, id, name, uid, runner, link, warm };
                         return Some(Survivor { armed, greeting });
                     }
-                    Ok((_, greeting)) => ("code ran in it without a session".to_owned(), Some(greeting)),
+                    Ok((_, greeting)) => ("it was used, and no session has it".to_owned(), Some(greeting)),
                     Err(error) => (error.to_string(), None),
                 };
                 warn!(name = %name, why, ?greeting, "a container of an earlier daemon is not taken over");
-                remove(&engine, Some(&name), Some(&id)).await;
+                if stays {
+                    remove(&engine, None, Some(&id)).await;
+                } else {
+                    remove(&engine, Some((&name, runner.bounds.place)), Some(&id)).await;
+                }
                 None
             });
         }
         // Removed before the pool begins, since it may give their UIDs to other containers.
-        let volumes = self.volumes.into_iter().filter(|(_, of)| !kept.contains(of)).map(|(name, _)| name);
+        let stays = |volume: &FoundVolume| kept.contains(&volume.of) || is_workspace(&volume.of);
+        let volumes = self.volumes.into_iter().filter(|volume| !stays(volume)).map(|volume| volume.name);
         remove_all(&self.engine, others, volumes.collect()).await;
-        arming.join_all().await.into_iter().flatten().collect()
+        let survivors: Vec<Survivor> = arming.join_all().await.into_iter().flatten().collect();
+        let lives = |workspace: &Workspace| survivors.iter().any(|one| one.armed.name == workspace.name);
+        let workspaces = workspaces.into_iter().filter(|workspace| !lives(workspace)).collect();
+        (survivors, workspaces)
+    }
+
+    /// The volumes at `/data` of coding agents' containers that are among the `noted`.
+    fn workspaces(&self, noted: &BTreeSet<VolumeName>, uids: &RangeInclusive<u32>) -> Vec<Workspace> {
+        let is_ours =
+            |workspace: &&Workspace| noted.contains(&workspace.name) && uids.contains(&workspace.uid.0);
+        let all = self.volumes.iter().filter_map(|volume| volume.workspace.as_ref());
+        all.filter(is_ours).cloned().collect()
     }
 
     /// Removes everything but the containers and volumes of these names, and counts what it removed. The
@@ -126,7 +160,8 @@ impl Leftovers {
         };
         let containers =
             self.containers.into_iter().filter(|(.., labels)| is_stray(labels)).map(|(id, ..)| id);
-        let volumes = self.volumes.into_iter().filter(|(_, of)| !names.contains(of)).map(|(name, _)| name);
+        let volumes = self.volumes.into_iter().filter(|volume| !names.contains(&volume.of));
+        let volumes = volumes.map(|volume| volume.name);
         remove_all(&self.engine, containers.collect(), volumes.collect()).await
     }
 }
@@ -138,21 +173,21 @@ async fn remove_all(engine: &Engine, containers: Vec<ContainerId>, volumes: Vec<
         .buffer_unordered(REMOVALS);
     let gone = containers.filter(|gone| std::future::ready(*gone)).count().await;
     let volumes = stream::iter(volumes)
-        .map(|name| async move { remove(engine, Some(&name), None).await })
+        .map(|name| async move { remove(engine, Some((&name, DataPlace::Memory)), None).await })
         .buffer_unordered(REMOVALS);
     gone + volumes.filter(|gone| std::future::ready(*gone)).count().await
 }
 
 /// Removes a container, or a volume, or both; the next sweep tries again if that fails. Whether it was
 /// removed.
-async fn remove(engine: &Engine, name: Option<&VolumeName>, id: Option<&ContainerId>) -> bool {
+async fn remove(engine: &Engine, name: Option<(&VolumeName, DataPlace)>, id: Option<&ContainerId>) -> bool {
     let done = match (name, id) {
-        (Some(name), Some(id)) => destroy(engine, name, Some(id)).await,
-        (Some(name), None) => gone(engine.volume_remove(name).await),
+        (Some((name, place)), Some(id)) => destroy(engine, name, Some(id), place).await,
+        (Some((name, _)), None) => gone(engine.volume_remove(name).await),
         (None, Some(id)) => gone(engine.container_remove(id).await),
         (None, None) => Ok(()),
     };
-    let name = name.map(tracing::field::display);
+    let name = name.map(|(name, _)| tracing::field::display(name));
     let container = id.map(tracing::field::display);
     match done {
         Ok(()) => info!(name, container, "removed a leftover"),

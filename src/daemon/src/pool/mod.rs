@@ -15,6 +15,7 @@
 //!                                                       trial      makes one container for `doctor`
 //!                                                       leftovers  adopts or removes old containers
 //!                                                       restored   repairs the engine's count of mounts
+//!                                                       workspaces keeps /data and home without a container
 //!  Lease (RAII) ── drop ──► released ──► destroyed
 //! ```
 //!
@@ -40,8 +41,9 @@ mod specimen;
 pub mod trial;
 mod warm;
 mod watch;
+mod workspaces;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,7 +65,9 @@ pub use self::secret::AgentTerms;
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 pub use self::warm::{WarmPart, WarmStage};
-use crate::engine::{Engine, EngineError};
+use self::watch::FirstLook;
+use self::workspaces::{LeaseFrom, Workspaces};
+use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
 
 /// Containers that are removed at the same time: the engine gets slower with more, not faster.
@@ -103,6 +107,8 @@ pub struct PoolConfig {
     pub agent_files: AgentFiles,
     /// Whether the warm parts of images are loaded.
     pub warm_parts: bool,
+    /// The workspaces that an earlier daemon kept for sessions, or had in the container of one.
+    pub workspaces: BTreeSet<VolumeName>,
     /// Counts leases and starts.
     pub metrics: Metrics,
 }
@@ -122,23 +128,20 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Finds the runners, proves the confinement, takes over or removes the containers that an earlier daemon
-    /// of this owner left, and begins to keep containers warm. The second value holds the adopted containers
-    /// that belong to sessions. Without any runner image the pool starts all the same and waits for one.
+    /// Finds the runners, proves the confinement, takes over or removes what an earlier daemon of this owner
+    /// left, and begins to keep containers warm. Without any runner image the pool starts all the same and
+    /// waits for one.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub async fn start(
-        engine: Engine,
-        config: PoolConfig,
-    ) -> Result<(Self, Vec<AdoptedContainer>), PoolError> {
+    pub async fn start(engine: Engine, config: PoolConfig) -> Result<(Self, Adopted), PoolError> {
         let (sender, messages) = mpsc::unbounded_channel();
         let (runners, runners_now) = latest::channel(Arc::new(Runners::new()));
         let mut watch = watch::EngineWatch::new(engine.clone(), &config, sender.clone());
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
         let separates_runs = watch.separates_runs();
-        let (blueprint, found, survivors) = watch.first_look().await?;
+        let FirstLook { blueprint, found, survivors, workspaces } = watch.first_look().await?;
         let warming = warm::load_queue(&engine).await;
         let settings = config.settings.clone();
         let (starved, starved_now) = latest::channel(0);
@@ -158,9 +161,14 @@ impl Pool {
             removals: Arc::new(Semaphore::new(REMOVALS)),
             warming,
             next_runner: 0,
+            workspaces: Workspaces::default(),
+            discarding: 0,
             closing: false,
         };
-        let adopted = driver.found(found, survivors);
+        let kept = workspaces.iter().map(|workspace| workspace.name.clone()).collect();
+        // First: no container may get the UID of a workspace.
+        workspaces.into_iter().for_each(|workspace| driver.keep(workspace));
+        let adopted = Adopted { containers: driver.found(found, survivors), workspaces: kept };
         let (finished, done) = latest::channel(false);
         let watching = tokio::spawn(watch.run());
         tokio::spawn(async move {
@@ -188,7 +196,7 @@ impl Pool {
     /// A [`LeaseRefusal`], at the latest when the configured wait is over.
     pub async fn lease(&self, language: &str) -> Result<Lease, LeaseRefusal> {
         loop {
-            match self.ask(language).await {
+            match self.ask(LeaseFrom::Runner(language.to_owned())).await {
                 // The image was replaced during the wait: ask again, for a container of the new one.
                 Err(LeaseRefusal::UnknownRunner) if self.runners.borrow().contains_key(language) => {}
                 answer => return answer,
@@ -196,10 +204,24 @@ impl Pool {
         }
     }
 
-    async fn ask(&self, language: &str) -> Result<Lease, LeaseRefusal> {
+    /// Waits for an armed container over this kept workspace. The workspace outlives the container again,
+    /// unless [`Lease::keep_workspace`] says otherwise. Dropping the future withdraws the request.
+    ///
+    /// # Errors
+    /// A [`LeaseRefusal`], at the latest when the configured wait is over.
+    pub async fn lease_over(&self, workspace: &VolumeName) -> Result<Lease, LeaseRefusal> {
+        self.ask(LeaseFrom::Workspace(workspace.clone())).await
+    }
+
+    /// Removes a kept workspace. Requests for it that come later are refused.
+    pub fn discard(&self, workspace: VolumeName) {
+        let _ = self.sender.send(DriverMessage::Discard(workspace));
+    }
+
+    async fn ask(&self, from: LeaseFrom) -> Result<Lease, LeaseRefusal> {
         let waiter = WaiterId(self.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        let request = DriverMessage::Request { waiter, language: language.to_owned(), reply };
+        let request = DriverMessage::Request { waiter, from, reply };
         self.sender.send(request).map_err(|_| LeaseRefusal::ShuttingDown)?;
         let mut pending = PendingRequest { waiter, sender: &self.sender, answered: false };
         let answer = answer.await;
@@ -297,6 +319,14 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
+/// What an earlier daemon left for sessions.
+pub struct Adopted {
+    /// The containers that live.
+    pub containers: Vec<AdoptedContainer>,
+    /// The workspaces of [`PoolConfig::workspaces`] that are there, without a container.
+    pub workspaces: BTreeSet<VolumeName>,
+}
+
 /// A container of an earlier daemon that belongs to a session.
 pub struct AdoptedContainer {
     /// The lease of it.
@@ -307,11 +337,13 @@ pub struct AdoptedContainer {
     pub runs: Vec<String>,
 }
 
-/// An armed container for one session. Dropping it destroys the container.
+/// An armed container for one session. Dropping it destroys the container, and keeps its workspace if it was
+/// told to.
 pub struct Lease {
     armed: Arc<ArmedContainer>,
     member: MemberId,
     sender: mpsc::UnboundedSender<DriverMessage>,
+    keeps_workspace: AtomicBool,
 }
 
 impl Lease {
@@ -319,8 +351,24 @@ impl Lease {
         armed: Arc<ArmedContainer>,
         member: MemberId,
         sender: mpsc::UnboundedSender<DriverMessage>,
+        keeps_workspace: bool,
     ) -> Self {
-        Self { armed, member, sender }
+        Self { armed, member, sender, keeps_workspace: AtomicBool::new(keeps_workspace) }
+    }
+
+    /// Whether the volumes of the container, if they lie on a disk, stay when it is dropped, for
+    /// [`Pool::lease_over`]. Once that was said it cannot be taken back: the pool knows of it at once.
+    pub fn keep_workspace(&self, keeps: bool) {
+        self.keeps_workspace.store(keeps, Ordering::Relaxed);
+        if keeps {
+            self.say_kept();
+        }
+    }
+
+    fn say_kept(&self) {
+        if self.armed.runner.bounds.place != DataPlace::Memory {
+            let _ = self.sender.send(DriverMessage::KeepWorkspace(self.member));
+        }
     }
 }
 
@@ -339,6 +387,9 @@ fn millis(duration: Duration) -> u64 {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.keeps_workspace.load(Ordering::Relaxed) {
+            self.say_kept();
+        }
         let _ = self.sender.send(DriverMessage::Event(PoolEvent::Released { member: self.member }));
     }
 }

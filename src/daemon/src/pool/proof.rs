@@ -68,7 +68,8 @@ pub(super) async fn prove(
         Ok(armed) => probe(armed, None).await.map_err(ProofError::from),
         Err(error) => Err(failed(error.to_string())),
     };
-    let removed = container::destroy(engine, &name, started.as_ref().ok().map(|armed| &armed.id)).await;
+    let id = started.as_ref().ok().map(|armed| &armed.id);
+    let removed = container::destroy(engine, &name, id, runner.bounds.place).await;
     let facts = facts?;
     removed.map_err(|error| failed(error.to_string()))?;
     let violations = judge(&facts, &runner.bounds, uid);

@@ -14,6 +14,7 @@ use super::core::Uid;
 use super::disk::{self, DataPlace};
 use super::mount::HostMount;
 use super::runner::Runner;
+use super::workspaces::Workspace;
 use super::{agent, seccomp};
 use crate::engine::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
@@ -29,6 +30,8 @@ const NAME: &str = "paddock.name";
 const RUNNER: &str = "paddock.runner";
 const SPEC: &str = "paddock.spec";
 const UID: &str = "paddock.uid";
+/// Only a container over a kept workspace has it.
+const OVER: &str = "paddock.over";
 
 /// Bytes of locked memory: as much as a crypto library needs for its keys.
 const MEMLOCK: u64 = 64 * 1024;
@@ -208,6 +211,8 @@ pub(super) struct ContainerLabels {
     pub(super) uid: Uid,
     /// The hash of its specification, see [`Blueprint::hash`].
     pub(super) spec: String,
+    /// Whether it began over a kept workspace: it has files of a session even if nothing ran in it.
+    pub(super) is_over: bool,
 }
 
 /// The name of the container that a volume of ours belongs to: the one on its label, or else the volume's own
@@ -221,8 +226,16 @@ impl ContainerLabels {
     pub(super) fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
         let name = labels.get(NAME)?.parse().ok()?;
         let uid = Uid(labels.get(UID)?.parse().ok()?);
-        Some(Self { name, uid, spec: labels.get(SPEC)?.clone() })
+        let (spec, is_over) = (labels.get(SPEC)?.clone(), labels.contains_key(OVER));
+        Some(Self { name, uid, spec, is_over })
     }
+}
+
+/// The workspace that this volume has, if a pool made it as `/data`.
+pub(super) fn workspace_of(volume: &Volume) -> Option<Workspace> {
+    let ContainerLabels { name, uid, .. } = ContainerLabels::of(&volume.labels)?;
+    let language = volume.labels.get(RUNNER)?.clone();
+    (name == volume.name).then_some(Workspace { name, uid, language })
 }
 
 impl Blueprint {
@@ -241,11 +254,22 @@ impl Blueprint {
         let owner = self.owner.get(..8).unwrap_or(&self.owner);
         let name: VolumeName =
             format!("paddock-{owner}-{}-{}", uid.0, crate::id::random_hex::<4>()).parse().ok()?;
+        Some(self.plan_named(runner, uid, name))
+    }
+
+    /// The plan for a container of `runner` over the kept workspace of this name, whose files are `uid`'s.
+    pub(super) fn plan_over(&self, runner: &Runner, uid: Uid, name: VolumeName) -> Plan {
+        let mut plan = self.plan_named(runner, uid, name);
+        plan.container.labels.insert(OVER.to_owned(), "workspace".to_owned());
+        plan
+    }
+
+    fn plan_named(&self, runner: &Runner, uid: Uid, name: VolumeName) -> Plan {
         let container = self.container(runner, uid, &name);
         let labels = container.labels.clone();
         let driver_opts = disk::volume_options(&runner.bounds, uid);
         let volume = VolumeSpec { driver_opts, labels, ..VolumeSpec::local(name.clone()) };
-        Some(Plan { name, volume, container, files: self.files.clone() })
+        Plan { name, volume, container, files: self.files.clone() }
     }
 
     /// A hash that two containers share if, and only if, they differ in nothing but name and UID.
@@ -327,7 +351,7 @@ impl Blueprint {
             let labels =
                 [("app", "paddock".to_owned()), (OWNER, self.owner.clone()), (NAME, name.to_string())];
             let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-            mounts.extend([disk::home(bounds, labels), mount(HOME_DATA_DIR)]);
+            mounts.extend([disk::home(bounds, name, labels), mount(HOME_DATA_DIR)]);
         }
         mounts.extend(runner.mounts.iter().map(HostMount::mount));
         if MOUNTING.contains(&bounds.runtime.as_str()) {

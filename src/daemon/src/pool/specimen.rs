@@ -59,6 +59,7 @@ impl Specimen {
         let blueprint = Blueprint { owner: owner.clone(), agent, files: files.clone(), maps_users };
         agent::ensure(engine, &runner.image_id, &blueprint.owned(), files).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
+        let place = runner.bounds.place;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
             Ok(armed) => {
                 warm::load(&armed, &warm::load_queue(engine).await);
@@ -66,18 +67,18 @@ impl Specimen {
                 Ok(Self { armed, plan })
             }
             Err(error) => {
-                let _ = container::destroy(engine, &plan.name, None).await;
+                let _ = container::destroy(engine, &plan.name, None, place).await;
                 Err(error.into())
             }
         }
     }
 
-    /// Removes the container and its volume.
+    /// Removes the container and its volumes.
     ///
     /// # Errors
     /// The engine's.
     pub async fn remove(self) -> Result<(), EngineError> {
-        let ArmedContainer { engine, id, name, .. } = &self.armed;
-        container::destroy(engine, name, Some(id)).await
+        let ArmedContainer { engine, id, name, runner, .. } = &self.armed;
+        container::destroy(engine, name, Some(id), runner.bounds.place).await
     }
 }

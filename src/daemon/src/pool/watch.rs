@@ -3,7 +3,7 @@
 //!
 //! It must never let a runner into the pool before a container has been proved to be confined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,10 @@ use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
 use super::spec::Blueprint;
+use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
 use crate::engine::{
-    ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence,
+    ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
 };
 
 /// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
@@ -47,6 +48,8 @@ pub(super) struct EngineWatch {
     warm_parts: bool,
     /// The UIDs of containers. The throwaway container of the proof gets a UID that no other container has.
     uids: std::ops::RangeInclusive<u32>,
+    /// The workspaces that the notes of sessions name.
+    noted: BTreeSet<VolumeName>,
     sender: mpsc::UnboundedSender<DriverMessage>,
     reach: Arc<Reachability>,
     fatal: latest::Sender<Option<Arc<PoolError>>>,
@@ -58,6 +61,14 @@ pub(super) struct EngineWatch {
     warned: Vec<String>,
     /// The runners of the last look.
     found: BTreeMap<String, Runner>,
+}
+
+/// What an earlier daemon left, and what the engine has.
+pub(super) struct FirstLook {
+    pub(super) blueprint: Arc<Blueprint>,
+    pub(super) found: Vec<Runner>,
+    pub(super) survivors: Vec<Survivor>,
+    pub(super) workspaces: Vec<Workspace>,
 }
 
 impl EngineWatch {
@@ -74,6 +85,7 @@ impl EngineWatch {
             runners: config.runners.clone(),
             warm_parts: config.warm_parts,
             uids: config.settings.uid_range.clone(),
+            noted: config.workspaces.clone(),
             reach: Arc::new(Reachability::new(sender.clone())),
             sender,
             fatal: latest::Sender::new(None),
@@ -97,11 +109,9 @@ impl EngineWatch {
         self.fatal.subscribe()
     }
 
-    /// The first look, before the pool serves anyone: proves the confinement and takes over the containers of
-    /// an earlier daemon, which are the last value.
-    pub(super) async fn first_look(
-        &mut self,
-    ) -> Result<(Arc<Blueprint>, Vec<Runner>, Vec<Survivor>), PoolError> {
+    /// The first look, before the pool serves anyone: proves the confinement and takes over the containers
+    /// and workspaces of an earlier daemon.
+    pub(super) async fn first_look(&mut self) -> Result<FirstLook, PoolError> {
         let info = self.engine.info().await?;
         self.maps_users = info.maps_users();
         self.look_at_mounts(&info).await?;
@@ -111,13 +121,14 @@ impl EngineWatch {
         restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let found = self.look(&blueprint, left.free_uid(&self.uids)).await?;
-        let survivors = left.take_over(&blueprint, &found, &self.terms).await;
+        let kept = (&self.noted, &self.uids);
+        let (survivors, workspaces) = left.take_over(&blueprint, &found, &self.terms, kept).await;
         // Only now: the containers of an earlier build, which used its volume, are gone.
         agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
-        Ok((blueprint, found, survivors))
+        Ok(FirstLook { blueprint, found, survivors, workspaces })
     }
 
     /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.

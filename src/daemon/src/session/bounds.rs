@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sync::DataBounds;
-use crate::config::WhenFull;
+use crate::config::{KeptWorkspaces, WhenFull};
 
 /// The bounds of sessions.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct SessionBounds {
     pub data_inodes: u64,
     /// Stored files of a session unused for this long are deleted; `None`: never.
     pub retention: Option<Duration>,
+    /// How long, and how many, workspaces of coding agents outlive their containers; `None`: they do not.
+    pub kept: Option<KeptWorkspaces>,
     /// The longest wall time that a run can have.
     pub longest: Duration,
 }

@@ -17,6 +17,7 @@
 //!   to save files that the store could not take, before their container goes.
 //! * `run` runs one program, from its turn to its report; `output` captures what it writes.
 //! * `sync` brings files into a container, and what changed out of it.
+//! * `workspaces` keeps what a coding agent's container has beside the session's files, when it is given up.
 //! * `port` names the few operations that all of these need of the pool and the engine; unit tests play a
 //!   container behind it.
 //!
@@ -37,6 +38,7 @@ mod sessions;
 mod sync;
 #[cfg(test)]
 pub(crate) mod test_world;
+mod workspaces;
 
 pub use bounds::SessionBounds;
 pub use error::SessionError;

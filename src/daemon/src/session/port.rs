@@ -48,6 +48,13 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     /// Waits for an armed container that runs `language`. A caller that drops the future leaves the queue.
     async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal>;
 
+    /// Waits for an armed container over the kept workspace of the container of this name, which it has too.
+    /// The workspace is kept again when it is dropped, until [`Container::keep_workspace`] says otherwise.
+    async fn lease_over(&self, workspace: &str) -> Result<Box<dyn Container>, LeaseRefusal>;
+
+    /// Removes a kept workspace.
+    fn discard(&self, workspace: &str);
+
     /// Whether containers keep the programs of one run out of the memory of another; false as long as that is
     /// not known.
     fn separates_runs(&self) -> bool;
@@ -60,7 +67,7 @@ pub(in crate::session) trait ContainerPool: Send + Sync {
     fn starved_changes(&self) -> watch::Receiver<usize>;
 }
 
-/// A leased container. Dropping it destroys the container.
+/// A leased container. Dropping it destroys the container, and keeps its workspace if it was told to.
 #[async_trait]
 pub(in crate::session) trait Container: Send + Sync {
     /// The daemon's name for it: the same in every life of the daemon.
@@ -89,6 +96,9 @@ pub(in crate::session) trait Container: Send + Sync {
 
     /// Notes for the order in which warm parts are loaded that a run has ended here.
     fn note_used(&self);
+
+    /// Whether its workspace stays when it is dropped, where that lies on a disk.
+    fn keep_workspace(&self, keeps: bool);
 
     /// What the engine says that the container does.
     async fn status(&self) -> Result<ContainerStatus, EngineError>;
@@ -122,6 +132,17 @@ impl From<pool::AdoptedContainer> for FoundContainer {
 impl ContainerPool for Pool {
     async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
         Ok(Box::new(Pool::lease(self, language).await?))
+    }
+
+    async fn lease_over(&self, workspace: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
+        let name = workspace.parse().map_err(|_| LeaseRefusal::NoWorkspace)?;
+        Ok(Box::new(Pool::lease_over(self, &name).await?))
+    }
+
+    fn discard(&self, workspace: &str) {
+        if let Ok(name) = workspace.parse() {
+            Pool::discard(self, name);
+        }
     }
 
     fn separates_runs(&self) -> bool {
@@ -176,6 +197,10 @@ impl Container for Lease {
 
     fn note_used(&self) {
         self.warm.used();
+    }
+
+    fn keep_workspace(&self, keeps: bool) {
+        Lease::keep_workspace(self, keeps);
     }
 
     async fn status(&self) -> Result<ContainerStatus, EngineError> {

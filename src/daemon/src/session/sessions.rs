@@ -3,6 +3,7 @@
 //!
 //! It must never decide anything itself: the gate decides who comes in, and [`Runs`] what a program's way is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -23,8 +24,10 @@ use super::port::ContainerPool;
 use super::registry::Session;
 use super::run::Runs;
 use super::run::start::Starter;
+use super::workspaces::Workspaces;
 use crate::config::WhenFull;
 use crate::egress::Egress;
+use crate::engine::VolumeName;
 use crate::link::Dials;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
@@ -38,7 +41,7 @@ pub struct Sessions {
     /// Ends what is followed without a caller.
     pub(in crate::session) ending: CancellationToken,
     pub(crate) metrics: Metrics,
-    _evicting: AbortOnDropHandle<()>,
+    _background: [AbortOnDropHandle<()>; 2],
 }
 
 impl Sessions {
@@ -76,16 +79,28 @@ impl Sessions {
         };
         let notes = LeaseNotes::new(store.folder("leases")?);
         let usage = UsageNotes::new(store.folder("networks")?);
-        let gate = Gate::new(store, terms, bounds.retention, metrics.clone());
+        let lists = store.folder("workspaces")?;
+        let workspaces = Workspaces::new(bounds.kept, pool.clone(), (notes.clone(), lists), metrics.clone());
+        let gate = Gate::new(store, terms, bounds.retention, workspaces.clone(), metrics.clone());
         let (data, wait) = (bounds.data_bounds(), bounds.wait);
         let evicting = tokio::spawn(evict_for_pool(pool.clone(), gate.clone()));
-        let lessor =
-            Lessor { pool, notes, usage, gate: gate.clone(), metrics: metrics.clone(), data, egress, wait };
+        let expiring = AbortOnDropHandle::new(tokio::spawn(workspaces.clone().expire()));
+        let lessor = Lessor {
+            pool,
+            notes,
+            usage,
+            workspaces,
+            gate: gate.clone(),
+            metrics: metrics.clone(),
+            data,
+            egress,
+            wait,
+        };
         let fairness = OutputFairness::default();
         let starter = Starter { lessor, data, max_log: bounds.max_log, metrics: metrics.clone() };
         let runs = Runs { bounds: bounds.clone(), starter, fairness, metrics: metrics.clone() };
-        let (ending, _evicting) = (CancellationToken::new(), AbortOnDropHandle::new(evicting));
-        Ok(Arc::new(Self { runs, bounds, gate, ending, metrics, _evicting }))
+        let (ending, evicting) = (CancellationToken::new(), AbortOnDropHandle::new(evicting));
+        Ok(Arc::new(Self { runs, bounds, gate, ending, metrics, _background: [evicting, expiring] }))
     }
 
     /// Waits for the turn of a call in the session of this owner and id, at most for `pool.wait`. Dropping
@@ -158,7 +173,29 @@ impl Sessions {
     /// # Errors
     /// The store's; with `delete` the files are then still there.
     pub async fn close(&self, owner: &str, id: &SessionId, delete: bool) -> Result<bool, StoreError> {
-        self.gate.close(&SessionKey::new(owner, id), delete).await
+        let key = SessionKey::new(owner, id);
+        let found = self.gate.close(&key, delete).await?;
+        // Also of a session of which nothing is stored.
+        Ok((delete && self.workspaces().delete(&key)) || found)
+    }
+
+    /// The workspaces of coding agents that are kept without a container, and the most there may be.
+    pub fn kept_workspaces(&self) -> (usize, usize) {
+        self.workspaces().counts()
+    }
+
+    /// The names of the containers whose workspaces an earlier daemon kept, or had for a session, by its
+    /// notes in this store. For [`PoolConfig::workspaces`](crate::pool::PoolConfig::workspaces).
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn noted_workspaces(store: &Store) -> Result<BTreeSet<VolumeName>, StoreError> {
+        let notes = LeaseNotes::new(store.folder("leases")?).read();
+        Ok(notes.into_iter().filter_map(|(name, _)| name.parse().ok()).collect())
+    }
+
+    pub(in crate::session) fn workspaces(&self) -> &Arc<Workspaces> {
+        &self.runs.lessor().workspaces
     }
 
     /// From now on idle sessions lose their containers, unused files expire, and resting sessions are

@@ -1,7 +1,7 @@
 //! Sessions over a store on disk and a pool of fake containers, for the unit tests of this folder, and of
 //! executions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,12 +82,13 @@ impl World {
             language: "python".to_owned(),
             runs: vec![run],
             unsaved: false,
+            kept_since_ms: None,
         };
         // As a daemon leaves it that is killed.
         std::mem::forget(LeaseNotes::new(world.store.folder("leases").unwrap()).write("c1", note));
         let (claim, runs) = (world.session.claim(), vec![id.to_owned()]);
         let found = FoundContainer { container: container.lease().await, claim, runs };
-        let run = world.sessions.recover(vec![found]).await.pop().unwrap();
+        let run = world.sessions.recover(vec![found], BTreeSet::new()).await.pop().unwrap();
         (world, run)
     }
 

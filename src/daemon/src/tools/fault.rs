@@ -214,6 +214,7 @@ impl From<SessionError> for Failure {
                 }
                 LeaseRefusal::UnknownRunner => Code::UnknownLanguage,
                 LeaseRefusal::EngineUnavailable
+                | LeaseRefusal::NoWorkspace
                 | LeaseRefusal::StartFailing { .. }
                 | LeaseRefusal::ShuttingDown => Code::EngineUnavailable,
             },

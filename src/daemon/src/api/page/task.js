@@ -24,8 +24,6 @@ const AGAIN = [1000, 2000, 5000, 10_000]
 // Events that are kept: the last ones.
 const KEPT = 500
 
-// Uses of tools that were denied.
-const denied = new WeakSet()
 
 // The task on the page, of the conversation that is open; null if it had none.
 let task = null
@@ -235,22 +233,13 @@ function keep(own, events) {
   for (const event of events) {
     const kind = event.type
     if (kind === 'result' || kind === 'ready' || kind === 'exit') continue
-    own.entries.push(kind === 'denied' ? denialOf(own, event) : event)
+    own.entries.push(event)
   }
   const over = own.entries.length - KEPT
   if (over > 0) {
     own.entries.splice(0, over)
     own.dropped += over
   }
-}
-
-// A denial that is read apart from its use of a tool says only which tool it was.
-function denialOf(own, event) {
-  if (event.what && event.what !== `uses ${event.tool}`) return event
-  const use = own.entries.findLast(one => one.type === 'tool' && one.tool === event.tool && !denied.has(one))
-  if (!use) return event
-  denied.add(use)
-  return { ...event, what: use.what }
 }
 
 async function look(own, signal) {

@@ -2,10 +2,11 @@
 //! have an effect.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::super::{EXAMPLE, UrlStyle, variables};
+use super::super::{EXAMPLE, KeptWorkspaces, UrlStyle, variables};
 use super::{config, load};
 
 /// Another valid value for every key. Each must change the resulting configuration.
@@ -99,6 +100,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("tasks.agent", "\"opencode\""),
     ("tasks.level", "2"),
     ("tasks.timeout", "\"11m\""),
+    ("tasks.retention", "\"25h\""),
+    ("tasks.workspaces", "17"),
     ("coding_agents.idle", "1"),
     ("coding_agents.memory", "\"5GiB\""),
     ("coding_agents.cpus", "3"),
@@ -240,6 +243,8 @@ fn the_defaults_are_the_promised_ones() {
     assert_eq!((defaults.timeouts.run_code.as_secs(), defaults.timeouts.run_python.as_secs()), (30, 60));
     assert_eq!((defaults.files.url_ttl, defaults.files.url_style), (None, UrlStyle::Signed));
     assert_eq!((defaults.sessions.retention, defaults.files.previous_secrets.len()), (None, 0));
+    let kept = KeptWorkspaces { retention: Duration::from_secs(24 * 3600), most: 16 };
+    assert_eq!(defaults.tasks.kept, Some(kept));
     assert_eq!((defaults.limits.data, defaults.limits.data_inodes), (256 << 20, 16_384));
     assert_eq!(defaults.limits.container_memory(), (512 + 256 + 64 + 16) << 20);
     assert_eq!((defaults.sessions.max, defaults.sessions.ttl.as_secs()), (10, 30 * 60));

@@ -140,6 +140,11 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
              first",
         ),
         (
+            "pool.uids = \"20000-20078\"",
+            "pool.uids (/etc/paddock.toml): has 79 ids for 64 containers (pool.max_containers) and 16 \
+             workspaces (tasks.workspaces), must have one for each",
+        ),
+        (
             "pool.uids = \"20000-20009\"",
             "pool.uids (/etc/paddock.toml): has 10 ids for 64 containers, must have one for each",
         ),

@@ -43,7 +43,7 @@ fn every_variable_reaches_its_key() {
             ("SANDBOX_MAX_UPLOAD_BYTES", "3000"),
             ("SANDBOX_MAX_ARTIFACT_READ_BYTES", "4000"),
             ("SANDBOX_EXEC_TIMEOUT_S", "90"),
-            ("WORKSPACE_CLEANUP_AFTER_HOURS", "24"),
+            ("WORKSPACE_CLEANUP_AFTER_HOURS", "36"),
             ("SANDBOX_SESSION_TTL_M", "1.5"),
             ("SANDBOX_MAX_SESSIONS", "4"),
             ("SANDBOX_CLEANUP_INTERVAL_M", "1"),
@@ -65,7 +65,8 @@ fn every_variable_reaches_its_key() {
     assert_eq!(all.engine.host, "tcp://127.0.0.1:2375");
     assert_eq!((all.limits.output, all.limits.code, all.limits.upload), (1000, 2000, 3000));
     assert_eq!((all.limits.artifact_read, all.timeouts.run_python.as_secs()), (4000, 90));
-    assert_eq!(all.sessions.retention.map(|time| time.as_secs()), Some(86_400));
+    assert_eq!(all.tasks.kept.map(|kept| kept.retention.as_secs()), Some(129_600));
+    assert_eq!(all.sessions.retention, None, "files of sessions stay");
     assert_eq!((all.sessions.ttl.as_secs(), all.sessions.max, all.sessions.sweep.as_secs()), (90, 4, 60));
     assert_eq!(all.sessions.when_full, WhenFull::Evict);
     let python = RunnerSettings { image: Some("python:3.13-slim".to_owned()), ..RunnerSettings::default() };

@@ -36,6 +36,15 @@ pub enum PoolEvent {
         /// Armed containers kept for it when nobody waits; 0 starts one for each request.
         idle: u32,
     },
+    /// A workspace is kept for later: it is a runner of its own, without idle members, all of whose members
+    /// have this UID, one after the other. Nobody else gets the UID until the runner is removed. A member
+    /// that has it goes on.
+    WorkspaceKept {
+        /// The runner, a new one.
+        runner: RunnerId,
+        /// The UID and GID of the workspace's files.
+        uid: Uid,
+    },
     /// A runner no longer exists: its idle members are destroyed, its waiters refused; leased members go on.
     RunnerRemoved {
         /// The runner.
@@ -166,6 +175,9 @@ pub enum LeaseRefusal {
     /// There is no such runner, or no longer.
     #[error("there is no such runner")]
     UnknownRunner,
+    /// There is no such workspace, or no longer.
+    #[error("the workspace is not kept any more")]
+    NoWorkspace,
     /// Containers of this runner do not start at present.
     #[error("containers of this runner do not start: {last}")]
     StartFailing {
@@ -187,6 +199,7 @@ impl LeaseRefusal {
             Self::Full => "full",
             Self::EngineUnavailable => "engine_unavailable",
             Self::UnknownRunner => "unknown_runner",
+            Self::NoWorkspace => "no_workspace",
             Self::StartFailing { .. } => "start_failing",
             Self::ShuttingDown => "shutting_down",
         }

@@ -71,8 +71,15 @@ impl PoolCore {
 
     /// Waiters that need a start of their own, which could begin now.
     fn unserved(&self, stock: &Stock) -> usize {
-        let ready = self.runners.iter().filter(|(_, runner)| runner.paused_until().is_none());
+        let ready = self.runners.iter().filter(|(_, runner)| self.is_ready(runner));
         ready.map(|(&id, runner)| runner.waiters.len().saturating_sub(stock.of(id).coming)).sum()
+    }
+
+    /// Whether a start for this runner could begin now, if there is a slot: it makes no pause, and its UID,
+    /// if it has one of its own, is no member's.
+    fn is_ready(&self, runner: &RunnerState) -> bool {
+        let is_taken = |uid| self.members.values().any(|member| member.uid == uid);
+        runner.paused_until().is_none() && !runner.uid.is_some_and(is_taken)
     }
 
     /// When the first paused runner that needs a start may have one.
@@ -179,10 +186,13 @@ impl PoolCore {
             && self.members.len() < self.settings.max_members as usize
         {
             let Some(runner) = self.most_urgent(stock).or_else(|| self.next_refill(stock)) else { return };
-            let Some(uid) = self.free_uid() else { return };
+            let own = self.runners.get(&runner).and_then(|runner| runner.uid);
+            let Some(uid) = own.or_else(|| self.free_uid()) else { return };
             let member = MemberId(self.last_member.0 + 1);
             self.last_member = member;
-            self.last_uid = Some(uid);
+            if own.is_none() {
+                self.last_uid = Some(uid);
+            }
             self.members.insert(
                 member,
                 PoolMember { runner, uid, state: MemberState::Starting { outlook: Outlook::Wanted } },
@@ -197,7 +207,7 @@ impl PoolCore {
     fn most_urgent(&self, stock: &Stock) -> Option<RunnerId> {
         self.runners
             .iter()
-            .filter(|(_, runner)| runner.paused_until().is_none())
+            .filter(|(_, runner)| self.is_ready(runner))
             .filter_map(|(&id, runner)| Some((runner.waiters.get(stock.of(id).coming)?.asked, id)))
             .min()
             .map(|(_, id)| id)
@@ -208,18 +218,24 @@ impl PoolCore {
         let after = self.last_refilled.map_or(Bound::Unbounded, Bound::Excluded);
         let turn = self.runners.range((after, Bound::Unbounded)).chain(&self.runners);
         let next = turn
-            .filter(|(_, runner)| runner.paused_until().is_none())
+            .filter(|(_, runner)| self.is_ready(runner))
             .find(|&(&id, runner)| Self::wants_more(runner, stock.of(id)))
             .map(|(&id, _)| id)?;
         self.last_refilled = Some(next);
         Some(next)
     }
 
-    /// The next UID in turn that no member has, so that a UID rests for as long as possible before it is used
-    /// again: the next container must not get what an earlier one may have left under it (keys, queues,
-    /// counts in the kernel).
+    /// The UIDs of members and of kept workspaces.
+    pub(super) fn held_uids(&self) -> BTreeSet<Uid> {
+        let kept = self.runners.values().filter_map(|runner| runner.uid);
+        self.members.values().map(|member| member.uid).chain(kept).collect()
+    }
+
+    /// The next UID in turn that no member and no workspace has, so that a UID rests for as long as possible
+    /// before it is used again: the next container must not get what an earlier one may have left under it
+    /// (keys, queues, counts in the kernel).
     fn free_uid(&self) -> Option<Uid> {
-        let held: BTreeSet<Uid> = self.members.values().map(|member| member.uid).collect();
+        let held = self.held_uids();
         let range = self.settings.uid_range.clone();
         let after = self.last_uid.map_or(*range.start(), |uid| uid.0.saturating_add(1));
         (after..=*range.end()).chain(range).map(Uid).find(|uid| !held.contains(uid))

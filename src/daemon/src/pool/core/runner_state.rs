@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Backoff, StartFailure, WaiterId};
+use super::{Backoff, StartFailure, Uid, WaiterId};
 
 /// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
 ///
@@ -31,6 +31,9 @@ struct Failing {
 pub(super) struct RunnerState {
     /// Armed containers kept when nobody waits.
     pub(super) idle: u32,
+    /// The UID of all its members, of which there is one at a time: it is a workspace that is kept. `None`:
+    /// each member gets a free one.
+    pub(super) uid: Option<Uid>,
     /// Oldest first. Never non-empty while a member of this runner is idle.
     pub(super) waiters: VecDeque<PoolWaiter>,
     failing: Option<Failing>,

@@ -24,6 +24,18 @@ impl Snapshot {
     pub fn members(&self) -> usize {
         self.runners.values().map(RunnerSnapshot::members).sum()
     }
+
+    /// Counts what is of the runner `from` as of `to`.
+    pub(in crate::pool) fn fold(&mut self, from: RunnerId, to: RunnerId) {
+        if let Some(more) = self.runners.remove(&from) {
+            let of = self.runners.entry(to).or_default();
+            of.starting += more.starting;
+            of.idle += more.idle;
+            of.leased += more.leased;
+            of.destroying += more.destroying;
+            of.waiters += more.waiters;
+        }
+    }
 }
 
 /// One runner at one moment.

@@ -13,6 +13,9 @@ impl PoolCore {
             PoolEvent::RunnerAdded { runner, idle } => {
                 self.runners.entry(runner).or_default().idle = idle;
             }
+            PoolEvent::WorkspaceKept { runner, uid } => {
+                self.runners.entry(runner).or_default().uid = Some(uid);
+            }
             PoolEvent::RunnerRemoved { runner } => self.runner_removed(runner, actions),
             PoolEvent::Adopted { member, runner, uid, leased } => {
                 let state = if leased { MemberState::Leased } else { MemberState::Idle { armed: now } };
@@ -70,7 +73,7 @@ impl PoolCore {
         }
         self.last_member = id;
         let unfit = self.members.len() >= self.settings.max_members as usize
-            || self.members.values().any(|other| other.uid == member.uid)
+            || self.held_uids().contains(&member.uid)
             || !self.settings.uid_range.contains(&member.uid.0);
         let unwanted = matches!(member.state, MemberState::Idle { .. }) && !self.may_start();
         self.members.insert(id, member);

@@ -27,6 +27,7 @@ use super::turn::{Pass, Turn};
 use crate::metrics::Metrics;
 use crate::session::lease::Permit;
 use crate::session::registry::{Registry, Session};
+use crate::session::workspaces::Workspaces;
 use crate::store::{Store, StoreClock, StoreError};
 
 /// The one driver of a daemon's gate.
@@ -34,6 +35,7 @@ pub(super) struct GateDriver {
     state: Mutex<GateState>,
     pub(super) store: Arc<Store>,
     pub(super) retention: Option<Duration>,
+    pub(super) workspaces: Arc<Workspaces>,
     pub(super) metrics: Metrics,
     pub(super) clock: StoreClock,
     pub(super) runtime: Handle,
@@ -118,6 +120,7 @@ impl GateDriver {
         store: Arc<Store>,
         terms: GateBounds,
         retention: Option<Duration>,
+        workspaces: Arc<Workspaces>,
         metrics: Metrics,
     ) -> Arc<Self> {
         let state = GateState {
@@ -133,6 +136,7 @@ impl GateDriver {
             state: Mutex::new(state),
             store,
             retention,
+            workspaces,
             metrics,
             clock: StoreClock::new(),
             runtime: Handle::current(),

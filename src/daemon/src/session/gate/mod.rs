@@ -35,6 +35,7 @@ use self::turn::Turn;
 use super::error::SessionError;
 use super::lease::Permit;
 use super::registry::Session;
+use super::workspaces::Workspaces;
 use crate::metrics::Metrics;
 use crate::pool::core::LeaseRefusal;
 use crate::store::{Store, StoreError, blocking};
@@ -48,14 +49,16 @@ pub(in crate::session) struct Gate {
 
 impl Gate {
     /// No sessions yet; the gate loads one from the store when a call asks for it. Stored files that no call
-    /// uses for `retention` are deleted. To be called in a runtime.
+    /// uses for `retention` are deleted. The workspaces of a deleted session go with it. To be called in a
+    /// runtime.
     pub(in crate::session) fn new(
         store: Arc<Store>,
         terms: GateBounds,
         retention: Option<Duration>,
+        workspaces: Arc<Workspaces>,
         metrics: Metrics,
     ) -> Self {
-        Self { driver: GateDriver::start(store, terms.clone(), retention, metrics), terms }
+        Self { driver: GateDriver::start(store, terms.clone(), retention, workspaces, metrics), terms }
     }
 
     /// Waits for the turn of a call, at most for `pool.wait`. Dropping the future gives the place in the

@@ -10,6 +10,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::session::lease::notes::LeaseNotes;
+use crate::session::port::fake::FakePool;
 use crate::session::run::report::{Recovered, RunEnd};
 use crate::store::{Amount, Batch, Options, Quota};
 
@@ -45,8 +47,12 @@ impl House {
             expires: retention.is_some(),
         };
         let metrics = Metrics::default();
+        let notes = LeaseNotes::new(store.folder("leases").unwrap());
+        let lists = store.folder("workspaces").unwrap();
+        let workspaces =
+            Workspaces::new(None, Arc::new(FakePool::default()), (notes, lists), metrics.clone());
         Self {
-            gate: Gate::new(store.clone(), terms, retention, metrics.clone()),
+            gate: Gate::new(store.clone(), terms, retention, workspaces, metrics.clone()),
             store,
             metrics,
             _root: root,

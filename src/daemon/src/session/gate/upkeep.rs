@@ -67,7 +67,8 @@ impl GateDriver {
     }
 
     /// Takes these containers out of a session that no call is in. They go before the core hears that they
-    /// are gone. If `saves`, their files that the store has not are saved first.
+    /// are gone. If `saves`, their files that the store has not are saved first, and workspaces of coding
+    /// agents are kept.
     fn tidy(
         self: &Arc<Self>,
         key: SessionKey,
@@ -79,6 +80,9 @@ impl GateDriver {
         let Some(session) = session else { return self.tell(done) };
         let is_done = match session.try_work() {
             Some(mut work) if !(saves && work.have_unsaved(which)) => {
+                if !saves {
+                    work.keep_no_workspace();
+                }
                 work.give_up(which);
                 true
             }
@@ -94,6 +98,8 @@ impl GateDriver {
                 let mut work = session.work().await;
                 if saves {
                     work.save_unsaved(&session, which).await;
+                } else {
+                    work.keep_no_workspace();
                 }
                 work.give_up(which);
             }
@@ -115,6 +121,8 @@ impl GateDriver {
     async fn delete(self: Arc<Self>, key: SessionKey, by_call: bool) {
         match self.store.forget(key.owner(), key.id().as_str()).await {
             Ok(found) => {
+                // Before the core hears of it: a new session of this id must not find them.
+                let found = self.workspaces.delete(&key) || found;
                 let session_id = key.id();
                 if by_call {
                     info!(%session_id, "session closed, its files deleted");

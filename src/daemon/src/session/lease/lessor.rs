@@ -28,12 +28,14 @@ use crate::session::port::{self, Container, ContainerPool};
 use crate::session::registry::Session;
 use crate::session::sync::baseline::Baseline;
 use crate::session::sync::{DataBounds, salvage};
+use crate::session::workspaces::Workspaces;
 
 /// Gets containers for sessions.
 pub(in crate::session) struct Lessor {
     pub(in crate::session) pool: Arc<dyn ContainerPool>,
     pub(in crate::session) notes: LeaseNotes,
     pub(in crate::session) usage: UsageNotes,
+    pub(in crate::session) workspaces: Arc<Workspaces>,
     pub(in crate::session) gate: Gate,
     pub(in crate::session) metrics: Metrics,
     pub(in crate::session) data: DataBounds,
@@ -75,20 +77,71 @@ impl Lessor {
         if leases.by_language.contains_key(language) {
             return Ok(());
         }
-        let container = self.wait_for_container(language, deadline).await?;
+        let over = self.over_workspace(session, language, deadline).await?;
+        let (container, baseline) = match over {
+            Some(over) => over,
+            None => {
+                let container = self.wait(self.pool.lease(language), deadline).await?;
+                (container, Baseline::fresh())
+            }
+        };
+        let is_new = baseline.is_fresh;
         let note = LeaseNote {
             owner: session.owner.clone(),
             session: session.id.as_str().to_owned(),
             language: language.to_owned(),
             runs: Vec::new(),
             unsaved: false,
+            kept_since_ms: None,
         };
         let note = self.notes.write(container.name(), note);
-        claim(container.link(), session.claim()).await?;
+        if is_new {
+            claim(container.link(), session.claim()).await?;
+        }
         let gateway = self.gateway(session, &*container).open();
-        let leased = Leased::new(container, Baseline::fresh(), note, (self.data, gateway));
+        let leased = Leased::new(container, baseline, note, (self.data, gateway));
+        let leased = leased.kept_by(self.workspaces.keeper(session, language));
         self.keep(session, leases, language, leased);
         Ok(())
+    }
+
+    /// A container over the workspace that is kept for this session, if there is one, and what it has of the
+    /// session's files. Until then its note says that it is kept: a daemon that dies meanwhile leaves it so.
+    async fn over_workspace(
+        &self,
+        session: &Session,
+        language: &str,
+        deadline: Instant,
+    ) -> Result<Option<(Box<dyn Container>, Baseline)>, SessionError> {
+        let Some(kept) = self.workspaces.continuing(session, language) else { return Ok(None) };
+        let container = match self.wait(self.pool.lease_over(kept.name()), deadline).await {
+            Ok(container) => container,
+            Err(LeaseRefusal::NoWorkspace) => {
+                kept.cannot();
+                return Ok(None);
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
+        let settled = async {
+            claim(container.link(), session.claim()).await?;
+            kept.settle(&session.space, container.link()).await
+        };
+        match settled.await {
+            Ok(baseline) => {
+                info!(session_id = %session.id, name = kept.name(), "a session has its workspace again");
+                kept.done();
+                Ok(Some((container, baseline)))
+            }
+            Err(error) => {
+                // The session's files are in the store: it is better served by a new container than by none.
+                let (session_id, name) = (&session.id, kept.name());
+                warn!(%session_id, name, %error, "a workspace cannot be used again");
+                container.keep_workspace(false);
+                drop(container);
+                kept.cannot();
+                Ok(None)
+            }
+        }
     }
 
     /// The way out of a container of this session, not yet open.
@@ -134,12 +187,12 @@ impl Lessor {
 
     /// Waits for a container until `deadline`. While the pool has no slot for it, sessions that rest are
     /// evicted ([`eviction`](super::eviction)).
-    async fn wait_for_container(
+    async fn wait(
         &self,
-        language: &str,
+        lease: impl Future<Output = Result<Box<dyn Container>, LeaseRefusal>>,
         deadline: Instant,
     ) -> Result<Box<dyn Container>, LeaseRefusal> {
-        let mut granted = pin!(self.pool.lease(language));
+        let mut granted = pin!(lease);
         if let Ok(granted) = tokio::time::timeout_at(deadline, &mut granted).await {
             return granted;
         }

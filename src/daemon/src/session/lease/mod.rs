@@ -9,6 +9,8 @@
 //! ```
 //!
 //! A container can have files that the store could not take. Before it is given up, `save` tries once more.
+//! The workspace of a coding agent is kept when its lease is dropped, whatever the reason, unless the session
+//! is deleted (`session/workspaces`).
 //!
 //! It must never give up a container in which a program runs, unless the container is lost or must not be
 //! used again.
@@ -27,9 +29,12 @@ use tokio::time::Instant;
 
 use self::notes::NoteFile;
 use crate::egress::Gateway;
+use crate::pool::DataPlace;
 use crate::session::port::Container;
 use crate::session::sync::DataBounds;
 use crate::session::sync::baseline::Baseline;
+use crate::session::workspaces::Keeper;
+use crate::store::Space;
 
 /// The containers of one session, by language; held while files are on their way, and never while a program
 /// runs.
@@ -70,6 +75,8 @@ pub(in crate::session) struct Leased {
     pub(in crate::session) cold: ColdRuns,
     /// The most that is taken out of it.
     data: DataBounds,
+    /// Where the workspace outlives the container: then it does so whatever the reason of the drop.
+    pub(in crate::session) keeper: Option<Keeper>,
 }
 
 impl Leases {
@@ -105,6 +112,15 @@ impl Leases {
         self.drop_unused_permit();
     }
 
+    /// From now on the workspaces go with their containers: the session is being deleted.
+    pub(in crate::session) fn keep_no_workspace(&mut self) {
+        for leased in self.by_language.values_mut() {
+            if let Some(keeper) = leased.keeper.take() {
+                keeper.give_up(leased.container.name());
+            }
+        }
+    }
+
     /// A session without containers does not count as live.
     fn drop_unused_permit(&mut self) {
         if self.by_language.is_empty() {
@@ -120,12 +136,36 @@ impl Leased {
         note: NoteFile,
         (data, gateway): (DataBounds, Gateway),
     ) -> Self {
-        Self { container, baseline, note, gateway, cold: ColdRuns::default(), data }
+        Self { container, baseline, note, gateway, cold: ColdRuns::default(), data, keeper: None }
+    }
+
+    /// The same, of a container whose workspace is kept if it lies on a disk.
+    pub(in crate::session) fn kept_by(mut self, keeper: Option<Keeper>) -> Self {
+        let is_on_disk = self.container.runner().bounds.place != DataPlace::Memory;
+        self.keeper = keeper.filter(|_| is_on_disk);
+        self.container.keep_workspace(false); // the drop of this decides
+        self
+    }
+
+    /// Writes down what the container may have of the session's files, if its workspace is kept.
+    pub(in crate::session) async fn list(&mut self, space: &Space) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.list(self.container.name(), &self.baseline, space).await;
+        }
     }
 
     /// Whether its agent cannot be reached any more.
     pub(in crate::session) fn is_lost(&self) -> bool {
         self.container.link().fault().is_some()
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            let container = &self.container;
+            keeper.keep(container.name(), &mut self.note, || container.keep_workspace(true));
+        }
     }
 }
 

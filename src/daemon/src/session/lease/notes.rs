@@ -1,13 +1,14 @@
 //! Notes on disk that say which session owns a container: for the next daemon, if this one is killed.
 //!
 //! ```text
-//!  leases/<name of the container>   one line of JSON: owner, session, language, the runs in flight, and
-//!                                   whether the container has files that are not saved
+//!  leases/<name of the container>   one line of JSON: owner, session, language, the runs in flight,
+//!                                   whether the container has files that are not saved, and since when
+//!                                   only its workspace is kept
 //! ```
 //!
-//! A note is written before its container gets anything of the session, and removed with the lease. It is not
-//! synced: a machine that goes down takes its containers along. The next daemon compares it with what the
-//! agent was told. It must never hold code, output, or a secret.
+//! A note is written before its container gets anything of the session, and removed with the lease, or with
+//! the workspace if that is kept. It is not synced: a machine that goes down takes its containers along. The
+//! next daemon compares it with what the agent was told. It must never hold code, output, or a secret.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -33,6 +34,10 @@ pub(in crate::session) struct LeaseNote {
     /// Whether the container has files that the store could not take.
     #[serde(default)]
     pub(in crate::session) unsaved: bool,
+    /// When its container was given up and its workspace kept, in milliseconds since the epoch. `None`: the
+    /// session has the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::session) kept_since_ms: Option<u64>,
 }
 
 /// A run whose end is not settled.
@@ -49,9 +54,10 @@ pub(in crate::session) struct RunNote {
 }
 
 /// The folder of all notes.
+#[derive(Clone)]
 pub(in crate::session) struct LeaseNotes(PathBuf);
 
-/// One container's note. Dropping it removes the file.
+/// One container's note. Dropping it removes the file, unless the workspace is kept.
 pub(in crate::session) struct NoteFile {
     path: PathBuf,
     /// `None` if it could not be made: the next daemon then removes the container.
@@ -131,19 +137,30 @@ impl NoteFile {
         !self.note.runs.is_empty()
     }
 
-    /// In one write, so that a process that is killed has written all of it or nothing.
-    fn save(&self) {
-        let Some(file) = &self.file else { return };
-        let line = serde_json::to_string(&self.note).map_err(io::Error::from);
-        if let Err(error) = line.and_then(|line| file.write_all_at(format!("{line}\n").as_bytes(), 0)) {
-            warn!(%error, path = %self.path.display(), "{WHAT}");
+    /// From now on only the workspace is kept, and the file stays. False if that could not be noted.
+    pub(in crate::session) fn keep(&mut self, since_ms: u64) -> bool {
+        self.note.runs.clear();
+        self.note.kept_since_ms = Some(since_ms);
+        if !self.save() {
+            self.note.kept_since_ms = None;
         }
+        self.note.kept_since_ms.is_some()
+    }
+
+    /// In one write, so that a process that is killed has written all of it or nothing. Whether it could.
+    fn save(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let line = serde_json::to_string(&self.note).map_err(io::Error::from);
+        let saved = line.and_then(|line| file.write_all_at(format!("{line}\n").as_bytes(), 0));
+        saved.inspect_err(|error| warn!(%error, path = %self.path.display(), "{WHAT}")).is_ok()
     }
 }
 
 impl Drop for NoteFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if self.note.kept_since_ms.is_none() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -158,6 +175,7 @@ mod tests {
             language: "python".into(),
             runs: Vec::new(),
             unsaved: false,
+            kept_since_ms: None,
         }
     }
 
@@ -179,6 +197,20 @@ mod tests {
         let told = LeaseNote { runs: vec![flight], unsaved: true, ..note("line\nbreak") };
         assert_eq!(notes.read(), [("paddock-a".to_owned(), told)]);
         notes.forget("paddock-a");
+        assert_eq!(notes.read(), []);
+    }
+
+    #[test]
+    fn the_note_of_a_kept_workspace_outlives_its_lease() {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = LeaseNotes::new(dir.path().to_owned());
+        let mut kept = notes.write("a", note("s"));
+        assert!(kept.keep(5));
+        drop(kept);
+        let told = LeaseNote { kept_since_ms: Some(5), ..note("s") };
+        assert_eq!(notes.read(), [("a".to_owned(), told)]);
+        // The session has a container over it, and gives that up for good.
+        drop(notes.write("a", note("s")));
         assert_eq!(notes.read(), []);
     }
 

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!  notes ─┬─ container lives, its agent names the same session ─► leased again ─► its runs are followed
-//!         └─ container is gone ─► its runs are reported lost
+//!         ├─ container is gone, its workspace is there ─► kept; its runs are reported lost
+//!         └─ both are gone ─► its runs are reported lost
 //! ```
 //!
 //! It must never run anything again, nor believe a container whose claim is not that of the noted session.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use super::Leased;
 use super::notes::{LeaseNote, RunNote};
 use super::usage_notes::NotedNetwork;
 use crate::link::LinkError;
-use crate::pool::AdoptedContainer;
+use crate::pool::Adopted;
 use crate::session::error::SessionError;
 use crate::session::gate::message::TurnKind;
 use crate::session::gate::turn::Turn;
@@ -80,16 +81,21 @@ impl Sessions {
     /// Gives containers of an earlier daemon back to their sessions. Code that runs in them is followed in
     /// tasks of its own, with a turn in its session; the commands that run are returned. To be called once,
     /// before anything is served.
-    pub async fn adopt(self: &Arc<Self>, adopted: Vec<AdoptedContainer>) -> Vec<ResumableRun> {
-        self.recover(adopted.into_iter().map(FoundContainer::from).collect()).await
+    pub async fn adopt(self: &Arc<Self>, adopted: Adopted) -> Vec<ResumableRun> {
+        let Adopted { containers, workspaces } = adopted;
+        let workspaces = workspaces.iter().map(ToString::to_string).collect();
+        self.recover(containers.into_iter().map(FoundContainer::from).collect(), workspaces).await
     }
 
+    /// `workspaces` are those that the engine still has of noted containers that are gone.
     pub(in crate::session) async fn recover(
         self: &Arc<Self>,
         found: Vec<FoundContainer>,
+        mut workspaces: BTreeSet<String>,
     ) -> Vec<ResumableRun> {
         let notes = &self.runs().lessor().notes;
         let mut noted: HashMap<_, _> = notes.read().into_iter().collect();
+        self.workspaces().keep_lists(|name| noted.contains_key(name));
         let mut resumable = Vec::new();
         for found in found {
             let name = found.container.name().to_owned();
@@ -100,19 +106,31 @@ impl Sessions {
                 );
                 continue;
             };
+            if note.kept_since_ms.is_some() {
+                // The earlier daemon died before it had removed the container, or while it began over the
+                // workspace.
+                found.container.keep_workspace(true);
+                drop(found);
+                self.workspaces().found(&name, note);
+                continue;
+            }
             match self.give_back(&note, found).await {
                 Ok(runs) => resumable.extend(runs),
                 Err(error) => {
                     let session_id = &note.session;
                     warn!(container = name, session_id, %error, "a container is not taken over");
+                    self.report_lost(&note, &error).await;
                     notes.forget(&name);
-                    self.report_lost(note, &error).await;
                 }
             }
         }
         for (container, note) in noted {
-            notes.forget(&container);
-            self.report_lost(note, &"its container is gone, or did not answer").await;
+            self.report_lost(&note, &"its container is gone, or did not answer").await;
+            if workspaces.remove(&container) {
+                self.workspaces().found(&container, note);
+            } else {
+                notes.forget(&container);
+            }
         }
         let is_resumed = |id: &str| resumable.iter().any(|run| run.id() == id);
         self.runs().lessor().usage.keep_only(is_resumed);
@@ -125,12 +143,12 @@ impl Sessions {
     }
 
     /// Reports the code that was in flight in a container that its session cannot have again.
-    async fn report_lost(&self, note: LeaseNote, why: &(dyn Display + Sync)) {
+    async fn report_lost(&self, note: &LeaseNote, why: &(dyn Display + Sync)) {
         let Ok(id) = note.session.parse() else { return };
-        for run in note.runs.into_iter().filter(|run| !run.is_command) {
+        for run in note.runs.iter().filter(|run| !run.is_command) {
             warn!(session_id = %id, run_id = run.id, %why, "a run was lost with its container");
             if let Ok(session) = self.get(&note.owner, &id).await {
-                session.report(Recovered::lost(run.id, why));
+                session.report(Recovered::lost(run.id.clone(), why));
             }
         }
     }
@@ -169,6 +187,8 @@ impl Sessions {
             let gateway = lessor.gateway(&session, &*container);
             networks = lessor.admit_again(&gateway, note);
             let leased = Leased::new(container, baseline, kept, (lessor.data, gateway.open()));
+            let mut leased = leased.kept_by(self.workspaces().keeper(&session, &note.language));
+            leased.list(&session.space).await;
             lessor.keep(&session, leases, &note.language, leased);
         }
         let mut in_flight = Vec::new();

@@ -91,6 +91,10 @@ impl Container for FakeLease {
 
     fn note_used(&self) {}
 
+    fn keep_workspace(&self, keeps: bool) {
+        self.container.0.keeps_workspace.store(keeps, Relaxed);
+    }
+
     async fn status(&self) -> Result<ContainerStatus, EngineError> {
         self.container.engine().status.ok_or_else(|| refused(EngineOp::ContainerInspect))
     }
@@ -129,6 +133,10 @@ pub(in crate::session) struct FakePool {
     leased: Mutex<Vec<FakeContainer>>,
     /// How many of them must be given up before nobody is starved.
     wanted_back: watch::Sender<usize>,
+    /// Workspaces over which a container was wanted.
+    pub(in crate::session) wanted_over: Mutex<Vec<String>>,
+    /// Workspaces that were discarded.
+    pub(in crate::session) discarded: Mutex<Vec<String>>,
 }
 
 impl FakePool {
@@ -163,6 +171,21 @@ impl ContainerPool for FakePool {
             }
             self.came.notified().await;
         }
+    }
+
+    async fn lease_over(&self, workspace: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
+        self.wanted_over.lock().unwrap().push(workspace.to_owned());
+        let is_it = |container: &FakeContainer| container.0.name == workspace;
+        let Some(at) = self.idle.lock().unwrap().iter().position(is_it) else {
+            return Err(LeaseRefusal::NoWorkspace);
+        };
+        let next = self.idle.lock().unwrap().remove(at).unwrap();
+        self.leased.lock().unwrap().push(next.clone());
+        Ok(next.lease().await)
+    }
+
+    fn discard(&self, workspace: &str) {
+        self.discarded.lock().unwrap().push(workspace.to_owned());
     }
 
     fn separates_runs(&self) -> bool {

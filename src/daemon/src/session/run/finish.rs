@@ -82,6 +82,9 @@ impl Finish<'_> {
                 let (files, bytes) = sum(&collected.changed);
                 self.metrics.files_out(files, bytes);
                 let keep = is_clean && !collected.is_container_behind;
+                if let Some(leased) = self.leased(leases) {
+                    leased.list(&self.turn.session().space).await;
+                }
                 self.note_unsaved(leases, false);
                 report.saved(collected);
                 keep

@@ -112,8 +112,14 @@ impl Starter {
         let container = &*leased.container;
         container.link().ready().await?;
         let waited = begun.elapsed();
+        leased.list(space).await;
+        let container = &*leased.container;
         let all = archive::bring_all(space, container, &mut leased.baseline, self.data).await?;
         let lacking = delta::bring_in(space, container.link(), &mut leased.baseline).await?;
+        if lacking.0 + all.0 > 0 {
+            leased.list(space).await;
+        }
+        let container = &*leased.container;
         self.metrics.files_in(all.0 + lacking.0, all.1 + lacking.1);
         let spec = self.spec(container.runner(), request);
         leased.note.begin(request.note());

@@ -58,7 +58,7 @@ impl Baseline {
 }
 
 /// Size and time tell whether two files have one content: both sides keep the time of what they agreed on.
-fn agrees(store: &Entry, container: &Entry) -> bool {
+pub(in crate::session) fn agrees(store: &Entry, container: &Entry) -> bool {
     let is_timed = matches!(store.kind, EntryKind::File(_));
     store.kind == container.kind && (!is_timed || store.mtime_ns == container.mtime_ns)
 }

@@ -62,7 +62,12 @@ fn limits() -> ToolLimits {
         run_code: Duration::from_secs(30),
         run_python: Duration::from_secs(60),
         execute_code: Duration::from_secs(300),
-        task: TaskSettings { agent: "claude-code".to_owned(), level: 3, timeout: Duration::from_secs(600) },
+        task: TaskSettings {
+            agent: "claude-code".to_owned(),
+            level: 3,
+            timeout: Duration::from_secs(600),
+            kept: None,
+        },
         longest: Duration::from_secs(1800),
         memory: 512 << 20,
         file_size: 256 << 20,

@@ -35,6 +35,20 @@ impl TaskLog {
         Ok(())
     }
 
+    /// Reads up to the event of this number, and no further.
+    pub(super) async fn read_to(&mut self, execution: &Execution, last: u64) -> Result<(), StoreError> {
+        while self.last < last {
+            let before = self.last;
+            let mut page = execution.page(before, PAGE, false).await?;
+            page.events.retain(|event| event.seq <= last);
+            self.take(page.events, |_| {});
+            if self.last == before {
+                break; // there are no such events
+            }
+        }
+        Ok(())
+    }
+
     /// Reads what is new, and gives each event to `each`.
     pub(super) async fn read_on(
         &mut self,
@@ -62,7 +76,7 @@ impl TaskLog {
 }
 
 /// The transcript of a task, of which nothing is read yet.
-pub(super) fn transcript(execution: &Execution) -> Transcript {
+fn transcript(execution: &Execution) -> Transcript {
     Transcript::of(execution.spec.task.as_ref().map_or("", |task| &task.agent))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::progress::{line, transcript};
+use super::progress::{TaskLog, line};
 use crate::agents::{AgentEvent, Transcript};
 use crate::execution::{EventBody, Execution, ExecutionEvent, Page};
 use crate::session::excerpt;
@@ -32,8 +32,12 @@ pub(in crate::tools) async fn put_task_page(
     since: u64,
 ) -> Result<(), Failure> {
     let is_over = execution.end().is_some();
+    let since = since.min(execution.last_event());
+    // What a line is about can stand in a line before it, on an earlier page.
+    let mut log = TaskLog::of(execution);
+    log.read_to(execution, since).await?;
     let page = execution.page(since, tools.limits.output, false).await?;
-    let shown = show(transcript(execution), &page, since.min(execution.last_event()), is_over);
+    let shown = show(&mut log.transcript, &page, since, is_over);
     let text = shown.text.as_bytes();
     outcome.output = Some(ShownOutput {
         text: excerpt(text, text, text.len() as u64, tools.limits.shown).text,
@@ -48,7 +52,7 @@ pub(in crate::tools) async fn put_task_page(
     Ok(())
 }
 
-fn show(mut transcript: Transcript, page: &Page, since: u64, is_over: bool) -> ShownPage {
+fn show(transcript: &mut Transcript, page: &Page, since: u64, is_over: bool) -> ShownPage {
     let mut shown = ShownPage { events: Vec::new(), text: String::new(), last: since };
     let mut is_whole = true;
     for event in &page.events {
@@ -108,7 +112,7 @@ mod tests {
     }
 
     fn shown_of(page: &Page, since: u64, is_over: bool) -> ShownPage {
-        show(Transcript::of(crate::agents::CLAUDE_CODE), page, since, is_over)
+        show(&mut Transcript::of(crate::agents::CLAUDE_CODE), page, since, is_over)
     }
 
     fn page(events: Vec<ExecutionEvent>) -> Page {
@@ -136,6 +140,26 @@ mod tests {
         let shown = shown_of(&page(events), 0, false);
         assert_eq!(kinds(&shown), [("ready", 1), ("message", 2), ("tool", 2), ("stdout", 4)]);
         assert_eq!((shown.text.as_str(), shown.last), ("hi\n[runs ls]\nx\n", 4));
+    }
+
+    #[test]
+    fn a_denial_says_what_was_denied_on_an_earlier_page_and_is_told_once() {
+        let refused =
+            r#"{"type":"system","subtype":"permission_denied","tool_use_id":"1","tool_name":"Bash"}"#;
+        let ended = r#"{"type":"result","is_error":false,"result":"done",
+            "permission_denials":[{"tool_use_id":"1","tool_name":"Bash"}]}"#;
+        let pages = [(2, MESSAGE), (3, refused), (4, ended)];
+        let mut transcript = Transcript::of(crate::agents::CLAUDE_CODE);
+        let shown: Vec<_> = pages
+            .into_iter()
+            .map(|(seq, line)| {
+                let page = page(vec![output(seq, &line.replace('\n', ""), true)]);
+                show(&mut transcript, &page, seq - 1, false)
+            })
+            .collect();
+        assert_eq!(kinds(&shown[1]), [("denied", 3)]);
+        assert_eq!(shown[1].events[0]["what"], "runs ls");
+        assert_eq!(kinds(&shown[2]), [("result", 4)], "it was told before");
     }
 
     #[test]

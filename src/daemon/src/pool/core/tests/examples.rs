@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::super::{
-    Backoff, LeaseRefusal, PoolAction, PoolEvent, PoolSettings, RawPoolSettings, SettingsError, StartFailure,
-    Uid,
+    Backoff, LeaseRefusal, PoolAction, PoolEvent, PoolSettings, RawPoolSettings, RunnerId, SettingsError,
+    StartFailure, Uid,
 };
 use super::stand::{Stand, destroys, grants, started_runners, starts};
 use super::usual;
@@ -38,6 +38,47 @@ fn each_runner_keeps_its_own_number_of_idle_members() {
     pool.finish_all();
     assert_eq!((pool.runner(1).idle, pool.runner(1).leased), (0, 1), "nothing is refilled");
     assert_eq!(started_runners(&pool.add_with(1, 1)), [1], "the last number counts");
+}
+
+#[test]
+fn a_kept_workspace_has_its_uid_for_itself_and_one_member_at_a_time() {
+    let uid_of = |actions: &[PoolAction]| match actions {
+        [PoolAction::Start { member, uid, .. }] => (*member, uid.0),
+        other => panic!("{other:?}"),
+    };
+    let settings = RawPoolSettings { uid_range: 20_000..=20_002, max_members: 2, ..usual() };
+    let mut pool = Stand::new(RawPoolSettings { idle_per_runner: 0, ..settings });
+    pool.add(0);
+    let (first, uid) = uid_of(&pool.request(0).1);
+    pool.started(first);
+    // Its session gives it up, and its workspace stays.
+    assert_eq!(pool.keep(100, uid), []);
+    pool.released(first);
+    assert_eq!(pool.request(100).1, [], "the container is still being removed, and has the UID");
+    let again = uid_of(&pool.destroyed(first));
+    assert_eq!(again.1, uid);
+    assert_eq!(grants(&pool.started(again.0)).len(), 1);
+    pool.released(again.0);
+    pool.destroyed(again.0);
+    // Others get every UID but that one, however often.
+    for _ in 0..4 {
+        let (member, other) = uid_of(&pool.request(0).1);
+        assert_ne!(other, uid);
+        pool.started(member);
+        pool.released(member);
+        pool.destroyed(member);
+    }
+    assert_eq!(pool.send(PoolEvent::RunnerRemoved { runner: RunnerId(100) }), []);
+    let given: Vec<u32> = std::iter::repeat_with(|| {
+        let (member, other) = uid_of(&pool.request(0).1);
+        pool.started(member);
+        pool.released(member);
+        pool.destroyed(member);
+        other
+    })
+    .take(3)
+    .collect();
+    assert!(given.contains(&uid), "it is free again: {given:?}");
 }
 
 #[test]

@@ -47,6 +47,8 @@ struct Held {
 #[derive(Debug, Default, Clone)]
 struct Record {
     idle: u32,
+    /// The UID of a kept workspace.
+    uid: Option<u32>,
     failures: u32,
     last: Option<StartFailure>,
     failed_until: Option<Instant>,
@@ -135,6 +137,9 @@ impl Oracle {
         assert!(self.starting().len() < self.settings.max_starting as usize, "more starts than there may be");
         assert!(self.runners.contains_key(&runner), "{runner:?} is not there to be started");
         assert!(!self.is_paused(runner, now), "{runner:?} is started during the pause after a failure");
+        let reserved = self.runners.iter().find(|(_, record)| record.uid == Some(uid)).map(|(id, _)| *id);
+        let own = self.runners[&runner].uid.map(|_| runner);
+        assert_eq!(reserved, own, "UID {uid} is a workspace's, or not that of {runner:?}");
         assert!(self.is_short(runner), "{runner:?} has enough");
         let unserved = self.unserved(now);
         if let Some(most_urgent) = unserved.iter().map(|w| w.asked).min() {
@@ -144,7 +149,7 @@ impl Oracle {
         } else {
             let ready: Vec<RunnerId> = self.known_runners();
             for other in ready {
-                let stands_ready = other != runner && self.is_short(other) && !self.is_paused(other, now);
+                let stands_ready = other != runner && self.is_short(other) && self.can_start(other, now);
                 let record = self.runners.get_mut(&other).expect("it is known");
                 record.passed_over = if stands_ready { record.passed_over + 1 } else { 0 };
                 assert!(record.passed_over <= PATIENCE, "{other:?} does not get its turn");
@@ -230,6 +235,7 @@ impl Oracle {
                 assert!(record.failed_until.is_some_and(|at| at > now), "the next attempt could begin");
                 assert_eq!(self.coming(runner), 0, "an attempt is under way");
             }
+            LeaseRefusal::NoWorkspace => panic!("the core knows only runners"),
             LeaseRefusal::WaitedTooLong { .. } | LeaseRefusal::Full => panic!("{waiter:?} has time left"),
         }
         self.answer(waiter);
@@ -267,8 +273,7 @@ impl Oracle {
         let may_start = (self.settings.max_starting as usize).saturating_sub(self.starting().len());
         let free = self.free();
         for &runner in self.runners.keys() {
-            let held_back =
-                self.is_short(runner) && !self.is_paused(runner, now) && may_start > 0 && free > 0;
+            let held_back = self.is_short(runner) && self.can_start(runner, now) && may_start > 0 && free > 0;
             assert!(!held_back, "{runner:?} is short and could have been started");
         }
         let somewhere_idle = self.count(|m| matches!(m.phase, Phase::Idle { .. })) > 0;

@@ -11,6 +11,9 @@ use super::stand::Stand;
 
 const RUNNERS: u32 = 4;
 
+/// The number of the first kept workspace: no runner has it.
+const FIRST_KEPT: u32 = 100;
+
 /// One thing that happens. An [`Index`] picks among the members or waiters that fit at that moment; nothing
 /// happens if none fits.
 #[derive(Debug, Clone)]
@@ -19,6 +22,10 @@ enum Step {
     /// With a UID at this distance from the first of the range.
     Adopt(u32, u32, bool),
     Remove(u32),
+    /// The workspace of a member, or of a container that is gone, with a UID at this distance from the first.
+    Keep(Index, u32),
+    RequestKept(Index),
+    Discard(Index),
     Request(u32),
     Abandon(Index),
     Start(Index, bool),
@@ -73,6 +80,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (runner.clone(), 0..14_u32, any::<bool>())
             .prop_map(|(r, uid, leased)| Step::Adopt(r, uid, leased)),
         1 => runner.prop_map(Step::Remove),
+        3 => (index(), 0..14_u32).prop_map(|(i, uid)| Step::Keep(i, uid)),
+        4 => index().prop_map(Step::RequestKept),
+        1 => index().prop_map(Step::Discard),
         1 => Just(Step::EngineDown),
         2 => Just(Step::EngineUp),
     ]
@@ -114,7 +124,19 @@ fn settings() -> impl Strategy<Value = RawPoolSettings> {
         })
 }
 
-fn perform(stand: &mut Stand, step: Step) {
+/// Keeps a workspace, if there are UIDs beside those of members for it.
+fn keep(stand: &mut Stand, (uids, spare): (u32, usize), member: Index, distance: u32) {
+    let (held, reserved) = (stand.oracle.held(), stand.oracle.reserved());
+    let uid =
+        if held.is_empty() || distance.is_multiple_of(2) { 20_000 + distance } else { *member.get(&held) };
+    let uid = 20_000 + (uid - 20_000) % uids;
+    let number = FIRST_KEPT + stand.oracle.kept().last().map_or(0, |last| last.0 - FIRST_KEPT + 1);
+    if reserved.len() < spare && !reserved.contains(&uid) {
+        stand.keep(number, uid);
+    }
+}
+
+fn perform(stand: &mut Stand, uids: (u32, usize), step: Step) {
     let pick = |from: Vec<MemberId>, i: Index| (!from.is_empty()).then(|| *i.get(&from));
     let event = match step {
         Step::Add(runner) => {
@@ -126,6 +148,21 @@ fn perform(stand: &mut Stand, step: Step) {
             None
         }
         Step::Remove(runner) => Some(PoolEvent::RunnerRemoved { runner: RunnerId(runner) }),
+        Step::Keep(i, distance) => {
+            keep(stand, uids, i, distance);
+            None
+        }
+        Step::RequestKept(i) => {
+            let kept = stand.oracle.kept();
+            if !kept.is_empty() {
+                stand.request(i.get(&kept).0);
+            }
+            None
+        }
+        Step::Discard(i) => {
+            let kept = stand.oracle.kept();
+            (!kept.is_empty()).then(|| PoolEvent::RunnerRemoved { runner: *i.get(&kept) })
+        }
         Step::Request(runner) => {
             stand.request(runner);
             None
@@ -179,12 +216,14 @@ proptest! {
         let idle_per_runner = settings.idle_per_runner as usize;
         let max_members = settings.max_members as usize;
         let longest = settings.idle_ttl + settings.backoff.max + settings.wait;
+        let uids = settings.uid_range.clone().count();
+        let uids = (u32::try_from(uids).expect("few"), uids - max_members);
         let closing = steps.iter().any(|step| matches!(step, Step::Shutdown));
         let mut stand = Stand::new(settings);
         stand.add(0);
         stand.add(1);
         for step in steps {
-            perform(&mut stand, step);
+            perform(&mut stand, uids, step);
         }
 
         // From here on everything succeeds, and there are no requests.
@@ -194,6 +233,10 @@ proptest! {
             for member in stand.oracle.leased() {
                 stand.released(member);
             }
+        }
+        stand.finish_all();
+        for runner in stand.oracle.kept() {
+            stand.send(PoolEvent::RunnerRemoved { runner });
         }
         stand.finish_all();
         let runners = stand.oracle.known_runners();

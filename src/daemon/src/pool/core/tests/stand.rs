@@ -49,6 +49,11 @@ impl Stand {
         (member, self.send(PoolEvent::Adopted { member, runner, uid, leased }))
     }
 
+    /// A workspace that is kept, as a new runner with this number.
+    pub(super) fn keep(&mut self, runner: u32, uid: u32) -> Vec<PoolAction> {
+        self.send(PoolEvent::WorkspaceKept { runner: RunnerId(runner), uid: Uid(uid) })
+    }
+
     /// A request by a new waiter, which is returned.
     pub(super) fn request(&mut self, runner: u32) -> (WaiterId, Vec<PoolAction>) {
         self.last_waiter += 1;

@@ -27,6 +27,7 @@ fn note(world: &World, runs: &[RunNote]) {
         language: "python".into(),
         runs: runs.to_vec(),
         unsaved: false,
+        kept_since_ms: None,
     };
     let notes = LeaseNotes::new(world.store.folder("leases").unwrap());
     std::mem::forget(notes.write("c1", note));
@@ -35,7 +36,8 @@ fn note(world: &World, runs: &[RunNote]) {
 /// Recovers this container, whose agent names the session of this claim and these runs.
 async fn recover(world: &World, container: &FakeContainer, claim: Claim, runs: &[&str]) -> Vec<ResumableRun> {
     let runs = runs.iter().map(|&id| id.to_owned()).collect();
-    world.sessions.recover(vec![FoundContainer { container: container.lease().await, claim, runs }]).await
+    let found = FoundContainer { container: container.lease().await, claim, runs };
+    world.sessions.recover(vec![found], BTreeSet::new()).await
 }
 
 async fn news(world: &World) -> Vec<Recovered> {
@@ -108,7 +110,7 @@ async fn a_container_that_no_note_names_is_given_up() {
 async fn code_of_a_container_that_is_gone_is_reported_lost_and_its_note_goes() {
     let world = World::new(&[]).await;
     note(&world, &[run_note("run_1", false), run_note("exec_1", true)]);
-    assert!(world.sessions.recover(Vec::new()).await.is_empty());
+    assert!(world.sessions.recover(Vec::new(), BTreeSet::new()).await.is_empty());
     let news = news(&world).await;
     assert!(is_lost(&news) && news[0].run_id == "run_1", "{news:?}: executions tell of their own");
     assert_eq!(world.notes(), []);

@@ -58,6 +58,8 @@ pub(super) struct Inner {
     dead: CancellationToken,
     /// Whether its lease was dropped.
     pub(super) is_given_up: AtomicBool,
+    /// Whether its workspace is kept when it is.
+    pub(super) keeps_workspace: AtomicBool,
 }
 
 impl FakeContainer {
@@ -110,6 +112,7 @@ impl FakeContainer {
             is_warm_wanted: AtomicBool::new(false),
             dead: CancellationToken::new(),
             is_given_up: AtomicBool::new(false),
+            keeps_workspace: AtomicBool::new(false),
         }))
     }
 
@@ -165,6 +168,11 @@ impl FakeContainer {
     /// Whether its lease was dropped.
     pub(in crate::session) fn is_given_up(&self) -> bool {
         self.0.is_given_up.load(Relaxed)
+    }
+
+    /// Whether its workspace is kept after that.
+    pub(in crate::session) fn keeps_workspace(&self) -> bool {
+        self.0.keeps_workspace.load(Relaxed)
     }
 
     /// Lets steps go on that wait for a request to end a run.
@@ -254,6 +262,7 @@ impl FakeContainer {
                 }
                 Request::Put(_)
                 | Request::Remove(_)
+                | Request::Agreed(_)
                 | Request::Probe(_)
                 | Request::Warm(_)
                 | Request::Dial { .. } => Vec::new(),

@@ -43,6 +43,9 @@ impl Oracle {
             PoolEvent::RunnerAdded { runner, idle } => {
                 self.runners.entry(runner).or_default().idle = idle;
             }
+            PoolEvent::WorkspaceKept { runner, uid } => {
+                self.runners.entry(runner).or_default().uid = Some(uid.0);
+            }
             PoolEvent::RunnerRemoved { runner } => {
                 if self.runners.remove(&runner).is_some() {
                     self.write_off(|m| m.runner == runner);
@@ -52,7 +55,7 @@ impl Oracle {
                 if self.seen.last().is_some_and(|last| *last >= member) {
                     return;
                 }
-                let taken = self.members.values().any(|m| m.uid == uid.0);
+                let taken = self.held().contains(&uid.0) || self.reserved().contains(&uid.0);
                 let fits = !taken && self.free() > 0 && self.settings.uid_range.contains(&uid.0);
                 let phase = match leased {
                     true if fits => Phase::Leased,
@@ -145,8 +148,8 @@ impl Oracle {
                 if !self.up {
                     self.up = true;
                     for record in self.runners.values_mut() {
-                        let (idle, passed_over) = (record.idle, record.passed_over);
-                        *record = Record { idle, passed_over, ..Record::default() };
+                        let (idle, uid, passed_over) = (record.idle, record.uid, record.passed_over);
+                        *record = Record { idle, uid, passed_over, ..Record::default() };
                     }
                 }
             }

@@ -59,6 +59,27 @@ impl Oracle {
         [record.failed_until, record.crashed_until].into_iter().flatten().any(|at| at > now)
     }
 
+    /// Whether nothing but slots is in the way of a start.
+    pub(super) fn can_start(&self, runner: RunnerId, now: Instant) -> bool {
+        let is_taken = |uid: u32| self.members.values().any(|m| m.uid == uid);
+        !self.is_paused(runner, now) && !self.runners[&runner].uid.is_some_and(is_taken)
+    }
+
+    /// UIDs of kept workspaces.
+    pub(in super::super) fn reserved(&self) -> Vec<u32> {
+        self.runners.values().filter_map(|record| record.uid).collect()
+    }
+
+    /// UIDs of members.
+    pub(in super::super) fn held(&self) -> Vec<u32> {
+        self.members.values().map(|m| m.uid).collect()
+    }
+
+    /// Kept workspaces.
+    pub(in super::super) fn kept(&self) -> Vec<RunnerId> {
+        self.runners.iter().filter(|(_, record)| record.uid.is_some()).map(|(&id, _)| id).collect()
+    }
+
     pub(super) fn coming(&self, runner: RunnerId) -> usize {
         self.count(|m| m.runner == runner && m.phase == Phase::Starting { wanted: true, died: false })
     }
@@ -74,12 +95,12 @@ impl Oracle {
 
     /// For each runner that could start now, its oldest waiter without a start.
     pub(super) fn unserved(&self, now: Instant) -> Vec<Waiting> {
-        let runners = self.runners.keys().filter(|r| !self.is_paused(**r, now));
+        let runners = self.runners.keys().filter(|r| self.can_start(**r, now));
         runners.filter_map(|r| self.waiters_of(*r).nth(self.coming(*r)).copied()).collect()
     }
 
     pub(super) fn unserved_count(&self, now: Instant) -> usize {
-        self.runners.keys().filter(|r| !self.is_paused(**r, now)).map(|r| self.lacking(*r)).sum()
+        self.runners.keys().filter(|r| self.can_start(**r, now)).map(|r| self.lacking(*r)).sum()
     }
 
     pub(super) fn waiters_of(&self, runner: RunnerId) -> impl Iterator<Item = &Waiting> {
