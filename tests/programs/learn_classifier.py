@@ -18,7 +18,7 @@ models = {
     "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
     "random forest": RandomForestClassifier(n_estimators=50, random_state=1),
 }
-scores = {name: cross_val_score(model, X_train, y_train, cv=3, n_jobs=2).mean() for name, model in models.items()}
+scores = {name: cross_val_score(model, X_train, y_train, cv=3, n_jobs=-1).mean() for name, model in models.items()}
 for name, score in scores.items():
     print(f"{name}: {score:.3f}")
 
