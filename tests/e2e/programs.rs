@@ -5,11 +5,11 @@
 //! `prints: LINE` (a whole line of its standard output), `makes: PATH` (a file below `/data`), and `network:
 //! true` for those that read the pages of [`crate::far`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::far::program::allowed;
 use crate::far::{FAR, Far};
-use crate::support::{Ran, Session};
+use crate::support::{Daemon, Image, Ran, Session};
 
 /// The fewest programs of each language.
 const LEAST: [(&str, usize); 2] = [("python", 20), ("typescript", 10)];
@@ -111,4 +111,38 @@ async fn programs_of_models_succeed() {
     let (mut faults, more) = tokio::join!(of_a_language(LEAST[0]), of_a_language(LEAST[1]));
     faults.extend(more);
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), programs.len(), faults.join("\n\n"));
+}
+
+/// The folder of an example of `runner-images`.
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runner-images").join(name)
+}
+
+#[tokio::test]
+async fn a_library_is_added_to_the_image_as_its_page_says() {
+    let image = Image::without_a_runner(&example("example-library"));
+    let d = Daemon::with().set("runners.python.image", image.name()).start().await;
+    let code = "import humanize, pandas\nprint(humanize.naturalsize(3_000_000))";
+    d.session("s").python(code).await.expect_stdout("3.0 MB\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn sql_is_a_language_where_its_example_is_built() {
+    let image = Image::without_a_runner(&example("example-sql"));
+    let d = Daemon::with().set("runners.sql.image", image.name()).start().await;
+    let s = d.session("s");
+    s.upload("sales.csv", b"day,amount\n1,2.5\n2,4\n").await.expect_success();
+    let query = "CREATE TABLE doubled AS SELECT day, amount * 2 AS amount FROM 'sales.csv';
+        SELECT sum(amount) AS total FROM doubled;
+        COPY doubled TO 'doubled.parquet'";
+    let ran = s.run("sql", query).await.expect_stdout("total\n-----\n13.0\n");
+    assert_eq!(ran.artifacts(), ["/mnt/data/doubled.parquet", "/mnt/data/tables.duckdb"]);
+    // The tables are there for the next program, also in Python.
+    s.run("sql", "SELECT count(*) AS n FROM doubled").await.expect_stdout("n\n-\n2\n");
+    let code = "import duckdb\nprint(duckdb.connect('tables.duckdb').sql('FROM doubled').fetchall())";
+    s.python(code).await.expect_stdout("[(1, 5.0), (2, 8.0)]\n");
+    let failed = s.run("sql", "SELECT amuont FROM 'sales.csv'").await.expect_exit(1);
+    assert!(failed.stderr().contains("amount"), "the close name: {}", failed.document);
+    d.stop().await;
 }
