@@ -33,7 +33,7 @@ def become(code):
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     status = 1
     try:
-        exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+        exec(compile(code, "<code>", "exec"), vars(sys.modules["__main__"]))
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -47,7 +47,7 @@ impl Floor {
     }
 
     async fn ready(mut self) -> Result<Self> {
-        let said = tokio::time::timeout(READY, self.answer()).await;
+        let said = tokio::time::timeout(READY, self.answer(false)).await;
         match said.map_err(|_| format!("the floor was not ready within {READY:?}"))?? {
             (output, end) if output.is_empty() && end == "ready" => {}
             (output, end) => return Err(format!("the floor began with {output:?}, {end:?}").into()),
@@ -58,24 +58,37 @@ impl Floor {
 
     /// The time from the code written to output and exit code read; the process is dead then.
     pub(crate) async fn run(&mut self, code: &str, prints: &str) -> Result<Duration> {
+        let (output, taken) = self.answered(code, false).await?;
+        if output == prints { Ok(taken) } else { Err(format!("the floor answered {output:?}").into()) }
+    }
+
+    /// The output of a program that may write to standard error too, and its time.
+    pub(crate) async fn output(&mut self, code: &str) -> Result<(String, Duration)> {
+        self.answered(code, true).await
+    }
+
+    async fn answered(&mut self, code: &str, may_complain: bool) -> Result<(String, Duration)> {
         let mut message = u32::try_from(code.len())?.to_be_bytes().to_vec();
         message.extend_from_slice(code.as_bytes());
         let begun = Instant::now();
         self.stream.write_all(&message).await?;
-        let (output, end) = self.answer().await?;
+        let (output, end) = self.answer(may_complain).await?;
         let taken = begun.elapsed();
-        if output == prints && end == "0" {
-            Ok(taken)
+        if end == "0" {
+            Ok((output, taken))
         } else {
             Err(format!("the floor answered {output:?}, exit code {end}").into())
         }
     }
 
     /// The output, and what comes behind its NUL.
-    async fn answer(&mut self) -> Result<(String, String)> {
+    async fn answer(&mut self, may_complain: bool) -> Result<(String, String)> {
         let mut said = Vec::new();
         loop {
             let chunk = self.stream.chunk().await?.ok_or("the floor ended")?;
+            if chunk.stdio != Stdio::Stdout && may_complain {
+                continue;
+            }
             if chunk.stdio != Stdio::Stdout {
                 return Err(format!("the floor: {}", String::from_utf8_lossy(&chunk.bytes)).into());
             }

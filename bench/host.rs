@@ -50,3 +50,17 @@ pub(crate) fn ticks(pid: u32) -> Result<f64> {
     let both = field(11).zip(field(12)).map(|(user, system)| user + system);
     both.ok_or_else(|| format!("{file} is not what proc(5) says").into())
 }
+
+/// Processor time of the whole machine since it started, in the kernel's ticks: everything but idling and
+/// waiting.
+pub(crate) fn busy() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    // cpu user nice system idle iowait irq softirq
+    let line = text.lines().next().and_then(|line| line.strip_prefix("cpu "));
+    let fields: Vec<f64> =
+        line.unwrap_or_default().split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    match fields[..] {
+        [user, nice, system, _, _, irq, softirq, ..] => Ok(user + nice + system + irq + softirq),
+        _ => Err("/proc/stat is not what proc(5) says".into()),
+    }
+}

@@ -16,6 +16,7 @@
 //!   ├────► network      the way out, beside bare loopback; network_server: the other side
 //!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
+//!   ├────► mixed        programs as models write them, of many kinds
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured
 //! ```
@@ -41,6 +42,7 @@ mod floor;
 mod host;
 mod load;
 mod machine;
+mod mixed;
 mod names;
 mod network;
 mod network_server;
@@ -132,6 +134,7 @@ impl BenchPlan {
             flood::TITLE,
             churn::TITLE,
             task::TITLE,
+            mixed::TITLE,
             concurrency::TITLE,
             concurrency::MANY_TITLE,
         ];
@@ -200,6 +203,10 @@ impl BenchPlan {
         if self.has(task::TITLE) {
             at(task::TITLE);
             task::measure(setup, report).await?;
+        }
+        if self.has(mixed::TITLE) {
+            at(mixed::TITLE);
+            mixed::measure(setup, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);

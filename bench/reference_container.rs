@@ -62,6 +62,15 @@ impl ReferenceContainer {
         Ok(taken)
     }
 
+    /// The output of the same, of a program whose output is not the same each time.
+    pub(crate) async fn output(&self, code: &str) -> Result<(String, Duration)> {
+        let begun = Instant::now();
+        let mut exec = self.begin(self.specimen.armed.runner.argv.clone(), Some(code)).await?;
+        let output = exec.end(&self.engine).await?;
+        let taken = begun.elapsed();
+        Ok((String::from_utf8_lossy(&output).into_owned(), taken))
+    }
+
     /// A shell command, as an engine exec without input: create, start, all output, status.
     pub(crate) async fn command(&self, command: &str) -> Result<(Vec<u8>, Duration)> {
         let begun = Instant::now();

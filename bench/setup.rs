@@ -151,6 +151,18 @@ impl Setup {
         Ok(())
     }
 
+    /// So many containers of the floor, and the reference container of a language.
+    pub(crate) fn floors_and_reference(
+        &mut self,
+        count: usize,
+        language: &str,
+    ) -> Result<(&mut [Floor], &ReferenceContainer)> {
+        let reference =
+            self.references.get(language).ok_or_else(|| format!("no container for {language}"))?;
+        let floors = self.floors.get_mut(..count).ok_or("too few containers of the floor")?;
+        Ok((floors, reference))
+    }
+
     /// A session that nobody has used.
     pub(crate) fn new_session(&mut self) -> String {
         self.sessions += 1;

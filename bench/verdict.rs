@@ -9,7 +9,7 @@ use crate::names::{
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
 use crate::report::Measurements;
-use crate::{churn, commands, concurrency, flood, network, resources, scrape, task};
+use crate::{churn, commands, concurrency, flood, mixed, network, resources, scrape, task};
 
 /// The allocator keeps and returns up to this much memory.
 const NO_GROWTH: f64 = 1024.0;
@@ -154,6 +154,18 @@ pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
         ratio(started(task::NEW), started(task::BY_HAND)),
         "×",
         AtMost(1.5),
+    );
+    let mixed = ratio(
+        rate(mixed::TITLE, &concurrency::ours(mixed::CALLERS)),
+        rate(mixed::TITLE, &concurrency::floor(mixed::CALLERS)),
+    );
+    verdict("mixed load / the floor, runs a second", percent(mixed), "%", AtLeast(100.0));
+    let used = |name| report.fact(mixed::TITLE, name);
+    verdict(
+        "mixed load / the floor, processor time of a run",
+        ratio(used(mixed::CPU), used(mixed::FLOOR_CPU)),
+        "×",
+        AtMost(1.0),
     );
     verdict("daemon, CPU of a run", fact(resources::CPU).map(|micros| micros / 1e3), "ms", AtMost(0.5));
     verdict("daemon, resident with 10 sessions", fact(resources::RESIDENT), "MiB", AtMost(40.0));

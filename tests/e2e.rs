@@ -99,6 +99,8 @@ mod policy;
 mod pool;
 #[path = "e2e/ports.rs"]
 mod ports;
+#[path = "e2e/programs.rs"]
+mod programs;
 #[path = "e2e/raw.rs"]
 mod raw;
 #[path = "e2e/registries.rs"]

@@ -190,13 +190,21 @@ async fn a_long_output_is_shown_by_its_two_ends_with_a_link_to_all_of_it() {
 async fn a_failure_caused_by_the_sandbox_says_so() {
     let d = Daemon::with().set("limits.memory", "64MiB").start().await;
     let client = Client::of_a_model(&d).await;
-    let ran = client.python("import sklearn.cluster").await.expect_exit(1);
-    assert!(ran.said.contains("The module sklearn is") && ran.said.contains("list_runners"), "{}", ran.said);
+    let ran = client.python("import matplotlb.pyplot").await.expect_exit(1);
     assert!(
-        ran.text("hint").contains("sklearn") && !ran.stderr().contains("list_runners"),
+        ran.said.contains("The module matplotlb is") && ran.said.contains("list_runners"),
         "{}",
-        ran.document
+        ran.said
     );
+    assert!(ran.said.contains("They are numpy, pandas, matplotlib,"), "{}", ran.said);
+    assert!(ran.said.contains("; did you mean matplotlib?"), "{}", ran.said);
+    let command = "python3 -c 'import torch'";
+    let ran = client.call("execute_code", json!({ "command": command })).await;
+    let hint = ran.text("hint");
+    assert!(hint.contains("The module torch is") && hint.contains("They are numpy, pandas,"), "{hint}");
+    assert!(!hint.contains("did you mean"), "{hint}");
+    let ran = client.python("import torch").await.expect_exit(1);
+    assert!(ran.text("hint").contains("torch") && !ran.stderr().contains("list_runners"), "{}", ran.document);
     let code = "import urllib.request; urllib.request.urlopen('http://example.com')";
     let ran = client.python(code).await.expect_exit(1);
     assert!(ran.said.contains("Programs have no network unless"), "{}", ran.said);

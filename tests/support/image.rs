@@ -19,10 +19,20 @@ impl Image {
 
     /// Builds an image from a folder with a Dockerfile.
     pub(crate) fn of_folder(context: &Path) -> Image {
+        Image::built(context, &[])
+    }
+
+    /// Builds an image of `runner-images` that would be a runner by its labels.
+    pub(crate) fn without_a_runner(context: &Path) -> Image {
+        Image::built(context, &["--label", "sandbox.runner=no"])
+    }
+
+    fn built(context: &Path, options: &[&str]) -> Image {
         let name = format!("paddock-test-{}", paddock::id::random_hex::<6>());
         let build = Command::new("docker")
             .env("DOCKER_BUILDKIT", "0")
             .args(["build", "-q", "--force-rm", "-t", &name])
+            .args(options)
             .arg(context)
             .output()
             .expect("the docker command");

@@ -18,6 +18,17 @@ REDIRECTS = {
 }
 
 
+# A shop on two pages, for programs that read it.
+SHOP = {
+    "/shop.html": """<!doctype html><title>Shop</title><ul><li class="product"><span class="name">Tent</span>
+<span class="price">$120.00</span></li><li class="product"><span class="name"> Compass </span>
+<span class="price">$9.50</span></li></ul><a rel="next" href="shop-2.html">more</a>""",
+    "/shop-2.html": """<!doctype html><title>Shop</title><ul><li class="product"><span class="name">Map</span>
+<span class="price">$12.90</span></li><li class="product"><span class="name">Stove</span>
+<span class="price">$48.00</span></li></ul>""",
+}
+
+
 class WebServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -63,6 +74,8 @@ class Web(BaseHTTPRequestHandler):
             self.answer(b"", 302, Location=REDIRECTS[path])
             if self.close_connection:
                 self.connection.recv(1)  # a client that sends another request here gets no answer
+        elif path in SHOP:
+            self.answer(SHOP[path].encode(), **{"Content-Type": "text/html; charset=utf-8"})
         elif path == "/slow":
             self.slow()
         elif path == "/go":

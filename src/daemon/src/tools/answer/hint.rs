@@ -71,7 +71,7 @@ pub(in crate::tools) fn hint(stderr: &str, failed: bool, network: ProgramNetwork
 }
 
 /// The module that the last import error names; a path names one of the program's own files.
-fn missing_module(stderr: &str) -> Option<&str> {
+pub(super) fn missing_module(stderr: &str) -> Option<&str> {
     let (_, found) =
         MISSING.iter().filter_map(|words| stderr.rsplit_once(words)).min_by_key(|(_, rest)| rest.len())?;
     let (name, _) = found.split_once('\'')?;

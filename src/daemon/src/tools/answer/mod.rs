@@ -13,6 +13,7 @@ mod artifacts;
 mod earlier_runs;
 mod explanation;
 mod hint;
+mod libraries;
 mod listing;
 mod run_document;
 mod text;

@@ -65,7 +65,9 @@ pub(in crate::tools) fn run_document(
     let stdout = captured.stdout.excerpt(tools.limits.output);
     let stderr = captured.stderr.excerpt(tools.limits.output);
     let network = tools.network_of(run.network.is_some());
-    let hint = hint(&captured.stderr.end(HINT_READS), exit_code != 0, network);
+    let errors = captured.stderr.end(HINT_READS);
+    let hint = hint(&errors, exit_code != 0, network);
+    let hint = tools.with_libraries(hint, &errors, exit_code != 0, &run.language);
     let (files, files_truncated) = tools.files(session);
     let artifacts: Vec<Value> =
         report.changed.iter().take(LISTED).map(|entry| tools.artifact(session, entry)).collect();

@@ -116,7 +116,9 @@ pub(super) async fn put_page(
     let end = &errors[errors.len() - errors.len().min(HINT_READS)..];
     let failed = execution.end().is_some_and(|end| end.exit_code != Some(0));
     let network = tools.network_of(execution.network().is_some());
-    if let Some(hint) = hint(&String::from_utf8_lossy(end), failed, network).filter(|_| is_over) {
+    let errors = String::from_utf8_lossy(end);
+    let hint = hint(&errors, failed, network).filter(|_| is_over);
+    if let Some(hint) = tools.with_libraries(hint, &errors, failed, &tools.exec_runner) {
         document.insert("hint".into(), json!(hint));
     }
     Ok(())
