@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Daemon, PATIENCE, Ran, View, within};
 use crate::task_workspace::{daemon, image, said};
@@ -242,4 +242,38 @@ async fn what_nobody_noted_is_removed_and_the_workspaces_of_others_are_not_touch
     assert_eq!(looks(&other, "s").await, "dep tool mine");
     d.stop().await;
     other.stop().await;
+}
+
+/// A daemon can be killed after it has started a container over a workspace and before it has told the agent
+/// whose it is. Such a container has files of a session although nothing ever ran in it: it must never stand
+/// ready for another session.
+#[tokio::test]
+async fn a_container_over_a_workspace_that_nobody_has_claimed_is_no_idle_one() {
+    let image = image();
+    let d = daemon(&image).set("sessions.max", 1).start().await;
+    let view = d.view().await;
+    said(&task(&d, "s", LEAVES).await);
+    let inspected = view.inspect(&view.the_container("claude-code").await).await;
+    evict(&d, &view).await;
+    let store = d.crash().await;
+
+    // As the daemon makes it.
+    let (_, body) = inspected.split_once("\r\n\r\n").expect("a body");
+    let of: Value = serde_json::from_str(body).expect("JSON");
+    let mut spec = of["Config"].clone();
+    spec["HostConfig"] = of["HostConfig"].clone();
+    spec["Labels"]["paddock.over"] = "workspace".into();
+    let name = of["Name"].as_str().expect("a name").trim_start_matches('/');
+    for ask in [format!("POST /containers/create?name={name}"), format!("POST /containers/{name}/start")] {
+        let body = if ask.ends_with("start") { String::new() } else { spec.to_string() };
+        let answer = view.ask(&ask, &body).await;
+        assert!(answer.contains(" 201 ") || answer.contains(" 204 "), "{ask}: {answer}");
+    }
+    let kept = volumes(&view).await;
+    let d = daemon(&image).set("coding_agents.idle", 1).store(&store).start().await;
+    d.log.line("is not taken over").await;
+    assert_eq!(said(&task(&d, "t", "ls -A ~ /workspace | grep -v : | sort | tr '\\n' ' '").await), "");
+    assert!(volumes(&view).await.is_superset(&kept));
+    assert_eq!(looks(&d, "s").await, "dep tool mine");
+    d.stop().await;
 }

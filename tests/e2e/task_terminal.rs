@@ -207,6 +207,53 @@ async fn nothing_is_changed_where_something_does_not_fit() {
     d.stop().await;
 }
 
+/// Files of the test below: enough that a command is killed in the middle of them.
+const MANY: usize = 400;
+
+#[tokio::test]
+async fn a_command_that_is_killed_while_it_applies_leaves_each_file_old_or_new_and_the_next_one_finishes() {
+    let mut model = Model::start().await;
+    let d = daemon(&model).start().await;
+    let project = Project::new();
+    for n in 0..MANY {
+        project.write(&format!("f/{n:03}.txt"), &format!("old {n}\n"));
+    }
+    let work = "sed -i s/old/new/ f/*.txt; rm -f keep.txt; seq 200 > added.txt";
+    let begins = || json!([bash(work), { "text": "done" }]);
+    model.says_to_agent(begins()).await;
+    let words = ["x", "-d", project.path(), "--apply"];
+    let mut child = command(d.store.path(), &words);
+    let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program");
+    let begun = async {
+        while project.read("f/000.txt").as_deref() != Some("new 0\n") {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(PATIENCE, "its first change", begun).await;
+    child.start_kill().expect("it runs");
+    child.wait().await.expect("its end");
+    let count = |project: &Project| {
+        let is_new = |n: usize| {
+            let text = project.read(&format!("f/{n:03}.txt")).expect("it is there");
+            assert!([format!("old {n}\n"), format!("new {n}\n")].contains(&text), "{n}: {text:?}");
+            text.starts_with("new")
+        };
+        (0..MANY).filter(|n| is_new(*n)).count()
+    };
+    let done = count(&project);
+    assert!((1..MANY).contains(&done), "it was not killed in the middle: {done}");
+    let left: Vec<_> = std::fs::read_dir(project.at("f")).expect("a folder").flatten().collect();
+    assert!(left.len() <= MANY + 1, "no more than the file that it was about to put in place: {left:?}");
+
+    model.says_to_agent(begins()).await;
+    let (code, _, stderr) = run(d.store.path(), &words).await;
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!((count(&project), project.read("keep.txt")), (MANY, None));
+    assert_eq!(project.read("added.txt").map(|text| text.lines().count()), Some(200));
+    assert!(!stderr.contains("f/000.txt") && stderr.contains("f/399.txt"), "it did only the rest: {stderr}");
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn ctrl_c_cancels_the_task_and_shows_what_it_did() {
     let mut model = Model::start().await;

@@ -86,3 +86,79 @@ pub(crate) async fn running_within(patience: Duration, d: &Daemon, session: &str
     };
     within(patience, doing, look).await
 }
+
+/// The program of the task below, which the agent writes.
+pub(crate) const SUM: &str = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt\n";
+
+/// The turns of a task that every real agent does: it writes a program by this use of a tool, and runs it.
+pub(crate) fn sum_turns(write: Value, runs: &[Value]) -> Value {
+    let mut turns = vec![json!({ "text": "I write it.", "tools": [write] })];
+    turns.extend_from_slice(runs);
+    turns.push(json!({ "text": "The sum is in sum.txt." }));
+    turns.into()
+}
+
+/// What that task is given.
+pub(crate) fn numbers() -> Value {
+    json!([{ "path": "numbers.txt", "content": "MQoyCjMK" }])
+}
+
+/// Checks what came of that task in the session `s`, in so many turns; and that the key is with the model and
+/// nowhere else.
+pub(crate) async fn expect_sum(d: &Daemon, model: &mut Model, ran: &Ran, turns: u32) {
+    expect_status(ran, "completed");
+    let document = &ran.document;
+    assert_eq!((&document["output"], &document["error"]), (&json!("The sum is in sum.txt."), &Value::Null));
+    let created = document["files_created"].to_string();
+    assert!(created.contains("\"sum.sh\"") && created.contains("\"sum.txt\""), "{document}");
+    assert!(!created.contains(".agent"), "what it keeps is none of its files: {document}");
+    assert_eq!((denied(ran), &document["turns"]), (vec![], &json!(turns)));
+    assert_eq!(document["tokens"]["input"], 10 * turns, "{document}");
+    let cost = f64::from(turns) / 100.0;
+    assert_eq!((&document["cost_usd"], &document["models"]["requests"]), (&json!(cost), &json!(turns)));
+    assert!(document["duration_seconds"].as_f64() > Some(0.0), "{document}");
+    let hosts = document["network"].as_array().expect("a list");
+    assert!(hosts.len() == 1 && hosts[0]["host"] == "anthropic.paddock", "only its model: {document}");
+    let got = d.tool("download_files", json!({ "session_id": "s", "paths": ["sum.txt"] })).await;
+    assert_eq!(got.document["files"][0]["content"], "MSsyKzM=", "{}", got.document);
+    assert_eq!(model.left().await, 0);
+
+    let seen = model.seen().await;
+    assert!(seen.iter().all(|request| request["headers"]["x-api-key"] == KEY), "{seen:?}");
+    let events = events(d, ran.text("execution_id")).await;
+    let told = |kind: &str| -> Vec<&Value> { events.iter().filter(|event| event["type"] == kind).collect() };
+    let tools = usize::try_from(turns).expect("few") - 1;
+    assert_eq!(
+        (told("message").len(), told("tool").len(), told("result").len()),
+        (2, tools, 1),
+        "{events:?}"
+    );
+    assert_eq!(
+        (&told("tool")[0]["what"], &told("tool")[1]["what"]),
+        (&json!("writes sum.sh"), &json!(SHOWN))
+    );
+    let log = d.fetch(ran.text("log_url")).await.expect(200).text();
+    let bodies = json!(seen.iter().map(|request| &request["body"]).collect::<Vec<_>>()).to_string();
+    assert!(bodies.contains("held-by-the-daemon"), "the environment of a command");
+    for text in [log, bodies, json!(events).to_string(), document.to_string()] {
+        assert!(!text.contains(KEY), "{text}");
+    }
+}
+
+/// The command that runs the program of that task, and shows the environment.
+pub(crate) const RUN: &str = "sh sum.sh; env";
+const SHOWN: &str = "runs sh sum.sh; env";
+
+/// Checks that a further task of that session goes on in the same conversation, and that another one does
+/// not.
+pub(crate) async fn expect_conversation(model: &mut Model, task: impl AsyncFn(Value) -> Ran) {
+    for (arguments, goes_on) in
+        [(json!({ "task_description": "and now?" }), true), (json!({ "resume": false }), false)]
+    {
+        model.says_to_agent(json!([{ "text": "again" }])).await;
+        expect_status(&task(arguments).await, "completed");
+        let body = model.seen().await.last().expect("a request")["body"]["messages"].to_string();
+        assert_eq!(body.contains("I write it."), goes_on, "{body}");
+        assert_eq!(body.contains("and now?"), goes_on, "{body}");
+    }
+}

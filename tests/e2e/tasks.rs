@@ -1,68 +1,30 @@
 //! Tasks of the real Claude Code in its image (`deploy/images agents`), with a model that answers by a
 //! script. Nothing is sent to another machine.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::model::Model;
 use crate::support::{Daemon, PATIENCE, within};
-use crate::task_world::{KEY, bash, daemon, denied, events, expect_status, running, task, tool, write};
+use crate::task_world::{
+    RUN, SUM, bash, daemon, denied, events, expect_conversation, expect_status, expect_sum, numbers, running,
+    sum_turns, task, tool, write,
+};
 
 #[tokio::test]
 async fn an_agent_does_a_task_and_goes_on_with_the_next() {
     let mut model = Model::start().await;
     let d = daemon(&model).start().await;
-    let program = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt\n";
-    let input = json!({ "file_path": "/workspace/sum.sh", "content": program });
-    let turns = json!([
-        { "text": "I write it.", "tools": [{ "name": "Write", "input": input }] },
-        bash("sh sum.sh; env"),
-        { "text": "The sum is in sum.txt." },
-    ]);
-    model.says_to_agent(turns).await;
-    let files = json!([{ "path": "numbers.txt", "content": "MQoyCjMK" }]);
-    let ran = task(&d, "s", json!({ "files": files })).await;
-    expect_status(&ran, "completed");
-    let document = &ran.document;
-    assert_eq!((&document["output"], &document["error"]), (&json!("The sum is in sum.txt."), &Value::Null));
-    assert_eq!(document["files_created"], json!(["sum.sh", "sum.txt"]), "{document}");
-    assert_eq!((denied(&ran), &document["turns"]), (vec![], &json!(3)));
-    assert_eq!(document["tokens"]["input"], 30, "{document}");
-    assert_eq!((&document["cost_usd"], &document["models"]["requests"]), (&json!(0.03), &json!(3)));
-    assert!(document["duration_seconds"].as_f64() > Some(0.0), "{document}");
-    assert_eq!(document["network"][0]["host"], "anthropic.paddock", "{document}");
-    let got = d.tool("download_files", json!({ "session_id": "s", "paths": ["sum.txt"] })).await;
-    assert_eq!(got.document["files"][0]["content"], "MSsyKzM=", "{}", got.document);
-    assert_eq!(model.left().await, 0);
-
-    // The key is with the model and nowhere else.
-    let seen = model.seen().await;
-    assert!(seen.iter().all(|request| request["headers"]["x-api-key"] == KEY), "{seen:?}");
-    let id = document["execution_id"].as_str().expect("an id");
-    let events = events(&d, id).await;
-    let told = |kind: &str| -> Vec<&Value> { events.iter().filter(|event| event["type"] == kind).collect() };
-    assert_eq!((told("message").len(), told("tool").len(), told("result").len()), (2, 2, 1), "{events:?}");
-    assert_eq!(told("tool")[1]["what"], "runs sh sum.sh; env");
-    let log = d.fetch(ran.text("log_url")).await.expect(200).text();
-    assert!(log.contains("ANTHROPIC_API_KEY=held-by-the-daemon"), "{log}");
-    for text in [&log, &json!(events).to_string(), &document.to_string(), &json!(seen[0]["body"]).to_string()]
-    {
-        assert!(!text.contains(KEY), "{text}");
-    }
-
-    // A further task goes on in the same conversation, and another does not.
-    model.says_to_agent(json!([{ "text": "again" }])).await;
-    expect_status(&task(&d, "s", json!({ "task_description": "and now?" })).await, "completed");
-    let body = model.seen().await.last().expect("a request")["body"]["messages"].to_string();
-    assert!(body.contains("I write it.") && body.contains("and now?"), "{body}");
-    model.says_to_agent(json!([{ "text": "afresh" }])).await;
-    expect_status(&task(&d, "s", json!({ "resume": false })).await, "completed");
-    let body = model.seen().await.last().expect("a request")["body"]["messages"].to_string();
-    assert!(!body.contains("I write it."), "{body}");
+    let input = json!({ "file_path": "/workspace/sum.sh", "content": SUM });
+    model.says_to_agent(sum_turns(json!({ "name": "Write", "input": input }), &[bash(RUN)])).await;
+    let ran = task(&d, "s", json!({ "files": numbers() })).await;
+    expect_sum(&d, &mut model, &ran, 3).await;
+    assert_eq!(ran.document["files_created"], json!(["sum.sh", "sum.txt"]), "{}", ran.document);
+    expect_conversation(&mut model, async |arguments| task(&d, "s", arguments).await).await;
 
     let status = d.tool("get_sandbox_status", json!({ "session_id": "s" })).await;
     assert_eq!(
         (&status.document["status"], &status.document["output"]),
-        (&json!("completed"), &json!("afresh"))
+        (&json!("completed"), &json!("again"))
     );
     assert_eq!(d.tool("cleanup_sandbox", json!({ "session_id": "s" })).await.document["status"], "deleted");
     d.tool("download_files", json!({ "session_id": "s", "paths": ["sum.txt"] }))

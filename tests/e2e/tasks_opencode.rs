@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 use crate::support::{Daemon, Ran, Setup, within};
-use crate::task_world::{KEY, denied, events, expect_status, models, running_within};
+use crate::task_world::{
+    KEY, RUN, SUM, denied, expect_conversation, expect_status, expect_sum, models, numbers, running_within,
+    sum_turns,
+};
 
 /// How long opencode may take: its program needs seconds of processor time to start.
 const LONG: Duration = Duration::from_secs(300);
@@ -60,68 +63,25 @@ async fn ended(d: &Daemon, id: &str) {
     within(LONG, "the end of the task", over).await;
 }
 
-/// What the model was sent last.
-async fn last(model: &mut Model) -> Value {
-    model.seen().await.last().expect("a request")["body"].clone()
-}
-
 #[tokio::test]
 async fn an_agent_does_a_task_and_goes_on_with_the_next() {
     let mut model = Model::start().await;
     let d = daemon(&model).start().await;
-    let program = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt\n";
-    let input = json!({ "filePath": "/workspace/sum.sh", "content": program });
-    let turns = json!([
-        { "text": "I write it.", "tools": [{ "name": "write", "input": input }] },
-        bash("sh sum.sh; env"),
-        bash("git init -q . && git add sum.sh && git -c user.name=x -c user.email=x commit -qm x"),
-        { "text": "The sum is in sum.txt." },
-    ]);
+    let input = json!({ "filePath": "/workspace/sum.sh", "content": SUM });
+    let git = "git init -q . && git add sum.sh && git -c user.name=x -c user.email=x commit -qm x";
+    let turns = sum_turns(json!({ "name": "write", "input": input }), &[bash(RUN), bash(git)]);
     model.says_to_agent(turns.clone()).await;
-    let files = json!([{ "path": "numbers.txt", "content": "MQoyCjMK" }]);
-    let ran = task(&d, "s", json!({ "files": files })).await;
-    expect_status(&ran, "completed");
-    let document = &ran.document;
-    assert_eq!((&document["output"], &document["error"]), (&json!("The sum is in sum.txt."), &Value::Null));
-    let created = document["files_created"].to_string();
-    assert!(created.contains("\"sum.sh\"") && created.contains("\"sum.txt\""), "{document}");
-    assert!(!created.contains(".agent"), "what it keeps is none of its files: {document}");
-    assert_eq!((denied(&ran), &document["turns"]), (vec![], &json!(4)));
-    assert_eq!((&document["tokens"]["input"], &document["agent"]), (&json!(40), &json!("opencode")));
-    assert_eq!((&document["cost_usd"], &document["models"]["requests"]), (&json!(0.04), &json!(4)));
-    assert_eq!(document["network"].as_array().map(Vec::len), Some(1), "only its model: {document}");
-    let got = d.tool("download_files", json!({ "session_id": "s", "paths": ["sum.txt"] })).await;
-    assert_eq!(got.document["files"][0]["content"], "MSsyKzM=", "{}", got.document);
-    assert_eq!(model.left().await, 0);
+    let ran = task(&d, "s", json!({ "files": numbers() })).await;
+    expect_sum(&d, &mut model, &ran, 4).await;
+    assert_eq!(ran.document["agent"], "opencode");
 
-    // The key is with the model and nowhere else.
-    let seen = model.seen().await;
-    assert!(seen.iter().all(|request| request["headers"]["x-api-key"] == KEY), "{seen:?}");
-    let events = events(&d, document["execution_id"].as_str().expect("an id")).await;
-    let told = |kind: &str| -> Vec<&Value> { events.iter().filter(|event| event["type"] == kind).collect() };
-    assert_eq!((told("message").len(), told("tool").len(), told("result").len()), (2, 3, 1), "{events:?}");
-    assert_eq!(told("tool")[0]["what"], "writes sum.sh");
-    let bodies = json!(seen.iter().map(|request| &request["body"]).collect::<Vec<_>>()).to_string();
-    assert!(bodies.contains("held-by-the-daemon"), "the environment of a command");
-    for text in [bodies, json!(events).to_string(), document.to_string()] {
-        assert!(!text.contains(KEY), "{text}");
-    }
-
-    // A further task goes on in the same conversation, even when its container is gone and the directory has
-    // become a repository; another one does not.
+    // It goes on even when its container is gone and the directory has become a repository.
     assert_eq!(d.tool("close_session", json!({ "session_id": "s" })).await.document["status"], "closed");
-    model.says_to_agent(json!([{ "text": "again" }])).await;
-    expect_status(&task(&d, "s", json!({ "task_description": "and now?" })).await, "completed");
-    let body = last(&mut model).await["messages"].to_string();
-    assert!(body.contains("I write it.") && body.contains("and now?"), "{body}");
-    model.says_to_agent(json!([{ "text": "afresh" }])).await;
-    expect_status(&task(&d, "s", json!({ "resume": false })).await, "completed");
-    let body = last(&mut model).await["messages"].to_string();
-    assert!(!body.contains("I write it."), "{body}");
+    expect_conversation(&mut model, async |arguments| task(&d, "s", arguments).await).await;
 
     // The same story with the other provider's requests.
     model.says_to_agent(turns).await;
-    let ran = task(&d, "other", json!({ "model": "local/m:7b", "files": files })).await;
+    let ran = task(&d, "other", json!({ "model": "local/m:7b", "files": numbers() })).await;
     expect_status(&ran, "completed");
     assert_eq!((&ran.document["cost_usd"], &ran.document["turns"]), (&json!(0.04), &json!(4)));
     let request = model.seen().await.pop().expect("a request");

@@ -27,7 +27,7 @@ pub(super) struct RawConfig {
     pub(super) models: BTreeMap<String, ModelTable>,
     pub(super) ports: PortsTable,
     pub(super) tasks: TasksTable,
-    pub(super) coding_agents: CodingAgentsTable,
+    pub(super) coding_agents: RunnerTable,
     pub(super) runners: BTreeMap<String, RunnerTable>,
     /// Left out of the example, as [`AuthTable::tokens`].
     #[serde(default)]
@@ -257,22 +257,8 @@ pub(super) struct TasksTable {
     pub(super) workspaces: u32,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct CodingAgentsTable {
-    pub(super) idle: u32,
-    pub(super) memory: Size,
-    pub(super) cpus: f64,
-    pub(super) pids: u32,
-    pub(super) data: Size,
-    pub(super) data_inodes: u32,
-    pub(super) stored: Size,
-    pub(super) tmp: Size,
-    pub(super) open_files: u32,
-    pub(super) file_size: Size,
-}
-
-/// No key has a default: what is not here is as for all other runners.
+/// The settings of one runner, where what is not here is as for all others; and those of all coding agents,
+/// where the example has a default for each key but `image`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "the name of an image or a table")]
 pub(super) struct RunnerTable {

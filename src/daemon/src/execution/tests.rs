@@ -3,14 +3,16 @@
 use std::time::SystemTime;
 
 use futures_util::FutureExt;
-use paddock_proto::message::RunLimits;
+use paddock_proto::message::{Outcome, RunLimits};
 use tokio::time::timeout;
 
 use super::log::ExecutionLog;
 use super::stored::now_ms;
 use super::*;
-use crate::session::Program;
+use crate::agents::TaskNote;
 use crate::session::test_world::World;
+use crate::session::{Program, RunEnd};
+use crate::store::blocking;
 use crate::store::slow_disk::{self, SlowDisk};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -170,4 +172,60 @@ async fn a_program_whose_execution_cannot_be_read_is_followed_all_the_same() {
     executions.tasks.close();
     timeout(MINUTE, executions.tasks.wait()).await.expect("it ends");
     assert_eq!(world.saved("out").as_deref(), Some("made"));
+}
+
+/// A daemon can be killed after the program of a task has ended and its files are saved, and before the diff
+/// is made or noted: the next daemon makes it, of the files before the task.
+#[tokio::test]
+async fn a_diff_that_a_killed_daemon_did_not_make_is_made_by_the_next() {
+    for had_written_some in [false, true] {
+        let world = World::without_containers().await;
+        world.save("a.txt", b"old\n").await;
+        world.save("gone.txt", b"gone\n").await;
+        let files = world.session.space.execution_files("0a-1b");
+        files.append().unwrap();
+        let keeping = blocking(move || files.keep_before(crate::diff::is_compared).map(|()| files));
+        let files = keeping.await.unwrap();
+        world.save("a.txt", b"new\n").await;
+        world.save("b.txt", b"made\n").await;
+        world.remove("gone.txt").await;
+        if had_written_some {
+            files.write_diff(b"half a di").unwrap();
+        }
+        let task = TaskNote { agent: "claude-code".into(), level: 3, directory: "/workspace".into() };
+        let spec = ExecutionSpec {
+            command: "do it".to_owned(),
+            interactive: false,
+            timeout: MINUTE,
+            started_ms: 1,
+            program: None,
+            task: Some(task),
+        };
+        let ended = RunEnd::Ended { outcome: Outcome::Exited(0), limit: None };
+        let conclusion = Some(end::Conclusion::of(&ended, MINUTE / 60, &spec));
+        let note = stored::StoredExecution { spec, end: None, conclusion };
+        files.write_note(&serde_json::to_vec(&note).unwrap()).unwrap();
+
+        let executions = executions(&world);
+        executions.recover(&world.store, Vec::new()).await.unwrap();
+        let execution = executions.newest(&world.session.owner, 1).pop().unwrap();
+        timeout(MINUTE, execution.over()).await.expect("it is over");
+        let end = execution.end().unwrap();
+        let diff = end.diff.as_ref().expect("it has a diff");
+        assert_eq!(
+            (end.state, diff.summary.files_changed, &diff.missing),
+            (ExecutionState::Completed, 3, &None)
+        );
+        let text = world.log_of("0a-1b.diff").unwrap();
+        for line in ["-old\n+new\n", "+made\n", "-gone\n"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        executions.tasks.close();
+        timeout(MINUTE, executions.tasks.wait()).await.expect("it ends");
+        assert!(files.before().unwrap().is_none(), "what was kept for it is removed");
+        // The daemon after that has it as it is.
+        let later = self::executions(&world);
+        later.recover(&world.store, Vec::new()).await.unwrap();
+        assert_eq!(later.newest(&world.session.owner, 1)[0].end(), Some(end));
+    }
 }

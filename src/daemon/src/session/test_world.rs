@@ -31,7 +31,7 @@ pub(super) const QUOTA: Quota = Quota { bytes: 32 << 20, entries: 1000, file: 32
 
 /// Sessions, and what is under them.
 pub(crate) struct World {
-    _dir: TempDir,
+    dir: TempDir,
     pub(crate) store: Arc<Store>,
     pub(super) pool: Arc<FakePool>,
     pub(crate) sessions: Arc<Sessions>,
@@ -103,7 +103,7 @@ impl World {
         let sessions =
             Sessions::with_pool(store.clone(), pool.clone(), egress(), bounds, Metrics::default()).unwrap();
         let session = sessions.get("owner", &"session".parse().unwrap()).await.unwrap();
-        Self { _dir: dir, store, pool, sessions, session }
+        Self { dir, store, pool, sessions, session }
     }
 
     pub(crate) async fn enter(&self, kind: TurnKind) -> Result<Turn, SessionError> {
@@ -162,8 +162,30 @@ impl World {
         saved(&self.session.space, path)
     }
 
+    /// The text of a file beside those of sessions, such as a log or a diff, by its name.
+    pub(crate) fn log_of(&self, name: &str) -> Option<String> {
+        let mut dirs = vec![self.dir.path().to_owned()];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.file_name().unwrap() == name {
+                    return std::fs::read_to_string(path).ok();
+                }
+                dirs.extend(path.is_dir().then_some(path));
+            }
+        }
+        None
+    }
+
+    /// Removes a file of the session, as a call does.
+    pub(crate) async fn remove(&self, path: &str) {
+        let mut batch = Batch::new(self.session.space.clone());
+        batch.remove(RelPath::new(path).unwrap());
+        batch.commit().await.unwrap();
+    }
+
     /// Saves a file in the session, as an upload does.
-    pub(super) async fn save(&self, path: &str, content: &[u8]) {
+    pub(crate) async fn save(&self, path: &str, content: &[u8]) {
         save(&self.session.space, path, content).await;
     }
 }

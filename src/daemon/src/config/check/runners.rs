@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::limits::{CPUS, DATA, DATA_INODES, FILE_SIZE, MEMORY, OPEN_FILES, PIDS, TMP};
 use super::{Checker, MIB, MONTH, SECOND, bytes};
 use crate::config::error::ConfigError;
-use crate::config::raw::{CodingAgentsTable, ExecTable, PoolTable, RunnerTable};
+use crate::config::raw::{ExecTable, PoolTable, RunnerTable};
 use crate::config::types::{ExecSettings, LimitsSettings, RunnerSettings};
 use crate::config::value::Size;
 use crate::config::{Backoff, PoolSettings, RawPoolSettings};
@@ -73,35 +73,16 @@ impl Checker<'_> {
     /// `/data` is never smaller than for languages.
     pub(super) fn coding_agents(
         &self,
-        raw: CodingAgentsTable,
+        raw: RunnerTable,
         limits: &LimitsSettings,
     ) -> Result<RunnerSettings, ConfigError> {
-        let CodingAgentsTable {
-            idle,
-            memory,
-            cpus,
-            pids,
-            data,
-            data_inodes,
-            stored,
-            tmp,
-            open_files,
-            file_size,
-        } = raw;
-        let data = Size(data.0.max(limits.data));
-        let table = RunnerTable {
-            image: None,
-            idle: Some(idle),
-            memory: Some(memory),
-            cpus: Some(cpus),
-            pids: Some(pids),
-            data: Some(data),
-            data_inodes: Some(data_inodes.max(limits.data_inodes)),
-            stored: Some(stored),
-            tmp: Some(tmp),
-            open_files: Some(open_files),
-            file_size: Some(file_size),
-        };
+        if raw.image.is_some() {
+            let problem = "is not a key: each coding agent has an image of its own, runners.NAME.image";
+            return Err(self.fail("coding_agents.image", problem));
+        }
+        let data = raw.data.map(|Size(data)| Size(data.max(limits.data)));
+        let data_inodes = raw.data_inodes.map(|entries| entries.max(limits.data_inodes));
+        let table = RunnerTable { data, data_inodes, ..raw };
         self.runner("coding_agents", table, limits)
     }
 

@@ -198,6 +198,11 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "coding_agents.stored = \"257MiB\"",
             "coding_agents.stored (/etc/paddock.toml): is 257 MiB, must be 1 MiB to 256 MiB",
         ),
+        (
+            "coding_agents.image = \"x\"",
+            "coding_agents.image (/etc/paddock.toml): is not a key: each coding agent has an image of its \
+             own, runners.NAME.image",
+        ),
         ("coding_agents.cpus = 0", "coding_agents.cpus (/etc/paddock.toml): is 0, must be 0.01 to 1024"),
         (
             "metrics.addr = \"9464\"",

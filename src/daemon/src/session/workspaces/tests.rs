@@ -10,7 +10,6 @@ use crate::session::lease::notes::LeaseNote;
 use crate::session::port::FoundContainer;
 use crate::session::port::fake::{FakeContainer, Script, Step, collect_file};
 use crate::session::test_world::{World, bounds};
-use crate::store::Batch;
 
 /// A container of a coding agent.
 fn agent(name: &str, change: impl FnOnce(&mut Script)) -> FakeContainer {
@@ -27,12 +26,6 @@ fn is_kept(container: &FakeContainer) -> bool {
 
 async fn evict(world: &World) {
     world.turn().await.work().await.give_up(|_| true);
-}
-
-async fn delete_file(world: &World, path: &str) {
-    let mut batch = Batch::new(world.session.space.clone());
-    batch.remove(RelPath::new(path).unwrap());
-    batch.commit().await.unwrap();
 }
 
 /// Paths of these messages, in order.
@@ -73,7 +66,7 @@ async fn the_next_run_of_a_session_begins_over_its_workspace_and_the_stores_chan
     assert_eq!(world.sessions.kept_workspaces(), (1, 16));
     let [(name, note)] = &world.notes()[..] else { panic!("{:?}", world.notes()) };
     assert!(name == "w" && note.kept_since_ms.is_some() && note.session == "session", "{note:?}");
-    delete_file(&world, "given").await;
+    world.remove("given").await;
     world.save("upload", b"meanwhile").await;
     let second = agent("w", |_| {});
     world.pool.add(&second);

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -236,13 +236,9 @@ impl Folder {
             };
             return set(mode.unwrap_or(0o644)).map_err(Failed::new);
         };
-        let beside = format!(".paddock-{}", crate::id::random_hex::<8>());
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made_with = if change.executable == Some(true) { 0o777 } else { 0o666 };
-        let file = rustix::fs::openat(&parent, &beside, flags, Mode::from_raw_mode(made_with));
-        let file = File::from(file.map_err(|error| Failed::new(io::Error::from(error)))?);
-        // Also where this is given up in the middle.
-        let _beside = Beside { parent: &parent, name: &beside };
+        let beside = Beside::new(&parent);
+        let file = beside.make(Mode::from_raw_mode(made_with)).map_err(Failed::new)?;
         let put = async {
             let mut to = tokio::fs::File::from_std(file.try_clone().map_err(Failed::new)?);
             client.read(session, name, &mut to).await?;
@@ -256,11 +252,7 @@ impl Folder {
                     rustix::fs::fchmod(&file, with_mode(mode, change.executable))?;
                 }
                 self.still_fits(name, change)?;
-                let flags = match change.kind {
-                    ChangeKind::Added => RenameFlags::NOREPLACE,
-                    ChangeKind::Changed | ChangeKind::Removed => RenameFlags::empty(),
-                };
-                Ok(rustix::fs::renameat_with(&parent, &beside, &parent, own, flags)?)
+                beside.put(&file, own, change.kind)
             };
             place().map_err(Failed::new)
         };
@@ -268,15 +260,43 @@ impl Folder {
     }
 }
 
-/// A new content beside its place, removed with this unless it has been renamed.
+/// A new content beside its place. It has no name until it is whole, so that a command that is killed leaves
+/// nothing; where the file system cannot do that, it has one, which is removed with this.
 struct Beside<'a> {
     parent: &'a OwnedFd,
-    name: &'a str,
+    name: String,
+}
+
+impl<'a> Beside<'a> {
+    fn new(parent: &'a OwnedFd) -> Self {
+        Self { parent, name: format!(".paddock-{}", crate::id::random_hex::<8>()) }
+    }
+
+    fn make(&self, mode: Mode) -> io::Result<File> {
+        let nameless = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let named = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(self.parent, ".", nameless, mode)
+            .or_else(|_| rustix::fs::openat(self.parent, &self.name, named, mode))?;
+        Ok(File::from(file))
+    }
+
+    /// Puts the whole content in its place: a new file where nothing is, a changed one over the old.
+    fn put(&self, file: &File, own: &str, kind: ChangeKind) -> io::Result<()> {
+        if file.metadata()?.nlink() == 0 {
+            let at = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::linkat(rustix::fs::CWD, at, self.parent, &self.name, AtFlags::SYMLINK_FOLLOW)?;
+        }
+        let flags = match kind {
+            ChangeKind::Added => RenameFlags::NOREPLACE,
+            ChangeKind::Changed | ChangeKind::Removed => RenameFlags::empty(),
+        };
+        Ok(rustix::fs::renameat_with(self.parent, &self.name, self.parent, own, flags)?)
+    }
 }
 
 impl Drop for Beside<'_> {
     fn drop(&mut self) {
-        let _ = rustix::fs::unlinkat(self.parent, self.name, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
     }
 }
 
