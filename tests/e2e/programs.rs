@@ -140,7 +140,9 @@ async fn sql_is_a_language_where_its_example_is_built() {
     assert_eq!(ran.artifacts(), ["/mnt/data/doubled.parquet", "/mnt/data/tables.duckdb"]);
     // The tables are there for the next program, also in Python.
     s.run("sql", "SELECT count(*) AS n FROM doubled").await.expect_stdout("n\n-\n2\n");
-    let code = "import duckdb\nprint(duckdb.connect('tables.duckdb').sql('FROM doubled').fetchall())";
+    let code = "import duckdb
+tables = duckdb.connect('tables.duckdb')
+print(tables.sql('FROM doubled').fetchall())";
     s.python(code).await.expect_stdout("[(1, 5.0), (2, 8.0)]\n");
     let failed = s.run("sql", "SELECT amuont FROM 'sales.csv'").await.expect_exit(1);
     assert!(failed.stderr().contains("amount"), "the close name: {}", failed.document);
