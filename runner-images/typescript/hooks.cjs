@@ -42,6 +42,41 @@ if (stored !== undefined) {
 const mainUrl = pathToFileURL(main).href;
 const storedUrl = stored === undefined ? undefined : pathToFileURL(stored).href;
 
+/** A file beside which node finds the packages of the run; undefined without any. */
+const packages = process.env.SANDBOX_PACKAGES && pathToFileURL(path.join(process.env.SANDBOX_PACKAGES, 'main.js')).href;
+const OF_IMAGE = 'file:///node_modules/';
+
+/** Whether a specifier names a package, and not one of node's own modules. */
+const isPackage = (specifier) => /^(?:@[^/]+\/)?[^./:#@][^:]*$/.test(specifier) && !Module.isBuiltin(specifier);
+
+/**
+ * A package from those of the run, if neither the user's own files nor the importing package bring one: they come behind
+ * /data/node_modules and before the libraries of the image.
+ */
+function resolvePackage(specifier, context, next) {
+  let found;
+  let error;
+  try {
+    found = next(specifier, context);
+    if (!found.url.startsWith(OF_IMAGE) || context.parentURL?.startsWith(OF_IMAGE)) return found;
+  } catch (thrown) {
+    if (!/MODULE_NOT_FOUND/.test(thrown?.code)) throw thrown;
+    error = thrown;
+  }
+  try {
+    if (context.conditions?.includes('require')) {
+      const file = Module._findPath(specifier, [path.join(process.env.SANDBOX_PACKAGES, 'node_modules')], false);
+      if (file) return { ...found, url: pathToFileURL(file).href, format: undefined };
+    } else {
+      return next(specifier, { ...context, parentURL: packages });
+    }
+  } catch (thrown) {
+    if (!/MODULE_NOT_FOUND/.test(thrown?.code)) throw thrown;
+  }
+  if (error) throw error;
+  return found;
+}
+
 const isFile = (name) => fs.statSync(name, { throwIfNoEntry: false })?.isFile() === true;
 
 /** The file that a relative specifier means, if its ending is missing or differs; undefined if there is no such file. */
@@ -140,6 +175,7 @@ Module.registerHooks({
       const found = probe(fileURLToPath(url));
       if (found !== undefined) return { url: pathToFileURL(found).href + url.search, shortCircuit: true };
     }
+    if (packages && isPackage(specifier)) return resolvePackage(specifier, context, next);
     return next(specifier, context);
   },
   load(url, context, next) {

@@ -39,6 +39,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
             disk: DiskBound::Watched,
             coding_agents: config.coding_agents.clone(),
             runners: config.runners.clone(),
+            packages: config.packages.fetch_bounds(),
         },
         owner,
         terms: AgentTerms {

@@ -11,6 +11,7 @@ pub(super) mod access;
 mod egress;
 mod limits;
 mod models;
+mod packages;
 mod ports;
 mod runners;
 mod services;
@@ -82,6 +83,7 @@ impl<'a> Checker<'a> {
             pool,
             egress,
             models,
+            packages,
             ports,
             tasks,
             coding_agents,
@@ -112,6 +114,7 @@ impl<'a> Checker<'a> {
             sessions: self.sessions(sessions)?,
             pool,
             egress: self.egress((egress, models), &auth)?,
+            packages: self.packages(packages)?,
             ports: self.ports(ports)?,
             coding_agents,
             runners,

@@ -118,6 +118,8 @@ mod tests {
             stdin: false,
             warm: vec!["warm".into()],
             volumes: vec![],
+            packages: None,
+            fetches: false,
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
             bounds: crate::pool::Bounds::example(),

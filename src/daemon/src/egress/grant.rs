@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::approval::Asker;
 use super::gateway::Egress;
-use super::policy::{NetworkMode, NetworkPolicy, PolicyRefusal};
+use super::policy::{EgressRules, NetworkMode, NetworkPolicy, PolicyRefusal};
 use super::request::NetworkRequest;
 use super::resolve::SystemDns;
 use super::service::model::Provider;
@@ -50,6 +50,25 @@ impl Egress {
         let policy = Arc::new(self.rules.policy(request)?);
         self.services.check(&request.services, caller)?;
         Ok(NetworkGrant { request: request.clone(), policy, asker: None })
+    }
+
+    /// What fetching packages from these destinations may reach. Where the operator named them for this
+    /// purpose, they are reached in every mode, and with an address that is not public; `egress.deny` holds.
+    ///
+    /// # Errors
+    /// The configuration does not allow it: see [`PolicyRefusal`].
+    pub fn grant_registry(
+        &self,
+        destinations: &[String],
+        is_named_for_it: bool,
+    ) -> Result<Arc<NetworkPolicy>, PolicyRefusal> {
+        let mut rules = EgressRules { ask: false, ..self.rules.clone() };
+        if is_named_for_it {
+            rules.mode = NetworkMode::Open;
+            rules.private.extend(destinations.iter().filter_map(|text| text.parse().ok()));
+        }
+        let request = NetworkRequest { allowed_domains: destinations.to_vec(), ..NetworkRequest::default() };
+        Ok(Arc::new(rules.policy(&request)?))
     }
 
     /// The models that this caller may use, by the names of their services, in alphabetical order. A run has

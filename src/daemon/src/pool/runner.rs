@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paddock_proto::limits::HOME_DIR;
 
 use super::disk::DataPlace;
-use super::runner_terms::RunnerTerms;
+use super::runner_terms::{FetchBounds, RunnerTerms};
 use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
@@ -23,12 +23,22 @@ const AGENT_MODELS: &str = "sandbox.agent.models";
 const LIBRARIES: &str = "sandbox.libraries";
 const STDIN: &str = "sandbox.stdin";
 const WARM: &str = "sandbox.warm";
+/// The command that fetches packages.
+const PACKAGES: &str = "sandbox.packages";
+/// Whose packages they are, see [`Registry`].
+const REGISTRY: &str = "sandbox.packages.registry";
+/// What follows the name of a runner in the name of the one that fetches its packages. No image can have such
+/// a name, so no caller can ask for it.
+const FETCHER: &str = ":packages";
 
 /// An image that the operator chose under one of these names is a coding agent without the label too.
 const CODING_AGENTS: [&str; 2] = ["claude-code", "opencode"];
 
 /// Where `npm install --global` installs in a home directory on a disk, as `pip` does by itself.
 const PREFIX: &str = "/home/agent/.local";
+
+/// The least memory of what fetches packages: an installer unpacks and resolves in memory.
+const FETCH_MEMORY: u64 = 1 << 29;
 
 /// The longest name of a runner.
 const MAX_LANGUAGE: usize = 32;
@@ -59,6 +69,10 @@ pub struct Runner {
     pub warm: Vec<String>,
     /// Volumes that the image declares.
     pub volumes: Vec<String>,
+    /// How packages for its programs are fetched; `None` where it has none.
+    pub packages: Option<PackageLabels>,
+    /// Whether it fetches the packages of the runner whose image it has. Then it runs nothing else.
+    pub fetches: bool,
     /// Whether it is a coding agent. Then it is no language: no caller may run code of its own in it.
     pub coding_agent: bool,
     /// What the image's labels say of the coding agent.
@@ -67,6 +81,38 @@ pub struct Runner {
     pub bounds: Bounds,
     /// Containers that stand idle for it.
     pub idle: u32,
+}
+
+/// A registry of packages: whose names they have, and where they are by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Registry {
+    /// The Python Package Index, or another index of that kind.
+    PyPi,
+    /// The registry of npm.
+    Npm,
+}
+
+impl Registry {
+    /// The word on an image's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PyPi => "pypi",
+            Self::Npm => "npm",
+        }
+    }
+
+    fn of(label: &str) -> Option<Self> {
+        [Self::PyPi, Self::Npm].into_iter().find(|registry| registry.as_str() == label)
+    }
+}
+
+/// What an image's labels say of packages for its programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageLabels {
+    /// Whose packages.
+    pub registry: Registry,
+    /// The command that fetches them.
+    pub fetch: Vec<String>,
 }
 
 /// What the labels of a coding agent's image say, beside its name.
@@ -194,6 +240,19 @@ pub(super) async fn find(
                         name_of(&newest)
                     )),
                 }
+                match packages(&newest.config.labels).transpose() {
+                    Ok(labels) if !runner.coding_agent => runner.packages = labels,
+                    Ok(_) => {}
+                    Err(problem) => found
+                        .warnings
+                        .push(format!("image {} fetches no packages: {problem}", name_of(&newest))),
+                }
+                if let Some(bounds) = terms.packages.as_ref().filter(|_| runner.packages.is_some()) {
+                    let fetcher = runner.fetcher(bounds, terms);
+                    found.runners.insert(fetcher.language.clone(), fetcher);
+                } else {
+                    runner.packages = None;
+                }
                 found.runners.insert(language, runner);
             }
             None => found.warnings.push(format!(
@@ -225,6 +284,8 @@ impl Runner {
             stdin: config.labels.get(STDIN).is_some_and(|v| v == "true"),
             warm: Vec::new(),
             volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
+            packages: None,
+            fetches: false,
             coding_agent,
             agent_labels: AgentLabels {
                 programs: list(config.labels.get(AGENT_PROGRAMS)),
@@ -233,6 +294,27 @@ impl Runner {
             bounds,
             idle,
         })
+    }
+
+    /// The runner that fetches packages for the programs of this one: the same image, with room on the
+    /// engine's disk.
+    fn fetcher(&self, bounds: &FetchBounds, terms: &RunnerTerms) -> Self {
+        Self {
+            language: fetcher_of(&self.language),
+            warm: Vec::new(),
+            stdin: false,
+            fetches: true,
+            bounds: Bounds {
+                place: DataPlace::Disk(terms.disk),
+                data: bounds.bytes,
+                data_inodes: bounds.entries,
+                file_size: bounds.bytes.max(self.bounds.file_size),
+                memory: self.bounds.memory.max(FETCH_MEMORY),
+                ..self.bounds.clone()
+            },
+            idle: 0,
+            ..self.clone()
+        }
     }
 
     /// The environment of a program: a writable home, the image's variables, then those of the caller. The
@@ -257,6 +339,24 @@ impl Runner {
         }
         all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
+}
+
+/// The name of the runner that fetches packages for the programs of this one.
+pub fn fetcher_of(language: &str) -> String {
+    format!("{language}{FETCHER}")
+}
+
+/// What the labels say of packages; `None` without any.
+fn packages(labels: &BTreeMap<String, String>) -> Option<Result<PackageLabels, String>> {
+    let fetch = match command(labels.get(PACKAGES).filter(|label| !label.is_empty())?) {
+        Ok(fetch) => fetch,
+        Err(problem) => return Some(Err(format!("its label {PACKAGES} {problem}"))),
+    };
+    let registry = labels.get(REGISTRY).map_or("", String::as_str);
+    Some(match Registry::of(registry) {
+        Some(registry) => Ok(PackageLabels { registry, fetch }),
+        None => Err(format!("its label {REGISTRY} is {registry:?}, expected pypi or npm")),
+    })
 }
 
 /// A warning about an image that is made for another machine. The daemon uses no emulator: what a program can
@@ -297,9 +397,11 @@ fn list(label: Option<&String>) -> Vec<String> {
 
 /// The command of a warm part, from its label. An empty label means that there is none.
 fn warm(label: &str) -> Result<Vec<String>, String> {
-    if label.is_empty() {
-        return Ok(Vec::new());
-    }
+    if label.is_empty() { Ok(Vec::new()) } else { command(label) }
+}
+
+/// A command from a label.
+fn command(label: &str) -> Result<Vec<String>, String> {
     let expected = "expected a command as a JSON array, such as [\"/usr/bin/python3\",\"/warm.py\"]";
     let shown: String = label.chars().take(80).collect();
     match serde_json::from_str::<Vec<String>>(label) {

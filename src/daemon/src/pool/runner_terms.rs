@@ -22,6 +22,17 @@ pub struct RunnerTerms {
     pub coding_agents: RunnerSettings,
     /// What one runner has instead, by its name.
     pub runners: BTreeMap<String, RunnerSettings>,
+    /// What fetching packages may take on the engine's disk; `None` where no packages are fetched.
+    pub packages: Option<FetchBounds>,
+}
+
+/// What fetching packages may take on the engine's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FetchBounds {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and directories.
+    pub entries: u64,
 }
 
 impl RunnerTerms {
@@ -82,6 +93,7 @@ mod tests {
                 ("python".to_owned(), set(None, Some(30), Some(5))),
                 ("codex".to_owned(), set(Some(40), None, None)),
             ]),
+            packages: None,
         };
         assert_eq!(terms.of("sh", false), (usual.clone(), 2));
         assert_eq!(terms.of("python", false), (Bounds { pids: 30, ..usual.clone() }, 5));

@@ -13,7 +13,7 @@ use super::agent::AgentFiles;
 use super::core::Uid;
 use super::disk::{self, DataPlace};
 use super::runner::Runner;
-use super::{agent, seccomp};
+use super::{agent, layers, seccomp};
 use crate::engine::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
     VolumeName, VolumeOptions, VolumeSpec,
@@ -180,6 +180,8 @@ pub(super) struct Blueprint {
     pub agent: VolumeName,
     /// What that volume holds.
     pub files: AgentFiles,
+    /// The volume of layers of packages; `None` where there are none.
+    pub layers: Option<VolumeName>,
     /// Whether the engine maps users. Most kernels then refuse to set [`SYSCTLS`], so that no container would
     /// start.
     pub maps_users: bool,
@@ -325,6 +327,10 @@ impl Blueprint {
                 [("app", "paddock".to_owned()), (OWNER, self.owner.clone()), (NAME, name.to_string())];
             let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
             mounts.extend([disk::home(bounds, labels), mount(HOME_DATA_DIR)]);
+        }
+        // One mount for all layers: it stands before anybody knows which packages a program asks for.
+        if let Some(volume) = self.layers.as_ref().filter(|_| runner.packages.is_some() && !runner.fetches) {
+            mounts.push(layers::mount(volume, &self.owner, true));
         }
         if MOUNTING.contains(&bounds.runtime.as_str()) {
             mounts.push(self.terminals(name));

@@ -22,6 +22,8 @@ fn runner(bounds: Bounds) -> Runner {
         stdin: false,
         warm: vec![],
         volumes: vec![],
+        packages: None,
+        fetches: false,
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
         bounds,
@@ -31,7 +33,7 @@ fn runner(bounds: Bounds) -> Runner {
 
 fn blueprint(maps_users: bool) -> Blueprint {
     let agent = "paddock-agent".parse().expect("a name");
-    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), maps_users }
+    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), layers: None, maps_users }
 }
 
 #[test]

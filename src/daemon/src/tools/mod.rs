@@ -20,6 +20,7 @@ mod language;
 mod message_shares;
 mod network;
 mod outcome;
+mod packages;
 mod registry;
 mod schema;
 mod session_name;
@@ -139,6 +140,7 @@ impl Tools {
             exec_runner: &self.exec_runner,
             limits: &self.limits,
             network: self.services.egress.mode(),
+            packages: self.has_packages(),
         };
         self.offered(sets).map(|tool| tool.info(&offer)).collect()
     }

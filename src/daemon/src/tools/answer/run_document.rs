@@ -65,7 +65,8 @@ pub(in crate::tools) fn run_document(
     let stdout = captured.stdout.excerpt(tools.limits.output);
     let stderr = captured.stderr.excerpt(tools.limits.output);
     let network = tools.network_of(run.network.is_some());
-    let hint = hint(&captured.stderr.end(HINT_READS), exit_code != 0, network);
+    let packages = tools.takes_packages(&run.language);
+    let hint = hint(&captured.stderr.end(HINT_READS), exit_code != 0, network, packages);
     let (files, files_truncated) = tools.files(session);
     let artifacts: Vec<Value> =
         report.changed.iter().take(LISTED).map(|entry| tools.artifact(session, entry)).collect();
@@ -97,6 +98,9 @@ pub(in crate::tools) fn run_document(
     }
     if let Some(models) = &report.models {
         put("models", json!(models));
+    }
+    if let Some(packages) = &run.packages {
+        put("packages", json!(packages.locked));
     }
     if let Some(hint) = hint {
         put("hint", json!(hint));

@@ -16,7 +16,9 @@ use crate::tools::fault::Failure;
 use crate::tools::registry::{AnswerForm, Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, content, language, network, values};
+use crate::tools::{
+    Caller, Code, Fault, Outcome, Tools, arguments, content, language, network, packages, values,
+};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +36,10 @@ pub(in crate::tools) struct RunCode {
     /// What the program may reach outside of its container: true for all that the operator allows, or lists.
     /// Left out: nothing.
     network: Option<NetworkArgument>,
+    /// Packages that the program needs beyond those of its image, each in one version: name==version for
+    /// Python, name@version for TypeScript. They are installed once, and there at once the next time.
+    #[serde(default)]
+    packages: Vec<String>,
     /// Environment variables for this run.
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -64,7 +70,7 @@ impl Tool for RunCode {
     const TITLE: &'static str = "Run code";
     const SUMMARY: &'static str = "runs `code` in `language`: `python`, `typescript`, or the language of any \
                                    other runner image (`ts`, `js`, `bash` and similar names work too). \
-                                   Optional: `conversationId`, `environment`, `stdin`, `files`, \
+                                   Optional: `conversationId`, `packages`, `environment`, `stdin`, `files`, \
                                    `timeout_seconds`";
     const EFFECT: Effect = Effect::Destroys;
     const FORM: AnswerForm = AnswerForm::Run;
@@ -108,6 +114,7 @@ impl Tool for RunCode {
         }
         schema.set("timeout_seconds", "maximum", offer.limits.longest.as_secs_f64());
         schema.set("timeout_seconds", "default", offer.limits.run_code.as_secs_f64());
+        packages::refine(schema, offer);
     }
 
     async fn call(
@@ -130,6 +137,7 @@ impl RunCode {
         let code = run::code(tools, self.code)?;
         let network =
             network::grant(tools, caller, "network", self.network.and_then(NetworkArgument::into_request))?;
+        let packages = packages::check(tools, &runner, &self.packages)?;
         let environment = values::environment(self.environment, limits)?;
         let timeout = values::timeout(self.timeout_seconds, limits.run_code, limits)?;
         if self.stdin.is_some() && !runner.stdin {
@@ -153,6 +161,6 @@ impl RunCode {
         let mut run = RunRequest::new(new_run_id(), runner.language.clone(), program, timeout);
         run.environment = environment;
         run.network = network;
-        Ok(CheckedRun { session, run, files, waits: true })
+        Ok(CheckedRun { session, run, packages, files, waits: true })
     }
 }

@@ -116,7 +116,9 @@ pub(super) async fn put_page(
     let end = &errors[errors.len() - errors.len().min(HINT_READS)..];
     let failed = execution.end().is_some_and(|end| end.exit_code != Some(0));
     let network = tools.network_of(execution.network().is_some());
-    if let Some(hint) = hint(&String::from_utf8_lossy(end), failed, network).filter(|_| is_over) {
+    let packages = tools.takes_packages(&tools.exec_runner);
+    let end = String::from_utf8_lossy(end);
+    if let Some(hint) = hint(&end, failed, network, packages).filter(|_| is_over) {
         document.insert("hint".into(), json!(hint));
     }
     Ok(())

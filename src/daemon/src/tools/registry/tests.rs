@@ -27,6 +27,8 @@ fn runner(language: &str, libraries: &str) -> Runner {
         stdin: true,
         warm: Vec::new(),
         volumes: Vec::new(),
+        packages: None,
+        fetches: false,
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
         bounds: crate::pool::Bounds::example(),
@@ -71,7 +73,7 @@ fn listed(runners: &Runners) -> Value {
     let limits = limits();
     let network = NetworkMode::Restricted;
     let agents: &[&str] = if runners.is_empty() { &[] } else { &["claude-code", "example"] };
-    let offer = Offer { runners, agents, exec_runner: "python", limits: &limits, network };
+    let offer = Offer { runners, agents, exec_runner: "python", limits: &limits, network, packages: true };
     let shown = TOOLS.iter().map(|tool| {
         let ToolInfo { name, title, description, input, read_only, destructive } = tool.info(&offer);
         json!({

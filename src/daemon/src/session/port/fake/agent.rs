@@ -80,6 +80,8 @@ impl FakeContainer {
             stdin: true,
             warm: Vec::new(),
             volumes: Vec::new(),
+            packages: None,
+            fetches: false,
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
             bounds: crate::pool::Bounds { place: script.place, ..crate::pool::Bounds::example() },
