@@ -19,6 +19,7 @@ mod container;
 mod down;
 mod engine;
 mod images;
+mod packages;
 mod print;
 mod runc;
 mod shared_with_host;
@@ -167,6 +168,7 @@ async fn in_containers(
         }
     };
     printer.print(images::judge(&found));
+    printer.print(packages::judge(config, &found.runners));
     let mut tried = None;
     // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {

@@ -62,13 +62,7 @@ impl Egress {
         destinations: &[String],
         is_named_for_it: bool,
     ) -> Result<Arc<NetworkPolicy>, PolicyRefusal> {
-        let mut rules = EgressRules { ask: false, ..self.rules.clone() };
-        if is_named_for_it {
-            rules.mode = NetworkMode::Open;
-            rules.private.extend(destinations.iter().filter_map(|text| text.parse().ok()));
-        }
-        let request = NetworkRequest { allowed_domains: destinations.to_vec(), ..NetworkRequest::default() };
-        Ok(Arc::new(rules.policy(&request)?))
+        Ok(Arc::new(self.rules.for_registry(destinations, is_named_for_it)?))
     }
 
     /// The models that this caller may use, by the names of their services, in alphabetical order. A run has
@@ -90,6 +84,26 @@ impl Egress {
     /// What callers may get: `egress.mode`.
     pub fn mode(&self) -> NetworkMode {
         self.rules.mode
+    }
+}
+
+impl EgressRules {
+    /// See [`Egress::grant_registry`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn for_registry(
+        &self,
+        destinations: &[String],
+        is_named_for_it: bool,
+    ) -> Result<NetworkPolicy, PolicyRefusal> {
+        let mut rules = Self { ask: false, ..self.clone() };
+        if is_named_for_it {
+            rules.mode = NetworkMode::Open;
+            rules.private.extend(destinations.iter().filter_map(|text| text.parse().ok()));
+        }
+        let request = NetworkRequest { allowed_domains: destinations.to_vec(), ..NetworkRequest::default() };
+        rules.policy(&request)
     }
 }
 

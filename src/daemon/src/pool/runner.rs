@@ -341,6 +341,30 @@ impl Runner {
     }
 }
 
+#[cfg(test)]
+impl Runner {
+    /// A runner of the unit tests.
+    pub(crate) fn example(language: &str) -> Self {
+        Self {
+            language: language.to_owned(),
+            image: format!("paddock-runner-{language}"),
+            image_id: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
+            argv: vec!["/enter".to_owned()],
+            env: Vec::new(),
+            libraries: String::new(),
+            stdin: false,
+            warm: vec!["/warm".to_owned()],
+            volumes: Vec::new(),
+            packages: None,
+            fetches: false,
+            coding_agent: false,
+            agent_labels: AgentLabels::default(),
+            bounds: Bounds::example(),
+            idle: 2,
+        }
+    }
+}
+
 /// The name of the runner that fetches packages for the programs of this one.
 pub fn fetcher_of(language: &str) -> String {
     format!("{language}{FETCHER}")
@@ -432,6 +456,44 @@ fn name_of(image: &ImageDetail) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_names_how_its_packages_are_fetched_and_gets_a_runner_that_does() {
+        let labels = |all: &[(&str, &str)]| {
+            all.iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(packages(&labels(&[])), None);
+        let good = packages(&labels(&[(PACKAGES, "[\"/fetch\"]"), (REGISTRY, "npm")])).unwrap().unwrap();
+        assert_eq!(good, PackageLabels { registry: Registry::Npm, fetch: vec!["/fetch".into()] });
+        for (command, registry, problem) in [
+            ("fetch", "pypi", "JSON array"),
+            ("[]", "pypi", "JSON array"),
+            ("[\"/fetch\"]", "cran", "pypi or npm"),
+        ] {
+            let error = packages(&labels(&[(PACKAGES, command), (REGISTRY, registry)])).unwrap().unwrap_err();
+            assert!(error.contains(problem), "{error}");
+        }
+        let terms = RunnerTerms {
+            bounds: Bounds::example(),
+            idle: 2,
+            disk: super::super::disk::DiskBound::Watched,
+            coding_agents: crate::config::RunnerSettings::default(),
+            runners: BTreeMap::new(),
+            packages: None,
+        };
+        let python = Runner { packages: Some(good), ..Runner::example("python") };
+        let fetcher = python.fetcher(&FetchBounds { bytes: 1 << 30, entries: 9 }, &terms);
+        assert!(!is_language(&fetcher.language), "no caller can name it, and no image has its name");
+        assert!(fetcher.fetches && fetcher.warm.is_empty() && fetcher.idle == 0);
+        assert_eq!(fetcher.bounds.place, DataPlace::Disk(super::super::disk::DiskBound::Watched));
+        assert_eq!((fetcher.bounds.data, fetcher.bounds.data_inodes), (1 << 30, 9));
+        assert_eq!(
+            (&fetcher.bounds.runtime, fetcher.bounds.pids),
+            (&python.bounds.runtime, python.bounds.pids)
+        );
+    }
 
     #[test]
     fn an_image_for_another_machine_is_foreign() {
