@@ -361,6 +361,31 @@ async fn layers_that_nobody_uses_make_room_and_failures_leave_none() {
 }
 
 #[tokio::test]
+async fn a_full_disk_costs_the_call_and_no_layer() {
+    let index = Index::start().await;
+    let d = index.daemon().start().await;
+    let (store, name) = (d.store.clone(), volume(&d.store.owner()));
+    d.stop().await;
+    // The volume has a disk of its own, of which a container that runs keeps the content.
+    let labels = ["app=paddock-packages".to_owned(), format!("paddock.made-by={}", store.owner())];
+    let mut create = Command::new("docker");
+    create.args(["volume", "create", "--opt=type=tmpfs", "--opt=device=tmpfs", "--opt=o=size=300k"]);
+    for label in &labels {
+        create.args(["--label", label]);
+    }
+    assert!(create.arg(&name).status().expect("docker").success());
+    let d = index.daemon().store(&store).start().await;
+    d.session("s").python("print(1)").await.expect_success();
+    let code = "import good; print(good.VERSION)";
+    python(&d, "s", &["good==1.0"], code).await.expect_stdout("1.0\n");
+    refused(python(&d, "s", &["middle==1.0"], "1").await, "quota_exceeded", "full");
+    python(&d, "s", &["good==1.0"], code).await.expect_stdout("1.0\n");
+    python(&d, "s", &["good-tool==1.0"], "import good_tool").await.expect_success();
+    assert_eq!(index.fetched("good-1.0").await, 1);
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn a_daemon_without_layers_leaves_no_volume() {
     let d = Daemon::with().start().await;
     let owner = d.store.owner();

@@ -26,6 +26,8 @@ mod shelf;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -105,6 +107,8 @@ pub struct Packages {
     fetches: Semaphore,
     kept: KeptLayers,
     metrics: Metrics,
+    /// Whether there may be something in the volume that has no purpose.
+    is_untidy: AtomicBool,
     tasks: TaskTracker,
     ending: CancellationToken,
 }
@@ -174,11 +178,12 @@ impl Packages {
             fetches: Semaphore::new(settings.fetches),
             kept,
             metrics: metrics.clone(),
+            is_untidy: AtomicBool::new(is_untidy),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
         packages.measure();
-        packages.tasks.spawn(packages.clone().upkeep(is_untidy));
+        packages.tasks.spawn(packages.clone().upkeep());
         Some(packages)
     }
 
@@ -263,34 +268,46 @@ impl Packages {
                 let _ = tokio::time::timeout(HANDING_OVER, sender.closed()).await;
                 packages.state().shelf.released(&key, Instant::now());
             }
-            packages.clear_up(!is_there).await;
+            if !is_there {
+                packages.is_untidy.store(true, Relaxed);
+            }
+            packages.clear_up().await;
         });
         Ok(Wanted::OnItsWay(news))
     }
 
-    /// Removes what has to go, and notes what is there. `is_untidy`: a fetch may have left something.
-    async fn clear_up(&self, is_untidy: bool) {
+    /// Removes what has to go, and notes what is there.
+    async fn clear_up(&self) {
         let gone = self.state().shelf.sweep(Instant::now());
         for layer in &gone {
             info!(packages = layer.locked.join(" "), bytes = layer.bytes, "a layer of packages is removed");
         }
+        if !gone.is_empty() {
+            self.is_untidy.store(true, Relaxed);
+        }
         self.save().await;
-        if is_untidy || !gone.is_empty() {
-            self.tidy().await;
+        if self.is_untidy.load(Relaxed) && self.tidy().await {
+            self.save().await;
         }
         self.measure();
     }
 
-    async fn tidy(&self) {
+    /// Removes what has no purpose. False if that failed: the next time it is tried again.
+    async fn tidy(&self) -> bool {
         // Any image of a runner will do: nothing of it runs.
         let image: Option<ImageRef> =
             self.fetcher.pool.runners().values().map(|(_, runner)| runner.image_id.clone()).next();
-        let Some(image) = image else { return };
+        let Some(image) = image else { return false };
         let _alone = self.fetcher.writing.write().await;
         let keep = self.state().shelf.directories();
-        if let Err(error) = self.fetcher.layers.tidy(&image, &keep).await {
+        // Set again by whoever fails from here on.
+        self.is_untidy.store(false, Relaxed);
+        let done = self.fetcher.layers.tidy(&image, &keep).await;
+        if let Err(error) = &done {
+            self.is_untidy.store(true, Relaxed);
             warn!(%error, "layers of packages without a purpose could not be removed yet");
         }
+        done.is_ok()
     }
 
     async fn save(&self) {
@@ -298,7 +315,7 @@ impl Packages {
             let state = self.state();
             (state.shelf.kept(Instant::now()), state.shelf.is_fetching())
         };
-        self.kept.save(layers, pending).await;
+        self.kept.save(layers, pending || self.is_untidy.load(Relaxed)).await;
     }
 
     fn measure(&self) {
@@ -306,15 +323,15 @@ impl Packages {
         self.metrics.packages_kept(layers, bytes);
     }
 
-    async fn upkeep(self: Arc<Self>, mut is_untidy: bool) {
+    async fn upkeep(self: Arc<Self>) {
         match self.fetcher.layers.recover().await {
-            Ok(has_volume) => is_untidy &= has_volume,
+            Ok(true) => {}
+            Ok(false) => self.is_untidy.store(false, Relaxed),
             Err(error) => warn!(%error, "what an earlier daemon left of packages could not be looked at"),
         }
         loop {
-            if is_untidy || self.state().shelf.size().0 > 0 {
-                self.clear_up(is_untidy).await;
-                is_untidy = false;
+            if self.is_untidy.load(Relaxed) || self.state().shelf.size().0 > 0 {
+                self.clear_up().await;
             }
             tokio::select! {
                 () = self.ending.cancelled() => return,
