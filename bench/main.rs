@@ -15,6 +15,7 @@
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
 //!   ├────► network      the way out, beside bare loopback; network_server: the other side
 //!   ├────► task         a coding agent's start, up to its first request; its model
+//!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► churn        new sessions a second
 //!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured
@@ -44,6 +45,7 @@ mod machine;
 mod names;
 mod network;
 mod network_server;
+mod packages;
 mod peers;
 mod programs;
 mod reference_container;
@@ -132,6 +134,7 @@ impl BenchPlan {
             flood::TITLE,
             churn::TITLE,
             task::TITLE,
+            packages::TITLE,
             concurrency::TITLE,
             concurrency::MANY_TITLE,
         ];
@@ -200,6 +203,10 @@ impl BenchPlan {
         if self.has(task::TITLE) {
             at(task::TITLE);
             task::measure(setup, report).await?;
+        }
+        if self.has(packages::TITLE) {
+            at(packages::TITLE);
+            packages::measure(setup, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);

@@ -1,4 +1,5 @@
-"""An index of Python packages (PEP 503) and an npm registry, on loopback: index.py prints its port.
+"""An index of Python packages (PEP 503) and an npm registry, on loopback: index.py [weighty N] prints its port. With
+`weighty N` it also has N versions of a package of 400 files and 40 MB.
 
 The packages are made here, most of them to be hostile. GET /requests answers with the path of every request so far, and GET
 /let/go lets go of those that wait. The server ends with its standard input.
@@ -103,6 +104,9 @@ wheel("slow", "1.0", {"slow.py": "OK = True\n"})
 wheel("breaks", "1.0", {"breaks.py": "OK = True\n", "breaks.bin": os.urandom(1 << 20)})
 wheel("middle", "1.0", {"middle.py": "OK = True\n", "middle.bin": bytes(600 << 10)})
 wheel("middle2", "1.0", {"middle2.py": "OK = True\n", "middle.bin": bytes(600 << 10)})
+if sys.argv[1:2] == ["weighty"]:
+    for n in range(1, int(sys.argv[2]) + 1):
+        wheel("weighty", f"{n}.0", {"weighty/__init__.py": "", **{f"weighty/{i}.bin": os.urandom(100_000) for i in range(400)}})
 source("sourced", "1.0")
 module("left", "1.2.3", {"index.js": "module.exports = 'left 1.2.3';"})
 module("@scope/esm", "2.0.0", {"index.js": "export default 'esm ' + (await import('left')).default;"},
