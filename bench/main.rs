@@ -15,6 +15,7 @@
 //!   ├────► concurrency  many sessions, and runs that fall due by the clock; load: the generator
 //!   ├────► network      the way out, beside bare loopback; network_server: the other side
 //!   ├────► task         a coding agent's start, up to its first request; its model
+//!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► mixed        programs as models write them, of many kinds
 //!   ├────► churn        new sessions a second
@@ -46,6 +47,7 @@ mod mixed;
 mod names;
 mod network;
 mod network_server;
+mod packages;
 mod peers;
 mod programs;
 mod reference_container;
@@ -135,6 +137,7 @@ impl BenchPlan {
             churn::TITLE,
             task::TITLE,
             mixed::TITLE,
+            packages::TITLE,
             concurrency::TITLE,
             concurrency::MANY_TITLE,
         ];
@@ -207,6 +210,10 @@ impl BenchPlan {
         if self.has(mixed::TITLE) {
             at(mixed::TITLE);
             mixed::measure(setup, report).await?;
+        }
+        if self.has(packages::TITLE) {
+            at(packages::TITLE);
+            packages::measure(setup, report).await?;
         }
         if self.has(churn::TITLE) {
             at(churn::TITLE);

@@ -197,9 +197,19 @@ impl Setup {
         for name in names {
             if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
                 took(self.sweep(owner.trim(), true).await);
+                took(self.remove_packages(owner.trim()).await);
             }
         }
         if faults.is_empty() { Ok(()) } else { Err(faults.join("; ").into()) }
+    }
+
+    /// Removes the layers of packages, which outlive a daemon.
+    async fn remove_packages(&self, owner: &str) -> Result<()> {
+        let labels = ["app=paddock-packages".to_owned(), format!("paddock.made-by={owner}")];
+        for volume in self.engine.volume_list(&labels).await? {
+            self.engine.volume_remove(&volume.name).await?;
+        }
+        Ok(())
     }
 
     /// Removes everything with this owner's label. `fault`: there should have been nothing.

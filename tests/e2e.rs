@@ -89,6 +89,8 @@ mod models;
 mod mounts;
 #[path = "e2e/n8n.rs"]
 mod n8n;
+#[path = "e2e/packages.rs"]
+mod packages;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/page_task.rs"]

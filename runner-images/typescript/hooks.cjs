@@ -30,6 +30,7 @@ let begun; // the main program, if node is going to ask for it again
 let main = path.join(DATA, 'main.ts'); // the name of the code
 let mainUrl = pathToFileURL(main).href;
 let stored, storedUrl; // where the code is, if this process or its parent has one
+let packages; // a file beside which node finds the packages of the run; undefined without any
 
 /** Removes the flags that only the warm part has (fork.cc says why) from what programs see. A worker has those of its process. */
 function hideForkFlags() {
@@ -49,6 +50,8 @@ function checkTypes() {
 
 /** Finds the code, once process.argv[1] and process.env are those of the run. */
 function find() {
+  const layer = process.env.SANDBOX_PACKAGES;
+  packages = layer && pathToFileURL(path.join(layer, 'main.js')).href;
   stored = process.env.SANDBOX_MAIN; // a worker or a child from fork() finds the code by this variable
   if (stored === undefined && isMainThread && /^\/(?:tmp|dev\/shm)\/run\.[\d.]+\/main\.ts$/.test(process.argv[1] ?? '')) {
     stored = process.env.SANDBOX_MAIN = process.argv[1];
@@ -60,6 +63,39 @@ function find() {
   checkTypes();
   mainUrl = pathToFileURL(main).href;
   storedUrl = pathToFileURL(stored).href;
+}
+
+const OF_IMAGE = 'file:///node_modules/';
+
+/** Whether a specifier names a package, and not one of node's own modules. */
+const isPackage = (specifier) => /^(?:@[^/]+\/)?[^./:#@][^:]*$/.test(specifier) && !Module.isBuiltin(specifier);
+
+/**
+ * A package from those of the run, if neither the user's own files nor the importing package bring one: they come behind
+ * /data/node_modules and before the libraries of the image.
+ */
+function resolvePackage(specifier, context, next) {
+  let found;
+  let error;
+  try {
+    found = next(specifier, context);
+    if (!found.url.startsWith(OF_IMAGE) || context.parentURL?.startsWith(OF_IMAGE)) return found;
+  } catch (thrown) {
+    if (!/MODULE_NOT_FOUND/.test(thrown?.code)) throw thrown;
+    error = thrown;
+  }
+  try {
+    if (context.conditions?.includes('require')) {
+      const file = Module._findPath(specifier, [path.join(process.env.SANDBOX_PACKAGES, 'node_modules')], false);
+      if (file) return { ...found, url: pathToFileURL(file).href, format: undefined };
+    } else {
+      return next(specifier, { ...context, parentURL: packages });
+    }
+  } catch (thrown) {
+    if (!/MODULE_NOT_FOUND/.test(thrown?.code)) throw thrown;
+  }
+  if (error) throw error;
+  return found;
 }
 
 const isFile = (name) => fs.statSync(name, { throwIfNoEntry: false })?.isFile() === true;
@@ -149,6 +185,7 @@ Module.registerHooks({
       const found = probe(fileURLToPath(url));
       if (found !== undefined) return { url: pathToFileURL(found).href + url.search, shortCircuit: true };
     }
+    if (packages && isPackage(specifier)) return resolvePackage(specifier, context, next);
     return next(specifier, context);
   },
   load(url, context, next) {

@@ -90,3 +90,40 @@ console.log(ms('2 days'));";
     assert!(ran.stdout().ends_with("172800000\n"), "{}", ran.document);
     d.stop().await;
 }
+
+/// The first use, the second, and what came.
+async fn twice(d: &Daemon, language: &str, packages: &[&str], code: &str, said: &str) {
+    for n in 0..2 {
+        let begun = std::time::Instant::now();
+        let call = d.session(&format!("s{n}")).run(language, code).with("packages", json!(packages));
+        let ran = call.with("timeout_seconds", 60).await.expect_success();
+        assert_eq!(ran.stdout(), said);
+        eprintln!("{packages:?}, use {}: {:?}, {}", n + 1, begun.elapsed(), ran.document["packages"]);
+    }
+    assert_eq!(d.log.count("packages fetched"), 1);
+}
+
+#[tokio::test]
+#[ignore = "make registries runs this, on a host with the internet"]
+async fn packages_come_from_pypi() {
+    let d = restricted(&["pypi.org", "files.pythonhosted.org"]).set("egress.ca_bundle", CERTIFICATES);
+    let d = d.start().await;
+    let code = "import networkx, polars; print(polars.__version__, networkx.__version__)";
+    twice(&d, "python", &["polars==1.35.2", "networkx==3.5"], code, "1.35.2 3.5\n").await;
+    let ran = d.session("s").python("print(1)").with("packages", json!(["polars==0.0.999"])).await;
+    let message = ran.expect_error("invalid_argument").text("message").to_owned();
+    assert!(message.contains("polars==0.0.999: the index has no wheel of this version"), "{message}");
+    d.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "make registries runs this, on a host with the internet"]
+async fn packages_come_from_npm() {
+    let d = restricted(&["registry.npmjs.org"]).set("egress.ca_bundle", CERTIFICATES).start().await;
+    let code =
+        "import { z } from 'zod'; import ms from 'ms'; console.log(z.string().parse('x'), ms('2 days'))";
+    twice(&d, "typescript", &["zod@3.25.76", "ms@2.1.3"], code, "x 172800000\n").await;
+    let ran = d.session("s").typescript("1").with("packages", json!(["ms@999.0.0"])).await;
+    assert!(ran.expect_error("invalid_argument").text("message").contains("no such version"));
+    d.stop().await;
+}

@@ -173,10 +173,19 @@ impl View {
     }
 
     pub(crate) async fn remove_all(&self) {
-        for container in self.engine.container_list(&self.labels).await.unwrap_or_default() {
+        self.remove(&self.labels).await;
+        // What its daemons have for packages, which outlives them.
+        let owner = self.labels.iter().find_map(|label| label.strip_prefix("paddock.owner="));
+        if let Some(owner) = owner {
+            self.remove(&["app=paddock-packages".to_owned(), format!("paddock.made-by={owner}")]).await;
+        }
+    }
+
+    async fn remove(&self, labels: &[String]) {
+        for container in self.engine.container_list(labels).await.unwrap_or_default() {
             let _ = self.engine.container_remove(&container.id).await;
         }
-        for volume in self.engine.volume_list(&self.labels).await.unwrap_or_default() {
+        for volume in self.engine.volume_list(labels).await.unwrap_or_default() {
             let _ = self.engine.volume_remove(&volume.name).await;
         }
     }

@@ -3,6 +3,7 @@
  *
  * The program must not be able to find out that it was forked: not by its stack frames, its arguments or any name. */
 #include "interpreter.h"
+#include <dirent.h>
 #include <errno.h>
 #include <linux/prctl.h>
 #include <signal.h>
@@ -16,6 +17,9 @@
 static const char *const read_at_start[] = {"PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "OPENBLAS_", "OMP_", "GOMP_", "GOTO_",
     "MKL_", "NPY_", "NUMPY_", "MPL", "MATPLOTLIB", "PANDAS_", "ARROW_", "SCIPY_", "XDG_", "SEABORN_", "HOME=", NULL};
 
+/* Where the packages of the run are; see sitecustomize.py. */
+#define PACKAGES "SANDBOX_PACKAGES="
+
 static _Noreturn void broken(const char *what)
 {
     dprintf(2, "sandbox: the warm part cannot make %s\n", what);
@@ -23,9 +27,37 @@ static _Noreturn void broken(const char *what)
     _exit(126);
 }
 
+/* The directory of the run's packages, or NULL. */
+static const char *packages_of(const struct run *run)
+{
+    for (char **v = run->variables; *v; v++)
+        if (strncmp(*v, PACKAGES, strlen(PACKAGES)) == 0)
+            return (*v)[strlen(PACKAGES)] ? *v + strlen(PACKAGES) : NULL;
+    return NULL;
+}
+
+/* Whether the packages have a module of a name that the parent has imported: in this process it is the one of the image. */
+static int replaces_imported(const char *packages)
+{
+    DIR *entries = packages ? opendir(packages) : NULL;
+    PyObject *modules = PyImport_GetModuleDict();
+    struct dirent *entry;
+    int found = 0;
+    if (entries == NULL)
+        return 0;
+    while (!found && (entry = readdir(entries))) {
+        entry->d_name[strcspn(entry->d_name, ".")] = 0;
+        found = entry->d_name[0] && PyDict_GetItemString(modules, entry->d_name) != NULL;
+    }
+    closedir(entries);
+    return found;
+}
+
 /* Whether the run has a variable or a file that only a new interpreter would use. */
 static int wants_fresh(const struct run *run)
 {
+    if (replaces_imported(packages_of(run)))
+        return 1;
     for (char **v = run->variables; *v; v++) {
         for (const char *const *prefix = read_at_start; *prefix; prefix++) {
             if (strncmp(*v, *prefix, strlen(*prefix)) != 0)
@@ -125,10 +157,31 @@ static void set_sys(const char *name, PyObject *value)
     Py_DECREF(value);
 }
 
+/* Puts the packages behind the standard library and before the libraries of the image, as sitecustomize.py does. */
+static void set_packages(const struct run *run)
+{
+    const char *packages = packages_of(run);
+    PyObject *path = PySys_GetObject("path"), *entry = packages ? PyUnicode_DecodeFSDefault(packages) : NULL;
+    if (packages == NULL)
+        return;
+    for (Py_ssize_t at = 0; entry && path && PyList_Check(path) && at < PyList_GET_SIZE(path); at++) {
+        const char *text = PyUnicode_AsUTF8(PyList_GET_ITEM(path, at));
+        size_t length = text ? strlen(text) : 0, tail = strlen("/dist-packages");
+        if (text == NULL || (strcmp(text, "/data") != 0 && (length < tail || strcmp(text + length - tail, "/dist-packages") != 0)))
+            continue;
+        if (PyList_Insert(path, at, entry) < 0)
+            break;
+        Py_DECREF(entry);
+        return;
+    }
+    broken("sys.path");
+}
+
 static void set_arguments(const struct run *run, PyObject *file)
 {
     set_sys("argv", Py_BuildValue("[O]", file));
     set_sys("path", PySequence_List(PySys_GetObject("path"))); /* a new list: its entries are freed at the program's end */
+    set_packages(run);
     set_sys("orig_argv", Py_BuildValue("[sssO]", PYTHON, "-P", "-s", file));
     PyObject *cache = PySys_GetObject("path_importer_cache"); /* CPython's start-up checks whether the file is a package */
     if (cache == NULL || PyDict_SetItem(cache, file, Py_None) < 0)

@@ -21,6 +21,7 @@
 //!   which files a run may write and read: `policy`; which programs it may execute: `execute`; the way out:
 //!   `network`; the way in: `ports`.
 //! * What changed in `/data`, either way: `collect`, `apply`, `baseline`, `walk`, `fingerprint`, `files`.
+//! * Removing layers of packages that nobody needs, in a container of its own: `tidy`.
 //! * The container, its processes, and system calls without a safe form: `probe`, `counters`, `tree`, `reap`,
 //!   `sys`, `pause`.
 //!
@@ -65,6 +66,7 @@ mod stdin_pipe;
 mod supervise;
 mod sweep;
 mod sys;
+mod tidy;
 mod tree;
 mod walk;
 mod warm;
@@ -77,8 +79,9 @@ fn main() -> ExitCode {
     let result = match std::env::args().nth(1).as_deref() {
         Some("init") => init::main(),
         Some("bridge") => bridge::main(),
+        Some("tidy") => tidy::main(std::env::args().skip(2)),
         _ => {
-            complain("usage: agent init | agent bridge; only the paddock daemon starts either");
+            complain("usage: agent init | agent bridge | agent tidy; only the paddock daemon starts it");
             return ExitCode::from(2);
         }
     };

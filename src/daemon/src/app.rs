@@ -34,6 +34,7 @@ use crate::engine::{Engine, EngineLimits};
 use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
+use crate::packages::Packages;
 use crate::pool::{Adopted, Pool, PoolConfig};
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
@@ -170,6 +171,12 @@ impl App {
         let bounds = settings::execution_bounds(config);
         let links = settings::port_links(config, ports.as_ref(), &url, &store.secret("port-links.secret")?);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
+        let packages = Packages::open(
+            &config.packages,
+            (&pool, &egress, &metrics),
+            (store.secret("packages.secret")?, store.folder("packages")?),
+            config.timeouts.max,
+        );
         let in_flight = sessions.adopt(adopted).await;
         executions.recover(&store, in_flight).await?;
         let stopping = CancellationToken::new();
@@ -184,6 +191,7 @@ impl App {
             sessions,
             executions,
             egress,
+            packages,
             ports: Arc::new(forwarder),
             signer,
             notifications,
@@ -290,6 +298,9 @@ impl ServingApp {
         sweep.abort();
         let removal = async {
             services.executions.close().await;
+            if let Some(packages) = &services.packages {
+                packages.close().await;
+            }
             services.sessions.close_all().await;
             tokio::select! {
                 () = services.pool.shutdown() => true,
@@ -298,6 +309,8 @@ impl ServingApp {
         };
         if tokio::time::timeout(REMOVAL, removal).await != Ok(true) {
             warn!("some containers could not be removed; the next start of this store removes them");
+        } else if let Some(packages) = &services.packages {
+            packages.forget_if_empty().await;
         }
         stop_scraping.cancel();
         if let Some(scraping) = scraping {

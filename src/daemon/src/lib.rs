@@ -38,6 +38,7 @@
 //! | **execution** | a shell command that can outlive the call that started it |
 //! | **task** | an execution whose command is a coding agent |
 //! | **model** | a language model that programs reach as a service, whose answers are metered |
+//! | **layer** | packages of one list, in a directory that all programs with this list can read |
 //! | **store**, **space** | all saved files on disk, and the part of one session |
 //! | **drop folder** | a folder on the host for one conversation, whose files and those of the session follow each other |
 //! | **mount** | a folder of the host that programs can read, at `/mnt/NAME` |
@@ -64,6 +65,7 @@
 //! | [`egress`] | the way out: what a run may reach, and its connections; names and policy are pure, the rest resolves, dials and relays |
 //! | `egress/service` | services: HTTP requests of programs, sent on with credentials that no program sees |
 //! | `egress/service/model` | models: services whose answers are metered, within budgets of dollars and tokens |
+//! | [`packages`] | packages beyond a runner's image: a pure core says which layers there are; a fetch fills one, in a container of its own |
 //! | [`ports`] | the way in: links to servers that programs run, and the requests that are forwarded to them; all rules are pure |
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
 //! | [`drops`] | drop folders: what the host puts there is in a session before its next run, and what a run makes appears there |
@@ -87,7 +89,8 @@
 //! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
 //! | [`docs`] | the API for clients, what differs from the documents, the threat model, how to contribute |
 //!
-//! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`.
+//! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`;
+//! `tools → packages → {session, egress, pool}`.
 //! `agents`, `config`, `diff`, `id`, `sign`, `store`, `notifications`, `metrics` and `log` are used by these
 //! modules and use none of them.
 //!
@@ -239,6 +242,10 @@
 //!   terminals, the handler of crashes; and traces that a run could leave for the next, such as the
 //!   scheduling of PID 1 and System V IPC. Where Linux has no fence (`fcntl` locks, TCP memory with control
 //!   groups 1), `doctor` measures it and says so.
+//! * **One mount for all packages, and names that nobody guesses.** Containers stand before a list is known,
+//!   and a mount cannot be added to one that runs; a container made for each list would cost a new session
+//!   some 400 ms. So each has one read-only mount of all layers, whose directory cannot be listed
+//!   ([`packages`]).
 //! * **A UID for each container**, because pipes, inotify and queues are limited per user, across containers.
 //! * **Containers are never used twice**: when a lease is dropped, its container is removed. A workspace is
 //!   used again, but only by containers of the same session.
@@ -255,9 +262,9 @@
 //! * Every queue, buffer, body, frame and wait has a named bound; every Engine call has a deadline.
 //! * Nothing that comes out of a container is trusted: names, sizes, order, exit codes.
 //! * The daemon never touches containers and volumes of another owner. It leaves none of its own after its
-//!   end, and none without a purpose 15 s after its start. Only two things stay: the agent's volume, which
-//!   all daemons of a build share (`pool/agent.rs`), and the volumes of workspaces that the notes of sessions
-//!   name as kept.
+//!   end, and none without a purpose 15 s after its start. Only three things stay: the agent's volume, which
+//!   all daemons of a build share (`pool/agent.rs`), the volume of packages, if there is a layer in it
+//!   (`pool/layers.rs`), and the volumes of workspaces that the notes of sessions name as kept.
 //! * Bad input is refused before anything changes.
 //! * A server in a container learns no credential of the daemon and no cookie that it did not set. Below the
 //!   daemon's own address a browser runs nothing that comes from one.
@@ -296,6 +303,7 @@ mod local_daemon;
 pub mod log;
 pub mod metrics;
 pub mod notifications;
+pub mod packages;
 pub mod pool;
 pub mod ports;
 mod printable;

@@ -46,7 +46,7 @@ enum What {
     )]
     Run {
         #[command(flatten)]
-        arguments: terminal::RunArguments,
+        arguments: Box<terminal::RunArguments>,
         /// The configuration file of the daemon
         #[arg(long, value_name = "FILE", help_heading = DAEMON)]
         config: Option<PathBuf>,
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
     let ended = match what {
         What::Stdio { .. } => runtime.block_on(stdio::serve(loaded.config, metrics)),
         What::Run { arguments, .. } => {
-            let code = runtime.block_on(terminal::run(arguments, loaded.config, metrics));
+            let code = runtime.block_on(terminal::run(*arguments, loaded.config, metrics));
             runtime.shutdown_background();
             return code;
         }

@@ -11,6 +11,7 @@ use crate::egress::Egress;
 use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
+use crate::packages::Packages;
 use crate::pool::Pool;
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
@@ -32,6 +33,8 @@ pub struct Services {
     pub executions: Arc<Executions>,
     /// What programs may reach outside of their containers.
     pub egress: Arc<Egress>,
+    /// Packages beyond the images of runners; `None` if no call can ask for any.
+    pub packages: Option<Arc<Packages>>,
     /// Forwards requests to servers that programs run.
     pub ports: Arc<PortForwarder>,
     /// Signs and checks links.

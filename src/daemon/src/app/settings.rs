@@ -42,6 +42,7 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
             coding_agents: config.coding_agents.clone(),
             runners: config.runners.clone(),
             mounts: mounts(config),
+            packages: config.packages.fetch_bounds(),
         },
         owner,
         terms: AgentTerms {

@@ -12,6 +12,7 @@ mod egress;
 mod limits;
 mod models;
 mod mounts;
+mod packages;
 mod ports;
 mod runners;
 mod services;
@@ -84,6 +85,7 @@ impl<'a> Checker<'a> {
             pool,
             egress,
             models,
+            packages,
             ports,
             tasks,
             coding_agents,
@@ -119,6 +121,7 @@ impl<'a> Checker<'a> {
             sessions: self.sessions(sessions)?,
             pool,
             egress: self.egress((egress, models), &auth)?,
+            packages: self.packages(packages)?,
             ports: self.ports(ports)?,
             coding_agents,
             runners,

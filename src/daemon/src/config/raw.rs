@@ -25,6 +25,7 @@ pub(super) struct RawConfig {
     pub(super) pool: PoolTable,
     pub(super) egress: EgressTable,
     pub(super) models: BTreeMap<String, ModelTable>,
+    pub(super) packages: PackagesTable,
     pub(super) ports: PortsTable,
     pub(super) tasks: TasksTable,
     pub(super) coding_agents: RunnerTable,
@@ -234,6 +235,21 @@ pub(super) struct PriceTable {
     pub(super) output: f64,
     pub(super) cache_read: Option<f64>,
     pub(super) cache_write: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table")]
+pub(super) struct PackagesTable {
+    pub(super) enabled: bool,
+    pub(super) max_bytes: Size,
+    pub(super) max_files: u32,
+    pub(super) total_bytes: Size,
+    pub(super) retention: Time,
+    pub(super) timeout: Time,
+    pub(super) fetches: u32,
+    pub(super) python_index: String,
+    pub(super) npm_registry: String,
+    pub(super) hosts: Vec<String>,
 }
 
 #[derive(Deserialize)]

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::value::Secret;
 use crate::config::PoolSettings;
 use crate::egress::EgressSettings;
+use crate::packages::PackagesSettings;
 use crate::ports::PortBounds;
 
 /// All settings. Sizes are in bytes.
@@ -43,6 +44,8 @@ pub struct Config {
     pub pool: PoolSettings,
     /// What programs may reach outside of their containers.
     pub egress: EgressSettings,
+    /// Packages beyond the images of runners.
+    pub packages: PackagesSettings,
     /// The way in to servers that programs run.
     pub ports: PortsSettings,
     /// What every coding agent's runner has; each value is set.

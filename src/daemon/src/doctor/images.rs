@@ -119,6 +119,8 @@ mod tests {
             typecheck: false,
             warm: vec!["warm".into()],
             volumes: vec![],
+            packages: None,
+            fetches: false,
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
             mounts: Vec::new(),

@@ -20,6 +20,7 @@ mod down;
 mod engine;
 mod images;
 mod mounts;
+mod packages;
 mod print;
 mod runc;
 mod shared_with_host;
@@ -169,6 +170,7 @@ async fn in_containers(
         }
     };
     printer.print(images::judge(&found));
+    printer.print(packages::judge(config, &found.runners));
     let mut tried = None;
     // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::approval::Asker;
 use super::gateway::Egress;
-use super::policy::{NetworkMode, NetworkPolicy, PolicyRefusal};
+use super::policy::{EgressRules, NetworkMode, NetworkPolicy, PolicyRefusal};
 use super::request::NetworkRequest;
 use super::resolve::SystemDns;
 use super::service::model::Provider;
@@ -52,6 +52,19 @@ impl Egress {
         Ok(NetworkGrant { request: request.clone(), policy, asker: None })
     }
 
+    /// What fetching packages from these destinations may reach. Where the operator named them for this
+    /// purpose, they are reached in every mode, and with an address that is not public; `egress.deny` holds.
+    ///
+    /// # Errors
+    /// The configuration does not allow it: see [`PolicyRefusal`].
+    pub fn grant_registry(
+        &self,
+        destinations: &[String],
+        is_named_for_it: bool,
+    ) -> Result<Arc<NetworkPolicy>, PolicyRefusal> {
+        Ok(Arc::new(self.rules.for_registry(destinations, is_named_for_it)?))
+    }
+
     /// The models that this caller may use, by the names of their services, in alphabetical order. A run has
     /// one if its request lists it in `services`, and a budget by `max_cost_usd`.
     pub fn models<'a>(&'a self, caller: &'a str) -> impl Iterator<Item = (&'a str, Provider)> {
@@ -71,6 +84,26 @@ impl Egress {
     /// What callers may get: `egress.mode`.
     pub fn mode(&self) -> NetworkMode {
         self.rules.mode
+    }
+}
+
+impl EgressRules {
+    /// See [`Egress::grant_registry`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn for_registry(
+        &self,
+        destinations: &[String],
+        is_named_for_it: bool,
+    ) -> Result<NetworkPolicy, PolicyRefusal> {
+        let mut rules = Self { ask: false, ..self.clone() };
+        if is_named_for_it {
+            rules.mode = NetworkMode::Open;
+            rules.private.extend(destinations.iter().filter_map(|text| text.parse().ok()));
+        }
+        let request = NetworkRequest { allowed_domains: destinations.to_vec(), ..NetworkRequest::default() };
+        rules.policy(&request)
     }
 }
 

@@ -21,7 +21,7 @@ use super::task_diff;
 use crate::agents::TaskNote;
 use crate::egress::NetworkGrant;
 use crate::session::{
-    Control, OutputBacklog, Program, RunRequest, Session, SessionError, SessionId, SessionKey,
+    Control, OutputBacklog, Program, RunPackages, RunRequest, Session, SessionError, SessionId, SessionKey,
 };
 use crate::store::{StoreError, blocking};
 
@@ -46,6 +46,8 @@ pub struct StartRequest {
     pub execute: Option<ExecutePolicy>,
     /// What it may reach outside of its container.
     pub network: Option<NetworkGrant>,
+    /// The packages that it has beyond those of its image.
+    pub packages: Option<RunPackages>,
     /// The words of a coding agent's task, and what more is noted of it; `None` for a command.
     pub task: Option<(String, TaskNote)>,
 }
@@ -161,6 +163,7 @@ impl Executions {
             files: start.files,
             execute: start.execute,
             network: start.network,
+            packages: start.packages,
             ..RunRequest::new(id, start.language, start.program, start.timeout)
         };
         let sink = ExecutionSink::new(execution.clone(), backlog, self.links.clone());

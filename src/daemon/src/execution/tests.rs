@@ -34,6 +34,7 @@ fn command() -> StartRequest {
         files: None,
         execute: None,
         network: None,
+        packages: None,
         task: None,
     }
 }

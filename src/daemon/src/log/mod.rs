@@ -128,6 +128,7 @@ fn layer(target: &str) -> &'static str {
         (Some("session"), _) => "SESSION",
         (Some("tools" | "execution"), _) => "TOOL",
         (Some("pool"), _) => "POOL",
+        (Some("packages"), _) => "PACKAGES",
         (Some("link"), _) => "LINK",
         (Some("engine"), _) => "ENGINE",
         (Some("egress"), _) => "EGRESS",

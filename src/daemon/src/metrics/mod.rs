@@ -4,7 +4,7 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, egress, models, daemon: the families
+//!                  Metrics ── http, tools, runs, pool, engine, egress, models, packages, daemon: families
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
@@ -21,6 +21,7 @@ mod egress;
 mod engine;
 mod http;
 mod models;
+mod packages;
 mod pool;
 mod runs;
 mod state;
@@ -65,6 +66,7 @@ struct Families {
     engine: engine::EngineMetrics,
     egress: egress::EgressMetrics,
     models: models::ModelMetrics,
+    packages: packages::PackageMetrics,
     daemon: daemon::DaemonMetrics,
     state: state::StateGauges,
 }
@@ -80,6 +82,7 @@ impl Default for Metrics {
             engine: engine::EngineMetrics::new(&make),
             egress: egress::EgressMetrics::new(&make),
             models: models::ModelMetrics::new(&make),
+            packages: packages::PackageMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             state: state::StateGauges::new(&make),
             families: make.made.into_inner(),

@@ -7,6 +7,7 @@
 //!              start │ │ started / failed / died        runner     finds runner images by their labels
 //!                    ▼ │                                spec       describes every container to the engine
 //!                 container ── engine, link             agent      fills the volume with the agent
+//!                                                       layers     keeps packages, mounted in all containers
 //!                                                       disk       says where /data lies, and what bounds it
 //!                                                       mount      looks at folders of the host for programs
 //!                                                       reach      knows whether the engine answers
@@ -27,6 +28,7 @@ mod container;
 pub mod core;
 mod disk;
 mod driver;
+mod layers;
 mod leftovers;
 pub(crate) mod mount;
 mod proof;
@@ -57,10 +59,12 @@ pub use self::container::{ArmedContainer, ContainerStartError};
 use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
 pub use self::disk::{DataPlace, DiskBound};
 use self::driver::{DriverMessage, PoolDriver};
+pub(crate) use self::layers::MARK;
+pub use self::layers::{LayerError, Layers};
 pub use self::mount::{HostMount, MountError};
 pub use self::proof::{Aspect, ProofError, Violation};
-pub use self::runner::{AgentLabels, Runner, is_language};
-pub use self::runner_terms::RunnerTerms;
+pub use self::runner::{AgentLabels, PackageLabels, Registry, Runner, fetcher_of, is_language};
+pub use self::runner_terms::{FetchBounds, RunnerTerms};
 pub use self::secret::AgentTerms;
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
@@ -125,6 +129,7 @@ pub struct Pool {
     starved: latest::Receiver<usize>,
     separates_runs: Arc<AtomicBool>,
     settings: PoolSettings,
+    layers: Option<Layers>,
 }
 
 impl Pool {
@@ -144,6 +149,9 @@ impl Pool {
         let FirstLook { blueprint, found, survivors, workspaces } = watch.first_look().await?;
         let warming = warm::load_queue(&engine).await;
         let settings = config.settings.clone();
+        let layers = blueprint.layers.clone().map(|volume| {
+            Layers::new(engine.clone(), volume, (config.owner.clone(), blueprint.agent.clone()))
+        });
         let (starved, starved_now) = latest::channel(0);
         let mut driver = PoolDriver {
             engine,
@@ -186,6 +194,7 @@ impl Pool {
             starved: starved_now,
             separates_runs,
             settings,
+            layers,
         };
         Ok((pool, adopted))
     }
@@ -232,11 +241,16 @@ impl Pool {
     /// The runners of languages at this moment: what callers may run their own code in.
     pub fn languages(&self) -> Runners {
         let runners = self.runners.borrow();
-        let languages = runners.iter().filter(|(_, (_, runner))| !runner.coding_agent);
+        let languages = runners.iter().filter(|(_, (_, runner))| !runner.coding_agent && !runner.fetches);
         languages.map(|(name, runner)| (name.clone(), runner.clone())).collect()
     }
 
-    /// All runners at this moment, coding agents too.
+    /// The layers of packages; `None` where none are fetched.
+    pub fn layers(&self) -> Option<&Layers> {
+        self.layers.as_ref()
+    }
+
+    /// All runners at this moment: coding agents too, and those that fetch packages.
     pub fn runners(&self) -> Arc<Runners> {
         self.runners.borrow().clone()
     }

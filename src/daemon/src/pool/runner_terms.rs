@@ -25,6 +25,17 @@ pub struct RunnerTerms {
     pub runners: BTreeMap<String, RunnerSettings>,
     /// The folders of the host that containers have.
     pub mounts: Vec<HostMount>,
+    /// What fetching packages may take on the engine's disk; `None` where no packages are fetched.
+    pub packages: Option<FetchBounds>,
+}
+
+/// What fetching packages may take on the engine's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FetchBounds {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and directories.
+    pub entries: u64,
 }
 
 impl RunnerTerms {
@@ -91,6 +102,7 @@ mod tests {
                 ("codex".to_owned(), set(Some(40), None, None)),
             ]),
             mounts: Vec::new(),
+            packages: None,
         };
         assert_eq!(terms.of("sh", false), (usual.clone(), 2));
         assert_eq!(terms.of("python", false), (Bounds { pids: 30, ..usual.clone() }, 5));

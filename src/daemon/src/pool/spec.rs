@@ -15,7 +15,7 @@ use super::disk::{self, DataPlace};
 use super::mount::HostMount;
 use super::runner::Runner;
 use super::workspaces::Workspace;
-use super::{agent, seccomp};
+use super::{agent, layers, seccomp};
 use crate::engine::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
     VolumeName, VolumeOptions, VolumeSpec,
@@ -184,6 +184,8 @@ pub(super) struct Blueprint {
     pub agent: VolumeName,
     /// What that volume holds.
     pub files: AgentFiles,
+    /// The volume of layers of packages; `None` where there are none.
+    pub layers: Option<VolumeName>,
     /// Whether the engine maps users. Most kernels then refuse to set [`SYSCTLS`], so that no container would
     /// start.
     pub maps_users: bool,
@@ -354,6 +356,10 @@ impl Blueprint {
             mounts.extend([disk::home(bounds, name, labels), mount(HOME_DATA_DIR)]);
         }
         mounts.extend(runner.mounts.iter().map(HostMount::mount));
+        // One mount for all layers: it stands before anybody knows which packages a program asks for.
+        if let Some(volume) = self.layers.as_ref().filter(|_| runner.packages.is_some() && !runner.fetches) {
+            mounts.push(layers::mount(volume, &self.owner, true));
+        }
         if MOUNTING.contains(&bounds.runtime.as_str()) {
             mounts.push(self.terminals(name));
         }

@@ -23,6 +23,8 @@ fn runner(bounds: Bounds) -> Runner {
         typecheck: false,
         warm: vec![],
         volumes: vec![],
+        packages: None,
+        fetches: false,
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
         mounts: Vec::new(),
@@ -33,7 +35,7 @@ fn runner(bounds: Bounds) -> Runner {
 
 fn blueprint(maps_users: bool) -> Blueprint {
     let agent = "paddock-agent".parse().expect("a name");
-    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), maps_users }
+    Blueprint { owner: "o".into(), agent, files: AgentFiles::default(), layers: None, maps_users }
 }
 
 #[test]
@@ -92,4 +94,26 @@ fn what_runs_leave_of_system_v_ipc_is_bounded_unless_the_engine_maps_users() {
     assert_eq!(sysctls.get("kernel.msgmni").map(String::as_str), Some("32"));
     assert!(sysctls.contains_key("kernel.sem"));
     assert!(made(true).sysctls.is_empty(), "no container would start");
+}
+
+#[test]
+fn only_containers_that_can_have_packages_have_their_volume_and_none_can_write_it() {
+    use crate::pool::{PackageLabels, Registry};
+    let with = Blueprint { layers: super::layers::volume_name("0123456789abcdef01"), ..blueprint(false) };
+    let labels = PackageLabels { registry: Registry::PyPi, fetch: vec!["/fetch".to_owned()] };
+    let python = Runner { packages: Some(labels), ..runner(Bounds::example()) };
+    let mounted = |blueprint: &Blueprint, runner: &Runner| {
+        let plan = blueprint.plan(runner, Uid(20_000)).unwrap();
+        let mounts = plan.container.host_config.mounts.into_iter();
+        mounts
+            .filter(|mount| mount.target == "/opt/packages")
+            .map(|mount| mount.read_only)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(mounted(&with, &python), [true]);
+    assert_eq!(mounted(&with, &runner(Bounds::example())), [] as [bool; 0]);
+    // What fetches writes to a disk of its own.
+    assert_eq!(mounted(&with, &Runner { fetches: true, ..python.clone() }), [] as [bool; 0]);
+    assert_eq!(mounted(&blueprint(false), &python), [] as [bool; 0]);
+    assert_ne!(with.hash(&python), blueprint(false).hash(&python), "an earlier daemon's is not taken over");
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::container::{self, ArmedContainer, ContainerStartError};
 use super::core::Uid;
 use super::spec::{Blueprint, Plan};
-use super::{AgentError, PoolConfig, RunnerTerms, agent, disk, runner, warm};
+use super::{AgentError, PoolConfig, RunnerTerms, agent, disk, layers, runner, warm};
 use crate::engine::{Engine, EngineError};
 
 /// Why there is no specimen.
@@ -56,7 +56,8 @@ impl Specimen {
         let agent = config.agent_files.volume_name().map_err(SpecimenError::Agent)?;
         let maps_users = engine.info().await?.maps_users();
         let (owner, files) = (&config.owner, &config.agent_files);
-        let blueprint = Blueprint { owner: owner.clone(), agent, files: files.clone(), maps_users };
+        let layers = terms.packages.and_then(|_| layers::volume_name(owner));
+        let blueprint = Blueprint { owner: owner.clone(), agent, files: files.clone(), layers, maps_users };
         agent::ensure(engine, &runner.image_id, &blueprint.owned(), files).await?;
         let plan = blueprint.plan(&runner, Uid(uid)).ok_or_else(unknown)?;
         let place = runner.bounds.place;

@@ -112,7 +112,8 @@ pub enum TrialCarrier {
 pub async fn survey(engine: &Engine, config: &PoolConfig) -> Result<(Vec<Runner>, Vec<String>), EngineError> {
     let terms = RunnerTerms { disk: disk::bound(engine, &config.owner).await?, ..config.runners.clone() };
     let found = runner::find(engine, &terms, config.warm_parts, &BTreeMap::new()).await?;
-    Ok((found.runners.into_values().collect(), found.warnings))
+    let runners = found.runners.into_values().filter(|runner| !runner.fetches);
+    Ok((runners.collect(), found.warnings))
 }
 
 /// A new owner id, for one trial.
@@ -153,7 +154,8 @@ async fn attempt(
     go_on()?;
     let maps_users = engine.info().await?.maps_users();
     let (owner, files) = (config.owner.clone(), config.agent_files.clone());
-    let blueprint = Blueprint { owner, agent: volume, files, maps_users };
+    // Without layers of packages: the trial would leave their volume behind.
+    let blueprint = Blueprint { owner, agent: volume, files, layers: None, maps_users };
     let runner = Arc::new(runner);
     let plan = blueprint.plan(&runner, uid).ok_or(TrialError::NoName)?;
     let amount = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);

@@ -147,7 +147,8 @@ impl EngineWatch {
     fn blueprint(&self) -> Result<Arc<Blueprint>, PoolError> {
         let agent = self.agent_files.volume_name().map_err(PoolError::Agent)?;
         let (owner, files) = (self.owner.clone(), self.agent_files.clone());
-        Ok(Arc::new(Blueprint { owner, agent, files, maps_users: self.maps_users }))
+        let layers = self.runners.packages.and_then(|_| super::layers::volume_name(&owner));
+        Ok(Arc::new(Blueprint { owner, agent, files, layers, maps_users: self.maps_users }))
     }
 
     /// Finds the runners. When it finds the first ones, it also stores the agent on the engine and runs the

@@ -54,5 +54,5 @@ pub use registry::Session;
 pub use run::Runs;
 pub use run::follow::{Control, OutputSink};
 pub use run::report::{Phases, Recovered, RunEnd, RunReport, Unsaved, limit_name};
-pub use run::request::{Program, RunRequest, new_run_id};
+pub use run::request::{PACKAGES, Program, RunPackages, RunRequest, new_run_id};
 pub use sessions::Sessions;

@@ -34,6 +34,9 @@ pub struct RunArguments {
     /// Set an environment variable; can be repeated
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
+    /// A package that the program needs beyond those of its image, such as polars==1.35.2; can be repeated
+    #[arg(short, long = "package", value_name = "NAME==VERSION")]
+    pub packages: Vec<String>,
     /// Pass standard input to the program
     #[arg(short = 'i', long)]
     pub stdin: bool,

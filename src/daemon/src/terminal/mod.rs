@@ -164,6 +164,9 @@ async fn whole(
     if !environment.is_empty() {
         call.insert("environment".into(), Value::Object(environment));
     }
+    if !arguments.packages.is_empty() {
+        call.insert("packages".into(), json!(arguments.packages));
+    }
     progress.run(&program.language);
     let mut shown = show::OutputPrinter::new(arguments.json);
     let mut running = client.call("run_code", Value::Object(call)).await?;

@@ -64,6 +64,8 @@ codes! {
     UnsupportedPolicy = "unsupported_policy",
     /// This daemon gives programs no network (`egress.mode`).
     NetworkUnavailable = "network_unavailable",
+    /// The packages that the call asks for cannot be had now: the message says why.
+    PackagesUnavailable = "packages_unavailable",
     /// The session's files, or those of all sessions, would take more than they may, or the store's disk is
     /// full, or it cannot be written.
     QuotaExceeded = "quota_exceeded",

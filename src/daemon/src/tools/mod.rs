@@ -22,6 +22,7 @@ mod message_shares;
 mod mounts;
 mod network;
 mod outcome;
+mod packages;
 mod registry;
 mod schema;
 mod session_name;
@@ -142,6 +143,7 @@ impl Tools {
             exec_runner: &self.exec_runner,
             limits: &self.limits,
             network: self.services.egress.mode(),
+            packages: self.has_packages(),
         };
         self.offered(sets).map(|tool| tool.info(&offer)).collect()
     }

@@ -120,6 +120,8 @@ pub(super) struct Offer<'a> {
     pub(super) limits: &'a ToolLimits,
     /// What network a call can ask for.
     pub(super) network: NetworkMode,
+    /// Whether calls can ask for packages.
+    pub(super) packages: bool,
 }
 
 impl Offer<'_> {

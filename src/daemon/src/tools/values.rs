@@ -8,9 +8,11 @@ use std::time::Duration;
 use paddock_proto::limits::MAX_ARGUMENT;
 
 use super::{Code, Fault, ToolLimits};
+use crate::session::PACKAGES;
 
-/// The agent sets it for a program that has an input; a caller may not.
-const RESERVED: &str = "SANDBOX_STDIN_FD";
+/// The agent sets the first for a program that has an input, the daemon the second for one that has packages;
+/// a caller may not.
+const RESERVED: [&str; 2] = ["SANDBOX_STDIN_FD", PACKAGES];
 
 /// A size as people and models read it: in the largest unit that shows it exactly, else in a binary one with
 /// one decimal.
@@ -59,7 +61,7 @@ pub(super) fn environment(
         let shown: String = name.chars().take(40).collect();
         let wrong = match name.as_str() {
             "" => "is empty",
-            RESERVED => "is set by the sandbox itself",
+            name if RESERVED.contains(&name) => "is set by the sandbox itself",
             _ if name.contains('=') => "contains `=`",
             _ if name.contains('\0') || value.contains('\0') => "or its value contains a NUL byte",
             _ => continue,

@@ -70,7 +70,9 @@ pub(in crate::api) fn status_of(code: Code) -> StatusCode {
         Code::NotFound | Code::SessionNotFound | Code::ExecutionNotFound => StatusCode::NOT_FOUND,
         Code::NetworkUnavailable | Code::UnsupportedPolicy => StatusCode::FORBIDDEN,
         Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
-        Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable | Code::PackagesUnavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -173,7 +173,11 @@ impl Checker<'_> {
     }
 
     /// Reads each entry of a list.
-    fn each<T: FromStr<Err: Display>>(&self, key: &str, list: &[String]) -> Result<Vec<T>, ConfigError> {
+    pub(super) fn each<T: FromStr<Err: Display>>(
+        &self,
+        key: &str,
+        list: &[String],
+    ) -> Result<Vec<T>, ConfigError> {
         if list.len() > ENTRIES {
             return Err(self.fail(key, format!("has {} entries, must have at most {ENTRIES}", list.len())));
         }

@@ -15,7 +15,7 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         (
             "pol.idle = 3",
             "pol (/etc/paddock.toml): is unknown; known here: http, auth, mcp, store, files, engine, limits, \
-             timeouts, exec, sessions, pool, egress, models, ports, tasks, coding_agents, runners, mounts, \
+             timeouts, exec, sessions, pool, egress, models, packages, ports, tasks, coding_agents, runners, mounts, \
              drops, agent, metrics, log, shutdown",
         ),
         (
@@ -208,6 +208,20 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
             "metrics.addr = \"9464\"",
             "metrics.addr (/etc/paddock.toml): is \"9464\", takes an IP address or localhost with a port, \
              such as 127.0.0.1:8080, or :8080 for every interface; empty for none",
+        ),
+        (
+            "packages.python_index = \"https://me:secret@pypi.lan/\"",
+            "packages.python_index (/etc/paddock.toml): takes an http or https URL without a user, a \
+             query or a fragment, such as \"https://pypi.lan/simple/\"",
+        ),
+        (
+            "packages.total_bytes = \"1MiB\"",
+            "packages.total_bytes (/etc/paddock.toml): is less than packages.max_bytes: it must hold at \
+             least one layer",
+        ),
+        (
+            "packages.hosts = [\"a b\"]",
+            "packages.hosts[0] (/etc/paddock.toml): is \"a b\": the pattern \"a b\" has a space",
         ),
         (
             "ports.addr = \"8081\"",

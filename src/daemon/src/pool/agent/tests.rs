@@ -182,6 +182,8 @@ async fn start(fake: &Fake) {
         typecheck: false,
         warm: vec![],
         volumes: vec![],
+        packages: None,
+        fetches: false,
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
         mounts: Vec::new(),
@@ -190,7 +192,7 @@ async fn start(fake: &Fake) {
     };
     let files = AgentFiles::default();
     let (owner, agent) = (OWN.to_owned(), files.volume_name().unwrap());
-    let blueprint = Blueprint { owner, agent, files, maps_users: false };
+    let blueprint = Blueprint { owner, agent, files, layers: None, maps_users: false };
     let plan = blueprint.plan(&runner, Uid(20_000)).unwrap();
     let terms = AgentTerms { key: [1; 32], orphan_after: Duration::from_secs(1), listen_ports: vec![] };
     let starting = container::start(&fake.engine, plan, Uid(20_000), Arc::new(runner), &terms);

@@ -1,5 +1,7 @@
 //! What a caller asks to run, and how runs are named. Plain values: nothing here touches a container.
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -10,6 +12,11 @@ use paddock_proto::{ExecutePolicy, FilePolicy};
 use crate::egress::NetworkGrant;
 use crate::metrics::RunKind;
 use crate::session::lease::notes::RunNote;
+
+/// The variable that tells a program where its packages are.
+pub const PACKAGES: &str = "SANDBOX_PACKAGES";
+/// Where a shell looks for programs if its image says nothing.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Characters of the names of variables in a log line.
 const MAX_LOGGED_NAMES: usize = 256;
@@ -36,6 +43,43 @@ pub struct RunRequest {
     pub execute: Option<ExecutePolicy>,
     /// What it may reach outside of its container; `None`: nothing.
     pub network: Option<NetworkGrant>,
+    /// The packages that it has beyond those of its image.
+    pub packages: Option<RunPackages>,
+}
+
+/// Packages of a run.
+#[derive(Debug, Clone)]
+pub struct RunPackages {
+    /// Their directory in the container.
+    pub path: String,
+    /// Each of them with its exact version, and what they need.
+    pub locked: Vec<String>,
+    /// What keeps them there; they may go when all clones are dropped.
+    pub held: Arc<dyn Held>,
+}
+
+/// Something that is there as long as this lives.
+pub trait Held: Debug + Send + Sync {}
+
+impl<T: Debug + Send + Sync> Held for T {}
+
+impl RunPackages {
+    /// Tells a program of them: the image knows what to do with the first variable, and a shell finds
+    /// programs and modules of them behind those of its image.
+    pub(super) fn tell(&self, environment: &mut Vec<String>, kind: RunKind) {
+        const PATH: &str = "PATH=";
+        environment.push(format!("{PACKAGES}={}", self.path));
+        if kind == RunKind::Command {
+            let programs = format!("{0}/bin:{0}/node_modules/.bin", self.path);
+            match environment.iter_mut().find(|variable| variable.starts_with(PATH)) {
+                Some(path) => *path = format!("{path}:{programs}"),
+                None => environment.push(format!("{PATH}{USUAL_PATH}:{programs}")),
+            }
+            if !environment.iter().any(|variable| variable.starts_with("NODE_PATH=")) {
+                environment.push(format!("NODE_PATH={}/node_modules", self.path));
+            }
+        }
+    }
 }
 
 /// A program.
@@ -91,6 +135,7 @@ impl RunRequest {
             files: None,
             execute: None,
             network: None,
+            packages: None,
         }
     }
 
@@ -140,6 +185,23 @@ mod tests {
         assert_eq!(run.variable_names().as_deref(), Some("A,B"));
         run.environment.push(("C".repeat(1 << 16), String::new()));
         assert_eq!(run.variable_names().map(|names| names.len()), Some(MAX_LOGGED_NAMES));
+    }
+
+    #[test]
+    fn a_shell_finds_programs_of_packages_behind_those_of_its_image() {
+        let packages = RunPackages { path: "/opt/packages/x".into(), locked: Vec::new(), held: Arc::new(()) };
+        let mut code = vec!["PATH=/bin".to_owned()];
+        packages.tell(&mut code, RunKind::Code);
+        assert_eq!(code, ["PATH=/bin", "SANDBOX_PACKAGES=/opt/packages/x"]);
+        let mut command = vec!["PATH=/bin".to_owned(), "NODE_PATH=/own".to_owned()];
+        packages.tell(&mut command, RunKind::Command);
+        let programs = "/opt/packages/x/bin:/opt/packages/x/node_modules/.bin";
+        assert_eq!(command[0], format!("PATH=/bin:{programs}"));
+        assert_eq!(command[1..], ["NODE_PATH=/own", "SANDBOX_PACKAGES=/opt/packages/x"]);
+        let mut bare = Vec::new();
+        packages.tell(&mut bare, RunKind::Command);
+        assert!(bare.contains(&format!("PATH={USUAL_PATH}:{programs}")), "{bare:?}");
+        assert!(bare.contains(&"NODE_PATH=/opt/packages/x/node_modules".to_owned()), "{bare:?}");
     }
 
     #[test]

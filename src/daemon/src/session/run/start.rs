@@ -192,10 +192,14 @@ impl Starter {
                 (argv.clone(), if input.is_some() { Input::Whole } else { Input::Nothing }, false)
             }
         };
+        let mut env = runner.environment(&request.environment);
+        if let Some(packages) = &request.packages {
+            packages.tell(&mut env, request.kind());
+        }
         RunSpec {
             id: request.id.clone(),
             argv,
-            env: runner.environment(&request.environment),
+            env,
             cwd: request.directory.clone(),
             wall_ms: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX),
             output_cap: self.max_log,

@@ -42,10 +42,17 @@ pub(in crate::tools) enum ProgramNetwork {
     Granted,
 }
 
-/// The hint for a program whose standard error ends like this.
-pub(in crate::tools) fn hint(stderr: &str, failed: bool, network: ProgramNetwork) -> Option<String> {
+/// The hint for a program whose standard error ends like this. `packages`: its call could have asked for
+/// some.
+pub(in crate::tools) fn hint(
+    stderr: &str,
+    failed: bool,
+    network: ProgramNetwork,
+    packages: bool,
+) -> Option<String> {
     if let Some(module) = missing_module(stderr).filter(|_| failed) {
         let why = match network {
+            _ if packages => "so name its package, in one version, in `packages`",
             ProgramNetwork::Never => "and cannot be installed: programs have no network",
             ProgramNetwork::NotAsked => "and cannot be installed without a network",
             ProgramNetwork::Granted => "so install it into /data first",
@@ -82,8 +89,20 @@ pub(super) fn missing_module(stderr: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::ProgramNetwork;
     use super::ProgramNetwork::{Granted, Never, NotAsked};
-    use super::*;
+
+    fn hint(stderr: &str, failed: bool, network: ProgramNetwork) -> Option<String> {
+        super::hint(stderr, failed, network, false)
+    }
+
+    #[test]
+    fn where_packages_can_be_asked_for_they_are_the_way() {
+        let missing = "ModuleNotFoundError: No module named 'sklearn'";
+        for network in [Never, NotAsked, Granted] {
+            assert!(super::hint(missing, true, network, true).unwrap().contains("in `packages`"));
+        }
+    }
 
     #[test]
     fn a_missing_module_is_named_with_where_to_look() {

@@ -66,7 +66,8 @@ pub(in crate::tools) fn run_document(
     let stderr = captured.stderr.excerpt(tools.limits.output);
     let network = tools.network_of(run.network.is_some());
     let errors = captured.stderr.end(HINT_READS);
-    let hint = hint(&errors, exit_code != 0, network);
+    let packages = tools.takes_packages(&run.language);
+    let hint = hint(&errors, exit_code != 0, network, packages);
     let hint = tools.with_libraries(hint, &errors, exit_code != 0, &run.language);
     let (files, files_truncated) = tools.files(session);
     let artifacts: Vec<Value> =
@@ -99,6 +100,9 @@ pub(in crate::tools) fn run_document(
     }
     if let Some(models) = &report.models {
         put("models", json!(models));
+    }
+    if let Some(packages) = &run.packages {
+        put("packages", json!(packages.locked));
     }
     if let Some(hint) = hint {
         put("hint", json!(hint));

@@ -15,12 +15,15 @@ use crate::session::{OutputBacklog, Phases, RunRequest, Session, SessionError, S
 use crate::store::Batch;
 use crate::tools::answer;
 use crate::tools::fault::Failure;
-use crate::tools::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, drops, values};
+use crate::tools::packages::WantedPackages;
+use crate::tools::{CallError, Caller, Code, Fault, Outcome, Timing, Tools, drops, packages, values};
 
 /// A call whose every argument is right.
 pub(super) struct CheckedRun {
     pub(super) session: SessionId,
     pub(super) run: RunRequest,
+    /// The packages that it needs.
+    pub(super) packages: Option<WantedPackages>,
     /// Files that are put into `/data` before the run.
     pub(super) files: Vec<(RelPath, Vec<u8>)>,
     /// Whether it waits while another call of the session is in progress.
@@ -35,6 +38,8 @@ pub(super) async fn perform(
     cancel: CancellationToken,
 ) -> Result<Outcome, Failure> {
     let _held = tools.message_shares.enter(&caller.owner, &checked.session, caller.message.as_deref())?;
+    let mut checked = checked;
+    checked.run.packages = packages::bring(caller, checked.packages.take(), &cancel).await?;
     let cancel = cancel.child_token();
     let _gone = cancel.clone().drop_guard();
     let (tools, owner, output) = (tools.clone(), caller.owner.clone(), caller.output.clone());

@@ -16,7 +16,9 @@ use crate::tools::fault::Failure;
 use crate::tools::registry::{AnswerForm, Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Code, Fault, Outcome, Tools, arguments, content, language, network, values};
+use crate::tools::{
+    Caller, Code, Fault, Outcome, Tools, arguments, content, language, network, packages, values,
+};
 
 /// The variable by which a runner's image learns that it is to check types.
 const TYPECHECK: &str = "SANDBOX_TYPECHECK";
@@ -37,6 +39,10 @@ pub(in crate::tools) struct RunCode {
     /// What the program may reach outside of its container: true for all that the operator allows, or lists.
     /// Left out: nothing.
     network: Option<NetworkArgument>,
+    /// Packages that the program needs beyond those of its image, each in one version: name==version for
+    /// Python, name@version for TypeScript. They are installed once, and there at once the next time.
+    #[serde(default)]
+    packages: Vec<String>,
     /// Environment variables for this run.
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -71,7 +77,7 @@ impl Tool for RunCode {
     const TITLE: &'static str = "Run code";
     const SUMMARY: &'static str = "runs `code` in `language`: `python`, `typescript`, or the language of any \
                                    other runner image (`ts`, `js`, `bash` and similar names work too). \
-                                   Optional: `conversationId`, `environment`, `stdin`, `files`, \
+                                   Optional: `conversationId`, `packages`, `environment`, `stdin`, `files`, \
                                    `timeout_seconds`, `typecheck`";
     const EFFECT: Effect = Effect::Destroys;
     const FORM: AnswerForm = AnswerForm::Run;
@@ -116,6 +122,7 @@ impl Tool for RunCode {
         }
         schema.set("timeout_seconds", "maximum", offer.limits.longest.as_secs_f64());
         schema.set("timeout_seconds", "default", offer.limits.run_code.as_secs_f64());
+        packages::refine(schema, offer);
     }
 
     async fn call(
@@ -138,6 +145,7 @@ impl RunCode {
         let code = run::code(tools, self.code)?;
         let network =
             network::grant(tools, caller, "network", self.network.and_then(NetworkArgument::into_request))?;
+        let packages = packages::check(tools, &runner, &self.packages)?;
         let mut environment = values::environment(self.environment, limits)?;
         if self.typecheck == Some(true) {
             if !runner.typecheck {
@@ -169,6 +177,6 @@ impl RunCode {
         let mut run = RunRequest::new(new_run_id(), runner.language.clone(), program, timeout);
         run.environment = environment;
         run.network = network;
-        Ok(CheckedRun { session, run, files, waits: true })
+        Ok(CheckedRun { session, run, packages, files, waits: true })
     }
 }

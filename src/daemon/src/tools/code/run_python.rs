@@ -13,8 +13,9 @@ use crate::egress::NetworkArgument;
 use crate::session::{Program, RunRequest, new_run_id};
 use crate::tools::fault::Failure;
 use crate::tools::registry::{AnswerForm, Effect, Offer, Tool};
+use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Outcome, Tools, language, network};
+use crate::tools::{Caller, Outcome, Tools, language, network, packages};
 
 const LANGUAGE: &str = "python";
 
@@ -33,6 +34,10 @@ pub(in crate::tools) struct RunPython {
     /// What the program may reach outside of its container: true for all that the operator allows, or lists.
     /// Left out: nothing.
     network: Option<NetworkArgument>,
+    /// Packages that the program needs beyond those of its image, each in one version: name==version. They
+    /// are installed once, and there at once the next time.
+    #[serde(default)]
+    packages: Vec<String>,
 }
 
 impl Tool for RunPython {
@@ -58,6 +63,10 @@ impl Tool for RunPython {
         )
     }
 
+    fn refine(schema: &mut InputSchema, offer: &Offer<'_>) {
+        packages::refine(schema, offer);
+    }
+
     async fn call(
         self,
         tools: &Arc<Tools>,
@@ -66,13 +75,14 @@ impl Tool for RunPython {
     ) -> Result<Outcome, Failure> {
         let names = (self.conversation_id.as_ref(), self.session_id.as_ref());
         let session = session_name::named_or_own(Self::NAME, caller, names)?;
-        language::runner(&tools.services.pool, LANGUAGE)?;
+        let runner = language::runner(&tools.services.pool, LANGUAGE)?;
         let program = Program::Code { code: run::code(tools, self.code)?, stdin: None };
         let network =
             network::grant(tools, caller, "network", self.network.and_then(NetworkArgument::into_request))?;
+        let packages = packages::check(tools, &runner, &self.packages)?;
         let mut run = RunRequest::new(new_run_id(), LANGUAGE.to_owned(), program, tools.limits.run_python);
         run.network = network;
-        run::perform(tools, caller, CheckedRun { session, run, files: Vec::new(), waits: false }, cancel)
-            .await
+        let checked = CheckedRun { session, run, packages, files: Vec::new(), waits: false };
+        run::perform(tools, caller, checked, cancel).await
     }
 }

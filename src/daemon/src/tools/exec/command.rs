@@ -16,10 +16,11 @@ use super::{WAIT, is_well, put_state};
 use crate::execution::{Execution, ExecutionPermit, Executions, StartRequest};
 use crate::session::{OutputBacklog, Program, SessionError, SessionId};
 use crate::tools::fault::Failure;
+use crate::tools::packages::WantedPackages;
 use crate::tools::registry::Offer;
 use crate::tools::schema::InputSchema;
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Code, Fault, Outcome, Tools, language, network, values};
+use crate::tools::{Caller, Code, Fault, Outcome, Tools, language, network, packages, values};
 
 /// Bytes of a path (`PATH_MAX`).
 const MAX_DIRECTORY: usize = 4095;
@@ -39,6 +40,10 @@ pub(super) struct ShellCommand {
     /// The directory in which it starts. Default: /data.
     #[serde(alias = "workingDirectory")]
     working_directory: Option<String>,
+    /// Packages that the command needs beyond those of its image, each in one version, such as
+    /// name==version. They are installed once, and there at once the next time.
+    #[serde(default)]
+    packages: Vec<String>,
     /// Environment variables for this command.
     environment: Option<BTreeMap<String, String>>,
     /// Limits for this command, in addition to those of its container.
@@ -63,6 +68,7 @@ impl ShellCommand {
     pub(super) fn refine(schema: &mut InputSchema, offer: &Offer<'_>) {
         schema.set("timeout_seconds", "maximum", offer.limits.longest.as_secs_f64());
         schema.set("timeout_seconds", "default", offer.limits.execute_code.as_secs_f64());
+        packages::refine(schema, offer);
     }
 
     /// Whether the call waits for the command's end.
@@ -82,7 +88,7 @@ impl ShellCommand {
         tools: &Tools,
         caller: &Caller,
         tool: &'static str,
-    ) -> Result<(SessionId, StartRequest), Failure> {
+    ) -> Result<(SessionId, StartRequest, Option<WantedPackages>), Failure> {
         let names = (self.conversation_id.as_ref(), self.session_id.as_ref());
         let session = session_name::named_or_own(tool, caller, names)?;
         let invalid = |message: &str| Fault::new(Code::InvalidArgument, message);
@@ -99,7 +105,8 @@ impl ShellCommand {
         let timeout = values::timeout(self.timeout_seconds, tools.limits.execute_code, &tools.limits)?;
         let SandboxTerms { limits, files, network } = self.sandbox_config.unwrap_or_default().check()?;
         let network = network::grant(tools, caller, "sandbox_config.network", network)?;
-        language::runner(&tools.services.pool, &tools.exec_runner)?;
+        let runner = language::runner(&tools.services.pool, &tools.exec_runner)?;
+        let packages = packages::check(tools, &runner, &self.packages)?;
         let start = StartRequest {
             program: Program::Command {
                 command: self.command,
@@ -113,9 +120,10 @@ impl ShellCommand {
             files,
             execute: None,
             network,
+            packages: None,
             task: None,
         };
-        Ok((session, start))
+        Ok((session, start, packages))
     }
 }
 
@@ -159,6 +167,14 @@ pub(super) async fn started(execution: &Arc<Execution>) -> Result<Outcome, Failu
     document.insert("message".into(), json!(message));
     let failed = !is_well(execution);
     Ok(Outcome { document, failed, ..Outcome::default() })
+}
+
+/// An answer that says which packages the command has.
+pub(super) fn with_packages(mut outcome: Outcome, locked: Option<Vec<String>>) -> Outcome {
+    if let Some(locked) = locked {
+        outcome.document.insert("packages".into(), json!(locked));
+    }
+    outcome
 }
 
 /// Fails if the command could not be started: the answer then says why, as any refusal does.

@@ -12,14 +12,14 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::command::{EndOnDrop, ShellCommand, check_started, permit, started};
+use super::command::{EndOnDrop, ShellCommand, check_started, permit, started, with_packages};
 use super::get_execution_output::put_page;
 use super::{WAIT, is_well, put_state};
 use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Outcome, Tools, drops, network, values};
+use crate::tools::{Caller, Outcome, Tools, drops, network, packages, values};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteCode(ShellCommand);
@@ -64,16 +64,18 @@ impl Tool for ExecuteCode {
         let Self(command) = self;
         let (waits, output) = (command.waits(), command.output(caller));
         let apart = command.lines == Some(true);
-        let (session, start) = command.check(tools, caller, Self::NAME)?;
+        let (session, mut start, packages) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
         let answer_at = Instant::now() + WAIT;
         let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
         drops::take(tools, &caller.owner, &session).await?;
+        start.packages = packages::bring(caller, packages, &cancel).await?;
+        let locked = start.packages.as_ref().map(|packages| packages.locked.clone());
         let permit = permit(executions, &caller.owner, &session, &cancel).await?;
         let execution = executions.start(permit, start, output).await?;
         drops::give_after(tools, &execution);
         if !waits {
-            return started(&execution).await;
+            return Ok(with_packages(started(&execution).await?, locked));
         }
         let waiting = EndOnDrop::new(execution.clone());
         tokio::select! {
@@ -99,6 +101,6 @@ impl Tool for ExecuteCode {
             outcome.document.insert("message".into(), json!(message));
         }
         outcome.failed = !is_well(&execution);
-        Ok(outcome)
+        Ok(with_packages(outcome, locked))
     }
 }

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::command::{ShellCommand, permit, started};
+use super::command::{ShellCommand, permit, started, with_packages};
 use crate::config::ToolSet;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::schema::InputSchema;
-use crate::tools::{Caller, Code, Fault, Outcome, Tools, drops};
+use crate::tools::{Caller, Code, Fault, Outcome, Tools, drops, packages};
 
 #[derive(Deserialize, JsonSchema)]
 pub(in crate::tools) struct ExecuteCodeAsync(ShellCommand);
@@ -49,13 +49,15 @@ impl Tool for ExecuteCodeAsync {
             let message = "`wait_for_completion` is true; execute_code waits, execute_code_async does not";
             return Err(Fault::new(Code::InvalidArgument, message).into());
         }
-        let (session, start) = command.check(tools, caller, Self::NAME)?;
+        let (session, mut start, packages) = command.check(tools, caller, Self::NAME)?;
         let executions = &tools.services.executions;
         let _held = tools.message_shares.enter(&caller.owner, &session, caller.message.as_deref())?;
         drops::take(tools, &caller.owner, &session).await?;
+        start.packages = packages::bring(caller, packages, &cancel).await?;
+        let locked = start.packages.as_ref().map(|packages| packages.locked.clone());
         let permit = permit(executions, &caller.owner, &session, &cancel).await?;
         let execution = executions.start(permit, start, None).await?;
         drops::give_after(tools, &execution);
-        started(&execution).await
+        Ok(with_packages(started(&execution).await?, locked))
     }
 }

@@ -117,7 +117,8 @@ pub(super) async fn put_page(
     let failed = execution.end().is_some_and(|end| end.exit_code != Some(0));
     let network = tools.network_of(execution.network().is_some());
     let errors = String::from_utf8_lossy(end);
-    let hint = hint(&errors, failed, network).filter(|_| is_over);
+    let packages = tools.takes_packages(&tools.exec_runner);
+    let hint = hint(&errors, failed, network, packages).filter(|_| is_over);
     if let Some(hint) = tools.with_libraries(hint, &errors, failed, &tools.exec_runner) {
         document.insert("hint".into(), json!(hint));
     }

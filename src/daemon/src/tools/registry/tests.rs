@@ -28,6 +28,8 @@ fn runner(language: &str, libraries: &str) -> Runner {
         typecheck: false,
         warm: Vec::new(),
         volumes: Vec::new(),
+        packages: None,
+        fetches: false,
         coding_agent: false,
         agent_labels: crate::pool::AgentLabels::default(),
         mounts: Vec::new(),
@@ -78,7 +80,15 @@ fn listed(runners: &Runners) -> Value {
     let limits = limits();
     let network = NetworkMode::Restricted;
     let agents: &[&str] = if runners.is_empty() { &[] } else { &["claude-code", "example"] };
-    let offer = Offer { runners, all: runners, agents, exec_runner: "python", limits: &limits, network };
+    let offer = Offer {
+        runners,
+        all: runners,
+        agents,
+        exec_runner: "python",
+        limits: &limits,
+        network,
+        packages: true,
+    };
     let shown = TOOLS.iter().map(|tool| {
         let ToolInfo { name, title, description, input, read_only, destructive } = tool.info(&offer);
         json!({

@@ -189,6 +189,7 @@ fn start(checked: CheckedTask) -> StartRequest {
         files: started.files,
         execute: started.execute,
         network: Some(checked.network),
+        packages: None,
         task: Some((checked.task.description, note)),
     }
 }

@@ -83,6 +83,8 @@ impl FakeContainer {
             typecheck: false,
             warm: Vec::new(),
             volumes: Vec::new(),
+            packages: None,
+            fetches: false,
             coding_agent: false,
             agent_labels: crate::pool::AgentLabels::default(),
             mounts: Vec::new(),
