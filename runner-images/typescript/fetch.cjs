@@ -58,5 +58,4 @@ for (const [path, { version, integrity, resolved }] of Object.entries(packages))
 for (const left of [scratch, 'package.json', 'package-lock.json', 'node_modules/.package-lock.json']) {
   fs.rmSync(left, { recursive: true, force: true });
 }
-// A shell finds programs here. They are no links, since a layer has none.
 console.log(JSON.stringify({ locked: [...new Set(locked)].sort() }));

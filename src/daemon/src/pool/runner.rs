@@ -8,7 +8,8 @@ use paddock_proto::limits::HOME_DIR;
 
 use super::disk::DataPlace;
 use super::mount::HostMount;
-use super::runner_terms::{FetchBounds, RunnerTerms};
+use super::package_labels::{PackageLabels, packages};
+use super::runner_terms::RunnerTerms;
 use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
@@ -26,22 +27,12 @@ const STDIN: &str = "sandbox.stdin";
 /// Says that the image checks types where `SANDBOX_TYPECHECK` is set.
 const TYPECHECK: &str = "sandbox.typecheck";
 const WARM: &str = "sandbox.warm";
-/// The command that fetches packages.
-const PACKAGES: &str = "sandbox.packages";
-/// Whose packages they are, see [`Registry`].
-const REGISTRY: &str = "sandbox.packages.registry";
-/// What follows the name of a runner in the name of the one that fetches its packages. No image can have such
-/// a name, so no caller can ask for it.
-const FETCHER: &str = ":packages";
 
 /// An image that the operator chose under one of these names is a coding agent without the label too.
 const CODING_AGENTS: [&str; 2] = ["claude-code", "opencode"];
 
 /// Where `npm install --global` installs in a home directory on a disk, as `pip` does by itself.
 const PREFIX: &str = "/home/agent/.local";
-
-/// The least memory of what fetches packages: an installer unpacks and resolves in memory.
-const FETCH_MEMORY: u64 = 1 << 29;
 
 /// The longest name of a runner.
 const MAX_LANGUAGE: usize = 32;
@@ -88,38 +79,6 @@ pub struct Runner {
     pub mounts: Vec<HostMount>,
     /// Containers that stand idle for it.
     pub idle: u32,
-}
-
-/// A registry of packages: whose names they have, and where they are by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Registry {
-    /// The Python Package Index, or another index of that kind.
-    PyPi,
-    /// The registry of npm.
-    Npm,
-}
-
-impl Registry {
-    /// The word on an image's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PyPi => "pypi",
-            Self::Npm => "npm",
-        }
-    }
-
-    fn of(label: &str) -> Option<Self> {
-        [Self::PyPi, Self::Npm].into_iter().find(|registry| registry.as_str() == label)
-    }
-}
-
-/// What an image's labels say of packages for its programs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackageLabels {
-    /// Whose packages.
-    pub registry: Registry,
-    /// The command that fetches them.
-    pub fetch: Vec<String>,
 }
 
 /// What the labels of a coding agent's image say, beside its name.
@@ -305,27 +264,6 @@ impl Runner {
         })
     }
 
-    /// The runner that fetches packages for the programs of this one: the same image, with room on the
-    /// engine's disk.
-    fn fetcher(&self, bounds: &FetchBounds, terms: &RunnerTerms) -> Self {
-        Self {
-            language: fetcher_of(&self.language),
-            warm: Vec::new(),
-            stdin: false,
-            fetches: true,
-            bounds: Bounds {
-                place: DataPlace::Disk(terms.disk),
-                data: bounds.bytes,
-                data_inodes: bounds.entries,
-                file_size: bounds.bytes.max(self.bounds.file_size),
-                memory: self.bounds.memory.max(FETCH_MEMORY),
-                ..self.bounds.clone()
-            },
-            idle: 0,
-            ..self.clone()
-        }
-    }
-
     /// The environment of a program: a writable home, the image's variables, then those of the caller. The
     /// last value of a name counts.
     pub fn environment(&self, more: &[(String, String)]) -> Vec<String> {
@@ -348,50 +286,6 @@ impl Runner {
         }
         all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
-}
-
-#[cfg(test)]
-impl Runner {
-    /// A runner of the unit tests.
-    pub(crate) fn example(language: &str) -> Self {
-        Self {
-            language: language.to_owned(),
-            image: format!("paddock-runner-{language}"),
-            image_id: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
-            argv: vec!["/enter".to_owned()],
-            env: Vec::new(),
-            libraries: String::new(),
-            stdin: false,
-            typecheck: false,
-            mounts: Vec::new(),
-            warm: vec!["/warm".to_owned()],
-            volumes: Vec::new(),
-            packages: None,
-            fetches: false,
-            coding_agent: false,
-            agent_labels: AgentLabels::default(),
-            bounds: Bounds::example(),
-            idle: 2,
-        }
-    }
-}
-
-/// The name of the runner that fetches packages for the programs of this one.
-pub fn fetcher_of(language: &str) -> String {
-    format!("{language}{FETCHER}")
-}
-
-/// What the labels say of packages; `None` without any.
-fn packages(labels: &BTreeMap<String, String>) -> Option<Result<PackageLabels, String>> {
-    let fetch = match command(labels.get(PACKAGES).filter(|label| !label.is_empty())?) {
-        Ok(fetch) => fetch,
-        Err(problem) => return Some(Err(format!("its label {PACKAGES} {problem}"))),
-    };
-    let registry = labels.get(REGISTRY).map_or("", String::as_str);
-    Some(match Registry::of(registry) {
-        Some(registry) => Ok(PackageLabels { registry, fetch }),
-        None => Err(format!("its label {REGISTRY} is {registry:?}, expected pypi or npm")),
-    })
 }
 
 /// A warning about an image that is made for another machine. The daemon uses no emulator: what a program can
@@ -436,7 +330,7 @@ fn warm(label: &str) -> Result<Vec<String>, String> {
 }
 
 /// A command from a label.
-fn command(label: &str) -> Result<Vec<String>, String> {
+pub(super) fn command(label: &str) -> Result<Vec<String>, String> {
     let expected = "expected a command as a JSON array, such as [\"/usr/bin/python3\",\"/warm.py\"]";
     let shown: String = label.chars().take(80).collect();
     match serde_json::from_str::<Vec<String>>(label) {
@@ -467,45 +361,6 @@ fn name_of(image: &ImageDetail) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_image_names_how_its_packages_are_fetched_and_gets_a_runner_that_does() {
-        let labels = |all: &[(&str, &str)]| {
-            all.iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect::<BTreeMap<_, _>>()
-        };
-        assert_eq!(packages(&labels(&[])), None);
-        let good = packages(&labels(&[(PACKAGES, "[\"/fetch\"]"), (REGISTRY, "npm")])).unwrap().unwrap();
-        assert_eq!(good, PackageLabels { registry: Registry::Npm, fetch: vec!["/fetch".into()] });
-        for (command, registry, problem) in [
-            ("fetch", "pypi", "JSON array"),
-            ("[]", "pypi", "JSON array"),
-            ("[\"/fetch\"]", "cran", "pypi or npm"),
-        ] {
-            let error = packages(&labels(&[(PACKAGES, command), (REGISTRY, registry)])).unwrap().unwrap_err();
-            assert!(error.contains(problem), "{error}");
-        }
-        let terms = RunnerTerms {
-            bounds: Bounds::example(),
-            idle: 2,
-            disk: super::super::disk::DiskBound::Watched,
-            coding_agents: crate::config::RunnerSettings::default(),
-            mounts: Vec::new(),
-            runners: BTreeMap::new(),
-            packages: None,
-        };
-        let python = Runner { packages: Some(good), ..Runner::example("python") };
-        let fetcher = python.fetcher(&FetchBounds { bytes: 1 << 30, entries: 9 }, &terms);
-        assert!(!is_language(&fetcher.language), "no caller can name it, and no image has its name");
-        assert!(fetcher.fetches && fetcher.warm.is_empty() && fetcher.idle == 0);
-        assert_eq!(fetcher.bounds.place, DataPlace::Disk(super::super::disk::DiskBound::Watched));
-        assert_eq!((fetcher.bounds.data, fetcher.bounds.data_inodes), (1 << 30, 9));
-        assert_eq!(
-            (&fetcher.bounds.runtime, fetcher.bounds.pids),
-            (&python.bounds.runtime, python.bounds.pids)
-        );
-    }
 
     #[test]
     fn an_image_for_another_machine_is_foreign() {
