@@ -18,7 +18,9 @@ pub(crate) const TITLE: &str = "Concurrent sessions, closed loop";
 pub(crate) const MANY_TITLE: &str = "64 concurrent sessions, closed loop";
 pub(crate) const OPEN_TITLE: &str = "Open loop, from when a run was due";
 
-const FEW: [usize; 3] = [1, 4, 16];
+const FEW: [usize; 4] = [1, 4, 8, 16];
+/// Sessions of TypeScript; as many of Python are in the same block.
+const TYPESCRIPT_SESSIONS: usize = 8;
 const MANY: usize = 64;
 /// Sessions that begin at one time; fewer than may wait for a container.
 const TOGETHER: usize = 8;
@@ -29,7 +31,7 @@ const OPEN_SLICE: Duration = Duration::from_secs(4);
 
 /// Runs a second of one session; far fewer than one session can have.
 const PYTHON_RATE: f64 = 25.0;
-/// Few enough for the process of the next run to start in between.
+/// The same.
 const TYPESCRIPT_RATE: f64 = 4.0;
 
 pub(crate) fn ours(sessions: usize) -> String {
@@ -40,13 +42,24 @@ pub(crate) fn floor(sessions: usize) -> String {
     format!("the floor, {sessions} {}", if sessions == 1 { "container" } else { "containers" })
 }
 
-/// 1, 4 and 16.
+/// 1, 4, 8 and 16 of Python, and 8 of TypeScript.
 pub(crate) async fn few(setup: &mut Setup, report: &mut Measurements) -> Result<()> {
     let mut callers = Vec::new();
     for sessions in FEW {
         closed(setup, &mut callers, sessions, TITLE, report).await?;
     }
-    end(callers).await
+    end(callers).await?;
+    let mut typescript = Vec::new();
+    open_sessions(setup.client()?, &mut typescript, TYPESCRIPT_SESSIONS, TYPESCRIPT).await?;
+    setup.ours()?.0.wait_for_warm().await?;
+    let mut load = Load::default();
+    for _ in 0..SLICES {
+        load.closed(&mut typescript, SLICE).await?;
+    }
+    let rate = load.per_second();
+    let name = format!("paddock, {TYPESCRIPT_SESSIONS} sessions of TypeScript");
+    report.block(TITLE).line(name, load.times, Some(rate));
+    end(typescript).await
 }
 
 /// 64.

@@ -3,6 +3,7 @@
 What a warm run costs when nothing is done but the run, by the plain means of the language: nobody has tuned its memory
 for forking. It must never do more: no session, files, limits, nor a look at what the code left behind. In: four bytes
 of length, code. Out: what the code prints, NUL, its exit code, a newline. NUL and `ready` come once, at the start.
+With the argument `bare` it has imported nothing: what the fork, the run and the end of a small process cost.
 """
 
 import gc
@@ -13,10 +14,11 @@ import traceback
 # Arrow's allocator, which pandas loads, has a thread of its own else; a process that forks must have none.
 os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 
-import matplotlib.pyplot
-import numpy
-import pandas
-import seaborn
+if "bare" not in sys.argv:
+    import matplotlib.pyplot
+    import numpy
+    import pandas
+    import seaborn
 
 
 def exactly(count):

@@ -1,6 +1,8 @@
 //! The floor: `floor.py` in a container made as the daemon makes its own, behind one exec stream of the
 //! engine that stays open. It is what a warm run costs when nothing but the run is done.
 //!
+//! A bare floor has imported nothing: no method of running Python can be faster.
+//!
 //! It must never have an advantage that a runner of ours could not have: same image, same settings.
 
 use std::time::{Duration, Instant};
@@ -24,6 +26,15 @@ pub(crate) struct Floor {
     stream: Hijacked,
 }
 
+/// What the process that forks has imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FloorKind {
+    /// What people import.
+    Heavy,
+    /// Nothing.
+    Bare,
+}
+
 enum FloorContainer {
     /// Armed by the daemon's own code.
     Armed(Box<Specimen>),
@@ -32,9 +43,9 @@ enum FloorContainer {
 }
 
 impl Floor {
-    pub(crate) async fn start(engine: &Engine, config: &PoolConfig, uid: u32) -> Result<Self> {
+    pub(crate) async fn start(engine: &Engine, config: &PoolConfig, uid: u32, kind: FloorKind) -> Result<Self> {
         let specimen = Specimen::start(engine, config, PYTHON.language, uid).await?;
-        let exec = engine.exec_create(&specimen.armed.id, &server(&specimen)).await?;
+        let exec = engine.exec_create(&specimen.armed.id, &server(&specimen, kind)).await?;
         let stream = engine.exec_start(&exec).await?;
         Self { container: FloorContainer::Armed(Box::new(specimen)), stream }.ready().await
     }
@@ -42,7 +53,7 @@ impl Floor {
     /// Another floor, in a container like this specimen's.
     pub(crate) async fn another(engine: &Engine, like: &Specimen) -> Result<Self> {
         let container = EngineContainer::start(engine, &like.plan).await?;
-        let stream = container.exec(&server(like)).await?;
+        let stream = container.exec(&server(like, FloorKind::Heavy)).await?;
         Self { container: FloorContainer::EngineContainer(container), stream }.ready().await
     }
 
@@ -111,8 +122,11 @@ impl Floor {
     }
 }
 
-fn server(specimen: &Specimen) -> ExecSpec {
-    let cmd = ["python3", "-c", SERVER].map(str::to_owned).to_vec();
+fn server(specimen: &Specimen, kind: FloorKind) -> ExecSpec {
+    let mut cmd = ["python3", "-c", SERVER].map(str::to_owned).to_vec();
+    if kind == FloorKind::Bare {
+        cmd.push("bare".to_owned());
+    }
     ExecSpec { cmd, env: environment(specimen), stdin: true, ..ExecSpec::default() }
 }
 

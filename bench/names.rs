@@ -11,6 +11,7 @@ pub(crate) const BACK_TO_BACK: &str = "paddock warm, back to back";
 pub(crate) const NEW: &str = "paddock new session";
 pub(crate) const EMPTY: &str = "paddock new session, empty pool";
 pub(crate) const FLOOR: &str = "the floor";
+pub(crate) const BARE: &str = "the bare floor";
 pub(crate) const EXEC: &str = "engine exec";
 pub(crate) const DOCKER_RUN: &str = "docker run";
 pub(crate) const LLM_SANDBOX: &str = "llm-sandbox, from its pool";

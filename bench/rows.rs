@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::data::Payload;
 use crate::names::{
-    BACK_TO_BACK, DOCKER_RUN, EMPTY, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
+    BACK_TO_BACK, BARE, DOCKER_RUN, EMPTY, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
 use crate::peers::PeerKind;
@@ -60,7 +60,8 @@ pub(crate) fn all() -> Vec<BenchRow> {
         let mut all = of_a_language(PYTHON, "python3 alone", "python3 -c \"print('hi')\"");
         all[0].1 = Schedule::Often(PASSES);
         all.insert(1, (FLOOR, Schedule::Often(PASSES), Workload::Floor(PYTHON)));
-        all.insert(3, (EMPTY, Schedule::OnceIn(HEAVY), Workload::EmptyPool(PYTHON)));
+        all.insert(2, (BARE, Schedule::Often(PASSES), Workload::Bare(PYTHON)));
+        all.insert(4, (EMPTY, Schedule::OnceIn(HEAVY), Workload::EmptyPool(PYTHON)));
         all
     });
     block(

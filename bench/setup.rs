@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::Result;
 use crate::client::Client;
 use crate::daemon::{self, Daemon};
-use crate::floor::Floor;
+use crate::floor::{Floor, FloorKind};
 use crate::peers::{Peer, PeerKind};
 use crate::programs::PYTHON;
 use crate::reference_container::ReferenceContainer;
@@ -26,6 +26,7 @@ const LANGUAGES: [&str; 3] = ["python", "typescript", "sh"];
 /// the floor have the one of Python's reference container.
 const FIRST_UID: u32 = 32_000;
 const FLOOR_UID: u32 = 32_100;
+const BARE_UID: u32 = 32_101;
 /// Containers of the floor that are started or removed at one time.
 const TOGETHER: usize = 4;
 
@@ -41,6 +42,8 @@ pub(crate) struct Setup {
     /// For files of this run: on the disk of the build folder, where a sync costs what it costs on a disk.
     pub(crate) dir: TempDir,
     pub(crate) floors: Vec<Floor>,
+    /// The floor that has imported nothing.
+    bare: Option<Floor>,
     pool: PoolConfig,
     ours: Option<(Daemon, Client)>,
     empty: Option<(Daemon, Client)>,
@@ -70,6 +73,7 @@ impl Setup {
             engine,
             dir,
             floors: Vec::new(),
+            bare: None,
             pool,
             ours: None,
             empty: None,
@@ -88,7 +92,8 @@ impl Setup {
                 .insert(language, ReferenceContainer::start(&self.engine, &self.pool, language, uid).await?);
             self.ours()?.0.wait_for_armed(language, 1).await?;
         }
-        self.floors.push(Floor::start(&self.engine, &self.pool, FLOOR_UID).await?);
+        self.floors.push(Floor::start(&self.engine, &self.pool, FLOOR_UID, FloorKind::Heavy).await?);
+        self.bare = Some(Floor::start(&self.engine, &self.pool, BARE_UID, FloorKind::Bare).await?);
         for need in needs {
             match need {
                 Need::EmptyPool => self.empty = Some(self.daemon("empty", daemon::EMPTY).await?),
@@ -151,6 +156,10 @@ impl Setup {
         Ok(())
     }
 
+    pub(crate) fn bare(&mut self) -> Result<&mut Floor> {
+        self.bare.as_mut().ok_or_else(|| "the bare floor was not started".into())
+    }
+
     /// So many containers of the floor, and the reference container of a language.
     pub(crate) fn floors_and_reference(
         &mut self,
@@ -179,6 +188,9 @@ impl Setup {
         }
         for (_, reference) in std::mem::take(&mut self.references) {
             took(reference.remove().await);
+        }
+        if let Some(bare) = self.bare.take() {
+            took(bare.remove().await);
         }
         while !self.floors.is_empty() {
             let some = self.floors.split_off(self.floors.len().saturating_sub(TOGETHER));

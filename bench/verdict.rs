@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::names::{
-    BACK_TO_BACK, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
+    BACK_TO_BACK, BARE, DOCKER_RUN, EXEC, FLOOR, LLM_SANDBOX, NEW, PANDAS_TITLE, PEERS_TITLE, PYTHON_TITLE,
     SANDBOX_RUNTIME, TYPESCRIPT_TITLE, WARM,
 };
 use crate::report::Measurements;
@@ -50,6 +50,22 @@ pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
         all.push(GoalVerdict { what: what.to_owned(), value, unit, reach });
     };
     verdict("warm Python / the floor", ratio(warm, floor), "×", AtMost(2.0));
+    let bare = median(PYTHON_TITLE, BARE);
+    verdict("warm Python / the bare floor", ratio(warm, bare), "×", AtMost(1.2));
+    verdict("new session / the bare floor", ratio(median(PYTHON_TITLE, NEW), bare), "×", AtMost(3.0));
+    verdict("import pandas / the bare floor", ratio(median(PANDAS_TITLE, WARM), bare), "×", AtMost(2.5));
+    verdict(
+        "TypeScript, a run now and then / the bare floor",
+        ratio(median(TYPESCRIPT_TITLE, WARM), bare),
+        "×",
+        AtMost(2.5),
+    );
+    verdict(
+        "TypeScript, back to back / the bare floor",
+        ratio(median(TYPESCRIPT_TITLE, BACK_TO_BACK), bare),
+        "×",
+        AtMost(4.0),
+    );
     verdict("engine exec / warm Python", ratio(median(PYTHON_TITLE, EXEC), warm), "×", AtLeast(15.0));
     verdict("docker run / warm Python", ratio(median(PYTHON_TITLE, DOCKER_RUN), warm), "×", AtLeast(60.0));
     verdict(

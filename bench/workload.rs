@@ -21,6 +21,8 @@ pub(crate) enum Workload {
     EmptyPool(Program),
     /// A fork of a warm interpreter behind an open exec stream.
     Floor(Program),
+    /// The same of an interpreter that has imported nothing.
+    Bare(Program),
     /// By a peer, used in this way.
     Peer(PeerKind, &'static str, Program),
     /// `execute_code` with the command of the block's title.
@@ -89,6 +91,7 @@ impl Workload {
                 Ok(setup.empty()?.run(p.language, &session, p.code, p.prints).await?.1)
             }
             Self::Floor(p) => setup.floors[0].run(p.code, p.prints).await,
+            Self::Bare(p) => setup.bare()?.run(p.code, p.prints).await,
             Self::Peer(kind, way, p) => setup.peer(*kind)?.run(way, *p).await,
             Self::Wait => commands::wait(setup.client()?).await,
             Self::Begin => commands::begin_and_wait(setup.client()?).await,

@@ -1,5 +1,5 @@
-//! Runs of TypeScript are children of a node that has started: what each of them must have of its own, and what
-//! code can do to the process that forks. That programs come out alike otherwise is in `alike.rs`.
+//! Runs of TypeScript are children of a node that has started: what each of them must have of its own, and
+//! what code can do to the process that forks. That programs come out alike otherwise is in `alike.rs`.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,8 @@ async fn until_warm(s: &Session<'_>) {
 async fn each_run_has_a_process_id_and_random_numbers_of_its_own() {
     let d = standing().await;
     let s = d.session("s");
-    let code = "import vm from 'node:vm'; import { randomUUID, randomInt, getRandomValues } from 'node:crypto';\n\
+    let code = "import vm from 'node:vm'\n\
+                import { randomUUID, randomInt, getRandomValues } from 'node:crypto'\n\
                 console.log(process.ppid); console.log([process.pid, Math.random(), Math.random(), \
                 vm.runInNewContext('Math.random()'), randomUUID(), randomInt(2 ** 47), \
                 crypto.randomUUID(), getRandomValues(new BigUint64Array(1))[0]].join('\\n'))";
