@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <node.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -152,7 +153,13 @@ void before_fork() {}
 
 void after_fork(int child)
 {
-    if (child && uv_loop_fork(node::GetCurrentEventLoop(isolate)) != 0)
+    sigset_t debugger; // node blocks SIGUSR1 with --disable-sigusr1, and a program may listen to it
+    if (!child)
+        return;
+    sigemptyset(&debugger);
+    sigaddset(&debugger, SIGUSR1);
+    sigprocmask(SIG_UNBLOCK, &debugger, nullptr);
+    if (uv_loop_fork(node::GetCurrentEventLoop(isolate)) != 0)
         _exit(1);
 }
 

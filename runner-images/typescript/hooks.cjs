@@ -3,8 +3,8 @@
 //
 // The user's code is stored under /tmp (or /dev/shm), but its name is /data/main.ts. So `./helper`, __dirname and
 // import.meta.url mean the folder of the user's files, and a stack trace names main.ts.
-// Types are removed, and checked only if the call asks for that (check.cjs). Code with import, export or a top-level await is an ES module, all other code is
-// CommonJS. ES modules can use require, __dirname and similar names too.
+// Types are removed, and checked only if the call asks for that (check.cjs). Code with import, export or a top-level await
+// is an ES module, all other code is CommonJS. ES modules can use require, __dirname and similar names too.
 // This file must never read anything in /data before the user's own code asks for it, so it loads swc by an absolute path.
 
 const fs = require('node:fs');

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ static size_t mapped;
 static struct learnt {
     size_t count;
     struct range ranges[RANGES];
-} * learnt; /* shared with the trial */
+} * learnt; /* shared with the trial until that is over, and with no other child */
 
 int pages_to_learn(void)
 {
@@ -73,6 +74,18 @@ void report_pages(void)
         }
     }
     close(pagemap);
+}
+
+void keep_pages(void)
+{
+    if (learnt == NULL)
+        return;
+    size_t size = sizeof learnt->count + learnt->count * sizeof *learnt->ranges;
+    struct learnt *own = malloc(size);
+    if (own != NULL)
+        memcpy(own, learnt, size);
+    munmap(learnt, sizeof *learnt);
+    learnt = own;
 }
 
 void copy_pages(void)

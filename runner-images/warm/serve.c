@@ -88,6 +88,8 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
     pid_t parent = getpid(), pid;
     interpreter->before_fork();
     pid = fork();
+    if (pid == 0)
+        replace_descriptors();
     interpreter->after_fork(pid == 0);
     if (pid != 0)
         return pid;
@@ -115,6 +117,8 @@ static int try_once(const struct interpreter *interpreter, struct run *run)
         return 0;
     interpreter->before_fork();
     pid_t pid = fork();
+    if (pid == 0)
+        replace_descriptors();
     interpreter->after_fork(pid == 0);
     if (pid == 0) {
         alarm(TRIAL_S);
@@ -135,8 +139,11 @@ static int try_once(const struct interpreter *interpreter, struct run *run)
 
 int serve(const struct interpreter *interpreter, struct run *run)
 {
+    if (note_descriptors() != 0)
+        return -1;
     if (try_once(interpreter, run))
         return 0;
+    keep_pages();
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -1,10 +1,11 @@
 /* What the warm parts of our images have in common, in C: the half of the protocol that knows no language.
  *
- *   serve.c   the parent: forks the child for the next run, waits for all children, reports their ends to paddock
- *   take.c    the child: waits for a run, takes it, stores its code as `enter` does
- *   domain.c  the child's Landlock domain, which keeps other programs out of its memory
- *   hold.c    the holder: a process that keeps the child's memory after the child's end
- *   pages.c   the pages that a program writes to, copied before the run arrives
+ *   serve.c         the parent: forks the child for the next run, waits for all children, reports their ends to paddock
+ *   take.c          the child: waits for a run, takes it, stores its code as `enter` does
+ *   domain.c        the child's Landlock domain, which keeps other programs out of its memory
+ *   hold.c          the holder: a process that keeps the child's memory after the child's end
+ *   descriptors.c   the descriptors that a child must not share with the parent
+ *   pages.c         the pages that a program writes to, copied before the run arrives
  *
  * The protocol is in ../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
  * file here may run, import or read anything in /data before the user's code does. */
@@ -40,10 +41,18 @@ void fail(const char *what) __attribute__((noreturn));
  * it returns only when it fails: -1, with errno set. */
 int serve(const struct interpreter *interpreter, struct run *run);
 
+/* Notes the descriptors of the parent, before it makes those that it shares with its children on purpose. Returns -1 if there
+ * are too many. */
+int note_descriptors(void);
+/* In a child: puts objects of its own in place of those. */
+void replace_descriptors(void);
+
 /* Notes what this process has mapped, before the trial. Returns -1 if there can be none. */
 int pages_to_learn(void);
 /* In the trial: reports the pages that it has written to. */
 void report_pages(void);
+/* In the parent, after the trial: keeps the list where no child can change it. */
+void keep_pages(void);
 /* In a child: copies those pages. */
 void copy_pages(void);
 

@@ -58,6 +58,34 @@ async fn the_process_that_forks_can_be_neither_read_nor_slowed() {
     d.stop().await;
 }
 
+/// libuv sends itself pointers through pipes: one that the parent reads would be a way into its memory, and every
+/// later run is a copy of that.
+#[tokio::test]
+async fn no_descriptor_of_a_run_leads_into_the_process_that_forks() {
+    let d = standing().await;
+    let s = d.session("s");
+    let view = "import { readdirSync, readlinkSync } from 'node:fs'\n\
+                const link = (fd: string) => { try { return readlinkSync(`/proc/self/fd/${fd}`) } \
+                catch { return '' } }\n\
+                console.log([process.ppid, ...readdirSync('/proc/self/fd').filter((fd) => Number(fd) > 2)\
+                .map(link).filter((name) => name.startsWith('pipe:'))].join('\\n'))";
+    let (first, second) = (s.typescript(view).await.expect_success(), s.typescript(view).await.expect_success());
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (first, second) = (lines(first.stdout()), lines(second.stdout()));
+    assert!(first.len() > 2, "{first:?}");
+    let shared: Vec<_> = first.intersection(&second).filter(|name| name.starts_with("pipe:")).collect();
+    assert!(shared.is_empty(), "{shared:?}");
+    // A program that writes to whatever it has may end itself, and nothing else.
+    let code = "import { readdirSync, writeSync } from 'node:fs'\n\
+                console.log(process.ppid)\n\
+                for (const fd of readdirSync('/proc/self/fd').map(Number)) if (fd > 2) \
+                for (const bytes of [16, 8]) try { writeSync(fd, Buffer.alloc(bytes, 0x41)) } catch {}";
+    let parent = s.typescript(code).timeout(10.0).await.stdout().to_owned();
+    until_warm(&s).await;
+    s.typescript("console.log(process.ppid)").await.expect_stdout(&parent);
+    d.stop().await;
+}
+
 #[tokio::test]
 async fn a_part_that_code_kills_or_stops_restarts_and_no_run_waits_for_it() {
     let d = standing().await;

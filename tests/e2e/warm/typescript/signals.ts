@@ -1,8 +1,8 @@
 // Signals that the program takes itself.
 let seen: string[] = [];
-for (const name of ['SIGUSR2', 'SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(name, (signal, number) => {
+for (const name of ['SIGUSR1', 'SIGUSR2', 'SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(name, (signal, number) => {
   seen.push(`${signal}=${number}`);
-  if (seen.length === 4) { console.log(seen.sort()); process.exit(0); }
+  if (seen.length === 5) { console.log(seen.sort()); process.exit(0); }
 });
-for (const name of ['SIGUSR2', 'SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.kill(process.pid, name);
+for (const name of ['SIGUSR1', 'SIGUSR2', 'SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.kill(process.pid, name);
 setTimeout(() => { console.log('only', seen); process.exit(1); }, 5000);
