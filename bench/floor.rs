@@ -43,7 +43,12 @@ enum FloorContainer {
 }
 
 impl Floor {
-    pub(crate) async fn start(engine: &Engine, config: &PoolConfig, uid: u32, kind: FloorKind) -> Result<Self> {
+    pub(crate) async fn start(
+        engine: &Engine,
+        config: &PoolConfig,
+        uid: u32,
+        kind: FloorKind,
+    ) -> Result<Self> {
         let specimen = Specimen::start(engine, config, PYTHON.language, uid).await?;
         let exec = engine.exec_create(&specimen.armed.id, &server(&specimen, kind)).await?;
         let stream = engine.exec_start(&exec).await?;

@@ -182,5 +182,5 @@ async fn without_landlock_a_level_that_cannot_be_enforced_is_refused() {
         assert!(message.contains("Landlock") && message.contains("yolo_level 4"), "{}", ran.document);
     }
     expect(4, &tried(&d, "s", 4).await, &["shell", "docker"], 0);
-    d.stop().await;
+    d.stop_on(&engine.host()).await;
 }

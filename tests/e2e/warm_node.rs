@@ -58,8 +58,8 @@ async fn the_process_that_forks_can_be_neither_read_nor_slowed() {
     d.stop().await;
 }
 
-/// libuv sends itself pointers through pipes: one that the parent reads would be a way into its memory, and every
-/// later run is a copy of that.
+/// libuv sends itself pointers through pipes: one that the parent reads would be a way into its memory, and
+/// every later run is a copy of that.
 #[tokio::test]
 async fn no_descriptor_of_a_run_leads_into_the_process_that_forks() {
     let d = standing().await;
@@ -69,7 +69,8 @@ async fn no_descriptor_of_a_run_leads_into_the_process_that_forks() {
                 catch { return '' } }\n\
                 console.log([process.ppid, ...readdirSync('/proc/self/fd').filter((fd) => Number(fd) > 2)\
                 .map(link).filter((name) => name.startsWith('pipe:'))].join('\\n'))";
-    let (first, second) = (s.typescript(view).await.expect_success(), s.typescript(view).await.expect_success());
+    let (first, second) =
+        (s.typescript(view).await.expect_success(), s.typescript(view).await.expect_success());
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
     let (first, second) = (lines(first.stdout()), lines(second.stdout()));
     assert!(first.len() > 2, "{first:?}");

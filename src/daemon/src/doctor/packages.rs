@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 
 use super::check::{Check, Checks, Group};
 use crate::config::Config;
+use crate::egress::NetworkMode;
 use crate::pool::Runner;
 
 const NAME: &str = "packages";
@@ -27,6 +28,13 @@ pub(super) fn judge(config: &Config, runners: &[Runner]) -> Vec<Check> {
                 NAME,
                 format!("programs of {language} can have packages, up to {size} for a list, from {from}"),
             ),
+            // The operator has decided that: nothing is wrong.
+            Err(_) if config.egress.rules.mode == NetworkMode::None => checks.ok(
+                NAME,
+                format!(
+                    "calls cannot list packages for {language}: egress.mode is none, and no index is named"
+                ),
+            ),
             Err(refusal) => checks.warn(
                 NAME,
                 format!("packages for {language} cannot be fetched: {refusal}"),
@@ -45,7 +53,6 @@ pub(super) fn judge(config: &Config, runners: &[Runner]) -> Vec<Check> {
 mod tests {
     use super::super::check::Status::{Ok, Warn};
     use super::*;
-    use crate::egress::NetworkMode;
     use crate::pool::{PackageLabels, Registry};
 
     #[test]
@@ -63,8 +70,12 @@ mod tests {
         };
         let (status, found) = judged(&config, std::slice::from_ref(&python));
         assert!(status == Ok && found.contains("pypi.org:443"), "{found}");
-        config.egress.rules.mode = NetworkMode::None;
+        let allowed = std::mem::take(&mut config.egress.rules.allow);
         assert_eq!(judged(&config, std::slice::from_ref(&python)).0, Warn);
+        config.egress.rules.allow = allowed;
+        config.egress.rules.mode = NetworkMode::None;
+        let (status, found) = judged(&config, std::slice::from_ref(&python));
+        assert!(status == Ok && found.contains("egress.mode is none"), "{found}");
         // An index of the operator's is reached in every mode.
         config.packages.index.python = Some("http://pypi.lan/simple/".parse().unwrap());
         let (status, found) = judged(&config, std::slice::from_ref(&python));
