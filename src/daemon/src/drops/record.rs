@@ -1,8 +1,8 @@
-//! What a drop folder and its session had when they were last equal: in memory, and beside the session's files
-//! in the store for the next daemon.
+//! What a drop folder and its session had when they were last equal: in memory, and beside the session's
+//! files in the store for the next daemon.
 //!
-//! A record that is lost costs no file: everything in the folder then counts as new. It must never outlive the
-//! session's files, or a new session of the same id would count what it lacks as removed.
+//! A record that is lost costs no file: everything in the folder then counts as new. It must never outlive
+//! the session's files, or a new session of the same id would count what it lacks as removed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
