@@ -183,7 +183,7 @@ impl App {
         let bounds = config.ports.bounds.clone();
         let forwarder = PortForwarder::new(sessions.clone(), links, &url, bounds, stopping.clone());
         let entries = config.limits.data_inodes.into();
-        let drops = Drops::new(settings::drop_roots(config)?, store.folder("drops")?, entries);
+        let drops = Drops::new(settings::drop_roots(config)?, entries);
         let services = Arc::new(Services {
             store: store.clone(),
             drops: Arc::new(drops),

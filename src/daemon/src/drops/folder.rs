@@ -3,7 +3,7 @@
 //! Every name is opened below a descriptor of the folder that it is in, so nobody who renames folders
 //! meanwhile leads this elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::DropError;
-use super::plan::{Folder, FolderStamp, is_left_alone};
+use super::plan::{FolderStamp, Identity, Seen, above, is_left_alone};
 use crate::session::SessionId;
 
 /// The folder within that of a conversation.
@@ -67,28 +67,47 @@ fn mtime_ns(stat: &Stat) -> i64 {
     stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// All regular files of a folder, at most `most` entries. Others are left out, as if they were not there. A
-/// folder that cannot be read is an error.
-pub(super) fn read(root: &OwnedFd, most: usize) -> Result<Folder, DropError> {
-    let mut found = BTreeMap::new();
-    let mut seen = 0;
+/// Which folder this is.
+pub(super) fn identity(root: &OwnedFd) -> io::Result<Identity> {
+    let stat = rustix::fs::fstat(root)?;
+    Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// All of a folder; an error if there are more than `most` entries that are not `made` by runs, or if the
+/// folder itself cannot be read. Names that are left alone are not counted.
+pub(super) fn read(
+    root: &OwnedFd,
+    most: usize,
+    is_made: impl Fn(&RelPath) -> bool,
+) -> Result<Seen, DropError> {
+    let mut found = Seen::default();
+    let mut counted = 0;
     let mut waiting: Vec<(OwnedFd, Option<RelPath>)> = vec![(root.try_clone()?, None)];
     while let Some((dir, at)) = waiting.pop() {
-        for entry in Dir::read_from(&dir).map_err(io::Error::from)? {
+        let entries = match (Dir::read_from(&dir), &at) {
+            (Ok(entries), _) => entries,
+            (Err(error), None) => return Err(io::Error::from(error).into()),
+            // What it holds must not count as removed.
+            (Err(_), Some(at)) => {
+                found.others.insert(at.clone());
+                continue;
+            }
+        };
+        for entry in entries {
             let entry = entry.map_err(io::Error::from)?;
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." {
                 continue;
-            }
-            seen += 1;
-            if seen > most {
-                return Err(DropError::TooMany(most));
             }
             if name.starts_with(OURS.0.as_bytes()) && name.ends_with(OURS.1.as_bytes()) {
                 let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
             }
             let path = at.as_ref().map_or_else(|| RelPath::new(name.to_vec()), |at| at.join(name));
             let (false, Ok(path)) = (is_left_alone(name), path) else { continue };
+            counted += usize::from(!is_made(&path));
+            if counted > most {
+                return Err(DropError::TooMany(most));
+            }
             // It may be gone by now.
             let stat = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
@@ -97,26 +116,43 @@ pub(super) fn read(root: &OwnedFd, most: usize) -> Result<Folder, DropError> {
             };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 match beneath(dir.as_fd(), name, FOLDER) {
-                    Ok(inner) => waiting.push((inner, Some(path))),
-                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {}
-                    // What it holds must not count as removed.
-                    Err(error) => return Err(io::Error::from(error).into()),
+                    Ok(inner) => {
+                        found.dirs.insert(path.clone());
+                        waiting.push((inner, Some(path)));
+                    }
+                    Err(Errno::NOENT) => {}
+                    Err(_) => drop(found.others.insert(path)),
                 }
             } else if let Some(stamp) = stamp(&stat) {
-                found.insert(path, stamp);
+                found.files.insert(path, stamp);
+            } else {
+                found.others.insert(path);
             }
         }
     }
     Ok(found)
 }
 
+/// Whether nothing of this name is there, for certain.
+pub(super) fn is_gone(root: &OwnedFd, path: &RelPath) -> bool {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    matches!(beneath(root.as_fd(), path.as_bytes(), flags), Err(Errno::NOENT))
+}
+
 /// Opens a file for reading; `None` if it is no regular file with one name any more.
-pub(super) fn open_file(root: &OwnedFd, path: &RelPath) -> Option<(File, FolderStamp)> {
+///
+/// # Errors
+/// It is there, and cannot be opened.
+pub(super) fn open_file(root: &OwnedFd, path: &RelPath) -> io::Result<Option<(File, FolderStamp)>> {
     // Without waiting for a writer, should it have become a FIFO.
-    let file =
-        beneath(root.as_fd(), path.as_bytes(), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).ok()?;
-    let stamp = stamp(&rustix::fs::fstat(&file).ok()?)?;
-    Some((File::from(file), stamp))
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match beneath(root.as_fd(), path.as_bytes(), flags) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let stamp = stamp(&rustix::fs::fstat(&file)?);
+    Ok(stamp.map(|stamp| (File::from(file), stamp)))
 }
 
 /// The stamp of what is there now.
@@ -130,23 +166,32 @@ pub(super) fn is_other(dir: BorrowedFd<'_>, name: &[u8], known: Option<FolderSta
     there.is_ok_and(|stat| known.is_none() || stamp(&stat) != known)
 }
 
-/// The folder that a path is in, made if it is missing.
-pub(super) fn parent(root: &OwnedFd, path: &RelPath) -> io::Result<OwnedFd> {
+/// The folder that a path is in, made if it is missing; `made` gets what was.
+pub(super) fn parent(root: &OwnedFd, path: &RelPath, made: &mut BTreeSet<RelPath>) -> io::Result<OwnedFd> {
     let mut dir = root.try_clone()?;
-    let Some(parent) = path.parent() else { return Ok(dir) };
-    for name in parent.components() {
-        let made = match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)) {
+    let mut folders: Vec<_> = above(path).collect();
+    folders.reverse();
+    for folder in folders {
+        let name = folder.file_name();
+        let is_made = match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
         let inner = beneath(dir.as_fd(), name, FOLDER)?;
-        if made {
+        if is_made {
             as_the_folder(root, &inner);
+            made.insert(folder);
         }
         dir = inner;
     }
     Ok(dir)
+}
+
+/// The folder that a path is in.
+fn existing_parent(root: &OwnedFd, path: &RelPath) -> io::Result<OwnedFd> {
+    let Some(parent) = path.parent() else { return root.try_clone() };
+    Ok(beneath(root.as_fd(), parent.as_bytes(), FOLDER)?)
 }
 
 /// Gives what was made to the owner of the folder, where the daemon may do so.
@@ -159,10 +204,17 @@ pub(super) fn as_the_folder(root: &OwnedFd, made: impl AsFd) {
 
 /// Removes a file that still has this stamp.
 pub(super) fn remove(root: &OwnedFd, path: &RelPath, stamp: FolderStamp) -> io::Result<bool> {
-    let dir = parent(root, path)?;
+    let dir = existing_parent(root, path)?;
     if look(dir.as_fd(), path.file_name()) != Some(stamp) {
         return Ok(false);
     }
     rustix::fs::unlinkat(&dir, path.file_name(), AtFlags::empty())?;
     Ok(true)
+}
+
+/// Removes a folder, if it is empty; whether it is gone.
+pub(super) fn remove_empty(root: &OwnedFd, path: &RelPath) -> bool {
+    let Ok(dir) = existing_parent(root, path) else { return is_gone(root, path) };
+    let removed = rustix::fs::unlinkat(&dir, path.file_name(), AtFlags::REMOVEDIR);
+    matches!(removed, Ok(()) | Err(Errno::NOENT | Errno::NOTDIR))
 }

@@ -23,14 +23,13 @@ impl Stand {
         let (owner, id) = (world.session.owner.clone(), world.session.id.as_str().to_owned());
         let files = dir.path().join("drops").join(id).join("files");
         fs::create_dir_all(&files).unwrap();
-        fs::create_dir(dir.path().join("records")).unwrap();
         let drops = Self::drops(dir.path(), &owner);
         Self { world, drops, files, dir }
     }
 
     fn drops(dir: &Path, owner: &str) -> Drops {
         let roots = HashMap::from([(owner.to_owned(), dir.join("drops"))]);
-        Drops::new(roots, dir.join("records"), 50)
+        Drops::new(roots, 50)
     }
 
     /// The next daemon, which knows only what is on disk.
@@ -64,6 +63,20 @@ impl Stand {
             }
         }
         batch.commit().await.unwrap();
+    }
+
+    /// As `close_session` does, with or without `delete_files`.
+    async fn close(&self, delete: bool) {
+        let (owner, id) = (&self.world.session.owner, &self.world.session.id);
+        let copies = self.drops.copies(&self.world.sessions, owner, id).await.filter(|_| delete);
+        assert!(self.world.sessions.close(owner, id, delete).await.unwrap());
+        if let Some(copies) = copies {
+            self.drops.remove(owner, id, copies).await;
+        }
+    }
+
+    fn slot(&self) -> Arc<Slot> {
+        self.drops.slot(&self.world.session.owner, &self.world.session.id)
     }
 
     async fn session(&self) -> Arc<Session> {
@@ -158,8 +171,8 @@ async fn the_next_daemon_does_not_take_an_old_copy_for_news() {
     stand.give().await;
     assert_eq!(stand.there(), pairs(&[("a", "new")]));
     // Without a record, the folder counts; it has the same.
-    fs::remove_dir_all(stand.dir.path().join("records")).unwrap();
-    fs::create_dir(stand.dir.path().join("records")).unwrap();
+    let space = stand.session().await.space.clone();
+    tokio::task::spawn_blocking(move || space.write_drops(b"").unwrap()).await.unwrap();
     stand.restart();
     stand.take().await.unwrap();
     assert_eq!(stand.saved().await, pairs(&[("a", "new")]));
@@ -259,18 +272,205 @@ async fn files_do_not_change_under_a_program() {
 }
 
 #[tokio::test]
+async fn a_call_takes_when_its_turn_comes_and_not_beside_another() {
+    let stand = Stand::new().await;
+    stand.put("a", "a");
+    let python = TurnKind::Command("python".into());
+    let first = stand.world.enter(python.clone()).await.unwrap();
+    let second = stand.world.enter(python.clone()).await.unwrap();
+    stand.drops.take_in(&second, |_, _| true).await.unwrap();
+    assert_eq!(stand.saved().await, []);
+    drop(first);
+    stand.drops.take_in(&second, |_, _| true).await.unwrap();
+    assert_eq!(stand.saved().await, pairs(&[("a", "a")]));
+    // Nobody comes in until it lets them.
+    let (owner, id) = (&stand.world.session.owner, &stand.world.session.id);
+    assert!(stand.world.sessions.try_enter(owner, id, python.clone()).await.is_err());
+    let _second = second.for_program("python");
+    stand.world.sessions.try_enter(owner, id, python).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_of_the_same_id_is_another_and_the_host_s_only_copy_stays() {
+    for is_in_memory in [true, false] {
+        let mut stand = Stand::new().await;
+        stand.put("orig.csv", "the only one");
+        stand.take().await.unwrap();
+        stand.give().await;
+        stand.close(true).await;
+        if !is_in_memory {
+            stand.restart();
+        }
+        // Another call stores something first.
+        stand.change("uploaded", Some("new")).await;
+        stand.take().await.unwrap();
+        stand.give().await;
+        let both = pairs(&[("orig.csv", "the only one"), ("uploaded", "new")]);
+        assert_eq!((stand.there(), stand.saved().await), (both.clone(), both), "{is_in_memory}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_puts_files_there_while_its_session_is_deleted_removes_nothing() {
+    let stand = Stand::new().await;
+    stand.put("a", "the only one");
+    stand.take().await.unwrap();
+    let (of, slot) = (stand.session().await, stand.slot());
+    stand.close(true).await;
+    let root = OwnedFd::from(fs::File::open(&stand.files).unwrap());
+    give::give_all(&slot, &of, &root, 50).unwrap();
+    assert_eq!(stand.there(), pairs(&[("a", "the only one")]));
+}
+
+#[tokio::test]
+async fn with_a_session_go_the_copies_of_what_its_runs_made_and_nothing_else() {
+    let stand = Stand::new().await;
+    stand.put("a.csv", "of the host");
+    stand.put("b.csv", "of the host too");
+    stand.take().await.unwrap();
+    for (name, content) in [("made", "m"), ("in/made", "m"), ("own/made", "m"), ("b.csv", "changed by a run")]
+    {
+        stand.change(name, Some(content)).await;
+    }
+    stand.give().await;
+    stand.put("in/more", "of the host");
+    stand.put("made", "changed by the host");
+    let kept = pairs(&[
+        ("a.csv", "of the host"),
+        ("b.csv", "changed by a run"),
+        ("in/more", "of the host"),
+        ("made", "changed by the host"),
+    ]);
+    stand.close(true).await;
+    assert_eq!(stand.there(), kept);
+    assert!(!stand.files.join("own").exists(), "nor does an empty folder stay");
+    stand.take().await.unwrap();
+    assert_eq!(stand.saved().await, kept);
+    // Without that, all stay on both sides.
+    stand.change("again", Some("x")).await;
+    stand.give().await;
+    stand.close(false).await;
+    assert!(stand.files.join("again").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_becomes_something_else_is_not_removed_from_the_session() {
+    let stand = Stand::new().await;
+    for name in ["hard", "link", "folder", "fifo", "in/a"] {
+        stand.put(name, name);
+    }
+    stand.take().await.unwrap();
+    let before = stand.saved().await;
+    fs::hard_link(stand.files.join("hard"), stand.dir.path().join("second")).unwrap();
+    for name in ["link", "folder", "fifo"] {
+        fs::remove_file(stand.files.join(name)).unwrap();
+    }
+    symlink("hard", stand.files.join("link")).unwrap();
+    fs::create_dir(stand.files.join("folder")).unwrap();
+    let fifo = stand.files.join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    fs::rename(stand.files.join("in"), stand.dir.path().join("in")).unwrap();
+    symlink(stand.dir.path().join("in"), stand.files.join("in")).unwrap();
+    stand.take().await.unwrap();
+    assert_eq!(stand.saved().await, before);
+    stand.give().await;
+    assert!(fs::symlink_metadata(stand.files.join("in")).unwrap().is_symlink());
+    // What is really gone is removed.
+    fs::remove_file(stand.files.join("hard")).unwrap();
+    stand.take().await.unwrap();
+    assert_eq!(stand.saved().await.len(), before.len() - 1);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_suddenly_another_one_removes_nothing() {
+    let mut stand = Stand::new().await;
+    stand.put("a", "a");
+    stand.take().await.unwrap();
+    stand.change("b", Some("b")).await;
+    stand.give().await;
+    let aside = stand.dir.path().join("aside");
+    fs::rename(&stand.files, &aside).unwrap();
+    fs::create_dir(&stand.files).unwrap();
+    stand.restart();
+    stand.take().await.unwrap();
+    let both = pairs(&[("a", "a"), ("b", "b")]);
+    assert_eq!(stand.saved().await, both);
+    stand.change("a", Some("newer")).await;
+    stand.give().await;
+    let newer = pairs(&[("a", "newer"), ("b", "b")]);
+    assert_eq!(stand.there(), newer, "the new folder gets them");
+    // The first one is back, with its old copy.
+    fs::remove_dir_all(&stand.files).unwrap();
+    fs::rename(&aside, &stand.files).unwrap();
+    stand.restart();
+    stand.take().await.unwrap();
+    stand.give().await;
+    assert_eq!((stand.there(), stand.saved().await), (newer.clone(), newer));
+}
+
+#[tokio::test]
+async fn what_a_program_makes_refuses_no_run() {
+    let stand = Stand::new().await;
+    stand.put("host", "h");
+    stand.take().await.unwrap();
+    // Folders with one file each, again and again under other names: 50 entries are the most.
+    for round in 0..3 {
+        for n in 0..20 {
+            stand.change(&format!("{round}-{n}/f"), Some("x")).await;
+        }
+        stand.give().await;
+        stand.take().await.unwrap();
+        for n in 0..20 {
+            stand.change(&format!("{round}-{n}/f"), None).await;
+        }
+        stand.give().await;
+        assert_eq!(fs::read_dir(&stand.files).unwrap().count(), 1, "no empty folder is left");
+    }
+    // More than there is room for stays in the session, and the host can still put its own there.
+    for n in 0..60 {
+        stand.change(&format!("{n}"), Some("x")).await;
+    }
+    stand.give().await;
+    assert_eq!(stand.there().len(), 50);
+    stand.put("more", "of the host");
+    stand.take().await.unwrap();
+    assert_eq!(stand.saved().await.len(), 62);
+}
+
+#[tokio::test]
+async fn a_folder_that_hangs_refuses_in_time_and_has_one_thread() {
+    let stand = Stand::new().await;
+    let (owner, id) = (&stand.world.session.owner, &stand.world.session.id);
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let held = stand.drops.hold(owner, id).await.unwrap();
+    let hanging = stand.drops.at_folder(&held, owner, Duration::from_millis(50), move || gone.recv());
+    assert!(matches!(hanging.await, Err(DropError::Hangs(_))));
+    drop(held);
+    let looks = &stand.drops.roots[owner].looks;
+    for _ in 0..3 {
+        assert!(matches!(stand.drops.hold(owner, id).await, Err(DropError::Hangs(_))));
+        assert_eq!(looks.available_permits(), LOOKS - 1);
+    }
+    drop(go);
+    // It answers again.
+    drop(stand.slot().work.lock().await);
+    stand.drops.hold(owner, id).await.unwrap();
+}
+
+#[tokio::test]
 async fn other_sessions_and_owners_have_no_part_in_it() {
     let stand = Stand::new().await;
     stand.put("a", "mine");
     let id = &stand.world.session.id;
-    assert!(stand.drops.folder("another", id).await.is_none());
+    assert!(stand.drops.folder("another", id).await.unwrap().is_none());
     for id in ["other", "..", ".", "a/b", ".hidden", &"x".repeat(256)] {
         let Ok(id) = id.parse::<SessionId>() else { continue };
-        assert!(stand.drops.folder(&stand.world.session.owner, &id).await.is_none(), "{id}");
+        assert!(stand.drops.folder(&stand.world.session.owner, &id).await.unwrap().is_none(), "{id}");
     }
     // The folder itself may be no link.
     fs::rename(&stand.files, stand.dir.path().join("moved")).unwrap();
     symlink(stand.dir.path().join("moved"), &stand.files).unwrap();
-    assert!(stand.drops.folder(&stand.world.session.owner, id).await.is_none());
+    assert!(stand.drops.folder(&stand.world.session.owner, id).await.unwrap().is_none());
     let _ = fs::set_permissions(stand.dir.path(), fs::Permissions::from_mode(0o700));
 }

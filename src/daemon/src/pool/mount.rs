@@ -14,10 +14,12 @@
 //!
 //! This must never give a container a mount that can be written.
 
+use std::collections::BTreeMap;
 use std::fs::{FileType, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{BindOptions, Mount, MountType};
@@ -90,7 +92,14 @@ impl HostMount {
             return Ok(());
         }
         let path = self.path.clone();
-        let looking = tokio::task::spawn_blocking(move || look(&path));
+        let looking = async move {
+            let one = one_look(&path).lock_owned().await;
+            let looking = move || {
+                let _one = one;
+                look(&path)
+            };
+            tokio::task::spawn_blocking(looking).await
+        };
         match tokio::time::timeout(LOOK, looking).await {
             Ok(Ok(found)) => found.map_err(|why| self.fail(why)),
             Ok(Err(error)) => Err(self.fail(error.to_string())),
@@ -107,6 +116,13 @@ impl HostMount {
     fn fail(&self, why: String) -> MountError {
         MountError { name: self.name.clone(), path: self.path.clone(), why }
     }
+}
+
+/// The lock of whoever looks at a folder: a thread that hangs keeps it, so that there is only one.
+fn one_look(path: &Path) -> Arc<tokio::sync::Mutex<()>> {
+    static LOOKS: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut looks = LOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    looks.entry(path.to_owned()).or_default().clone()
 }
 
 /// Why a path is refused beside a folder that no program may see: it is that folder, or in it, or above it.
@@ -258,6 +274,16 @@ mod tests {
         assert!(why(&root.join("link")).await.contains("is a link to"));
         fs::create_dir(folder.join("in")).unwrap();
         assert!(why(&root.join("link/in")).await.contains("has a link on its way"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_a_look_hangs_there_is_no_second_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        let hanging = one_look(&folder).lock_owned().await;
+        assert!(why(&folder).await.contains("its file system hangs"));
+        drop(hanging);
+        at(&folder).look(&[]).await.unwrap();
     }
 
     #[tokio::test]

@@ -56,6 +56,7 @@
 mod apply;
 mod batch;
 mod before;
+mod beside;
 mod checkpoint;
 mod clock;
 mod error;

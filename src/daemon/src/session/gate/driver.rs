@@ -181,6 +181,11 @@ impl GateDriver {
         self.rests.subscribe()
     }
 
+    /// Whether a call that is in has the session to itself from now on.
+    pub(super) fn claim(&self, key: &SessionKey, call: CallId) -> bool {
+        self.state().core.claim(key, call)
+    }
+
     /// A turn was dropped.
     pub(super) fn leave(self: &Arc<Self>, key: &SessionKey, call: CallId) {
         let orders = {

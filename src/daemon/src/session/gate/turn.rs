@@ -65,6 +65,12 @@ impl Turn {
         tokio::time::Instant::now().saturating_duration_since(self.since.into())
     }
 
+    /// Keeps all other calls out until [`Turn::for_program`], if none is in; whether it does.
+    #[must_use]
+    pub fn claim(&self) -> bool {
+        self.pass.driver.claim(self.key(), self.call())
+    }
+
     /// Lets programs of `language` in beside the call, which runs one itself.
     #[must_use]
     pub fn for_program(self, language: &str) -> Self {

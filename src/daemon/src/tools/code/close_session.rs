@@ -13,7 +13,7 @@ use crate::tools::answer::no_session;
 use crate::tools::fault::Failure;
 use crate::tools::registry::{Effect, Offer, Tool};
 use crate::tools::session_name::{self, SessionName};
-use crate::tools::{Caller, Outcome, Tools};
+use crate::tools::{Caller, Outcome, Tools, drops};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +50,7 @@ impl Tool for CloseSession {
     ) -> Result<Outcome, Failure> {
         let names = (self.conversation_id.as_ref(), self.session_id.as_ref());
         let id = session_name::required(Self::NAME, names)?;
-        if !tools.services.sessions.close(&caller.owner, &id, self.delete_files).await? {
+        if !drops::close(tools, &caller.owner, &id, self.delete_files).await? {
             return Err(no_session(&id).into());
         }
         let mut document = Map::new();

@@ -73,7 +73,6 @@ async fn run(
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let services = &tools.services;
-    drops::take(tools, owner, &checked.session).await?;
     let code = services.sessions.turn_for(&checked.run.language, false, checked.run.network.is_some());
     let is_alone = matches!(code, TurnKind::Alone { .. });
     let turn = if checked.waits {
@@ -85,6 +84,7 @@ async fn run(
     } else {
         services.sessions.try_enter(owner, &checked.session, code).await?
     };
+    drops::take_in(tools, &turn).await?;
     let session = &turn.session().clone();
     put_files(session, checked.files).await?;
     let turn = if is_alone { turn } else { turn.for_program(&checked.run.language) };

@@ -118,6 +118,12 @@ impl Core {
         }
     }
 
+    /// Gives a call that is in its session alone the session to itself, until it shares it; false if others
+    /// are in.
+    pub(in crate::session::gate) fn claim(&mut self, key: &SessionKey, call: CallId) -> bool {
+        self.sessions.get_mut(key).is_some_and(|state| state.become_whole(call))
+    }
+
     pub(super) fn share(
         &mut self,
         key: &SessionKey,

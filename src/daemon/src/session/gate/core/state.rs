@@ -251,6 +251,17 @@ impl SessionState {
         self.occupancy = Occupancy::Programs { language, calls: BTreeMap::from([(call, inside)]) };
     }
 
+    /// Gives the only program the session to itself; false if the call is not the only one that is in.
+    pub(super) fn become_whole(&mut self, call: CallId) -> bool {
+        if self.inside() != [call] {
+            return false;
+        }
+        if let Some(inside) = self.find_inside(call) {
+            self.occupancy = Occupancy::Whole { call, inside };
+        }
+        true
+    }
+
     /// Takes a call out; false if it was not in.
     pub(super) fn go_out(&mut self, gone: CallId, now: Instant) -> bool {
         let (was_in, is_empty) = match &mut self.occupancy {
