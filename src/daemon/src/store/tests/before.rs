@@ -1,5 +1,7 @@
 //! What is kept of a session's files for the diff of a task.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 
 const ID: &str = "11111111-2222-4333-8444-555555555555";
