@@ -12,7 +12,7 @@ use super::error::AppError;
 use crate::api::ApiConfig;
 use crate::config::{Config, DropSettings, MountSettings, UrlStyle};
 use crate::egress::CaBundle;
-use crate::engine::{EngineHost, HostError};
+use crate::engine::{EngineHost, EngineInfo, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
 use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, HostMount, PoolConfig, RunnerTerms};
@@ -74,6 +74,18 @@ pub(super) fn drop_roots(config: &Config) -> Result<HashMap<String, PathBuf>, Ap
         Ok((tenant.clone(), path.clone()))
     });
     roots.collect()
+}
+
+/// Refuses a drop folder in which the engine on this host keeps its images and containers, or that is in it.
+pub(super) fn drops_beside_engine(config: &Config, engine: &EngineInfo) -> Result<(), AppError> {
+    use crate::pool::mount::{places, touches};
+    let closed: Vec<PathBuf> = engine.root().iter().flat_map(|root| places(root)).collect();
+    for DropSettings { path, .. } in &config.drops {
+        if let Some(why) = closed.iter().find_map(|closed| touches(path, closed)) {
+            return Err(AppError::Drops(format!("drops: {} {why}", path.display())));
+        }
+    }
+    Ok(())
 }
 
 /// The limits of a language's container.
