@@ -338,7 +338,7 @@ async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<
     let engine = connecting.await.map_err(AppError::connecting)?;
     if host.unix_path().is_some() && !config.drops.is_empty() {
         let info = engine.info().await.map_err(AppError::connecting)?;
-        settings::drops_beside_engine(config, &info)?;
+        settings::drops_beside_engine(&config.drops, info.root().as_deref())?;
     }
     let key = store.secret("agent.secret")?;
     let (metrics, workspaces) = (metrics.clone(), Sessions::noted_workspaces(store)?);
