@@ -1,8 +1,8 @@
 """Fetches packages for programs: `fetch.py NAME==VERSION...` leaves them, with what they need, in the working directory.
 
 ../README.md, "How packages are fetched", has the contract. pip does the work: it resolves against what the image has,
-takes wheels only, so that nothing of a package runs, and compares each file with the hash that the index gave for it. This
-file must never import or run anything that was fetched, and must leave only what belongs to the packages.
+takes wheels only, so that nothing of a package runs (wheels_only.py), and compares each file with the hash that the index gave
+for it. This file must never import or run anything that was fetched, and must leave only what belongs to the packages.
 """
 
 import compileall
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 
-PIP = "/usr/local/lib/sandbox/packages/pip"
+PIP = "/usr/local/share/sandbox/wheels_only.py"
 WRONG, UNAVAILABLE = 65, 69  # EX_DATAERR, EX_UNAVAILABLE
 OPTIONS = ["--disable-pip-version-check", "--no-input", "--no-color", "--retries", "2", "--timeout", "20"]
 # Words of pip for an index that cannot be reached, or that does not answer as one.
@@ -43,6 +43,8 @@ def run(*arguments):
         [sys.executable, "-I", "-B", PIP, *arguments, *OPTIONS, *index, "--only-binary", ":all:"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
     )
+    if done.returncode == UNAVAILABLE:  # wheels_only.py; pip has no such code
+        end(UNAVAILABLE, done.stderr)
     if done.returncode != 0:
         explain(done.stderr)
 

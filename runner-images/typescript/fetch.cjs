@@ -47,10 +47,13 @@ if (npm.status !== 0) explain(npm.stderr ?? '');
 
 const { packages } = JSON.parse(fs.readFileSync('package-lock.json', 'utf8'));
 const locked = [];
-for (const [path, { version, integrity, resolved }] of Object.entries(packages)) {
-  if (path === '') continue;
+for (const [path, { version, integrity, resolved, inBundle }] of Object.entries(packages)) {
+  // The lock file also has the optional packages of other systems, which npm leaves out.
+  if (path === '' || !fs.existsSync(path)) continue;
   const name = path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length);
-  if (!/^sha(512|384|256)-/.test(integrity ?? '')) {
+  // What came in the archive of another package has no file and no hash of its own: the hash of that archive stands for it.
+  const cameInArchive = inBundle && !resolved && !integrity;
+  if (!cameInArchive && !/^sha(512|384|256)-/.test(integrity ?? '')) {
     end(UNAVAILABLE, `${name}@${version}: the registry gives no hash that can be trusted (${resolved ?? 'no file'})`);
   }
   locked.push(`${name}@${version}`);

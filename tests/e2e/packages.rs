@@ -185,9 +185,15 @@ async fn what_a_hostile_index_serves_gets_no_further() {
         ("many==1.0", "too_large", "packages.max_files"),
         ("nothing==1.0", "invalid_argument", "no package of this name"),
         ("good==3.0", "invalid_argument", "1.0, 2.0"),
+        ("by-url==1.0", "invalid_argument", "needs evil by its URL (http://index.lan"),
+        ("by-git==1.0", "invalid_argument", "needs evil by its URL (git+http://index.lan"),
+        ("by-wheel==1.0", "invalid_argument", "needs good by its URL"),
     ] {
         refused(python(&d, "s", &[entry], "print(1)").await, code, words);
     }
+    // What a wheel names by its URL is not even fetched, and nothing of it has told the index that it runs.
+    assert_eq!(index.fetched("evil").await, 0);
+    assert!(!index.get("/requests").await.contains("evil"), "something was asked for");
     refused(python(&d, "s", &["needs==1.0", "clash==1.0"], "1").await, "invalid_argument", "conflict");
     // Nothing of these ran, and nothing reached the session.
     d.session("s").python("import os; print(os.listdir('/data'))").await.expect_stdout("[]\n");
@@ -436,6 +442,13 @@ async fn npm_runs_nothing_of_a_package_and_checks_what_it_gets() {
     let typescript =
         |packages: &[&str], code: &str| d.session("s").typescript(code).with("packages", json!(packages));
     typescript(&["scripted@1.0.0"], "console.log(require('scripted'))").await.expect_stdout("false\n");
+    // A package in the archive of another has no hash of its own, and is there.
+    let ran = typescript(&["holds@1.0.0"], "console.log(require('holds'))").await;
+    assert_eq!(ran.stdout(), "holds inner\n", "{}", ran.document);
+    assert_eq!(ran.document["packages"], json!(["holds@1.0.0", "inner@3.0.0"]));
+    // What npm leaves out, since it is for another system, is not reported.
+    let ran = typescript(&["platforms@1.0.0"], "console.log(require('platforms'))").await;
+    assert_eq!(ran.document["packages"], json!(["for-linux@1.0.0", "platforms@1.0.0"]));
     for (entry, code, words) in [
         ("wrongsum@1.0.0", "packages_unavailable", "does not match its hash"),
         ("nothing@1.0.0", "invalid_argument", "no package of this name"),
@@ -448,5 +461,39 @@ async fn npm_runs_nothing_of_a_package_and_checks_what_it_gets() {
     let odd = "const fs = require('fs'), path = require('path').dirname(require.resolve('oddities'))
 console.log(require('oddities'), fs.readdirSync(path).sort().join(), fs.existsSync('/data/climbed'))";
     typescript(&["oddities@1.0.0"], odd).await.expect_stdout("odd index.js,package.json false\n");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn one_tenant_leaves_places_for_others_and_what_nobody_waits_for_is_not_fetched() {
+    let index = Index::start().await;
+    let d =
+        index.daemon().set("packages.fetches", 1).set("mcp.resume_window", "0s").set("log.level", "debug");
+    let d = d.start().await;
+    let call = |packages: String| d.session("s").python("print(1)").with("packages", json!([packages]));
+    let slow = call("slow==1.0".to_owned());
+    let (slow, asked) = (Box::pin(slow.try_answer()), Box::pin(index.asked_for("slow")));
+    let futures_util::future::Either::Right(((), slow)) = futures_util::future::select(slow, asked).await
+    else {
+        panic!("the fetch ended")
+    };
+    // With the one that is under way they are seventeen.
+    let waiting: Vec<_> =
+        (1..=16).map(|n| Box::pin(call(format!("unwanted-{n}==1.0")).try_answer())).collect();
+    let (first, _, waiting) = futures_util::future::select_all(waiting).await;
+    let first = first.expect("an answer").to_string();
+    assert!(first.contains("queue_full") && first.contains("in one list"), "{first}");
+    // All others have places. They go away.
+    drop(waiting);
+    let gone = async {
+        while d.log.count("nobody waits for these packages any more") < 15 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    within(PATIENCE, "fifteen fetches given up", gone).await;
+    index.get("/let/go").await;
+    slow.await.expect("an answer");
+    python(&d, "s", &["good==1.0"], "import good; print(good.VERSION)").await.expect_stdout("1.0\n");
+    assert!(!index.get("/requests").await.contains("unwanted"), "one was fetched");
     d.stop().await;
 }

@@ -336,6 +336,10 @@ async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<
     let host = engine_host(config).map_err(AppError::EngineHost)?;
     let connecting = Engine::connect_counted(&host, EngineLimits::default(), metrics.clone());
     let engine = connecting.await.map_err(AppError::connecting)?;
+    if host.unix_path().is_some() && !config.drops.is_empty() {
+        let info = engine.info().await.map_err(AppError::connecting)?;
+        settings::drops_beside_engine(&config.drops, info.root().as_deref())?;
+    }
     let key = store.secret("agent.secret")?;
     let (metrics, workspaces) = (metrics.clone(), Sessions::noted_workspaces(store)?);
     let settings = PoolConfig { metrics, workspaces, ..pool(config, store.owner.clone(), key) };

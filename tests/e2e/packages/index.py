@@ -51,11 +51,12 @@ def wheel(name, version, content, requires=(), claimed=None, modes=None, scripts
     wheels[name.replace("_", "-")].append((file, hashlib.sha256(claimed or files[file]).hexdigest()))
 
 
-def source(name, version):
+def source(name, version, content=None):
     """A source distribution whose build would run code."""
     out = io.BytesIO()
+    content = content or {"setup.py": "open('/data/built', 'w')\nimport setuptools; setuptools.setup()", "PKG-INFO": ""}
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for path, text in {"setup.py": "open('/data/built', 'w')\nimport setuptools; setuptools.setup()", "PKG-INFO": ""}.items():
+        for path, text in content.items():
             entry = tarfile.TarInfo(f"{name}-{version}/{path}")
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
@@ -108,12 +109,26 @@ if sys.argv[1:2] == ["weighty"]:
     for n in range(1, int(sys.argv[2]) + 1):
         wheel("weighty", f"{n}.0", {"weighty/__init__.py": "", **{f"weighty/{i}.bin": os.urandom(100_000) for i in range(400)}})
 source("sourced", "1.0")
+# A source that brings the program that builds it, which needs nothing, and that tells the index when it runs.
+source("evil", "1.0", {
+    "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+    "backend.py": "import os, urllib.request\n"
+    "def prepare_metadata_for_build_wheel(directory, settings=None):\n"
+    "    urllib.request.urlopen(os.environ['SANDBOX_INDEX'] + 'evil-has-run')\n",
+})
 module("left", "1.2.3", {"index.js": "module.exports = 'left 1.2.3';"})
 module("@scope/esm", "2.0.0", {"index.js": "export default 'esm ' + (await import('left')).default;"},
     {"type": "module", "exports": "./index.js", "dependencies": {"left": "1.2.3"}})
 module("papaparse", "99.0.0", {"index.js": "module.exports = 'papaparse 99';"})
 module("scripted", "1.0.0", {"index.js": "module.exports = require('fs').existsSync(__dirname + '/ran');"},
     {"scripts": {name: "touch ran" for name in ("preinstall", "install", "postinstall", "prepare")}, "bin": {"scripted": "index.js"}})
+module("holds", "1.0.0", {"index.js": "module.exports = 'holds ' + require('inner');",
+    "node_modules/inner/package.json": '{"name": "inner", "version": "3.0.0"}',
+    "node_modules/inner/index.js": "module.exports = 'inner';"}, {"dependencies": {"inner": "3.0.0"}, "bundleDependencies": ["inner"]})
+for system in ("win32", "linux"):
+    module(f"for-{system}", "1.0.0", {"index.js": ""}, {"os": [system]})
+module("platforms", "1.0.0", {"index.js": "module.exports = 'platforms';"},
+    {"optionalDependencies": {"for-win32": "1.0.0", "for-linux": "1.0.0"}})
 module("wrongsum", "1.0.0", {"index.js": ""}, wrong=True)
 module("oddities", "1.0.0", {"index.js": "module.exports = 'odd';"},
     odd=[("package/link", tarfile.SYMTYPE, "/etc/passwd"), ("package/fifo", tarfile.FIFOTYPE, ""),
@@ -170,6 +185,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 server = Server(("127.0.0.1", 0), Index)
+lan = f"http://index.lan:{server.server_port}"
+wheel("by_url", "1.0", {"by_url.py": ""}, requires=[f"evil @ {lan}/files/evil-1.0.tar.gz"])
+wheel("by_git", "1.0", {"by_git.py": ""}, requires=[f"evil @ git+{lan}/evil.git"])
+wheel("by_wheel", "1.0", {"by_wheel.py": ""}, requires=[f"good @ {lan}/files/good-1.0-py3-none-any.whl"])
 threading.Thread(target=server.serve_forever, daemon=True).start()
 print(server.server_port, flush=True)
 sys.stdin.read()

@@ -3,7 +3,7 @@
 //! It must never decide anything: each value is the configured one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -15,6 +15,7 @@ use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
 use crate::execution::ExecutionBounds;
 use crate::metrics::Metrics;
+use crate::pool::mount::{places, touches};
 use crate::pool::{AgentFiles, AgentTerms, Bounds, DataPlace, DiskBound, HostMount, PoolConfig, RunnerTerms};
 use crate::ports::PortLinks;
 use crate::session::SessionBounds;
@@ -74,6 +75,17 @@ pub(super) fn drop_roots(config: &Config) -> Result<HashMap<String, PathBuf>, Ap
         Ok((tenant.clone(), path.clone()))
     });
     roots.collect()
+}
+
+/// Refuses a drop folder in which the engine on this host keeps its images and containers, or that is in it.
+pub(super) fn drops_beside_engine(drops: &[DropSettings], root: Option<&Path>) -> Result<(), AppError> {
+    let closed: Vec<PathBuf> = root.into_iter().flat_map(places).collect();
+    for DropSettings { path, .. } in drops {
+        if let Some(why) = closed.iter().find_map(|closed| touches(path, closed)) {
+            return Err(AppError::Drops(format!("drops: {} {why}", path.display())));
+        }
+    }
+    Ok(())
 }
 
 /// The limits of a language's container.
@@ -194,4 +206,23 @@ pub(super) fn api(config: &Config, base: &str, mcp_folder: PathBuf, mcp_key: [u8
 
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drop_folder_is_apart_from_what_the_engine_keeps() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("engine")).unwrap();
+        std::os::unix::fs::symlink(root.join("engine"), root.join("link")).unwrap();
+        let refused = |drop: &str| {
+            let drops = [DropSettings { tenant: "default".to_owned(), path: root.join(drop) }];
+            drops_beside_engine(&drops, Some(&root.join("link"))).is_err()
+        };
+        assert!(refused("engine") && refused("engine/volumes") && refused("link") && refused(""));
+        assert!(!refused("drops") && !refused("engine2"));
+    }
 }

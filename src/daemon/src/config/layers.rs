@@ -2,7 +2,7 @@
 //! knows no key by name, except to keep secrets out of messages.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
@@ -16,12 +16,13 @@ pub(super) struct Layers {
     table: Table,
     /// By the path of a key, or of a table that only one layer has.
     origins: BTreeMap<String, Origin>,
+    file: Option<PathBuf>,
 }
 
 impl Layers {
     pub(super) fn defaults() -> Result<Self, ConfigError> {
         let table = parse(Path::new("config.example.toml"), EXAMPLE)?;
-        Ok(Self { table, origins: BTreeMap::new() })
+        Ok(Self { table, origins: BTreeMap::new(), file: None })
     }
 
     /// Lays a file's keys over the table. Tables are merged, everything else is replaced.
@@ -30,6 +31,7 @@ impl Layers {
         let mut layer = parse(path, text)?;
         images_as_tables(&mut layer);
         merge(&mut self.table, layer, "", &origin, &mut self.origins);
+        self.file = Some(path.to_owned());
         Ok(())
     }
 
@@ -45,6 +47,19 @@ impl Layers {
 
     pub(super) fn text(&self, table: &str, key: &str) -> Option<&str> {
         self.table.get(table)?.get(key)?.as_str()
+    }
+
+    /// The configuration file, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// All texts, wherever they stand, but those in these tables.
+    pub(super) fn texts_outside(&self, tables: &[&str]) -> Vec<&str> {
+        let mut all = Vec::new();
+        let outside = self.table.iter().filter(|(name, _)| !tables.contains(&name.as_str()));
+        outside.for_each(|(_, value)| texts_in(value, &mut all));
+        all
     }
 
     /// The origin of a key's value, or of the closest table around it.
@@ -139,6 +154,15 @@ fn images_as_tables(layer: &mut Table) {
             let image = std::mem::replace(value, Value::Boolean(false));
             *value = Value::Table(Table::from_iter([("image".to_owned(), image)]));
         }
+    }
+}
+
+fn texts_in<'a>(value: &'a Value, all: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => all.push(text),
+        Value::Array(values) => values.iter().for_each(|value| texts_in(value, all)),
+        Value::Table(table) => table.values().for_each(|value| texts_in(value, all)),
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {}
     }
 }
 

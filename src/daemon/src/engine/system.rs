@@ -1,6 +1,7 @@
 //! The engine itself: ping and info. It must never change anything.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Method;
@@ -82,6 +83,11 @@ fn yes() -> bool {
 }
 
 impl EngineInfo {
+    /// Where it keeps images and containers, if it says so.
+    pub fn root(&self) -> Option<PathBuf> {
+        Some(&self.docker_root_dir).filter(|root| !root.is_empty()).map(PathBuf::from)
+    }
+
     /// Whether its containers have a user namespace of their own: the engine is rootless, or runs with
     /// userns-remap.
     pub fn maps_users(&self) -> bool {

@@ -14,17 +14,19 @@
 //! map. What keeps programs from each other's layers is that a layer's name cannot be guessed, and that the
 //! directory of all layers cannot be listed.
 //!
-//! A fetch goes on when those who waited for it have gone: the next call finds it. Nothing of a fetch that
+//! A fetch that has begun goes on when those who waited for it have gone: the next call finds it. One that
+//! still waits for its turn is given up. Nothing of a fetch that
 //! failed is ever used, and the next call tries again. This must never run anything of a package, which is
 //! why only wheels are fetched, and npm's scripts are not run.
 
+mod bring;
 mod fetch;
 mod keep;
 mod layer_tar;
 mod list;
+mod queue;
 mod shelf;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,12 +39,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use self::bring::BringTask;
 use self::fetch::Fetcher;
 pub use self::fetch::{FetchError, FetchFault, IndexSettings};
 use self::keep::KeptLayers;
 use self::layer_tar::LayerBounds;
 use self::list::LayerKey;
 pub use self::list::{ListError, PackageList};
+use self::queue::{FetchQueue, QueueBounds};
 use self::shelf::{Found, Layer, Shelf, ShelfBounds};
 use crate::egress::Egress;
 use crate::engine::ImageRef;
@@ -54,8 +58,9 @@ use crate::pool::{FetchBounds, Pool, Runner};
 const MAX_LAYERS: usize = 512;
 /// Digits of a layer's key in its name: 128 bits that nobody guesses.
 const DIGITS: usize = 16;
-/// Fetches that may wait for their turn; more are refused.
-const WAITING: usize = 64;
+/// Fetches that may be under way or wait for their turn; more are refused. A quarter of them is for one
+/// tenant, so that three others are served while one asks for as much as it can.
+const WAITING: QueueBounds = QueueBounds { all: 64, of_tenant: 16 };
 /// What a fetch takes on the disk beside its layer: archives, and what is unpacked before it is in place.
 const SCRATCH: u64 = 3;
 /// And what the installer itself has there, whatever the packages are.
@@ -97,7 +102,7 @@ impl PackagesSettings {
 }
 
 /// What those who wait for a layer hear.
-type News = watch::Receiver<Option<Result<(), FetchError>>>;
+type News = Option<Result<(), FetchError>>;
 
 /// The packages of one daemon.
 pub struct Packages {
@@ -115,7 +120,8 @@ pub struct Packages {
 
 struct State {
     shelf: Shelf,
-    waiting: HashMap<LayerKey, News>,
+    /// Each with a sender to those who wait for it: while nobody does, it has no receivers.
+    queue: FetchQueue<Arc<watch::Sender<News>>>,
 }
 
 /// A layer in the hands of a call: as long as it lives, the layer stays.
@@ -174,7 +180,7 @@ impl Packages {
                 writing: tokio::sync::RwLock::default(),
             },
             key,
-            state: Mutex::new(State { shelf, waiting: HashMap::new() }),
+            state: Mutex::new(State { shelf, queue: FetchQueue::new(WAITING) }),
             fetches: Semaphore::new(settings.fetches),
             kept,
             metrics: metrics.clone(),
@@ -193,19 +199,20 @@ impl Packages {
     }
 
     /// The layer of a list, for programs of this runner: at once if it is there, else when it has come. A
-    /// fetch goes on if this is dropped.
+    /// fetch that has begun goes on if this is dropped. `tenant` is who asks.
     ///
     /// # Errors
     /// See [`FetchError`].
     pub async fn layer(
         self: &Arc<Self>,
+        tenant: &str,
         runner: &Runner,
         list: &PackageList,
     ) -> Result<LayerUse, FetchError> {
         let key = list.key(&self.key, runner.image_id.as_str());
         let mut has_waited = false;
         loop {
-            let mut news = match self.want(key, runner, list)? {
+            let mut news = match self.want(key, tenant, runner, list)? {
                 Wanted::There(layer) => {
                     self.metrics.packages_used(has_waited);
                     return Ok(layer);
@@ -222,28 +229,31 @@ impl Packages {
     fn want(
         self: &Arc<Self>,
         key: LayerKey,
+        tenant: &str,
         runner: &Runner,
         list: &PackageList,
     ) -> Result<Wanted, FetchError> {
         let mut state = self.state();
-        if state.waiting.len() >= WAITING && !state.waiting.contains_key(&key) {
-            let message = format!("{WAITING} other fetches of packages are under way; try again later");
-            return Err(FetchError::new(FetchFault::NoContainer, message));
+        if let Some(news) = state.queue.news(&key) {
+            return Ok(Wanted::OnItsWay(news.subscribe()));
+        }
+        if !state.shelf.is_there(&key) {
+            let room = state.queue.has_room(tenant);
+            room.map_err(|refusal| FetchError::new(FetchFault::NoContainer, refusal.to_string()))?;
         }
         let directory = format!("{}-{}", hex(&key[..DIGITS]), random_hex::<4>());
         let earlier = match state.shelf.want(key, &directory, Instant::now()) {
             Found::There(layer) => {
                 return Ok(Wanted::There(LayerUse { packages: self.clone(), key, layer }));
             }
-            Found::OnItsWay => {
-                let news = state.waiting.get(&key).cloned();
-                return news.map(Wanted::OnItsWay).ok_or_else(ended);
-            }
+            // Whoever brings one has a place in the queue.
+            Found::OnItsWay => return Err(ended()),
             Found::Unseen(layer) => Some(layer),
             Found::Absent => None,
         };
         let (sender, news) = watch::channel(None);
-        state.waiting.insert(key, news.clone());
+        let sender = Arc::new(sender);
+        state.queue.admit(key, tenant, sender.clone());
         drop(state);
         let task = BringTask {
             packages: self.clone(),
@@ -252,16 +262,19 @@ impl Packages {
             earlier,
             runner: runner.clone(),
             list: list.clone(),
+            sender: sender.clone(),
         };
         self.tasks.spawn(async move {
             let (packages, result) = (task.packages.clone(), tokio::spawn(task.bring()).await);
             let result = result.unwrap_or_else(|error| {
                 tracing::error!(%error, "a task of the daemon failed");
                 packages.state().shelf.failed(&key);
-                Err(ended())
+                Some(Err(ended()))
             });
+            // Given up: another call may have asked for the same meanwhile, and what is noted is its fetch.
+            let Some(result) = result else { return };
             let is_there = result.is_ok();
-            packages.state().waiting.remove(&key);
+            packages.state().queue.ended(&key);
             sender.send_replace(Some(result));
             if is_there {
                 // It counts as used until everybody who waited has it.
@@ -358,7 +371,7 @@ impl Packages {
 
 enum Wanted {
     There(LayerUse),
-    OnItsWay(News),
+    OnItsWay(watch::Receiver<News>),
 }
 
 fn ending() -> FetchError {
@@ -367,68 +380,4 @@ fn ending() -> FetchError {
 
 fn ended() -> FetchError {
     FetchError::new(FetchFault::Failed, "the fetch of the packages broke off; try again")
-}
-
-/// Brings one layer.
-struct BringTask {
-    packages: Arc<Packages>,
-    key: LayerKey,
-    directory: String,
-    /// What an earlier daemon knew of it.
-    earlier: Option<Layer>,
-    runner: Runner,
-    list: PackageList,
-}
-
-impl BringTask {
-    async fn bring(self) -> Result<(), FetchError> {
-        let packages = &self.packages;
-        if let Some(layer) = &self.earlier {
-            match packages.fetcher.layers.holds(&self.runner.image_id, &layer.directory).await {
-                Ok(true) => {
-                    packages.state().shelf.fetched(self.key, layer.clone(), Instant::now());
-                    return Ok(());
-                }
-                Ok(false) => warn!(packages = layer.locked.join(" "), "a layer of packages is gone"),
-                Err(error) => {
-                    packages.state().shelf.not_seen(&self.key);
-                    return Err(error.into());
-                }
-            }
-        }
-        let begun = Instant::now();
-        let fetching = async {
-            let _permit = packages.fetches.acquire().await;
-            packages.save().await; // that something is written, in case this daemon dies meanwhile
-            packages.fetcher.fetch(&self.runner, &self.list, &self.directory).await
-        };
-        let fetched = tokio::select! {
-            fetched = fetching => fetched,
-            () = packages.ending.cancelled() => Err(ending()),
-        };
-        let asked = self.list.entries().join(" ");
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let outcome = fetched.as_ref().map_or_else(|error| error.fault.as_str(), |_| "ok");
-        packages.metrics.packages_fetched(outcome, begun.elapsed());
-        match fetched {
-            Ok(layer) => {
-                info!(
-                    language = self.runner.language,
-                    packages = asked,
-                    bytes = layer.bytes,
-                    files = layer.entries,
-                    ms,
-                    "packages fetched"
-                );
-                let mut state = packages.state();
-                state.shelf.fetched(self.key, layer, Instant::now());
-                Ok(())
-            }
-            Err(error) => {
-                warn!(language = self.runner.language, packages = asked, ms, %error, "packages not fetched");
-                packages.state().shelf.failed(&self.key);
-                Err(error)
-            }
-        }
-    }
 }

@@ -91,6 +91,11 @@ impl Shelf {
         Self { bounds, layers: layers.collect(), on_their_way: HashMap::new() }
     }
 
+    /// Whether a layer is there, so that nothing has to be done to use it.
+    pub(super) fn is_there(&self, key: &LayerKey) -> bool {
+        self.layers.get(key).is_some_and(|shelved| shelved.is_seen)
+    }
+
     /// Somebody wants a layer. If the answer is `Unseen` or `Absent`, the caller brings it, into `directory`,
     /// and reports [`fetched`](Self::fetched) or [`failed`](Self::failed).
     pub(super) fn want(&mut self, key: LayerKey, directory: &str, now: Instant) -> Found {

@@ -30,6 +30,9 @@ pub(crate) const PARENT: &str = "/mnt";
 /// Time for a folder to be looked at: a file system whose server is gone never answers.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// Steps to the folder that a path leads to, links and folders that do not exist yet together.
+const LINKS: usize = 256;
+
 /// Mode bits that let other users than the owner rename what is in a folder.
 const WRITABLE: u32 = 0o022;
 /// In a folder with this bit, only the owner of an entry renames it.
@@ -85,7 +88,8 @@ impl HostMount {
 
     /// Refuses what is no folder. `closed` are folders of the engine that no program may see.
     pub(crate) async fn look(&self, closed: &[PathBuf]) -> Result<(), MountError> {
-        if let Some(why) = closed.iter().find_map(|closed| touches(&self.path, closed)) {
+        let places = |closed: &PathBuf| if self.is_here { places(closed) } else { vec![closed.clone()] };
+        if let Some(why) = closed.iter().flat_map(places).find_map(|closed| touches(&self.path, &closed)) {
             return Err(self.fail(why));
         }
         if !self.is_here {
@@ -137,6 +141,38 @@ pub(crate) fn touches(path: &Path, closed: &Path) -> Option<String> {
     } else {
         None
     }
+}
+
+/// A path as it is, and as links on its way lead to it. What does not exist yet is taken as it will be made,
+/// in the nearest folder above it that exists.
+pub(crate) fn places(path: &Path) -> Vec<PathBuf> {
+    let mut places = vec![path.to_owned()];
+    places.extend(behind_links(path).filter(|behind| behind != path));
+    places
+}
+
+fn behind_links(path: &Path) -> Option<PathBuf> {
+    let (mut at, mut rest) = (path.to_owned(), PathBuf::new());
+    for _ in 0..LINKS {
+        if let Ok(found) = at.canonicalize() {
+            // To join nothing would add a slash.
+            return Some(if rest.as_os_str().is_empty() { found } else { found.join(rest) });
+        }
+        let above = at.parent()?.to_owned();
+        at = match std::fs::read_link(&at) {
+            // A link to what does not exist yet.
+            Ok(target) => above.join(target),
+            Err(_) => {
+                rest = if rest.as_os_str().is_empty() {
+                    PathBuf::from(at.file_name()?)
+                } else {
+                    Path::new(at.file_name()?).join(rest)
+                };
+                above
+            }
+        };
+    }
+    None
 }
 
 /// All folders on the way to a path, and the path.
@@ -306,6 +342,24 @@ mod tests {
         }
         let remote = HostMount { is_here: false, ..at(Path::new("/srv/engine/docker2")) };
         remote.look(&closed).await.unwrap();
+    }
+
+    #[test]
+    fn a_place_is_known_behind_its_links_even_if_it_does_not_exist_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("store2")).unwrap();
+        symlink("store2", root.join("link")).unwrap();
+        symlink(root.join("later"), root.join("dangling")).unwrap();
+        symlink("round", root.join("round")).unwrap();
+        for (path, behind) in
+            [("link", "store2"), ("link/a/b", "store2/a/b"), ("dangling", "later"), ("dangling/a", "later/a")]
+        {
+            assert_eq!(places(&root.join(path)), [root.join(path), root.join(behind)], "{path}");
+        }
+        for path in ["store2", "new/folder", "round"] {
+            assert_eq!(places(&root.join(path)), [root.join(path)], "{path}");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! It must never let a runner into the pool before a container has been proved to be confined.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -133,8 +132,7 @@ impl EngineWatch {
 
     /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.
     async fn look_at_mounts(&self, info: &EngineInfo) -> Result<(), PoolError> {
-        let closed = Some(&info.docker_root_dir).filter(|root| !root.is_empty()).map(PathBuf::from);
-        let closed: Vec<_> = closed.into_iter().collect();
+        let closed: Vec<_> = info.root().into_iter().collect();
         for mount in &self.runners.mounts {
             mount.look(&closed).await?;
             if let Some(who) = mount.replaceable_by() {

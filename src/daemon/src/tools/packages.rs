@@ -1,6 +1,7 @@
 //! The argument `packages`: checked with all others, and brought before the program gets its turn.
 //!
-//! It must never hold a session up while packages are fetched, nor end a fetch because its caller has gone.
+//! It must never hold a session up while packages are fetched, nor end a fetch that has begun because its
+//! caller has gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub(super) async fn bring(
 ) -> Result<Option<RunPackages>, Failure> {
     let Some(WantedPackages { packages, runner, list }) = wanted else { return Ok(None) };
     let layer = tokio::select! {
-        layer = packages.layer(&runner, &list) => layer.map_err(fault)?,
+        layer = packages.layer(&caller.owner, &runner, &list) => layer.map_err(fault)?,
         () = tokio::time::sleep(PATIENCE), if caller.output.is_none() => {
             let message = format!(
                 "the packages are still being fetched after {} seconds, and that goes on; call again and \

@@ -1,7 +1,8 @@
 //! Folders of the host: those that programs can read, and those of drop folders. Names, paths, and the places
 //! that nobody may name.
 //!
-//! This module must never look at a folder: the engine may be on another machine. The pool does where it can.
+//! This module must never look at a folder that a program may see: the engine may be on another machine. The
+//! pool does where it can. Only of the daemon's own files it finds out where links lead.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -10,10 +11,11 @@ use paddock_proto::limits::DATA_ALIASES;
 
 use super::Checker;
 use super::runners::{TAKES_LANGUAGE, is_language};
+use super::services::credential_file;
 use crate::config::error::ConfigError;
 use crate::config::raw::{DropTable, MountTable};
 use crate::config::types::{AuthSettings, DropSettings, EngineSettings, MountSettings, StoreSettings};
-use crate::pool::mount::{PARENT, touches};
+use crate::pool::mount::{PARENT, places, touches};
 use crate::sign::DEFAULT_OWNER;
 
 /// Mounts of one daemon. Each is a mount of every container, and a sentence that every model reads.
@@ -27,6 +29,9 @@ const NAME: usize = 32;
 const CLOSED: [&str; 7] =
     ["/proc", "/sys", "/dev", "/run", "/var/run", "/var/lib/docker", "/var/lib/containerd"];
 
+/// Names the folder with the sockets of a user: that of a rootless engine is there.
+const RUNTIME_DIRECTORY: &str = "XDG_RUNTIME_DIR";
+
 impl Checker<'_> {
     pub(super) fn mounts(
         &self,
@@ -37,7 +42,7 @@ impl Checker<'_> {
         if raw.len() > MOUNTS {
             return Err(self.fail("mounts", format!("has {} entries, must have at most {MOUNTS}", raw.len())));
         }
-        let closed = closed(store, engine);
+        let closed = self.closed(store, engine);
         let mut names = BTreeSet::new();
         let mut mounts = Vec::new();
         for (at, MountTable { name, path, about, runners }) in raw.into_iter().enumerate() {
@@ -66,7 +71,7 @@ impl Checker<'_> {
         auth: &AuthSettings,
         (store, engine): (&StoreSettings, &EngineSettings),
     ) -> Result<Vec<DropSettings>, ConfigError> {
-        let closed = closed(store, engine);
+        let closed = self.closed(store, engine);
         let mut all: Vec<DropSettings> = Vec::new();
         for (at, DropTable { tenant, path }) in raw.into_iter().enumerate() {
             let key = |key: &str| format!("drops[{at}].{key}");
@@ -128,12 +133,26 @@ impl Checker<'_> {
             None => Ok(plain),
         }
     }
-}
-
-/// What nobody may mount.
-fn closed(store: &StoreSettings, engine: &EngineSettings) -> Vec<PathBuf> {
-    let mut closed: Vec<PathBuf> = CLOSED.iter().map(PathBuf::from).collect();
-    closed.push(store.root.clone());
-    closed.extend(engine.host.strip_prefix("unix://").map(PathBuf::from));
-    closed
+    /// What nobody may mount: folders of the host, and what the daemon itself reads and writes.
+    fn closed(&self, store: &StoreSettings, engine: &EngineSettings) -> Vec<PathBuf> {
+        let mut closed: Vec<PathBuf> = CLOSED.iter().map(PathBuf::from).collect();
+        closed.push(store.root.clone());
+        closed.extend(engine.host.strip_prefix("unix://").map(PathBuf::from));
+        closed.extend(engine.certificates.clone());
+        closed.extend(self.env.get(RUNTIME_DIRECTORY).map(PathBuf::from));
+        let texts = self.layers.texts_outside(&["mounts", "drops"]);
+        let named = texts.into_iter().filter_map(credential_file);
+        let single = [("egress", "ca_bundle"), ("log", "file")];
+        let single = single.iter().filter_map(|(table, key)| self.layers.text(table, key)).map(Path::new);
+        let files = named.chain(single).chain(self.layers.file());
+        closed.extend(files.filter_map(|file| std::path::absolute(file).ok()));
+        // What stands beside the configuration is most often as secret as it is.
+        let file = self.layers.file().and_then(|file| std::path::absolute(file).ok());
+        let beside =
+            file.iter().flat_map(|file| places(file)).filter_map(|at| at.parent().map(Path::to_owned));
+        closed.extend(beside);
+        // The root of the host is above everything: to close it would close all.
+        closed.retain(|path| path.is_absolute() && path.parent().is_some());
+        closed.iter().flat_map(|path| places(path)).collect()
+    }
 }

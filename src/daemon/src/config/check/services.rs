@@ -155,6 +155,14 @@ enum Reference<'a> {
     File(&'a str),
 }
 
+/// The file that a value of the configuration names as the place of a credential.
+pub(super) fn credential_file(value: &str) -> Option<&Path> {
+    match reference(value) {
+        Some((_, Reference::File(file))) => Some(Path::new(file)),
+        Some((_, Reference::Variable(_))) | None => None,
+    }
+}
+
 /// What stands in front of a reference, and the reference; `None` if the value is a text.
 fn reference(value: &str) -> Option<(&str, Reference<'_>)> {
     // The first one counts: a path may have spaces.

@@ -501,6 +501,61 @@ fn a_folder_that_no_program_may_see_is_refused_with_its_reason() {
 }
 
 #[test]
+fn what_the_daemon_reads_and_writes_is_shown_to_no_program() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let root = dir.path().canonicalize().expect("it exists");
+    let at = |name: &str| root.join(name).display().to_string();
+    for name in ["store2", "sockets2", "keys", "tls", "logs", "ca", "runtime", "docs"] {
+        std::fs::create_dir(root.join(name)).expect("a folder");
+    }
+    for (link, target) in [("store", "store2"), ("sockets", "sockets2"), ("keys-link", "keys")] {
+        std::os::unix::fs::symlink(at(target), root.join(link)).expect("a link");
+    }
+    std::fs::write(root.join("keys/proxy"), "http://proxy.lan:3128").expect("a file");
+    std::fs::write(root.join("keys/service"), "a-secret-of-a-service").expect("a file");
+    let settings = |table: &str, path: &str| {
+        format!(
+            "store.root = \"{}\"\nengine.host = \"unix://{}\"\nlog.file = \"{}\"\n\
+             egress.upstream_proxy = \"file:{}\"\n\
+             [[egress.services]]\nname = \"a\"\nurl = \"https://a.lan\"\n\
+             headers.authorization = \"Bearer file:{}\"\n\
+             [[{table}]]\n{}path = \"{path}\"\n",
+            at("store/new"),
+            at("sockets/e.sock"),
+            at("logs/paddock.log"),
+            at("keys-link/proxy"),
+            at("keys/service"),
+            if table == "mounts" { "name = \"docs\"\n" } else { "" },
+        )
+    };
+    let runtime = at("runtime");
+    let env = [("XDG_RUNTIME_DIR", runtime.as_str())];
+    for table in ["mounts", "drops"] {
+        for closed in
+            ["store2", "store2/new", "store/new/x", "sockets2", "logs", "keys", "keys-link", "runtime"]
+        {
+            let said = error(&settings(table, &at(closed)), &env);
+            assert!(
+                said.starts_with(&format!("{table}[0].path")) && said.contains("must not reach"),
+                "{said}"
+            );
+        }
+        for closed in ["/etc", "/etc/paddock"] {
+            let said = error(&settings(table, closed), &env);
+            assert!(said.contains("must not reach"), "beside the configuration: {said}");
+        }
+        for open in ["docs", "store2/other", "keys/docs"] {
+            super::load(&settings(table, &at(open)), &env).expect("it holds nothing of the daemon's");
+        }
+    }
+    let tls = format!(
+        "engine.host = \"tcp://10.0.0.1:2376\"\nengine.certificates = \"{}\"\n[[drops]]\npath = \"{0}\"",
+        at("tls")
+    );
+    assert!(error(&tls, &[]).contains("must not reach"));
+}
+
+#[test]
 fn a_drop_folder_is_of_one_known_tenant_and_in_no_other_s() {
     let drops = |text: &str| error(text, &[]);
     let one = "[[drops]]\npath = \"/srv/drops\"\n";
