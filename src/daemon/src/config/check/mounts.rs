@@ -146,11 +146,6 @@ impl Checker<'_> {
         let single = single.iter().filter_map(|(table, key)| self.layers.text(table, key)).map(Path::new);
         let files = named.chain(single).chain(self.layers.file());
         closed.extend(files.filter_map(|file| std::path::absolute(file).ok()));
-        // What stands beside the configuration is most often as secret as it is.
-        let file = self.layers.file().and_then(|file| std::path::absolute(file).ok());
-        let beside =
-            file.iter().flat_map(|file| places(file)).filter_map(|at| at.parent().map(Path::to_owned));
-        closed.extend(beside);
         // The root of the host is above everything: to close it would close all.
         closed.retain(|path| path.is_absolute() && path.parent().is_some());
         closed.iter().flat_map(|path| places(path)).collect()
