@@ -166,8 +166,9 @@ impl World {
     pub(crate) fn log_of(&self, name: &str) -> Option<String> {
         let mut dirs = vec![self.dir.path().to_owned()];
         while let Some(dir) = dirs.pop() {
-            for entry in std::fs::read_dir(dir).unwrap() {
-                let path = entry.unwrap().path();
+            // The store removes temporary folders meanwhile.
+            let Ok(entries) = std::fs::read_dir(dir) else { continue };
+            for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
                 if path.file_name().unwrap() == name {
                     return std::fs::read_to_string(path).ok();
                 }
