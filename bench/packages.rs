@@ -1,7 +1,9 @@
 //! Packages beyond the image: the first use of a list, the next ones, and runs without any.
 //!
 //! The index is the tests' own, on this host's loopback, so that no row measures the internet. Each first use
-//! is of a version that was never fetched. It must never take a run that fetched for one that did not.
+//! asks for a version that nobody fetched before.
+//!
+//! It must never count a call that fetched as a call that found its layer.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

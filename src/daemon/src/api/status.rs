@@ -19,8 +19,8 @@ use crate::tools::Tools;
 const RECENT: usize = 50;
 
 /// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], workspaces, sessions,`
-/// `executions, network, agents: [{agent, model}], recent: […]}`; `workspaces` are those that are kept
-/// without a container, `network` is `egress.mode`, and `model` whether the caller has a model that the agent
+/// `executions, network, agents: [{agent, model}], recent: […]}`; `workspaces` counts the kept ones, which
+/// have no container; `network` is `egress.mode`, and `model` whether the caller has a model that the agent
 /// could use. `title` in `recent` is the first line of the code, the command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.

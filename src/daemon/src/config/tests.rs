@@ -1,6 +1,7 @@
 //! The configuration as operators see it: which layer wins, what is refused, and in which words.
 
 mod documented;
+mod folders;
 mod models;
 mod precedence;
 mod refused;

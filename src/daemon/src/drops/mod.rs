@@ -78,7 +78,7 @@ struct Slot {
     opening: Arc<tokio::sync::Mutex<()>>,
     /// Held while the folder and the session are compared and made equal.
     work: Arc<tokio::sync::Mutex<()>>,
-    /// Whether whoever holds `work` gave no answer in time.
+    /// Whether the look that holds `work` gave no answer in time.
     hangs: AtomicBool,
     record: Mutex<Option<SharedRecord>>,
 }

@@ -30,7 +30,7 @@ pub(super) struct Known {
     pub(super) is_made: bool,
 }
 
-/// Which folder it is: one that was made anew under the same name is another.
+/// Which folder it is. A folder that somebody removed and made again under the same name is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     pub(super) device: u64,

@@ -1,5 +1,5 @@
-//! Folders of the host: those that programs can read, and those of drop folders. Names, paths, and the places
-//! that nobody may name.
+//! Checks the settings of mounts and drop folders: their names, their paths, and that no path leads to a
+//! place that programs must not see.
 //!
 //! This module must never look at a folder that a program may see: the engine may be on another machine. The
 //! pool does where it can. Only of the daemon's own files it finds out where links lead.
