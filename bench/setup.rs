@@ -206,6 +206,7 @@ impl Setup {
         }
         // After an interruption nothing else removes what was being made.
         self.sweep(&self.pool.owner, false).await?;
+        took(self.remove_packages(&self.pool.owner).await); // of the reference containers
         for name in names {
             if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
                 took(self.sweep(owner.trim(), true).await);
