@@ -91,6 +91,8 @@ mod mounts;
 mod n8n;
 #[path = "e2e/packages.rs"]
 mod packages;
+#[path = "e2e/packages_hostile.rs"]
+mod packages_hostile;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/page_task.rs"]
@@ -101,6 +103,8 @@ mod policy;
 mod pool;
 #[path = "e2e/ports.rs"]
 mod ports;
+#[path = "e2e/ports_hostile.rs"]
+mod ports_hostile;
 #[path = "e2e/programs.rs"]
 mod programs;
 #[path = "e2e/raw.rs"]
