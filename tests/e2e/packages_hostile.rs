@@ -1,5 +1,5 @@
-//! Packages whose index, archive, list, caller or disk does harm, by malice or by accident: the call is refused or fails with
-//! its reason, and neither a session nor a layer suffers.
+//! Packages whose index, archive, list, caller or disk does harm, by malice or by accident: the call is
+//! refused or fails with its reason, and neither a session nor a layer suffers.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! The way in, for those who may not: what leads nowhere, other sessions and owners, too many connections, and
-//! a hostile page in a real browser.
+//! The way in, for those who may not: what leads nowhere, other sessions and owners, too many connections,
+//! and a hostile page in a real browser.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
