@@ -1,6 +1,6 @@
 //! New sessions a second, sustained: each is made, runs once and is closed, by several clients at a time.
-//! Beside it the engine's ceiling: containers that the engine alone makes, starts, executes in once and
-//! removes, as many at a time as gives the highest rate.
+//! Beside it the engine's ceiling: containers that the engine alone makes, starts and removes, and the same
+//! with one exec in between, as many at a time as gives the highest rate.
 //!
 //! It must never count work that is still to be done: a slice of ours ends when as many containers are ready
 //! as when it began.
@@ -24,7 +24,8 @@ use crate::times::Times;
 
 pub(crate) const TITLE: &str = "New sessions, sustained";
 pub(crate) const OURS: &str = "paddock: session, run, close";
-pub(crate) const RAW: &str = "the engine: create, start, exec, remove";
+pub(crate) const RAW: &str = "the engine: create, start, remove";
+const RAW_EXEC: &str = "the engine: the same, with an exec";
 
 /// How many at a time the engine is tried with, and for how long each.
 const AT_A_TIME: [usize; 5] = [1, 2, 3, 4, 6];
@@ -62,27 +63,23 @@ pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Res
     let image = engine.image_inspect(&plan.container.image.parse()?).await?;
     let warm = image.config.labels.contains_key(WARM_LABEL);
     let code = format!("{}{}", if warm { WARM_IMPORT } else { "" }, PYTHON.code);
-    let raw = EngineCeiling { engine, plan, env, code };
+    let raw = EngineCeiling { engine: engine.clone(), plan: plan.clone(), exec: None };
+    let with_exec = EngineCeiling { engine, plan, exec: Some((env, code)) };
 
-    let mut best = (0, 0.0);
-    for at_a_time in AT_A_TIME {
-        let mut rate = Rate::default();
-        raw.slice(at_a_time, TRIAL, &mut rate).await?;
-        report.block(TITLE).fact(format!("the engine, {at_a_time} at a time"), rate.per_second(), "/s");
-        if rate.per_second() > best.1 {
-            best = (at_a_time, rate.per_second());
-        }
-    }
-    let (mut ceiling, mut ours) = (Rate::default(), Rate::default());
+    let best = raw.best("", report).await?;
+    let best_exec = with_exec.best(", with an exec", report).await?;
+    let (mut ceiling, mut ceiling_exec, mut ours) = (Rate::default(), Rate::default(), Rate::default());
     for _ in 0..SLICES {
-        raw.slice(best.0, SLICE, &mut ceiling).await?;
+        raw.slice(best, SLICE, &mut ceiling).await?;
         sessions(setup, SLICE, &mut ours).await?;
+        with_exec.slice(best_exec, SLICE, &mut ceiling_exec).await?;
     }
     let block = report.block(TITLE);
     block.fact("the engine's exec imports as a warm runner", f64::from(u8::from(warm)), "(1 yes, 0 no)");
-    let (raw_rate, our_rate) = (ceiling.per_second(), ours.per_second());
-    block.line(RAW, ceiling.times, Some(raw_rate));
-    block.line(OURS, ours.times, Some(our_rate));
+    for (name, rate) in [(RAW, ceiling), (RAW_EXEC, ceiling_exec), (OURS, ours)] {
+        let per_second = rate.per_second();
+        block.line(name, rate.times, Some(per_second));
+    }
     Ok(())
 }
 
@@ -145,11 +142,26 @@ async fn at_rest(
 struct EngineCeiling {
     engine: Engine,
     plan: Plan,
-    env: Vec<String>,
-    code: String,
+    /// The variables and the code of an exec between start and removal.
+    exec: Option<(Vec<String>, String)>,
 }
 
 impl EngineCeiling {
+    /// How many at a time give the highest rate.
+    async fn best(&self, what: &str, report: &mut Measurements) -> Result<usize> {
+        let mut best = (0, 0.0);
+        for at_a_time in AT_A_TIME {
+            let mut rate = Rate::default();
+            self.slice(at_a_time, TRIAL, &mut rate).await?;
+            let name = format!("the engine, {at_a_time} at a time{what}");
+            report.block(TITLE).fact(name, rate.per_second(), "/s");
+            if rate.per_second() > best.1 {
+                best = (at_a_time, rate.per_second());
+            }
+        }
+        Ok(best.0)
+    }
+
     async fn slice(&self, at_a_time: usize, time: Duration, rate: &mut Rate) -> Result<()> {
         let begun = Instant::now();
         let each = (0..at_a_time).map(|_| async {
@@ -167,11 +179,14 @@ impl EngineCeiling {
         all.into_iter().flatten().try_for_each(|taken| rate.times.record(taken))
     }
 
-    /// One container, made and removed, with one run in between.
+    /// One container, made and removed.
     async fn one(&self) -> Result<()> {
         let container = EngineContainer::start(&self.engine, &self.plan).await?;
-        let cmd = ["python3", "-c", &self.code].map(str::to_owned).to_vec();
-        let spec = ExecSpec { cmd, env: self.env.clone(), ..ExecSpec::default() };
+        let Some((env, code)) = &self.exec else {
+            return container.remove().await;
+        };
+        let cmd = ["python3", "-c", code].map(str::to_owned).to_vec();
+        let spec = ExecSpec { cmd, env: env.clone(), ..ExecSpec::default() };
         let mut stream = container.exec(&spec).await?;
         let mut output = Vec::new();
         while let Some(chunk) = stream.chunk().await? {

@@ -25,8 +25,8 @@ const MANY: usize = 64;
 /// Sessions that begin at one time; fewer than may wait for a container.
 const TOGETHER: usize = 8;
 /// Slices of each, in turns.
-const SLICES: u32 = 2;
-const SLICE: Duration = Duration::from_secs(3);
+pub(crate) const SLICES: u32 = 2;
+pub(crate) const SLICE: Duration = Duration::from_secs(3);
 const OPEN_SLICE: Duration = Duration::from_secs(4);
 
 /// Runs a second of one session; far fewer than one session can have.
@@ -40,6 +40,10 @@ pub(crate) fn ours(sessions: usize) -> String {
 
 pub(crate) fn floor(sessions: usize) -> String {
     format!("the floor, {sessions} {}", if sessions == 1 { "container" } else { "containers" })
+}
+
+pub(crate) fn of_typescript() -> String {
+    format!("paddock, {TYPESCRIPT_SESSIONS} sessions of TypeScript")
 }
 
 /// 1, 4, 8 and 16 of Python, and 8 of TypeScript.
@@ -57,8 +61,7 @@ pub(crate) async fn few(setup: &mut Setup, report: &mut Measurements) -> Result<
         load.closed(&mut typescript, SLICE).await?;
     }
     let rate = load.per_second();
-    let name = format!("paddock, {TYPESCRIPT_SESSIONS} sessions of TypeScript");
-    report.block(TITLE).line(name, load.times, Some(rate));
+    report.block(TITLE).line(of_typescript(), load.times, Some(rate));
     end(typescript).await
 }
 
@@ -113,7 +116,7 @@ async fn closed(
 }
 
 /// Opens sessions until there are this many, each with a container and a connection of its own.
-async fn open_sessions(
+pub(crate) async fn open_sessions(
     client: &Client,
     callers: &mut Vec<LoadSession>,
     sessions: usize,
@@ -135,7 +138,7 @@ async fn open_sessions(
     Ok(())
 }
 
-async fn end(callers: Vec<LoadSession>) -> Result<()> {
+pub(crate) async fn end(callers: Vec<LoadSession>) -> Result<()> {
     for mut caller in callers {
         caller.close().await?;
     }

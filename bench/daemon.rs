@@ -66,8 +66,8 @@ pub(crate) struct Daemon {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LogState {
     serving: Option<SocketAddr>,
-    /// Containers that came up, by language.
-    armed: BTreeMap<String, u32>,
+    /// Containers that came up, by language, and how long the last one took.
+    armed: BTreeMap<String, (u32, Duration)>,
     /// Containers whose warm part does not stand yet.
     cold: BTreeSet<String>,
     over: bool,
@@ -96,12 +96,12 @@ fn environment(token: String) -> Vec<(String, String)> {
 }
 
 impl Daemon {
-    /// `dir`, made here, gets the configuration and the store; its log goes to `log`.
-    pub(crate) async fn start(dir: &Path, config: &str, log: &Path) -> Result<Self> {
+    /// Starts this program. `dir`, made here, gets the configuration and the store; its log goes to `log`.
+    pub(crate) async fn start(program: &Path, dir: &Path, config: &str, log: &Path) -> Result<Self> {
         std::fs::create_dir(dir)?;
         let file = file(dir, config)?;
         let token = paddock::id::random_hex::<16>();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_paddock"))
+        let mut child = Command::new(program)
             .args(["serve", "--config"])
             .arg(file)
             .arg("--store")
@@ -136,16 +136,36 @@ impl Daemon {
 
     /// How many containers of this language came up so far.
     pub(crate) fn armed(&self, language: &str) -> u32 {
-        self.seen.borrow().armed.get(language).copied().unwrap_or(0)
+        self.seen.borrow().armed(language)
+    }
+
+    /// How long the container took that came up as this one of its language.
+    pub(crate) async fn arming(&self, language: &str, count: u32) -> Result<Duration> {
+        let mut seen = self.seen.clone();
+        let waited = tokio::time::timeout(REFILL, seen.wait_for(|seen| seen.armed(language) >= count)).await;
+        let seen = waited.map_err(|_| format!("no {language} container came up within {REFILL:?}"))??;
+        match seen.armed.get(language) {
+            Some((last, taken)) if *last == count => Ok(*taken),
+            other => Err(format!("{other:?} of {language} came up, where {count} should have").into()),
+        }
     }
 
     /// Waits until this many came up, and the warm part stands in each.
     pub(crate) async fn wait_for_armed(&self, language: &str, count: u32) -> Result<()> {
+        self.wait(language, count, REFILL).await
+    }
+
+    /// The same for so many that it takes long.
+    pub(crate) async fn wait_for_many(&self, language: &str, count: u32) -> Result<()> {
+        self.wait(language, count, WARM).await
+    }
+
+    async fn wait(&self, language: &str, count: u32, time: Duration) -> Result<()> {
         let mut seen = self.seen.clone();
-        let enough =
-            |seen: &LogState| seen.armed.get(language).copied().unwrap_or(0) >= count && seen.cold.is_empty();
-        let waited = tokio::time::timeout(REFILL, seen.wait_for(enough)).await;
-        waited.map_err(|_| format!("no {language} container stood ready within {REFILL:?}"))??;
+        let enough = |seen: &LogState| seen.armed(language) >= count && seen.cold.is_empty();
+        let waited = tokio::time::timeout(time, seen.wait_for(enough)).await;
+        waited
+            .map_err(|_| format!("{count} {language} containers did not stand ready within {time:?}"))??;
         Ok(())
     }
 
@@ -169,6 +189,10 @@ impl Daemon {
 }
 
 impl LogState {
+    fn armed(&self, language: &str) -> u32 {
+        self.armed.get(language).map_or(0, |(count, _)| *count)
+    }
+
     fn take(&mut self, line: &str) {
         let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name));
         if line.contains(" serving ") {
@@ -176,7 +200,9 @@ impl LogState {
         } else if line.contains(" armed ")
             && let Some(language) = field("language=")
         {
-            *self.armed.entry(language.to_owned()).or_default() += 1;
+            let (count, taken) = self.armed.entry(language.to_owned()).or_default();
+            *count += 1;
+            *taken = Duration::from_millis(field("ms=").and_then(|ms| ms.parse().ok()).unwrap_or_default());
             // Only these images have a warm part.
             let has_part = matches!(language, "python" | "typescript");
             self.cold.extend(field("container=").filter(|_| has_part).map(str::to_owned));

@@ -64,3 +64,39 @@ pub(crate) fn busy() -> Result<f64> {
         _ => Err("/proc/stat is not what proc(5) says".into()),
     }
 }
+
+/// Processor time of a process in microseconds, its threads that live included.
+pub(crate) fn cpu(pid: u32) -> Result<f64> {
+    let time = |text: &str| text.split(' ').next()?.parse::<f64>().ok();
+    Ok(of_threads(pid, "schedstat", |text| time(text).map(|nanos| [nanos, 0.0]))?[0] / 1e3)
+}
+
+/// How often a process has waited, and how often it was interrupted.
+pub(crate) fn switches(pid: u32) -> Result<[f64; 2]> {
+    let field =
+        |text: &str, name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    of_threads(pid, "status", |text| {
+        Some([field(text, "voluntary_ctxt_switches:")?, field(text, "nonvoluntary_ctxt_switches:")?])
+    })
+}
+
+/// The sums over the threads of a process.
+fn of_threads(pid: u32, name: &str, read: impl Fn(&str) -> Option<[f64; 2]>) -> Result<[f64; 2]> {
+    let mut sum = [0.0; 2];
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let file = task?.path().join(name);
+        // A thread may have ended.
+        if let Ok(text) = std::fs::read_to_string(&file) {
+            let [a, b] = read(&text).ok_or_else(|| format!("{} is not what proc(5) says", file.display()))?;
+            sum = [sum[0] + a, sum[1] + b];
+        }
+    }
+    Ok(sum)
+}
+
+/// Context switches of the whole machine since it started.
+pub(crate) fn machine_switches() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    let count = text.lines().find_map(|line| line.strip_prefix("ctxt ")?.parse().ok());
+    count.ok_or_else(|| "/proc/stat has no ctxt".into())
+}

@@ -17,9 +17,13 @@
 //!   ├────► task         a coding agent's start, up to its first request; its model
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
-//!   ├────► mixed        programs as models write them, of many kinds
+//!   ├────► mixed        programs as models write them, of many kinds: the headline
+//!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses; cgroup:
+//!   │                   both, as the kernel charges them
+//!   ├────► cold         a run whose container has just started; burst: a hundred new sessions at once
+//!   ├────► before       eight sessions beside an older build
 //!   ├────► churn        new sessions a second
-//!   └────► report       table, verdict, chart; times: histograms; machine: where it was measured
+//!   └────► report       table, verdict, reach, chart; times: histograms; machine: where it was measured
 //! ```
 //!
 //! With words on the command line only the blocks whose titles contain one of them are measured, as in `cargo
@@ -29,9 +33,13 @@
 //! them it fails, and skips nothing. It must never compare figures of two runs, nor leave a container or
 //! volume behind.
 
+mod before;
+mod burst;
+mod cgroup;
 mod chart;
 mod churn;
 mod client;
+mod cold;
 mod commands;
 mod concurrency;
 mod daemon;
@@ -43,13 +51,16 @@ mod floor;
 mod host;
 mod load;
 mod machine;
+mod memory;
 mod mixed;
 mod names;
 mod network;
 mod network_server;
 mod packages;
 mod peers;
+mod processor;
 mod programs;
+mod reach;
 mod reference_container;
 mod report;
 mod resources;
@@ -131,6 +142,11 @@ impl BenchPlan {
         let plan = Self { seconds, runs, wanted, unwanted };
         let others = [
             resources::TITLE,
+            memory::TITLE,
+            processor::TITLE,
+            cold::TITLE,
+            burst::TITLE,
+            before::TITLE,
             concurrency::OPEN_TITLE,
             scrape::TITLE,
             flood::TITLE,
@@ -178,6 +194,14 @@ impl BenchPlan {
             at(resources::TITLE);
             resources::measure(setup, self.runs, report).await?;
         }
+        if self.has(memory::TITLE) {
+            at(memory::TITLE);
+            memory::measure(setup, report).await?;
+        }
+        if self.has(processor::TITLE) {
+            at(processor::TITLE);
+            processor::measure(setup, report).await?;
+        }
         if !rows.is_empty() {
             at("turns");
             turns(setup, &mut rows, Duration::from_secs(self.seconds)).await?;
@@ -215,6 +239,10 @@ impl BenchPlan {
             at(packages::TITLE);
             packages::measure(setup, report).await?;
         }
+        if self.has(cold::TITLE) {
+            at(cold::TITLE);
+            cold::measure(setup, report).await?;
+        }
         if self.has(churn::TITLE) {
             at(churn::TITLE);
             churn::measure(setup, report).await?;
@@ -227,6 +255,15 @@ impl BenchPlan {
             at(concurrency::MANY_TITLE);
             concurrency::many(setup, report).await?;
         }
+        if self.has(before::TITLE) {
+            at(before::TITLE);
+            before::measure(setup, report).await?;
+        }
+        if self.has(burst::TITLE) {
+            at(burst::TITLE);
+            burst::measure(setup, report).await?;
+        }
+        report.begin_with(mixed::TITLE);
         at("clearing away");
         Ok(())
     }

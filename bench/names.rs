@@ -4,7 +4,7 @@
 
 pub(crate) const PYTHON_TITLE: &str = "Python, print('hi')";
 pub(crate) const TYPESCRIPT_TITLE: &str = "TypeScript, console.log('hi')";
-pub(crate) const PANDAS_TITLE: &str = "Python, import pandas, print('hi')";
+pub(crate) const PANDAS_TITLE: &str = "Python, import pandas and a DataFrame";
 pub(crate) const PEERS_TITLE: &str = "Peers, print('hi')";
 pub(crate) const WARM: &str = "paddock warm";
 pub(crate) const BACK_TO_BACK: &str = "paddock warm, back to back";

@@ -17,6 +17,10 @@ pub(crate) const TYPESCRIPT: Program = Program {
     code: "const hi: string = 'hi'; console.log(hi)",
     prints: "hi\n",
 };
-pub(crate) const PANDAS: Program =
-    Program { language: "python", name: "pandas", code: "import pandas; print('hi')", prints: "hi\n" };
+pub(crate) const PANDAS: Program = Program {
+    language: "python",
+    name: "pandas",
+    code: "import pandas as pd; print(pd.DataFrame({'n': [1, 2, 3]})['n'].sum())",
+    prints: "6\n",
+};
 pub(crate) const SH: Program = Program { language: "sh", name: "sh", code: "echo hi", prints: "hi\n" };

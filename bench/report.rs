@@ -40,6 +40,14 @@ impl Measurements {
         &mut self.blocks[place]
     }
 
+    /// Puts the block of this title before all others.
+    pub(crate) fn begin_with(&mut self, title: &str) {
+        if let Some(place) = self.blocks.iter().position(|block| block.title == title) {
+            let block = self.blocks.remove(place);
+            self.blocks.insert(0, block);
+        }
+    }
+
     pub(crate) fn figures(&self, title: &str, name: &str) -> Option<Figures> {
         self.line(title, name)?.times.figures()
     }

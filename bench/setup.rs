@@ -49,6 +49,8 @@ pub(crate) struct Setup {
     empty: Option<(Daemon, Client)>,
     /// Daemons of single blocks, by the names of their folders.
     others: Vec<(&'static str, Daemon, Client)>,
+    /// The folders of all daemons that were started.
+    folders: Vec<&'static str>,
     references: BTreeMap<&'static str, ReferenceContainer>,
     peers: BTreeMap<PeerKind, Peer>,
     sessions: u32,
@@ -78,6 +80,7 @@ impl Setup {
             ours: None,
             empty: None,
             others: Vec::new(),
+            folders: Vec::new(),
             references: BTreeMap::new(),
             peers: BTreeMap::new(),
             sessions: 0,
@@ -108,18 +111,41 @@ impl Setup {
         Ok(())
     }
 
-    async fn daemon(&self, name: &str, config: &str) -> Result<(Daemon, Client)> {
+    async fn daemon(&mut self, name: &'static str, config: &str) -> Result<(Daemon, Client)> {
+        self.start(Path::new(env!("CARGO_BIN_EXE_paddock")), name, config).await
+    }
+
+    async fn start(&mut self, program: &Path, name: &'static str, config: &str) -> Result<(Daemon, Client)> {
+        self.folders.push(name);
         let log = results()?.join(format!("{name}.log"));
-        let daemon = Daemon::start(&self.dir.path().join(name), config, &log).await?;
+        let daemon = Daemon::start(program, &self.dir.path().join(name), config, &log).await?;
         let client = Client::connect(&daemon).await?;
         Ok((daemon, client))
     }
 
     /// Starts a daemon for one block, with a configuration of its own.
     pub(crate) async fn other(&mut self, name: &'static str, config: &str) -> Result<(&Daemon, &mut Client)> {
-        let (daemon, client) = self.daemon(name, config).await?;
+        self.build(Path::new(env!("CARGO_BIN_EXE_paddock")), name, config).await
+    }
+
+    /// The same of another build.
+    pub(crate) async fn build(
+        &mut self,
+        program: &Path,
+        name: &'static str,
+        config: &str,
+    ) -> Result<(&Daemon, &mut Client)> {
+        let (daemon, client) = self.start(program, name, config).await?;
         self.others.push((name, daemon, client));
         self.others.last_mut().map(|(_, daemon, client)| (&*daemon, client)).ok_or_else(|| "no daemon".into())
+    }
+
+    /// Ends the daemon of a block, whose containers would disturb the blocks behind it.
+    pub(crate) async fn end(&mut self, name: &str) -> Result<()> {
+        let place = self.others.iter().position(|(other, ..)| *other == name);
+        let (_, daemon, client) = self.others.remove(place.ok_or_else(|| format!("no daemon {name}"))?);
+        drop(client);
+        daemon.stop().await
     }
 
     pub(crate) fn ours(&mut self) -> Result<&mut (Daemon, Client)> {
@@ -197,8 +223,6 @@ impl Setup {
             join_all(some.into_iter().map(Floor::remove)).await.into_iter().for_each(&mut took);
         }
         let others: Vec<_> = std::mem::take(&mut self.others);
-        let names: Vec<_> =
-            ["daemon", "empty"].into_iter().chain(others.iter().map(|(name, ..)| *name)).collect();
         let others = others.into_iter().map(|(_, daemon, client)| (daemon, client));
         for (daemon, client) in [self.ours.take(), self.empty.take()].into_iter().flatten().chain(others) {
             drop(client);
@@ -207,7 +231,7 @@ impl Setup {
         // After an interruption nothing else removes what was being made.
         self.sweep(&self.pool.owner, false).await?;
         took(self.remove_packages(&self.pool.owner).await); // of the reference containers
-        for name in names {
+        for name in &self.folders {
             if let Ok(owner) = std::fs::read_to_string(self.dir.path().join(name).join("store/owner")) {
                 took(self.sweep(owner.trim(), true).await);
                 took(self.remove_packages(owner.trim()).await);

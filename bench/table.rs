@@ -7,6 +7,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::reach;
 use crate::report::{Block, MeasuredRow, Measurements};
 use crate::setup;
 use crate::times::Figures;
@@ -16,7 +17,7 @@ const COLUMNS: [&str; 8] = ["n", "min", "median", "p95", "p99", "max", "ratio", 
 
 /// Prints the table and writes the JSON.
 pub(crate) fn print(machine: &Value, seconds: u64, report: &Measurements) -> Result<()> {
-    let verdicts = verdict::all(report);
+    let (verdicts, summary) = (verdict::all(report), reach::all(report));
     let mut text = String::new();
     for (name, value) in machine.as_object().into_iter().flatten() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -33,11 +34,13 @@ pub(crate) fn print(machine: &Value, seconds: u64, report: &Measurements) -> Res
     }
     text.push_str("\nWhat is to be reached\n");
     verdicts.iter().for_each(|verdict| text.push_str(&format!("{}\n", verdict.text())));
+    text.push_str(&reach::table(&summary));
     say(&text);
     let file = setup::results()?.join("paddock.json");
-    let reach: Vec<_> = verdicts.iter().map(GoalVerdict::json).collect();
-    let document =
-        json!({ "machine": machine, "seconds": seconds, "rows": rows, "facts": facts, "reach": reach });
+    let all = |verdicts: &[GoalVerdict]| verdicts.iter().map(GoalVerdict::json).collect::<Vec<_>>();
+    let (reach, summary) = (all(&verdicts), all(&summary));
+    let document = json!({ "machine": machine, "seconds": seconds, "rows": rows, "facts": facts,
+        "reach": reach, "summary": summary });
     std::fs::write(&file, format!("{document:#}\n"))?;
     say(&file.display().to_string());
     Ok(())

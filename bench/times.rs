@@ -11,8 +11,8 @@ use crate::Result;
 /// Microseconds, to three digits.
 pub(crate) struct Times(std::result::Result<Histogram<u64>, CreationError>);
 
-/// One minute: the daemon's own limits let no sample be longer.
-const LONGEST: u64 = 60_000_000;
+/// Two minutes: the daemon's own limits let no sample be longer.
+const LONGEST: u64 = 120_000_000;
 
 /// A percentile needs at least this many samples.
 const FOR_P95: u64 = 20;
