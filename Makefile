@@ -3,24 +3,32 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check deny advisories e2e n8n registries crash fuzz bench pictures setup images agents clean
+.PHONY: help run up down test check deny advisories e2e n8n registries crash fuzz bench pictures setup images agents image \
+	dist clean
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
 FOR_TESTS := iproute2 openssl python3-venv iptables git openssh-server openssh-client postgresql \
-	chromium fonts-inter fonts-jetbrains-mono pngquant
+	chromium fonts-inter fonts-jetbrains-mono pngquant docker-compose systemd
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: images ## prepare the host, build, start the daemon and demonstrate it; Ctrl-C stops it
-	cargo build --locked --release
+	deploy/build >/dev/null
 	deploy/first-run
+
+up: setup ## start paddock, Prometheus and Grafana in containers (deploy/up); WITH="n8n socket-proxy" for more
+	deploy/up $(WITH)
+
+down: ## stop what `make up` started; files and images stay
+	deploy/up --down
 
 test: agents ## all tests: the contract of the runner images, unit tests, and end-to-end tests with a real engine
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	runner-images/check python typescript sh claude-code opencode
+	deploy/build >/dev/null
 	cargo test --locked --workspace
 
 check: deny ## format, clippy and rustdoc without warnings, and the dependencies (make deny)
@@ -37,6 +45,7 @@ advisories: ## known vulnerabilities of the crates in Cargo.lock, fetched from g
 e2e: agents ## only the tests that use the daemon like a client
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
+	deploy/build >/dev/null
 	cargo test --locked --package paddock-daemon --test '*'
 
 n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the workflows of deploy/n8n
@@ -70,7 +79,7 @@ pictures: images ## take the pictures of the page and the recording of a termina
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	PADDOCK_PICTURES=$(CURDIR)/deploy/pictures cargo test --locked --package paddock-daemon --test e2e page::pictures
-	cargo build --locked --release
+	deploy/build >/dev/null
 	deploy/pictures/record
 
 setup: ## install or start everything that the host needs, a Docker Engine included
@@ -82,7 +91,13 @@ images: setup ## build the runner images that are missing or have changed
 agents: setup ## build the images of coding agents too, which are large (two minutes)
 	deploy/images agents
 
+image: setup ## the image of the daemon: paddock:latest and paddock:VERSION
+	deploy/image
+
+dist: setup ## the release, with its checksum: dist/paddock-VERSION-linux-ARCH.tar.gz
+	deploy/dist/dist
+
 clean: ## remove the files that building and running left in this folder; images, engine and store stay
 	cargo clean
-	rm -rf run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
+	rm -rf dist run/first-run run/store run/build-*.log tests/clients/venv tests/clients/venv-1 tests/clients/node_modules \
 		tests/clients/n8n tests/clients/prometheus bench/peers/venv bench/peers/node_modules src/daemon/src/api/page/editor/node_modules

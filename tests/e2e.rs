@@ -127,6 +127,8 @@ mod services;
 mod sessions;
 #[path = "e2e/setup.rs"]
 mod setup;
+#[path = "e2e/shipped.rs"]
+mod shipped;
 #[path = "e2e/stdio.rs"]
 mod stdio;
 #[path = "e2e/supervisor.rs"]

@@ -13,15 +13,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let workspace =
         here.ancestors().nth(2).ok_or("the daemon's crate is not two folders below the workspace")?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    // OUT_DIR is TARGET/PROFILE/build/PACKAGE/out
-    let folder =
-        out.ancestors().nth(4).map_or_else(|| out.join("agent"), |target| target.join("agent-build"));
+    let target = std::env::var("TARGET")?;
+    // OUT_DIR is FOLDER/PROFILE/build/PACKAGE/out, and with --target FOLDER/TARGET/PROFILE/… One agent is enough.
+    let built = out.ancestors().nth(4).ok_or("OUT_DIR is not below a target folder")?;
+    let folder = if built.ends_with(&target) { built.parent().unwrap_or(built) } else { built };
+    let folder = folder.join("agent-build");
     for input in ["src", "config.example.toml", "Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", workspace.join(input).display());
     }
     say_commit(workspace);
 
-    let target = std::env::var("TARGET")?;
     let mut cargo = Command::new(std::env::var("CARGO")?);
     for (name, _) in std::env::vars() {
         let ours = name.starts_with("CARGO_") && !matches!(name.as_str(), "CARGO_HOME" | "CARGO_NET_OFFLINE");

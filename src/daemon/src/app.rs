@@ -253,6 +253,8 @@ impl App {
         if let Some(addr) = addr {
             info!(%addr, url, "serving");
         }
+        // For a unit of systemd with Type=notify; without one it does nothing.
+        let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
         if let Some(addr) = scraped {
             info!(%addr, "serving the metrics, to everyone who can reach this address");
         }
@@ -281,6 +283,7 @@ impl ServingApp {
         tokio::select! {
             why = why => {
                 info!(why, "shutting down");
+                let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
                 Ok(())
             }
             error = self.services.pool.fatal() => Err(AppError::CannotGoOn(error)),

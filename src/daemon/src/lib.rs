@@ -79,7 +79,7 @@
 //! | `tools/code`, `tools/exec`, `tools/task`, `tools/answer` | one file for each tool of the three sets; what their answers contain |
 //! | [`api`] | HTTP, authentication, MCP (`api/mcp`), plain files (`api/raw`), downloads, the page (`api/page`), metrics and status; only this module knows JSON-RPC |
 //! | [`stdio`] | MCP on standard input and output |
-//! | [`terminal`] | `paddock run`: a program from a terminal, its output and its files |
+//! | [`terminal`] | `paddock run`: a program from a terminal, its output and its files; `paddock health` |
 //! | `terminal/task` | `paddock task`: a coding agent's task from a terminal, its diff, and its changes in a folder |
 //! | `local_daemon` | connects `stdio` and `terminal` to the running daemon, or makes this process the daemon |
 //! | [`services`] | what one daemon has, made once by `app`: the services that tools and `api` share |

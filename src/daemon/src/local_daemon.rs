@@ -59,7 +59,7 @@ impl LocalDaemon {
     }
 
     /// Connects to the daemon of the store, or, if none was configured, to the one at `http.addr`.
-    async fn connect(&mut self, door: SocketKind) -> std::io::Result<UnixStream> {
+    pub(crate) async fn connect(&mut self, door: SocketKind) -> std::io::Result<UnixStream> {
         let error = match door.connect(&self.config.store.root).await {
             Ok(socket) => {
                 self.store.clone_from(&self.config.store.root);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
 use paddock::{app, doctor, stdio, terminal};
@@ -71,6 +72,27 @@ enum What {
     },
     /// Test in a container what the engine of this host really enforces, and say how to fix each problem
     Doctor(doctor::DoctorArguments),
+    /// Ask the running daemon of the store whether it is healthy. The exit code is 0 if it is, otherwise 1
+    Health {
+        #[command(flatten)]
+        arguments: terminal::HealthArguments,
+        /// The configuration file of the daemon
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        #[command(flatten)]
+        overrides: Overrides,
+    },
+    /// Print the completions of a shell, for its folder of completions
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
 }
 
 /// The heading of those flags of `paddock run` and `paddock task` that describe the daemon.
@@ -88,14 +110,25 @@ fn main() -> ExitCode {
         What::Serve { config, overrides }
         | What::Stdio { config, overrides }
         | What::Run { config, overrides, .. }
-        | What::Task { config, overrides, .. } => (config, overrides),
+        | What::Task { config, overrides, .. }
+        | What::Health { config, overrides, .. } => (config, overrides),
         What::Doctor(arguments) => return ExitCode::from(doctor::run(arguments, &env)),
+        What::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Command::command(), "paddock", &mut std::io::stdout());
+            return ExitCode::SUCCESS;
+        }
+        What::Man { folder } => {
+            return match clap_mangen::generate_to(Command::command(), folder) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => complain(&format!("{}: {error}", folder.display()), 1),
+            };
+        }
     };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
     };
-    let is_at_a_terminal = matches!(what, What::Run { .. } | What::Task { .. });
+    let is_at_a_terminal = matches!(what, What::Run { .. } | What::Task { .. } | What::Health { .. });
     if is_at_a_terminal && loaded.config.log.level == LogLevel::Info {
         loaded.config.log.level = LogLevel::Warn; // the terminal belongs to the output of the program
     }
@@ -124,7 +157,14 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             return code;
         }
-        What::Serve { .. } | What::Doctor(_) => runtime.block_on(app::serve(loaded.config, metrics)),
+        What::Health { arguments, .. } => {
+            let code = runtime.block_on(terminal::health(arguments, loaded.config));
+            runtime.shutdown_background();
+            return code;
+        }
+        What::Serve { .. } | What::Doctor(_) | What::Completions { .. } | What::Man { .. } => {
+            runtime.block_on(app::serve(loaded.config, metrics))
+        }
     };
     // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();

@@ -19,6 +19,7 @@ mod container;
 mod down;
 mod engine;
 mod images;
+mod leftovers;
 mod mounts;
 mod packages;
 mod print;
@@ -170,6 +171,8 @@ async fn in_containers(
         }
     };
     printer.print(images::judge(&found));
+    let left = stop.run_until_cancelled(leftovers::look(engine, &pool)).await?;
+    printer.print(leftovers::judge(&left));
     printer.print(packages::judge(config, &found.runners));
     let mut tried = None;
     // The runner that the daemon proves itself with.

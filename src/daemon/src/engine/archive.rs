@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
-use http::{HeaderValue, Method};
+use http::HeaderValue;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde::Deserialize;
@@ -144,11 +144,10 @@ impl Engine {
     async fn put(&self, id: &ContainerId, path: &str, body: SendBody) -> Result<(), EngineError> {
         let limits = self.limits();
         let target = format!("/containers/{id}/archive");
-        let call =
-            EngineCall::new(EngineOp::ArchivePut, Method::PUT, target, limits.archive, limits.answer_bytes)
-                .query("path", path)
-                .query("noOverwriteDirNonDir", "true")
-                .body(TAR, body);
+        let call = EngineCall::new(EngineOp::ArchivePut, target, limits.archive, limits.answer_bytes)
+            .query("path", path)
+            .query("noOverwriteDirNonDir", "true")
+            .body(TAR, body);
         self.transport.ask(call).await?.discard().await
     }
 
@@ -166,8 +165,7 @@ impl Engine {
         let limits = self.limits();
         let until = Instant::now() + limits.archive;
         let target = format!("/containers/{id}/archive");
-        let call =
-            EngineCall::new(op, Method::GET, target, limits.archive, limits.answer_bytes).query("path", path);
+        let call = EngineCall::new(op, target, limits.archive, limits.answer_bytes).query("path", path);
         let answer = self.transport.ask(call).await?;
         if answer.content_type() != Some(TAR) {
             let found = answer.content_type().unwrap_or("no type");
@@ -190,9 +188,8 @@ impl Engine {
     pub async fn archive_stat(&self, id: &ContainerId, path: &str) -> Result<PathStat, EngineError> {
         let limits = self.limits();
         let target = format!("/containers/{id}/archive");
-        let call =
-            EngineCall::new(EngineOp::ArchiveStat, Method::HEAD, target, limits.read, limits.answer_bytes)
-                .query("path", path);
+        let call = EngineCall::new(EngineOp::ArchiveStat, target, limits.read, limits.answer_bytes)
+            .query("path", path);
         let answer: EngineResponse = self.transport.ask(call).await?;
         PathStat::from_header(EngineOp::ArchiveStat, answer.header(STAT_HEADER))
     }

@@ -34,14 +34,10 @@ pub(super) struct EngineCall {
 }
 
 impl EngineCall {
-    /// A request without a body. `path` is absolute and holds only checked names.
-    pub(super) fn new(
-        op: EngineOp,
-        method: Method,
-        path: String,
-        within: Duration,
-        cap: usize,
-    ) -> EngineCall {
+    /// A request without a body. `path` is absolute, is one of `op`, and holds only checked names.
+    pub(super) fn new(op: EngineOp, path: String, within: Duration, cap: usize) -> EngineCall {
+        debug_assert!(op.takes(path.split('?').next().unwrap_or_default()), "{op} is not {path}");
+        let method = op.method();
         EngineCall { op, method, target: path, content_type: None, body: nothing(), within, cap }
     }
 
@@ -95,19 +91,19 @@ mod tests {
     use super::*;
 
     fn call() -> EngineCall {
-        EngineCall::new(EngineOp::ContainerList, Method::GET, "/x".into(), Duration::ZERO, 0)
+        EngineCall::new(EngineOp::ContainerList, "/containers/json".into(), Duration::ZERO, 0)
     }
 
     #[test]
     fn a_query_value_cannot_end_its_parameter() {
         let target = call().query("a", "1&b=2#c d/\r\n").query("e", "é").target;
-        assert_eq!(target, "/x?a=1%26b%3D2%23c%20d%2F%0D%0A&e=%C3%A9");
+        assert_eq!(target, "/containers/json?a=1%26b%3D2%23c%20d%2F%0D%0A&e=%C3%A9");
     }
 
     #[test]
     fn filters_are_the_engines_map_of_lists() {
         let target = call().filters(&[("label", &["a=b".into()]), ("status", &[])]).target;
-        assert_eq!(target, "/x?filters=%7B%22label%22%3A%5B%22a%3Db%22%5D%7D");
-        assert_eq!(call().filters(&[("label", &[])]).target, "/x");
+        assert_eq!(target, "/containers/json?filters=%7B%22label%22%3A%5B%22a%3Db%22%5D%7D");
+        assert_eq!(call().filters(&[("label", &[])]).target, "/containers/json");
     }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
@@ -169,13 +168,7 @@ impl Engine {
     ) -> Result<CreatedContainer, EngineError> {
         let limits = self.limits();
         let path = "/containers/create".to_owned();
-        let mut call = EngineCall::new(
-            EngineOp::ContainerCreate,
-            Method::POST,
-            path,
-            limits.change,
-            limits.answer_bytes,
-        );
+        let mut call = EngineCall::new(EngineOp::ContainerCreate, path, limits.change, limits.answer_bytes);
         if let Some(name) = name {
             call = call.query("name", name);
         }
@@ -194,8 +187,7 @@ impl Engine {
     pub async fn container_inspect(&self, id: &ContainerId) -> Result<ContainerDetail, EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/json");
-        let call =
-            EngineCall::new(EngineOp::ContainerInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::ContainerInspect, path, limits.read, limits.answer_bytes);
         let found: Inspected = self.transport.ask(call).await?.json().await?;
         let Inspected { id, name, created, image, state, config } = found;
         Ok(ContainerDetail { id, name, created, image, state, labels: config.labels })
@@ -206,10 +198,9 @@ impl Engine {
     pub async fn container_list(&self, labels: &[String]) -> Result<Vec<ContainerSummary>, EngineError> {
         let limits = self.limits();
         let path = "/containers/json".to_owned();
-        let call =
-            EngineCall::new(EngineOp::ContainerList, Method::GET, path, limits.read, limits.list_bytes)
-                .query("all", "true")
-                .filters(&[("label", labels)]);
+        let call = EngineCall::new(EngineOp::ContainerList, path, limits.read, limits.list_bytes)
+            .query("all", "true")
+            .filters(&[("label", labels)]);
         self.transport.ask(call).await?.json().await
     }
 
@@ -219,9 +210,8 @@ impl Engine {
     pub async fn container_kill(&self, id: &ContainerId, signal: Signal) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/kill");
-        let call =
-            EngineCall::new(EngineOp::ContainerKill, Method::POST, path, limits.change, limits.answer_bytes)
-                .query("signal", signal.as_str());
+        let call = EngineCall::new(EngineOp::ContainerKill, path, limits.change, limits.answer_bytes)
+            .query("signal", signal.as_str());
         self.transport.ask(call).await?.discard().await
     }
 
@@ -242,22 +232,16 @@ impl Engine {
     pub async fn container_remove(&self, id: &ContainerId) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}");
-        let call = EngineCall::new(
-            EngineOp::ContainerRemove,
-            Method::DELETE,
-            path,
-            limits.change,
-            limits.answer_bytes,
-        )
-        .query("force", "true")
-        .query("v", "true");
+        let call = EngineCall::new(EngineOp::ContainerRemove, path, limits.change, limits.answer_bytes)
+            .query("force", "true")
+            .query("v", "true");
         self.transport.ask(call).await?.discard().await
     }
 
     async fn container_post(&self, op: EngineOp, id: &ContainerId, verb: &str) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/containers/{id}/{verb}");
-        let call = EngineCall::new(op, Method::POST, path, limits.change, limits.answer_bytes);
+        let call = EngineCall::new(op, path, limits.change, limits.answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 }

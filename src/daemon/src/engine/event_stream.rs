@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::stream::{self, Stream, StreamExt};
-use http::Method;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -141,8 +140,7 @@ impl Engine {
             now: String,
         }
         let limits = self.limits();
-        let call =
-            EngineCall::new(EngineOp::Info, Method::GET, "/info".into(), limits.read, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::Info, "/info".into(), limits.read, limits.answer_bytes);
         let clock: EngineClock = self.transport.ask(call).await?.json().await?;
         EventTime::from_rfc3339(&clock.now)
             .ok_or_else(|| EngineError::protocol(EngineOp::Info, "its SystemTime is not an RFC 3339 time"))
@@ -245,19 +243,14 @@ impl EventFollower {
             kinds => kinds,
         };
         let kinds: Vec<String> = kinds.iter().map(|kind| kind.as_str().to_owned()).collect();
-        let call = EngineCall::new(
-            EngineOp::Events,
-            Method::GET,
-            "/events".into(),
-            limits.stream_head,
-            limits.answer_bytes,
-        )
-        .query("since", &cursor.time.to_string())
-        .filters(&[
-            ("type", kinds.as_slice()),
-            ("label", self.filter.labels.as_slice()),
-            ("event", self.filter.actions.as_slice()),
-        ]);
+        let call =
+            EngineCall::new(EngineOp::Events, "/events".into(), limits.stream_head, limits.answer_bytes)
+                .query("since", &cursor.time.to_string())
+                .filters(&[
+                    ("type", kinds.as_slice()),
+                    ("label", self.filter.labels.as_slice()),
+                    ("event", self.filter.actions.as_slice()),
+                ]);
         let answer = self.engine.transport.ask(call).await?;
         if answer.content_type() != Some("application/json") {
             let found = answer.content_type().unwrap_or("no type");

@@ -3,7 +3,6 @@
 //! The caller must never put code, data or a secret into argv or the environment, since both appear in the
 //! engine's event stream and in every inspect. They travel over stdin.
 
-use http::Method;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
@@ -109,8 +108,7 @@ impl Engine {
             working_dir: spec.working_dir.as_deref(),
         };
         let call =
-            EngineCall::new(EngineOp::ExecCreate, Method::POST, path, limits.change, limits.answer_bytes)
-                .json(&body)?;
+            EngineCall::new(EngineOp::ExecCreate, path, limits.change, limits.answer_bytes).json(&body)?;
         let created: Created = self.transport.ask(call).await?.json().await?;
         Ok(CreatedExec { id: created.id, tty: spec.tty })
     }
@@ -125,9 +123,8 @@ impl Engine {
     pub async fn exec_start(&self, exec: &CreatedExec) -> Result<Hijacked, EngineError> {
         let limits = self.limits();
         let path = format!("/exec/{}/start", exec.id);
-        let call =
-            EngineCall::new(EngineOp::ExecStart, Method::POST, path, limits.stream_head, limits.answer_bytes)
-                .json(&StartBody { detach: false, tty: exec.tty })?;
+        let call = EngineCall::new(EngineOp::ExecStart, path, limits.stream_head, limits.answer_bytes)
+            .json(&StartBody { detach: false, tty: exec.tty })?;
         let (content_type, stream, head) = self.transport.hijack(call).await?;
         let framing = Framing::of(self.api_version, content_type.as_deref(), exec.tty)?;
         Ok(Hijacked::new(stream, head, framing))
@@ -138,8 +135,7 @@ impl Engine {
     pub async fn exec_inspect(&self, exec: &ExecId) -> Result<ExecStatus, EngineError> {
         let limits = self.limits();
         let path = format!("/exec/{exec}/json");
-        let call =
-            EngineCall::new(EngineOp::ExecInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::ExecInspect, path, limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
@@ -82,14 +81,9 @@ impl Engine {
     /// `GET /images/json`.
     pub async fn image_list(&self, labels: &[String]) -> Result<Vec<ImageSummary>, EngineError> {
         let limits = self.limits();
-        let call = EngineCall::new(
-            EngineOp::ImageList,
-            Method::GET,
-            "/images/json".into(),
-            limits.read,
-            limits.list_bytes,
-        )
-        .filters(&[("label", labels)]);
+        let call =
+            EngineCall::new(EngineOp::ImageList, "/images/json".into(), limits.read, limits.list_bytes)
+                .filters(&[("label", labels)]);
         self.transport.ask(call).await?.json().await
     }
 
@@ -98,8 +92,7 @@ impl Engine {
     pub async fn image_inspect(&self, image: &ImageRef) -> Result<ImageDetail, EngineError> {
         let limits = self.limits();
         let path = format!("/images/{image}/json");
-        let call =
-            EngineCall::new(EngineOp::ImageInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::ImageInspect, path, limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 }

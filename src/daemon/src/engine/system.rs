@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
@@ -121,16 +120,14 @@ impl Engine {
 
     /// The same, with this deadline.
     pub async fn ping_within(&self, within: Duration) -> Result<(), EngineError> {
-        let call =
-            EngineCall::new(EngineOp::Ping, Method::GET, "/_ping".into(), within, self.limits().answer_bytes);
+        let call = EngineCall::new(EngineOp::Ping, "/_ping".into(), within, self.limits().answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 
     /// The description of the engine: `GET /info`.
     pub async fn info(&self) -> Result<EngineInfo, EngineError> {
         let limits = self.limits();
-        let call =
-            EngineCall::new(EngineOp::Info, Method::GET, "/info".into(), limits.read, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::Info, "/info".into(), limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 }

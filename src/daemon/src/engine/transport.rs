@@ -93,7 +93,7 @@ impl Transport {
         let (op, after, cap) = (call.op, call.within, call.cap);
         let until = Instant::now() + after;
         let again = (call.method == Method::GET || call.method == Method::HEAD)
-            .then(|| EngineCall::new(op, call.method.clone(), call.target.clone(), after, cap));
+            .then(|| EngineCall::new(op, call.target.clone(), after, cap));
         let request = self.request(STAND_IN, call)?;
 
         let asked = async {

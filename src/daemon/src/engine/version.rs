@@ -6,7 +6,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use http::Method;
 use serde::Deserialize;
 
 use super::Engine;
@@ -112,8 +111,7 @@ impl Engine {
 
 async fn ask(transport: &Transport) -> Result<EngineVersion, EngineError> {
     let limits = &transport.limits;
-    let call =
-        EngineCall::new(EngineOp::Version, Method::GET, "/version".into(), limits.read, limits.answer_bytes);
+    let call = EngineCall::new(EngineOp::Version, "/version".into(), limits.read, limits.answer_bytes);
     transport.ask(call).await?.json().await
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use http::Method;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
@@ -63,8 +62,7 @@ impl Engine {
         let limits = self.limits();
         let path = "/volumes/create".to_owned();
         let call =
-            EngineCall::new(EngineOp::VolumeCreate, Method::POST, path, limits.change, limits.answer_bytes)
-                .json(spec)?;
+            EngineCall::new(EngineOp::VolumeCreate, path, limits.change, limits.answer_bytes).json(spec)?;
         self.transport.ask(call).await?.json().await
     }
 
@@ -72,8 +70,7 @@ impl Engine {
     pub async fn volume_inspect(&self, name: &VolumeName) -> Result<Volume, EngineError> {
         let limits = self.limits();
         let path = format!("/volumes/{name}");
-        let call =
-            EngineCall::new(EngineOp::VolumeInspect, Method::GET, path, limits.read, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::VolumeInspect, path, limits.read, limits.answer_bytes);
         self.transport.ask(call).await?.json().await
     }
 
@@ -83,20 +80,23 @@ impl Engine {
     /// A volume whose name is not a valid [`VolumeName`] (of another driver) fails the whole list, so use a
     /// filter.
     pub async fn volume_list(&self, labels: &[String]) -> Result<Vec<Volume>, EngineError> {
+        self.volumes(&[("label", labels)]).await
+    }
+
+    /// Those of them that no container has, not even a stopped one.
+    pub async fn volume_list_unused(&self, labels: &[String]) -> Result<Vec<Volume>, EngineError> {
+        self.volumes(&[("label", labels), ("dangling", &["true".to_owned()])]).await
+    }
+
+    async fn volumes(&self, filters: &[(&'static str, &[String])]) -> Result<Vec<Volume>, EngineError> {
         #[derive(Deserialize)]
         struct VolumeList {
             #[serde(default, rename = "Volumes", deserialize_with = "null_is_empty")]
             volumes: Vec<Volume>,
         }
         let limits = self.limits();
-        let call = EngineCall::new(
-            EngineOp::VolumeList,
-            Method::GET,
-            "/volumes".into(),
-            limits.read,
-            limits.list_bytes,
-        )
-        .filters(&[("label", labels)]);
+        let call = EngineCall::new(EngineOp::VolumeList, "/volumes".into(), limits.read, limits.list_bytes)
+            .filters(filters);
         let list: VolumeList = self.transport.ask(call).await?.json().await?;
         Ok(list.volumes)
     }
@@ -106,8 +106,7 @@ impl Engine {
     pub async fn volume_remove(&self, name: &VolumeName) -> Result<(), EngineError> {
         let limits = self.limits();
         let path = format!("/volumes/{name}");
-        let call =
-            EngineCall::new(EngineOp::VolumeRemove, Method::DELETE, path, limits.change, limits.answer_bytes);
+        let call = EngineCall::new(EngineOp::VolumeRemove, path, limits.change, limits.answer_bytes);
         self.transport.ask(call).await?.discard().await
     }
 }

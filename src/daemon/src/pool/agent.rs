@@ -109,6 +109,14 @@ pub(super) async fn remove_outdated(engine: &Engine, owner: &str, files: &AgentF
     }
 }
 
+/// The volumes of agents that no container has and that a daemon of this build does not use: those of other
+/// builds, whose stores may be gone.
+pub(super) async fn unused(engine: &Engine, files: &AgentFiles) -> Result<Vec<VolumeName>, AgentError> {
+    let current = files.volume_name()?;
+    let found = engine.volume_list_unused(&[format!("{}={}", LABEL.0, LABEL.1)]).await?;
+    Ok(found.into_iter().map(|volume| volume.name).filter(|name| *name != current).collect())
+}
+
 /// The volumes that a daemon of this owner made for an agent other than the current one.
 fn outdated(found: Vec<Volume>, owner: &str, current: &VolumeName) -> Vec<VolumeName> {
     let is_ours = |volume: &Volume| labels(Some(owner)).iter().all(|(k, v)| volume.labels.get(k) == Some(v));

@@ -18,7 +18,7 @@ use super::runner::{self, Runner};
 use super::spec::{APP, Blueprint, OWNER};
 use super::warm::WarmStage;
 use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, warm};
-use crate::engine::{Engine, EngineError, NameError};
+use crate::engine::{Engine, EngineError, NameError, VolumeName};
 use crate::id::random_hex;
 use crate::link::{LinkError, may_trace};
 
@@ -221,6 +221,14 @@ async fn clear(engine: &Engine, owned: &[String; 2]) -> Result<(), EngineError> 
         container::gone(engine.volume_remove(&volume.name).await)?;
     }
     Ok(())
+}
+
+/// The volumes of other builds' agents that no container has.
+///
+/// # Errors
+/// The engine's.
+pub async fn unused_agents(engine: &Engine, config: &PoolConfig) -> Result<Vec<VolumeName>, AgentError> {
+    agent::unused(engine, &config.agent_files).await
 }
 
 /// Removes what killed trials have left.

@@ -30,6 +30,9 @@ use crate::sign::UNRESERVED;
 /// Bytes of one event: an answer has two streams of at most a few MiB each, escaped, and images.
 const EVENT: usize = 256 << 20;
 
+/// Bytes of an answer about the daemon's state, which has a few sentences.
+const STATE: usize = 64 << 10;
+
 /// The type of an archive.
 const TAR: &str = "application/x-tar";
 
@@ -145,6 +148,15 @@ impl Client {
         let request = request.body(empty()).map_err(Failed::new)?;
         let (response, connection) = self.ask(request).await?;
         Ok((successful(response).await?, connection))
+    }
+
+    /// The answer of `GET /health` or `GET /ready`, whatever its status.
+    pub(super) async fn state(&self, path: &'static str) -> Result<(StatusCode, Value), Failed> {
+        let request = Request::builder().uri(path).header(HOST, "localhost");
+        let (response, _connection) = self.ask(request.body(empty()).map_err(Failed::new)?).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), STATE).collect().await.map_err(Failed::new)?;
+        Ok((status, serde_json::from_slice(&body.to_bytes()).map_err(Failed::new)?))
     }
 
     /// A page of the list of a session's files.

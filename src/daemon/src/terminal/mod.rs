@@ -15,6 +15,7 @@
 mod arguments;
 mod client;
 mod files;
+mod health;
 mod progress;
 mod show;
 mod task;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::arguments::{Problem, RunArguments};
 use self::client::{CallEvent, Client};
 use self::files::InputFile;
+pub use self::health::{HealthArguments, health};
 use self::progress::ProgressLine;
 pub use self::task::{TaskArguments, run as task};
 use crate::config::Config;
