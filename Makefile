@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run test check deny advisories e2e n8n registries crash fuzz bench pictures setup images agents clean
+.PHONY: help run test check deny advisories e2e elsewhere n8n registries crash fuzz bench pictures setup images agents clean
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
@@ -38,6 +38,11 @@ e2e: agents ## only the tests that use the daemon like a client
 	deploy/setup $(FOR_TESTS)
 	tests/clients/install
 	cargo test --locked --package paddock-daemon --test '*'
+
+elsewhere: images ## the tests that say most about an engine, with Docker 26 in a root of its own; the agent for aarch64
+	deploy/setup $(FOR_TESTS) mmdebstrap
+	tests/clients/install
+	tests/elsewhere/run
 
 n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the workflows of deploy/n8n
 	deploy/setup $(FOR_TESTS) g++

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
-use paddock::{app, doctor, stdio, terminal};
+use paddock::{app, backup, doctor, stdio, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
 #[derive(Parser)]
@@ -71,6 +71,10 @@ enum What {
     },
     /// Test in a container what the engine of this host really enforces, and say how to fix each problem
     Doctor(doctor::DoctorArguments),
+    /// Write the whole store to one file, at one moment, while the daemon runs or without it
+    Backup(backup::BackupArguments),
+    /// Check a backup and put it in the place of the store, all of it or nothing. No daemon may use the store
+    Restore(backup::RestoreArguments),
 }
 
 /// The heading of those flags of `paddock run` and `paddock task` that describe the daemon.
@@ -90,6 +94,8 @@ fn main() -> ExitCode {
         | What::Run { config, overrides, .. }
         | What::Task { config, overrides, .. } => (config, overrides),
         What::Doctor(arguments) => return ExitCode::from(doctor::run(arguments, &env)),
+        What::Backup(arguments) => return ExitCode::from(backup::backup(arguments, &env)),
+        What::Restore(arguments) => return ExitCode::from(backup::restore(arguments, &env)),
     };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
@@ -124,7 +130,9 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             return code;
         }
-        What::Serve { .. } | What::Doctor(_) => runtime.block_on(app::serve(loaded.config, metrics)),
+        What::Serve { .. } | What::Doctor(_) | What::Backup(_) | What::Restore(_) => {
+            runtime.block_on(app::serve(loaded.config, metrics))
+        }
     };
     // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();
