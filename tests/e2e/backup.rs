@@ -246,7 +246,8 @@ async fn a_restore_that_is_killed_leaves_the_old_store_or_the_new_one() {
 
     let mut chance = Chance::from_env("BACKUP_SEED");
     let (mut old, mut new) = (0, 0);
-    for round in 0..12 {
+    let mut whole = std::time::Duration::ZERO;
+    for round in 0..8 {
         let place = Store::new();
         let d = Daemon::with().store(&place).start().await;
         d.session("mine").sh("echo mine > mine").await.expect_success();
@@ -254,13 +255,17 @@ async fn a_restore_that_is_killed_leaves_the_old_store_or_the_new_one() {
         let _ = std::fs::remove_file(place.path().join("config.toml"));
         let mut restoring =
             paddock(place.path(), &["restore", "--force", &backup.text()]).spawn().expect("paddock");
+        let begun = std::time::Instant::now();
         if round > 0 {
-            let later = std::time::Duration::from_micros(chance.below(120_000));
-            tokio::time::sleep(later).await; // the moment is the test
+            let most = u64::try_from(whole.as_micros()).expect("a short time") * 5 / 4;
+            tokio::time::sleep(std::time::Duration::from_micros(chance.below(most))).await; // the test itself
             let pid = restoring.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
             let _ = kill_process(pid.expect("a process"), Signal::KILL);
         }
         let _ = restoring.wait().await;
+        if round == 0 {
+            whole = begun.elapsed();
+        }
         let d = daemon_of(&place).start().await;
         assert!(!place.path().join("restoring").exists() && !place.path().join("restoring.done").exists());
         let mine = d.request("GET", "/sessions/mine/files/mine").bearer(FIXTURE).send().await.status == 200;

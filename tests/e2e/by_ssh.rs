@@ -135,8 +135,8 @@ async fn the_engine_is_reached_by_ssh() {
     futures_util::future::join_all(many).await;
 
     // Connections that break are made again, and what runs goes on.
-    let begun =
-        s.tool("execute_code_async").with("command", "read line; echo got $line; echo kept > kept").await;
+    let command = "read line; echo got $line; echo kept > kept";
+    let begun = s.tool("execute_code_async").with("command", command).with("interactive", true).await;
     let execution = begun.text("execution_id").to_owned();
     let before = sshd.connections();
     assert!(!before.is_empty());
