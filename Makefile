@@ -3,8 +3,8 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run up down test check deny advisories e2e n8n registries crash fuzz bench pictures setup images agents image \
-	dist clean
+.PHONY: help run up down test check deny advisories e2e elsewhere n8n registries crash fuzz bench pictures setup images \
+	agents image dist clean
 
 # Packages for the tests: for the engines that they start and their certificates, for their clients, for the servers that
 # programs reach in network namespaces, and for the page a browser, its fonts, and a program that makes its pictures small.
@@ -47,6 +47,11 @@ e2e: agents ## only the tests that use the daemon like a client
 	tests/clients/install
 	deploy/build >/dev/null
 	cargo test --locked --package paddock-daemon --test '*'
+
+elsewhere: images ## the tests that say most about an engine, with Docker 26 in a root of its own; the agent for aarch64
+	deploy/setup $(FOR_TESTS) mmdebstrap
+	tests/clients/install
+	tests/elsewhere/run
 
 n8n: images ## install a real n8n (2 GB, ten minutes), and import and run the workflows of deploy/n8n
 	deploy/setup $(FOR_TESTS) g++

@@ -17,6 +17,10 @@ mod answers;
 mod archives;
 #[path = "e2e/ask.rs"]
 mod ask;
+#[path = "e2e/backup.rs"]
+mod backup;
+#[path = "e2e/by_ssh.rs"]
+mod by_ssh;
 #[path = "e2e/ca_bundle.rs"]
 mod ca_bundle;
 #[path = "e2e/client.rs"]
@@ -67,6 +71,8 @@ mod flood;
 mod full;
 #[path = "e2e/guard.rs"]
 mod guard;
+#[path = "e2e/https.rs"]
+mod https;
 #[path = "e2e/isolation.rs"]
 mod isolation;
 #[path = "e2e/links.rs"]
@@ -169,6 +175,8 @@ mod tools;
 mod transfer;
 #[path = "e2e/typecheck.rs"]
 mod typecheck;
+#[path = "e2e/upgrade.rs"]
+mod upgrade;
 #[path = "e2e/upload.rs"]
 mod upload;
 #[path = "e2e/upstream_proxy.rs"]

@@ -25,7 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut cargo = Command::new(std::env::var("CARGO")?);
     for (name, _) in std::env::vars() {
-        let ours = name.starts_with("CARGO_") && !matches!(name.as_str(), "CARGO_HOME" | "CARGO_NET_OFFLINE");
+        // For another architecture, the linker is needed as well.
+        let stays = matches!(name.as_str(), "CARGO_HOME" | "CARGO_NET_OFFLINE") || name.ends_with("_LINKER");
+        let ours = name.starts_with("CARGO_") && !stays;
         if ours
             || matches!(name.as_str(), "RUSTFLAGS" | "RUSTC_WRAPPER" | "RUSTC_WORKSPACE_WRAPPER" | "RUSTC")
         {
@@ -65,8 +67,8 @@ fn say_commit(workspace: &Path) {
 /// later.
 fn is_static(program: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let bytes = std::fs::read(program)?;
-    let interpreter = b"/lib64/ld-linux";
-    if bytes.windows(interpreter.len()).any(|w| w == interpreter) {
+    let interpreters: [&[u8]; 2] = [b"/lib64/ld-linux", b"/lib/ld-linux"];
+    if interpreters.iter().any(|name| bytes.windows(name.len()).any(|window| window == *name)) {
         return Err(format!("{} is not static", program.display()).into());
     }
     Ok(())

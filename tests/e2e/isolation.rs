@@ -34,7 +34,7 @@ async fn there_is_no_network() {
          socket.AF_INET, ('172.17.0.1', 22)), t(c, socket.AF_INET6, ('2606:4700::1111', 53))]\ndef u():\n    \
          s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    s.sendto(b'x', ('8.8.8.8', 53))\n\
          r.append(t(u))\nprint(json.dumps([r, os.listdir('/sys/class/net'), time.time() - b < 1, \
-         open('/etc/resolv.conf').read().split()]))"
+         [w for l in open('/etc/resolv.conf') if l[0] != '#' for w in l.split()]]))"
     );
     let seen = look(&d, "net", &code).await;
     for way in seen[0].as_array().expect("ways") {

@@ -22,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::error::AppError;
-pub(crate) use self::settings::mounts;
 #[cfg(test)]
 pub(crate) use self::settings::session_bounds;
 pub use self::settings::{engine_host, pool};
-use crate::api::{Ending, LocalServer, Server, Socket, SocketKind};
+pub(crate) use self::settings::{mounts, store_options};
+use crate::api::{Ending, LocalServer, Server, ServerTls, Socket, SocketKind};
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::egress::Egress;
@@ -110,6 +110,8 @@ pub(crate) async fn run(
 struct App {
     services: Arc<Services>,
     server: Arc<Server>,
+    /// TLS of the listeners, if they speak it.
+    tls: Option<Arc<ServerTls>>,
     /// MCP by the socket in the store.
     local: LocalServer,
     listeners: OpenListeners,
@@ -132,6 +134,8 @@ impl App {
     async fn open(config: &Config, metrics: Metrics, port: Port) -> Result<Self, AppError> {
         let store = Arc::new(Store::open(&config.store.root, settings::store_options(config))?);
         store.count(metrics.clone());
+        let tls = config.http.tls.clone();
+        let tls = tls.map(|files| ServerTls::open(files, metrics.clone())).transpose()?;
         // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
         let http = match port {
             Port::AsConfigured => TcpListener::bind(config.http.addr).await,
@@ -143,7 +147,9 @@ impl App {
         let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let url = config.http.base_url(bound);
         let (pool, adopted) = open_pool(config, &store, &metrics).await?;
-        match Self::over(config, (store, metrics), pool.clone(), adopted, (http, scraped, ports), url).await {
+        match Self::over(config, (store, metrics), pool.clone(), adopted, (http, scraped, ports), (url, tls))
+            .await
+        {
             Ok(app) => Ok(app),
             Err(error) => {
                 // The pool has containers already.
@@ -160,7 +166,7 @@ impl App {
         pool: Pool,
         adopted: Adopted,
         (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
-        url: String,
+        (url, tls): (String, Option<Arc<ServerTls>>),
     ) -> Result<Self, AppError> {
         let signer = open_signer(config, &store, &url).await?;
         let egress = Egress::open(config.egress.clone(), metrics.clone());
@@ -209,7 +215,7 @@ impl App {
             task_permits: TaskPermits::default(),
         });
         let mcp_key = store.secret("mcp.secret")?;
-        let api = settings::api(config, &url, store.folder("mcp")?, mcp_key);
+        let api = settings::api(config, (&url, tls.clone()), store.folder("mcp")?, mcp_key);
         let root = &config.store.root;
         let in_store = |error| AppError::ListenInStore { folder: root.clone(), error };
         let lines = Socket::bind(root, SocketKind::Lines).map_err(in_store)?;
@@ -219,6 +225,7 @@ impl App {
         Ok(Self {
             services,
             server,
+            tls,
             local,
             listeners: OpenListeners { http, metrics: scraped, ports, socket },
             url,
@@ -228,12 +235,15 @@ impl App {
     /// Begins to serve. After the end, requests in progress have `drain` to finish, unless `hurry` is
     /// cancelled.
     fn serve(self, drain: Duration, hurry: CancellationToken) -> ServingApp {
-        let Self { services, server, local, listeners, url } = self;
+        let Self { services, server, tls, local, listeners, url } = self;
         let addr = listeners.http.local_addr().ok();
         let scraped = listeners.metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         let end = Ending { stop: services.stopping.clone(), drain, hurry };
         let stop_scraping = CancellationToken::new();
         services.sessions.start_sweeping();
+        if let Some(tls) = tls {
+            tokio::spawn(tls.watch(services.stopping.clone()));
+        }
         let ports = listeners.ports.as_ref().and_then(|listener| listener.local_addr().ok());
         let of_ports =
             listeners.ports.map(|listener| tokio::spawn(server.clone().serve_ports(listener, end.clone())));

@@ -69,6 +69,7 @@
 //! | [`ports`] | the way in: links to servers that programs run, and the requests that are forwarded to them; all rules are pure |
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
 //! | [`drops`] | drop folders: what the host puts there is in a session before its next run, and what a run makes appears there |
+//! | [`backup`] | one archive of the whole store, taken while it is in use; checked and put in its place as a whole |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
@@ -87,7 +88,7 @@
 //! | [`metrics`] | everything that is counted or measured: one facade whose methods name events |
 //! | [`doctor`] | what this host really enforces, tested in a container; no other module uses it |
 //! | [`config`], [`id`], [`log`], [`trace`], [`build`], `printable`, `stand_in_port`, `holder`, `signals` | leaves: settings, random names, log lines and their trace, the commit of this build, text made safe to print, a stand-in's port, the owner of a lock, signals |
-//! | [`docs`] | the API for clients, what differs from the documents, the threat model, how to contribute |
+//! | [`docs`] | the API for clients, what differs from the documents, the threat model, what was tried where, how to contribute |
 //!
 //! Direction of `use`: `main → app → api → tools → execution → session → pool → {engine, link} → proto`;
 //! `tools → packages → {session, egress, pool}`.
@@ -285,6 +286,7 @@
 pub mod agents;
 pub mod api;
 pub mod app;
+pub mod backup;
 pub mod build;
 pub mod config;
 pub mod diff;

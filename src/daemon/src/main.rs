@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
-use paddock::{app, doctor, stdio, terminal};
+use paddock::{app, backup, doctor, stdio, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
 #[derive(Parser)]
@@ -93,6 +93,10 @@ enum What {
         /// The folder
         folder: PathBuf,
     },
+    /// Write the whole store to one file, at one moment, while the daemon runs or without it
+    Backup(backup::BackupArguments),
+    /// Check a backup and put it in the place of the store, all of it or nothing. No daemon may use the store
+    Restore(backup::RestoreArguments),
 }
 
 /// The heading of those flags of `paddock run` and `paddock task` that describe the daemon.
@@ -123,6 +127,8 @@ fn main() -> ExitCode {
                 Err(error) => complain(&format!("{}: {error}", folder.display()), 1),
             };
         }
+        What::Backup(arguments) => return ExitCode::from(backup::backup(arguments, &env)),
+        What::Restore(arguments) => return ExitCode::from(backup::restore(arguments, &env)),
     };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
@@ -162,9 +168,12 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             return code;
         }
-        What::Serve { .. } | What::Doctor(_) | What::Completions { .. } | What::Man { .. } => {
-            runtime.block_on(app::serve(loaded.config, metrics))
-        }
+        What::Serve { .. }
+        | What::Doctor(_)
+        | What::Backup(_)
+        | What::Restore(_)
+        | What::Completions { .. }
+        | What::Man { .. } => runtime.block_on(app::serve(loaded.config, metrics)),
     };
     // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();

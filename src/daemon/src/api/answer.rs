@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use http::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode, request};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
 use tracing::{Instrument, debug, error_span, info, warn};
 
 use super::body::{self, Answer, RequestBody, error};
@@ -24,6 +26,7 @@ use super::refusals;
 use super::route::Route;
 use super::server::{Server, Way};
 use super::{events, health, metrics, page, ports, status};
+use crate::backup;
 use crate::sign::DEFAULT_OWNER;
 use crate::trace::{TRACEPARENT, Trace};
 
@@ -140,6 +143,11 @@ impl Server {
             },
             Route::Files(rest) => link(LinkKind::File, rest),
             Route::Logs(rest) => link(LinkKind::Log, rest),
+            // Everything of every token is in it, so no token gives access to it: only the socket does.
+            Route::Backup => match way {
+                Way::Address(_) => Ok(RequestAccess::All),
+                Way::Socket => Ok(RequestAccess::Owner(DEFAULT_OWNER)),
+            },
             Route::Health | Route::Ready | Route::Page(_) => Ok(RequestAccess::All),
         }
     }
@@ -229,17 +237,32 @@ impl Server {
                 link.serve(&self.store, executions, &parts.method, &parts.headers).await
             }
             (Route::Metrics, RequestAccess::All) => metrics::metrics(&self.tools.services, &self.store).await,
-            (Route::Health, RequestAccess::All) => health::health(&self.tools.services.pool, &self.store),
-            (Route::Ready, RequestAccess::All) => health::ready(&self.tools.services.pool, &self.store),
+            (Route::Health, RequestAccess::All) => {
+                health::health(&self.tools.services.pool, &self.store, self.config.tls.as_deref())
+            }
+            (Route::Ready, RequestAccess::All) => {
+                health::ready(&self.tools.services.pool, &self.store, self.config.tls.as_deref())
+            }
+            (Route::Backup, RequestAccess::Owner(_)) => self.backup().await,
+            (Route::Backup, RequestAccess::All) => nothing(),
             (Route::Page(path), RequestAccess::All) => {
-                page::part(path, &parts.headers).unwrap_or_else(|| {
-                    error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
-                })
+                page::part(path, &parts.headers).unwrap_or_else(nothing)
             }
             // `admit` returns none of these combinations; if it did, the request must not be served.
             (_, RequestAccess::Owner(_) | RequestAccess::Link(_) | RequestAccess::All) => {
                 error(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this request was not admitted")
             }
+        }
+    }
+
+    /// A backup of the store; it breaks off if it cannot be completed.
+    async fn backup(&self) -> Answer {
+        match self.store.snapshot().await {
+            Ok(snapshot) => {
+                let archive = backup::pack(snapshot).map_ok(Frame::data);
+                Answer::new(StreamBody::new(Box::pin(archive)).boxed_unsync())
+            }
+            Err(problem) => error(StatusCode::SERVICE_UNAVAILABLE, "not_possible_now", &problem.to_string()),
         }
     }
 
@@ -262,6 +285,10 @@ impl Server {
         };
         self.mcp.serve(owner, parts, body).await
     }
+}
+
+fn nothing() -> Answer {
+    error(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path")
 }
 
 /// A request's method and path for a log line. The path may hold a session id and a file name, never a

@@ -15,7 +15,7 @@
 //! | others: the page; any route of a daemon without tokens | loopback, the public URL's, or a listed one |
 //!
 //! A target in absolute form takes precedence over `Host` (RFC 9112, 3.2.2). Our own origin is `http` at our
-//! own host: this daemon speaks no TLS, so an `https` origin is foreign unless `http.public_url` or
+//! own host, or `https` if the daemon speaks TLS; the other one is foreign unless `http.public_url` or
 //! `http.allowed_origins` names it.
 //!
 //! The time of comparing a token must never depend on the token.
@@ -40,6 +40,8 @@ pub(super) struct Guard {
     hosts: Vec<String>,
     /// `scheme://host[:port]`, lower case.
     origins: Vec<String>,
+    /// What our own origin begins with.
+    scheme: &'static str,
     tokens: Vec<KnownToken>,
     metrics: Option<[u8; 32]>,
 }
@@ -50,6 +52,7 @@ impl Guard {
         public: &str,
         hosts: &[String],
         origins: &[String],
+        has_tls: bool,
         tokens: Vec<KnownToken>,
         metrics: Option<[u8; 32]>,
     ) -> Self {
@@ -61,7 +64,8 @@ impl Guard {
             hosts.push(authority.host().to_ascii_lowercase());
             origins.push(format!("{scheme}://{authority}").to_ascii_lowercase());
         }
-        Self { hosts, origins, tokens, metrics }
+        let scheme = if has_tls { "https://" } else { "http://" };
+        Self { hosts, origins, scheme, tokens, metrics }
     }
 
     /// Checks the request's `Host` and `Origin`, before the route asks for a token.
@@ -81,7 +85,7 @@ impl Guard {
         }
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().unwrap_or("").to_ascii_lowercase();
-            let is_own = origin.strip_prefix("http://").is_some_and(|at| Some(at) == ours);
+            let is_own = origin.strip_prefix(self.scheme).is_some_and(|at| Some(at) == ours);
             if !is_own && !self.origins.contains(&origin) {
                 let shown: String = origin.chars().take(SHOWN).collect();
                 let message = format!(
@@ -104,6 +108,7 @@ impl Guard {
             | Route::Sessions(_)
             | Route::Ports(_)
             | Route::Status
+            | Route::Backup
             | Route::Metrics
             | Route::Health
             | Route::Ready
@@ -230,7 +235,7 @@ mod tests {
             })
             .collect();
         let listed = ["LAN.example:8080".to_owned(), "any.example".to_owned()];
-        Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], tokens, None)
+        Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], false, tokens, None)
     }
 
     /// The status that refuses a `GET` of this target, if it is refused.

@@ -5,12 +5,18 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::body::{Answer, json as answer};
+use super::tls::ServerTls;
 use crate::pool::Pool;
 use crate::store::Store;
 
+const OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
+
 /// Always 200 while the process answers; `degraded` lists what does not work.
-pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
-    let degraded = reasons(pool, store);
+pub(super) fn health(pool: &Pool, store: &Store, tls: Option<&ServerTls>) -> Answer {
+    let mut degraded = reasons(pool, store);
+    if tls.is_some_and(ServerTls::is_outdated) {
+        degraded.push(OUTDATED);
+    }
     if degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "healthy" }))
     } else {
@@ -20,9 +26,13 @@ pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
 
 /// 200 if a run of a new session would be served and its files saved, else 503, so that a load balancer sends
 /// new sessions elsewhere. Sessions that have a container go on as well as they can in either case.
-pub(super) fn ready(pool: &Pool, store: &Store) -> Answer {
+///
+/// A certificate that could not be renewed does not make the daemon unready: the previous one still serves.
+pub(super) fn ready(pool: &Pool, store: &Store, tls: Option<&ServerTls>) -> Answer {
     let missing = reasons(pool, store);
-    if missing.is_empty() {
+    if missing.is_empty() && tls.is_some_and(ServerTls::is_outdated) {
+        answer(StatusCode::OK, &json!({ "status": "ready", "degraded": [OUTDATED] }))
+    } else if missing.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
     } else {
         answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unready", "missing": missing }))

@@ -1,7 +1,7 @@
 //! The daemon's HTTP/1.1 interface: one listener, one router, one guard in front of every route.
 //!
 //! ```text
-//!  connection ─► hyper ─► guard (Host, Origin, token) ─► route
+//!  connection ─► (tls) ─► hyper ─► guard (Host, Origin, token) ─► route
 //!                                                        ├ /mcp            mcp    (rmcp, and the bare call)
 //!                                                        ├ /mcp/events     events (token)
 //!                                                        ├ /sessions       raw    (files; token)
@@ -53,6 +53,7 @@ mod socket;
 mod stall;
 mod status;
 mod structure;
+mod tls;
 mod transcript;
 
 pub(crate) use envelope::RpcRefusal;
@@ -61,6 +62,8 @@ pub(crate) use local::LocalServer;
 pub use server::{ApiConfig, Server};
 pub(crate) use server::{CONNECTIONS, Ending, LAST_ANSWERS};
 pub(crate) use socket::{Socket, SocketKind};
+pub(crate) use tls::{NEEDS_TLS, check_files};
+pub use tls::{ServerTls, TlsFilesError};
 
 /// Checks a message of JSON-RPC that did not come over HTTP. If the SDK must receive a changed message, the
 /// result is that message.

@@ -24,6 +24,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error_span, warn};
@@ -35,7 +36,7 @@ use super::counted_body::CountedBody;
 use super::linger::{Lingering, TrackedBody, UnreadBodies};
 use super::refusals;
 use super::route::Route;
-use super::server::{Ending, Server};
+use super::server::{Ending, Secured, Server};
 use super::stall::{StallTimeout, reset};
 use crate::ports::{PortFault, PortPath, PortRequest, PortTarget};
 
@@ -131,6 +132,20 @@ impl Server {
     ) {
         let _ = stream.set_nodelay(true);
         let stream = StallTimeout::new(stream, self.config.write_timeout, seat.stall.clone(), reset);
+        match self.secured(stream, &seat, stop).await {
+            Secured::Plain(stream) => self.serve_links((stream, peer), seat, stop, abort).await,
+            Secured::Tls(stream) => self.serve_links((stream, peer), seat, stop, abort).await,
+            Secured::Over => {}
+        }
+    }
+
+    async fn serve_links(
+        self: Arc<Self>,
+        (stream, peer): (impl AsyncRead + AsyncWrite + Unpin + Send + 'static, SocketAddr),
+        seat: ConnectionPermit,
+        stop: &CancellationToken,
+        abort: &CancellationToken,
+    ) {
         let (cut, seat) = (seat.cut.clone(), Arc::new(seat));
         let unread = UnreadBodies::default();
         let service = service_fn(|request: Request<Incoming>| {

@@ -27,13 +27,15 @@ pub(super) enum Route<'a> {
     Health,
     /// Whether a run would be served.
     Ready,
+    /// A backup of the store, for the daemon's own user.
+    Backup,
     /// A part of the page, or no route at all.
     Page(&'a str),
 }
 
 impl<'a> Route<'a> {
     /// All of them.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Mcp,
         Self::Events,
         Self::Sessions(""),
@@ -44,6 +46,7 @@ impl<'a> Route<'a> {
         Self::Metrics,
         Self::Health,
         Self::Ready,
+        Self::Backup,
         Self::Page(""),
     ];
 
@@ -56,6 +59,7 @@ impl<'a> Route<'a> {
             "/metrics" => Self::Metrics,
             "/health" => Self::Health,
             "/ready" => Self::Ready,
+            crate::backup::PATH => Self::Backup,
             _ => {
                 let below = |prefix| path.strip_prefix(prefix);
                 below("/sessions/")
@@ -94,6 +98,7 @@ impl<'a> Route<'a> {
             Self::Metrics => "metrics",
             Self::Health => "health",
             Self::Ready => "ready",
+            Self::Backup => "backup",
             Self::Page(_) => "page",
         }
     }

@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -34,6 +35,7 @@ use super::refusals::Refusals;
 use super::route::Route;
 use super::socket::Socket;
 use super::stall::{StallTimeout, reset};
+use super::tls::ServerTls;
 use crate::config::KnownToken;
 use crate::store::Store;
 use crate::tools::Tools;
@@ -76,6 +78,8 @@ pub struct ApiConfig {
     pub metrics_token: Option<[u8; 32]>,
     /// Bytes of a request body.
     pub max_body: u64,
+    /// TLS of the listeners of requests and of links to ports; without it they speak plain HTTP.
+    pub tls: Option<Arc<ServerTls>>,
     /// How long the head of a request may take.
     pub header_timeout: Duration,
     /// How long its body may take, if it is slow.
@@ -137,6 +141,14 @@ impl Way {
     }
 }
 
+/// A new connection, after its handshake if the daemon speaks TLS.
+pub(super) enum Secured {
+    Plain(StallTimeout<TcpStream>),
+    Tls(Box<TlsStream<StallTimeout<TcpStream>>>),
+    /// It failed, or came too late.
+    Over,
+}
+
 /// The HTTP side of a daemon.
 pub struct Server {
     pub(super) config: ApiConfig,
@@ -163,6 +175,7 @@ impl Server {
             &config.public_url,
             &config.hosts,
             &config.origins,
+            config.tls.is_some(),
             config.tokens.clone(),
             config.metrics_token,
         );
@@ -224,7 +237,15 @@ impl Server {
                 let _ = sockopt::set_socket_send_buffer_size(&stream, UNREAD);
                 let stream =
                     StallTimeout::new(stream, server.config.write_timeout, seat.stall.clone(), reset);
-                server.connection(stream, Way::Address(peer), seat, stop, abort).await;
+                match server.secured(stream, &seat, &stop).await {
+                    Secured::Plain(stream) => {
+                        server.connection(stream, Way::Address(peer), seat, stop, abort).await;
+                    }
+                    Secured::Tls(stream) => {
+                        server.connection(stream, Way::Address(peer), seat, stop, abort).await;
+                    }
+                    Secured::Over => {}
+                }
             }
         };
         // Here a client such as `paddock run` writes into a pipe, whose reader may be slow.
@@ -297,6 +318,25 @@ impl Server {
         let permits = ConnectionPermits::new(SCRAPERS, 0, self.tools.services.metrics.clone());
         let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
         accept::with_permits(&permits, &stop, || listener.accept(), of_peer, connection).await.wait().await;
+    }
+
+    /// Does the handshake of a new connection where the daemon speaks TLS.
+    pub(super) async fn secured(
+        &self,
+        stream: StallTimeout<TcpStream>,
+        seat: &ConnectionPermit,
+        stop: &CancellationToken,
+    ) -> Secured {
+        let Some(tls) = &self.config.tls else { return Secured::Plain(stream) };
+        let longest = self.config.header_timeout;
+        let longest = if seat.is_spare() { SPARE_HEAD.min(longest) } else { longest };
+        tokio::select! {
+            secured = tls.accept(stream, longest) => {
+                secured.map_or(Secured::Over, |stream| Secured::Tls(Box::new(stream)))
+            }
+            () = seat.cut.cancelled() => Secured::Over,
+            () = stop.cancelled() => Secured::Over,
+        }
     }
 
     /// HTTP, as every connection speaks it.

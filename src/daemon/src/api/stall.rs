@@ -67,6 +67,11 @@ impl<S> StallTimeout<S> {
         Self { stream, patience, stall, waiting: None, reset }
     }
 
+    /// The connection itself.
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// Passes on the result of a write, or an error if it has waited for too long.
     fn pressed<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {

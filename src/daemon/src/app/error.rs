@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::api::TlsFilesError;
 use crate::engine::{EngineError, HostError};
 use crate::pool::PoolError;
 use crate::store::StoreError;
@@ -39,6 +40,9 @@ pub enum AppError {
         /// What the system said.
         error: io::Error,
     },
+    /// The files of TLS cannot be used.
+    #[error("{0}")]
+    Tls(#[from] TlsFilesError),
     /// The engine's address cannot be used.
     #[error("engine.host: {0}")]
     EngineHost(HostError),
@@ -48,6 +52,14 @@ pub enum AppError {
         /// What the connection failed with.
         error: EngineError,
         /// What is wrong with the certificates.
+        why: String,
+    },
+    /// The engine cannot be reached by ssh.
+    #[error("{error}: {why}")]
+    EngineSsh {
+        /// What the connection failed with.
+        error: EngineError,
+        /// What ssh said.
         why: String,
     },
     /// This user may not use the engine.
@@ -83,7 +95,8 @@ impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::InUse(_) => Self::InUse(error),
-            StoreError::Quota { .. }
+            StoreError::Newer { .. }
+            | StoreError::Quota { .. }
             | StoreError::Full(_)
             | StoreError::Unwritable(_)
             | StoreError::Pending(_)
@@ -98,6 +111,8 @@ impl AppError {
     pub(super) fn connecting(error: EngineError) -> Self {
         if let Some(why) = error.by_tls() {
             Self::EngineTls { error, why }
+        } else if let Some(why) = error.by_ssh() {
+            Self::EngineSsh { error, why }
         } else if is_denied(&error) {
             Self::EngineDenied(error)
         } else if error.is_unreachable() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use super::error::AppError;
-use crate::api::ApiConfig;
+use crate::api::{ApiConfig, ServerTls};
 use crate::config::{Config, DropSettings, MountSettings, UrlStyle};
 use crate::egress::CaBundle;
 use crate::engine::{EngineHost, HostError};
@@ -108,7 +108,7 @@ fn container_bounds(config: &Config) -> Bounds {
 }
 
 /// The quotas of the store.
-pub(super) fn store_options(config: &Config) -> Options {
+pub(crate) fn store_options(config: &Config) -> Options {
     let limits = &config.limits;
     Options {
         quota: Quota { bytes: limits.data, entries: limits.data_inodes.into(), file: limits.file_size },
@@ -157,7 +157,7 @@ pub(super) fn port_links(
     secret: &[u8; 32],
 ) -> Arc<PortLinks> {
     let bound = listener.and_then(|listener| listener.local_addr().ok());
-    let base = bound.map(|bound| config.ports.base_url(bound));
+    let base = bound.map(|bound| config.ports.base_url(config.http.scheme(), bound));
     let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
     Arc::new(PortLinks::new(base.as_deref(), url, secret, owners))
 }
@@ -183,13 +183,19 @@ pub(super) fn tool_limits(config: &Config) -> ToolLimits {
 
 /// The HTTP side of a daemon whose public URL is `base`. MCP sessions are kept in `mcp_folder`, and `mcp_key`
 /// derives the ids of sessions that their clients did not name.
-pub(super) fn api(config: &Config, base: &str, mcp_folder: PathBuf, mcp_key: [u8; 32]) -> ApiConfig {
+pub(super) fn api(
+    config: &Config,
+    (base, tls): (&str, Option<Arc<ServerTls>>),
+    mcp_folder: PathBuf,
+    mcp_key: [u8; 32],
+) -> ApiConfig {
     ApiConfig {
         public_url: base.to_owned(),
         hosts: config.http.allowed_hosts.clone(),
         origins: config.http.allowed_origins.clone(),
         tokens: config.auth.tokens.clone(),
         metrics_token: config.metrics.token,
+        tls,
         max_body: config.http.max_body,
         header_timeout: config.http.header_timeout,
         body_timeout: config.http.body_timeout,

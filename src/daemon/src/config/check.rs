@@ -209,21 +209,25 @@ impl<'a> Checker<'a> {
     }
 
     fn engine(&mut self, raw: EngineTable) -> Result<EngineSettings, ConfigError> {
-        let EngineTable { host, certificates, runtime } = raw;
+        let EngineTable { host, certificates, allow_plain, runtime } = raw;
         let socket = host.strip_prefix("unix://").is_some_and(|path| path.starts_with('/'));
         let tcp = host.strip_prefix("tcp://").filter(|authority| !authority.is_empty());
-        if !socket && tcp.is_none() {
-            return Err(
-                self.fail("engine.host", format!("is {host:?}, takes unix:///path or tcp://host:port"))
-            );
+        let ssh = host.strip_prefix("ssh://").is_some_and(|rest| !rest.is_empty());
+        if !socket && !ssh && tcp.is_none() {
+            let takes = "takes unix:///path, tcp://host:port or ssh://user@host";
+            return Err(self.fail("engine.host", format!("is {host:?}, {takes}")));
         }
-        let certificates = self.certificates(&certificates, socket)?;
+        let certificates = self.certificates(&certificates, tcp.is_none())?;
         if certificates.is_none() && tcp.is_some_and(|authority| !access::is_loopback(authority)) {
-            self.warn(
-                "engine.host is reached without TLS: anyone on the network in between can become root on its \
-                 machine"
-                    .into(),
-            );
+            let danger = "anyone on the network in between can become root on its machine";
+            if !allow_plain {
+                let problem = format!(
+                    "is {host}, which is reached without TLS: {danger}; set engine.certificates \
+                     (DOCKER_CERT_PATH), or engine.allow_plain where the network is trusted"
+                );
+                return Err(self.fail("engine.host", problem));
+            }
+            self.warn(format!("engine.host is reached without TLS: {danger}"));
         }
         if runtime.contains(char::is_whitespace) {
             return Err(
@@ -239,19 +243,19 @@ impl<'a> Checker<'a> {
 
     /// The folder of the certificates: the configured one, or that of Docker's own client if it is told to
     /// verify.
-    fn certificates(&mut self, given: &str, by_socket: bool) -> Result<Option<PathBuf>, ConfigError> {
+    fn certificates(&mut self, given: &str, has_no_tls: bool) -> Result<Option<PathBuf>, ConfigError> {
         const KEY: &str = "engine.certificates";
         let verify = self.env.get(env::TLS_VERIFY).is_some_and(|text| !text.is_empty());
-        if by_socket && (verify || !given.is_empty()) {
+        if has_no_tls && (verify || !given.is_empty()) {
             let name = if given.is_empty() { env::TLS_VERIFY } else { KEY };
             self.warn(format!(
-                "{name} is set but has no effect: engine.host is a Unix socket, which has no TLS"
+                "{name} is set but has no effect: engine.host is no tcp:// address, so it uses no TLS"
             ));
         }
         if !given.is_empty() {
             return self.absolute(KEY, given).map(Some);
         }
-        if !verify || by_socket {
+        if !verify || has_no_tls {
             return Ok(None);
         }
         match self.env.get("HOME").filter(|home| home.starts_with('/')) {

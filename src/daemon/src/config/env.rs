@@ -53,6 +53,7 @@ const ROWS: &[VariableRow] = &[
     VariableRow { key: "files.url_style", names: &["SANDBOX_URL_STYLE"], read: style },
     VariableRow { key: "engine.host", names: &["DOCKER_HOST"], read: text },
     VariableRow { key: "engine.certificates", names: &["DOCKER_CERT_PATH"], read: text },
+    VariableRow { key: "engine.allow_plain", names: &["SANDBOX_ALLOW_PLAIN_ENGINE"], read: boolean },
     VariableRow { key: "limits.memory", names: &["SANDBOX_MEMORY_LIMIT"], read: size },
     VariableRow { key: "limits.cpus", names: &["SANDBOX_CPU_LIMIT"], read: number },
     VariableRow { key: "limits.output", names: &["SANDBOX_MAX_OUTPUT_BYTES"], read: size },

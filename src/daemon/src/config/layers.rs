@@ -123,6 +123,16 @@ pub(super) fn exposed_secret(path: &Path, text: &str) -> Option<Warning> {
     })
 }
 
+/// Warns if every user can read the key of TLS. A group may, as Debian's ssl-cert does.
+pub(super) fn exposed_key(path: &Path) -> Option<Warning> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o004 != 0).then(|| {
+        let path = path.display();
+        Warning(format!("{path} is the key of http.tls_key and all users can read it: chmod o-rwx {path}"))
+    })
+}
+
 fn holds_something(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty()) || value.as_array().is_some_and(|all| !all.is_empty())
 }

@@ -36,7 +36,7 @@ pub use self::types::{
     AgentSettings, AuthSettings, Config, DropSettings, EngineSettings, FilesSettings, HttpSettings,
     KeptWorkspaces, KnownToken, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, MountSettings,
     PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings, StoreSettings,
-    TaskSettings, TimeoutsSettings, ToolSet, UrlStyle, WhenFull,
+    TaskSettings, TimeoutsSettings, TlsFiles, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
 
@@ -72,6 +72,7 @@ impl Config {
         let root = rustix::process::geteuid().is_root();
         let mut loaded = Self::from_layers(text, env, flags, root)?;
         loaded.warnings.extend(file.and_then(|path| layers::exposed_secret(path, text.map_or("", |t| t.1))));
+        loaded.warnings.extend(loaded.config.http.tls.as_ref().and_then(|tls| layers::exposed_key(&tls.key)));
         Ok(loaded)
     }
 

@@ -49,6 +49,8 @@ pub(super) struct HttpTable {
     pub(super) allowed_hosts: Vec<String>,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allow_open: bool,
+    pub(super) tls_certificate: String,
+    pub(super) tls_key: String,
     pub(super) max_body: Size,
     pub(super) header_timeout: Time,
     pub(super) body_timeout: Time,
@@ -102,6 +104,7 @@ pub(super) struct FilesTable {
 pub(super) struct EngineTable {
     pub(super) host: String,
     pub(super) certificates: String,
+    pub(super) allow_plain: bool,
     pub(super) runtime: String,
 }
 

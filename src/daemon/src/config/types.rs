@@ -81,6 +81,8 @@ pub struct HttpSettings {
     pub allowed_hosts: Vec<String>,
     /// Accepted values of `Origin`, lower case.
     pub allowed_origins: Vec<String>,
+    /// The files of TLS; `None` for plain HTTP.
+    pub tls: Option<TlsFiles>,
     /// The largest body of a request, in bytes.
     pub max_body: u64,
     /// Time for a request's head to arrive.
@@ -97,9 +99,24 @@ impl HttpSettings {
     pub fn base_url(&self, bound: SocketAddr) -> String {
         match &self.public_url {
             Some(url) => url.as_str().to_owned(),
-            None => format!("http://{}", reachable(bound)),
+            None => format!("{}://{}", self.scheme(), reachable(bound)),
         }
     }
+
+    /// The scheme of the daemon's own listeners.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+/// The files of TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate and those that lead to its authority, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
 }
 
 /// The address at which this machine reaches a listener: one on every interface is reached by loopback.
@@ -224,7 +241,7 @@ pub enum UrlStyle {
 /// The container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// Its address: `unix:///path` or `tcp://host:port`.
+    /// Its address: `unix:///path`, `tcp://host:port` or `ssh://user@host`.
     pub host: String,
     /// The folder of `ca.pem`, `cert.pem` and `key.pem`, an absolute path, for TLS over `tcp://`. `None`:
     /// plain TCP.
@@ -395,12 +412,12 @@ pub struct PortsSettings {
 }
 
 impl PortsSettings {
-    /// The base of links, without a slash at the end, for a listener at this address.
+    /// The base of links, without a slash at the end, for a listener at this address with this scheme.
     #[must_use]
-    pub fn base_url(&self, bound: SocketAddr) -> String {
+    pub fn base_url(&self, scheme: &str, bound: SocketAddr) -> String {
         match &self.public_url {
             Some(url) => url.as_str().to_owned(),
-            None => format!("http://{}", reachable(bound)),
+            None => format!("{scheme}://{}", reachable(bound)),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 
 use super::check::{Check, Checks, Group};
+use crate::api::{NEEDS_TLS, check_files};
 use crate::config::{Loaded, reachable};
 use crate::holder::{self, HoldingProcess, LockState};
 
@@ -28,6 +29,8 @@ pub(super) struct ConfigurationFacts {
     pub(super) place: AddressState,
     /// The listener of the metrics, if they have one of their own.
     pub(super) metrics: Option<(SocketAddr, AddressState)>,
+    /// What is wrong with the files of TLS, if they are set.
+    pub(super) tls: Option<Result<(), String>>,
     pub(super) public_url: Option<String>,
     /// Whether that URL names this machine itself.
     pub(super) public_is_here: bool,
@@ -73,6 +76,7 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
             };
             (addr, place)
         }),
+        tls: http.tls.as_ref().map(|files| check_files(files).map_err(|error| error.to_string())),
         public_url: http.public_url.as_ref().map(|url| url.as_str().to_owned()),
         public_is_here: http.public_url.as_ref().is_some_and(|url| url.is_loopback()),
     }
@@ -112,7 +116,11 @@ fn is_healthy(addr: SocketAddr) -> bool {
         socket.take(4096).read_to_end(&mut said)?;
         Ok(String::from_utf8_lossy(&said).into_owned())
     };
-    ask().is_ok_and(|said| said.starts_with("HTTP/1.1 200") && said.contains(r#"{"status":"healthy""#))
+    // One that speaks TLS says so without it.
+    ask().is_ok_and(|said| {
+        said.starts_with("HTTP/1.1 200") && said.contains(r#"{"status":"healthy""#)
+            || said.starts_with("HTTP/1.1 400") && said.contains(NEEDS_TLS)
+    })
 }
 
 /// Binds as the daemon does, but does not listen: such a socket is in nobody's way.
@@ -154,15 +162,26 @@ pub(super) fn judge(facts: &ConfigurationFacts) -> Vec<Check> {
             "choose another address by metrics.addr, or none: http.addr serves the metrics too";
         judge_address("metrics address", *addr, place, OTHER, &mut checks);
     }
+    match &facts.tls {
+        None => {}
+        Some(Ok(())) => checks.ok("tls", "the certificate and the key can be used"),
+        Some(Err(why)) => checks.fail(
+            "tls",
+            why.clone(),
+            "http.tls_certificate takes the certificate and those that lead to its authority, http.tls_key \
+             its key, both in PEM and readable by the daemon's user; without both the daemon speaks HTTP",
+        ),
+    }
+    let scheme = if facts.tls.is_some() { "https" } else { "http" };
     match &facts.public_url {
         // The configuration warns about that.
         None if addr.ip().is_unspecified() => {}
-        None => checks.ok("public_url", format!("links to files begin with http://{addr}")),
+        None => checks.ok("public_url", format!("links to files begin with {scheme}://{addr}")),
         Some(url) if url.starts_with("http://") && !facts.public_is_here => checks.warn(
             "public_url",
             format!("{url} has no TLS"),
-            "tokens and files can be read on the network: put a reverse proxy with TLS in front, and set \
-             http.public_url (PUBLIC_BASE_URL) to its https URL",
+            "tokens and files can be read on the network: set http.tls_certificate and http.tls_key, or put \
+             a reverse proxy with TLS in front, and make http.public_url (PUBLIC_BASE_URL) the https URL",
         ),
         Some(url) => checks.ok("public_url", format!("links to files begin with {url}")),
     }
@@ -238,6 +257,7 @@ mod tests {
             addr: "127.0.0.1:8080".parse().expect("an address"),
             place: AddressState::Free,
             metrics: Some(("127.0.0.1:9464".parse().expect("an address"), AddressState::Free)),
+            tls: None,
             public_url: None,
             public_is_here: false,
         }
@@ -251,6 +271,8 @@ mod tests {
         assert_eq!(lacks(&judge(&ours)), []);
         let proxied = ConfigurationFacts { public_url: Some("https://a.example".into()), ..good() };
         assert_eq!(lacks(&judge(&proxied)), []);
+        let secured = ConfigurationFacts { tls: Some(Ok(())), ..good() };
+        assert_eq!(lacks(&judge(&secured)), []);
         let here = ConfigurationFacts {
             public_url: Some("http://localhost".into()),
             public_is_here: true,
@@ -321,6 +343,7 @@ mod tests {
                 Warn,
                 "links",
             ),
+            (ConfigurationFacts { tls: Some(Err("no key".into())), ..good() }, "tls", Fail, "no key"),
             (
                 ConfigurationFacts { public_url: Some("http://a.example".into()), ..good() },
                 "public_url",

@@ -24,6 +24,8 @@ pub(super) enum Down {
     Stranger(String),
     /// TLS fails.
     Tls(String),
+    /// The program ssh makes no connection.
+    Ssh(String),
     /// The engine is too old or too new.
     Version(String),
     /// Anything else.
@@ -35,6 +37,9 @@ impl Down {
     pub(super) fn of(error: EngineError) -> Down {
         if let Some(why) = error.by_tls() {
             return Down::Tls(why);
+        }
+        if let Some(why) = error.by_ssh() {
+            return Down::Ssh(why);
         }
         let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
         let mut kind = None;
@@ -92,6 +97,14 @@ impl Down {
                  address in engine.host"
                     .to_owned(),
             ),
+            Down::Ssh(why) => (
+                format!("the engine at {host} cannot be reached: {why}"),
+                format!(
+                    "as the user of the daemon, `ssh -o BatchMode=yes {} docker version` must work without \
+                     a question",
+                    ssh_words(host)
+                ),
+            ),
             Down::Version(what) => (
                 what.clone(),
                 format!("install an engine with API {} or newer, such as Docker 20.10", ApiVersion::OLDEST),
@@ -99,5 +112,15 @@ impl Down {
             Down::Other(what) => (what.clone(), "no container can be made".to_owned()),
         };
         (found, advice)
+    }
+}
+
+/// The same address as words for ssh.
+fn ssh_words(host: &str) -> String {
+    let rest = host.strip_prefix("ssh://").unwrap_or(host);
+    let authority = rest.split('/').next().unwrap_or(rest);
+    match authority.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())) {
+        Some((name, port)) => format!("-p {port} {name}"),
+        None => authority.to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! Opens connections to an engine, over a Unix socket, TCP or TLS, as one type to the rest of the module.
+//! Opens connections to an engine, over a Unix socket, TCP, TLS or ssh, as one type to the rest of the
+//! module.
 //!
 //! It knows no HTTP. It must never fall back from one address to another, nor from TLS to TCP: it connects
 //! exactly as the configured host says.
@@ -20,6 +21,7 @@ use tower::Service;
 use super::error::BoxError;
 use super::host::{Address, EngineHost};
 use super::limits::KEEPALIVE;
+use super::ssh::{Ssh, SshStream};
 use super::tls::Tls;
 
 /// Dials one engine. As a [`Service`] it ignores the request's authority, which is a placeholder.
@@ -33,6 +35,7 @@ pub(super) struct Connector {
 enum DialTarget {
     Unix(UnixConnector, Uri),
     Tcp(HttpConnector, Uri, Option<Tls>),
+    Ssh(Ssh),
 }
 
 impl Connector {
@@ -53,6 +56,7 @@ impl Connector {
                 let uri = Uri::builder().scheme("http").authority(authority).path_and_query("/").build()?;
                 DialTarget::Tcp(tcp, uri, tls)
             }
+            Address::Ssh(target) => DialTarget::Ssh(Ssh::new(target)),
         };
         Ok(Connector { target, within })
     }
@@ -61,6 +65,8 @@ impl Connector {
     pub(super) async fn open(&self) -> Result<EngineStream, BoxError> {
         let opened = async {
             match self.target.clone() {
+                // It has a bound of its own.
+                DialTarget::Ssh(ssh) => Ok(EngineStream::Ssh(Box::new(TokioIo::new(ssh.open().await?)))),
                 DialTarget::Unix(mut unix, uri) => Ok(EngineStream::Unix(unix.call(uri).await?)),
                 DialTarget::Tcp(mut tcp, uri, tls) => {
                     std::future::poll_fn(|cx| tcp.poll_ready(cx)).await?;
@@ -75,6 +81,9 @@ impl Connector {
                 }
             }
         };
+        if matches!(self.target, DialTarget::Ssh(_)) {
+            return opened.await;
+        }
         match tokio::time::timeout(self.within, opened).await {
             Ok(opened) => opened,
             Err(_) => {
@@ -106,6 +115,7 @@ pub(super) enum EngineStream {
     Unix(hyperlocal::UnixStream),
     Tcp(TokioIo<TcpStream>),
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    Ssh(Box<TokioIo<SshStream>>),
 }
 
 impl Connection for EngineStream {
@@ -120,6 +130,7 @@ impl Read for EngineStream {
             EngineStream::Unix(unix) => Read::poll_read(Pin::new(unix), cx, buf),
             EngineStream::Tcp(tcp) => Read::poll_read(Pin::new(tcp), cx, buf),
             EngineStream::Tls(tls) => Read::poll_read(Pin::new(tls), cx, buf),
+            EngineStream::Ssh(ssh) => Read::poll_read(Pin::new(ssh), cx, buf),
         }
     }
 }
@@ -130,6 +141,7 @@ impl Write for EngineStream {
             EngineStream::Unix(unix) => Write::poll_write(Pin::new(unix), cx, buf),
             EngineStream::Tcp(tcp) => Write::poll_write(Pin::new(tcp), cx, buf),
             EngineStream::Tls(tls) => Write::poll_write(Pin::new(tls), cx, buf),
+            EngineStream::Ssh(ssh) => Write::poll_write(Pin::new(ssh), cx, buf),
         }
     }
 
@@ -138,6 +150,7 @@ impl Write for EngineStream {
             EngineStream::Unix(unix) => Write::poll_flush(Pin::new(unix), cx),
             EngineStream::Tcp(tcp) => Write::poll_flush(Pin::new(tcp), cx),
             EngineStream::Tls(tls) => Write::poll_flush(Pin::new(tls), cx),
+            EngineStream::Ssh(ssh) => Write::poll_flush(Pin::new(ssh), cx),
         }
     }
 
@@ -146,6 +159,7 @@ impl Write for EngineStream {
             EngineStream::Unix(unix) => Write::poll_shutdown(Pin::new(unix), cx),
             EngineStream::Tcp(tcp) => Write::poll_shutdown(Pin::new(tcp), cx),
             EngineStream::Tls(tls) => Write::poll_shutdown(Pin::new(tls), cx),
+            EngineStream::Ssh(ssh) => Write::poll_shutdown(Pin::new(ssh), cx),
         }
     }
 

@@ -123,6 +123,11 @@ impl EngineError {
         super::tls::blamed(self)
     }
 
+    /// What ssh said, if it made no connection or lost one.
+    pub fn by_ssh(&self) -> Option<String> {
+        super::ssh::blamed(self)
+    }
+
     /// Whether the engine cannot be reached at present: no connection, a broken one, or silence.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. } | Self::Deadline { .. })
@@ -191,7 +196,7 @@ impl EngineError {
 }
 
 /// One bounded line that cannot steer a terminal or forge a log line.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let mut line = String::new();
     for (count, c) in text.trim().chars().enumerate() {
         if count == MAX_MESSAGE_CHARS {

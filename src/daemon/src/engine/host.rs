@@ -1,4 +1,4 @@
-//! The address of an engine: the `unix://` and `tcp://` addresses that an operator may write.
+//! The address of an engine: the `unix://`, `tcp://` and `ssh://` addresses that an operator may write.
 //!
 //! An address is parsed once, here; nothing else in the module reads the text again. This file must never
 //! open a connection, and must never accept an address whose transport this client cannot speak, nor an
@@ -35,21 +35,42 @@ pub(super) enum Address {
         /// The folder of the certificates for TLS; `None` for plain TCP.
         certificates: Option<PathBuf>,
     },
+    Ssh(SshTarget),
+}
+
+/// An engine behind ssh. Each part is a plain word: for ssh no option, and for a shell nothing but itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SshTarget {
+    pub(super) user: Option<String>,
+    /// A name that ssh knows, or an address without brackets.
+    pub(super) host: String,
+    pub(super) port: Option<u16>,
+    /// The engine's socket over there, if it is not that of `docker` itself.
+    pub(super) path: Option<String>,
 }
 
 /// Why a text is not an engine's address. Each variant shows the value and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// The scheme is missing or unknown.
-    #[error("engine address `{0}`: expected `unix:///absolute/path` or `tcp://host:port`")]
+    #[error("engine address `{0}`: expected `unix:///absolute/path`, `tcp://host:port` or `ssh://user@host`")]
     Scheme(String),
-    /// A scheme of other clients that means TLS or a tunnel.
+    /// A scheme of other clients that means TLS.
     #[error(
         "engine address `{0}`: for TLS write `tcp://host:port` and name its certificates \
-         (engine.certificates, DOCKER_CERT_PATH); for a tunnel bring the engine to a Unix socket \
-         (`ssh -L /run/engine.sock:/var/run/docker.sock HOST`) and write `unix:///run/engine.sock`"
+         (engine.certificates, DOCKER_CERT_PATH)"
     )]
     Foreign(String),
+    /// `ssh://` with a part that is missing or no plain word.
+    #[error(
+        "engine address `{value}`: {why}; expected `ssh://user@host:port/path`, where only the host is needed"
+    )]
+    Ssh {
+        /// The text as given.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// The port is that of TLS, but there are no certificates.
     #[error(
         "engine address `{0}`: port 2376 is the port of TLS, and no certificates are named: set \
@@ -89,7 +110,8 @@ impl EngineHost {
         match scheme {
             "unix" => parse_unix(value, rest),
             "tcp" => parse_tcp(value, rest, certificates),
-            "https" | "ssh" | "tls" => Err(HostError::Foreign(value.to_owned())),
+            "ssh" => parse_ssh(value, rest),
+            "https" | "tls" => Err(HostError::Foreign(value.to_owned())),
             _ => Err(HostError::Scheme(value.to_owned())),
         }
     }
@@ -102,7 +124,7 @@ impl EngineHost {
     pub fn unix_path(&self) -> Option<&Path> {
         match &self.0 {
             Address::Unix(path) => Some(path),
-            Address::Tcp { .. } => None,
+            Address::Tcp { .. } | Address::Ssh(_) => None,
         }
     }
 }
@@ -131,6 +153,63 @@ fn parse_unix(value: &str, path: &str) -> Result<EngineHost, HostError> {
         return wrong("the path is longer than the 107 bytes a socket's may have");
     }
     Ok(EngineHost(Address::Unix(PathBuf::from(path))))
+}
+
+fn parse_ssh(value: &str, rest: &str) -> Result<EngineHost, HostError> {
+    let wrong = |why| Err(HostError::Ssh { value: value.to_owned(), why });
+    let (authority, path) = match rest.find('/') {
+        Some(at) => (&rest[..at], Some(&rest[at..]).filter(|path| *path != "/")),
+        None => (rest, None),
+    };
+    let is_word = |text: &str| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+        !text.is_empty() && !text.starts_with('-') && text.len() <= MAX_HOST_NAME && text.bytes().all(plain)
+    };
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, _)) if user.contains(':') => {
+            return wrong("it holds a password, which ssh does not take: use a key");
+        }
+        Some((user, _)) if !is_word(user) => return wrong("the user is no plain name"),
+        Some((user, host)) => (Some(user.to_owned()), host),
+        None => (None, authority),
+    };
+    let port_of = |port: &str| {
+        let is_number = port.bytes().all(|b| b.is_ascii_digit());
+        port.parse::<u16>().ok().filter(|port| *port > 0 && is_number)
+    };
+    let (host, port) = if let Some(inner) = host.strip_prefix('[') {
+        let Some((inner, behind)) = inner.split_once(']') else {
+            return wrong("the text in brackets is not an IPv6 address");
+        };
+        if inner.parse::<std::net::Ipv6Addr>().is_err() {
+            return wrong("the text in brackets is not an IPv6 address");
+        }
+        (inner, behind.strip_prefix(':').or((!behind.is_empty()).then_some("")))
+    } else {
+        match host.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (host, None),
+        }
+    };
+    if host.is_empty() {
+        return wrong("the host is missing");
+    }
+    if !host.contains(':') && !is_word(host) {
+        return wrong("the host is neither a name nor an address");
+    }
+    let port = match port.map(port_of) {
+        None => None,
+        Some(Some(port)) => Some(port),
+        Some(None) => return wrong("the port is not a number from 1 to 65535"),
+    };
+    if let Some(path) = path {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'/');
+        if !path.bytes().all(plain) || path.ends_with('/') || path.len() > MAX_SOCKET_PATH {
+            return wrong("the path is no plain path of a socket");
+        }
+    }
+    let (host, path) = (host.to_owned(), path.map(str::to_owned));
+    Ok(EngineHost(Address::Ssh(SshTarget { user, host, port, path })))
 }
 
 fn parse_tcp(value: &str, authority: &str, certificates: Option<&Path>) -> Result<EngineHost, HostError> {
@@ -174,6 +253,17 @@ impl fmt::Display for EngineHost {
             Address::Unix(path) => write!(f, "unix://{}", path.display()),
             Address::Tcp { host, port, .. } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
             Address::Tcp { host, port, .. } => write!(f, "tcp://{host}:{port}"),
+            Address::Ssh(SshTarget { user, host, port, path }) => {
+                f.write_str("ssh://")?;
+                if let Some(user) = user {
+                    write!(f, "{user}@")?;
+                }
+                if host.contains(':') { write!(f, "[{host}]") } else { f.write_str(host) }?;
+                if let Some(port) = port {
+                    write!(f, ":{port}")?;
+                }
+                f.write_str(path.as_deref().unwrap_or_default())
+            }
         }
     }
 }
@@ -191,6 +281,10 @@ mod tests {
             "tcp://127.0.0.1:2375",
             "tcp://engine-1.lan:80",
             "tcp://[::1]:2375",
+            "ssh://engine",
+            "ssh://me@engine.lan:2222",
+            "ssh://me@[::1]:22/run/user/1000/docker.sock",
+            "ssh://[fe80::1]",
         ] {
             assert_eq!(text.parse::<EngineHost>().expect(text).to_string(), text);
         }
@@ -206,7 +300,21 @@ mod tests {
             ("npipe:////./pipe/docker_engine", "tcp://host:port"),
             ("https://engine:2376", "name its certificates"),
             ("tcp://engine:2376", "no certificates are named"),
-            ("ssh://me@engine", "for a tunnel"),
+            ("ssh://", "host is missing"),
+            ("ssh://me@", "host is missing"),
+            ("ssh://-oProxyCommand=x", "neither a name nor an address"),
+            ("ssh://-F@engine", "no plain name"),
+            ("ssh://me:secret@engine", "use a key"),
+            ("ssh://a@b@engine", "no plain name"),
+            ("ssh://engine:0", "from 1 to 65535"),
+            ("ssh://engine:22;reboot", "from 1 to 65535"),
+            ("ssh://engine;reboot", "neither a name nor an address"),
+            ("ssh://[::1", "brackets"),
+            ("ssh://[x]", "brackets"),
+            ("ssh://[::1]x", "from 1 to 65535"),
+            ("ssh://engine/run/$(reboot)", "plain path"),
+            ("ssh://engine/run/a b", "plain path"),
+            ("ssh://engine/run/", "plain path"),
             ("unix://run/docker.sock", "not absolute"),
             ("unix://", "not absolute"),
             ("unix:///run/", "names a directory"),

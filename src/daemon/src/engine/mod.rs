@@ -7,7 +7,7 @@
 //!                 │                   hijack ── frames     an exec's stdin, stdout, stderr
 //!             transport ─────────────────┘       the only place that sends; pool, deadlines, caps
 //!                 │
-//!              connect ── tls                    Unix socket, TCP or TLS
+//!              connect ── tls, ssh               Unix socket, TCP, TLS or ssh
 //! ```
 //!
 //! Invariants:
@@ -55,6 +55,7 @@ mod limits;
 mod op;
 mod shape;
 mod spec;
+mod ssh;
 mod system;
 mod tls;
 mod transport;

@@ -26,7 +26,8 @@ pub struct EngineInfo {
     /// Operating system of its containers.
     #[serde(rename = "OSType")]
     pub os_type: String,
-    /// Architecture by the kernel's name, such as `x86_64`.
+    /// Architecture by the kernel's name, such as `x86_64`. Docker says it so, Podman by Go's name.
+    #[serde(deserialize_with = "kernels_name")]
     pub architecture: String,
     /// Release of its kernel.
     pub kernel_version: String,
@@ -75,6 +76,16 @@ pub struct EngineInfo {
     /// Whether its kernel can limit processor time; true if the engine does not report it.
     #[serde(default = "yes")]
     pub cpu_cfs_quota: bool,
+}
+
+/// The kernel's name of an architecture, of which an engine may say Go's.
+fn kernels_name<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let said = String::deserialize(from)?;
+    Ok(match said.as_str() {
+        "amd64" => "x86_64".to_owned(),
+        "arm64" => "aarch64".to_owned(),
+        _ => said,
+    })
 }
 
 fn yes() -> bool {

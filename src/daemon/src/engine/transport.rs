@@ -28,6 +28,7 @@ use super::error::{BoxError, EngineError};
 use super::host::{Address, EngineHost};
 use super::limits::{ERROR_BYTES, EngineLimits, HEAD_BYTES, IDLE_CONNECTION};
 use super::op::EngineOp;
+use super::ssh;
 use super::tls;
 use super::version::ApiVersion;
 use crate::metrics::Metrics;
@@ -54,16 +55,17 @@ impl Transport {
     ) -> Result<Transport, EngineError> {
         let unreachable = |source: BoxError| EngineError::Unreachable { host: host.clone(), source };
         let connector = Connector::new(host, limits.connect).map_err(unreachable)?;
+        let idle = if matches!(host.address(), Address::Ssh(_)) { ssh::IDLE } else { IDLE_CONNECTION };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_idle_timeout(idle)
             .pool_max_idle_per_host(limits.idle_connections)
             .http1_max_buf_size(HEAD_BYTES)
             .set_host(false)
             .build(connector.clone());
         let host_header = match host.address() {
             // A socket's path is not a host name; Docker's own client sends this one.
-            Address::Unix(_) => HeaderValue::from_static("api.moby.localhost"),
+            Address::Unix(_) | Address::Ssh(_) => HeaderValue::from_static("api.moby.localhost"),
             Address::Tcp { .. } => HeaderValue::from_str(host.to_string().trim_start_matches("tcp://"))
                 .map_err(|source| unreachable(source.into()))?,
         };

@@ -15,6 +15,8 @@ pub(super) struct HttpMetrics {
     sent: IntCounterVec,
     refused: IntCounterVec,
     cut: IntCounterVec,
+    handshakes: IntCounterVec,
+    outdated: IntGauge,
 }
 
 /// All reasons for which a request is refused before it does anything.
@@ -34,6 +36,9 @@ const REFUSED: [&str; 11] = [
 
 /// All reasons for which the daemon cuts a connection.
 const CUT: [&str; 4] = ["silent", "idle", "slow", "stalled"];
+
+/// All outcomes of a handshake.
+const HANDSHAKES: [&str; 4] = ["ok", "failed", "late", "plain"];
 
 impl HttpMetrics {
     pub(super) fn new(make: &Make) -> Self {
@@ -72,7 +77,20 @@ impl HttpMetrics {
                  the room, stalled at any time.",
                 &["reason"],
             ),
+            handshakes: make.counters(
+                "paddock_tls_handshakes_total",
+                "TLS handshakes of clients, by outcome: ok, failed, late (not done in time), plain (HTTP \
+                 without TLS).",
+                &["outcome"],
+            ),
+            outdated: make.gauge(
+                "paddock_tls_certificate_outdated",
+                "1 while the newest certificate or key cannot be used, so that the previous pair serves.",
+            ),
         };
+        for outcome in HANDSHAKES {
+            http.handshakes.with_label_values(&[outcome]);
+        }
         for reason in REFUSED {
             http.refused.with_label_values(&[reason]);
         }
@@ -123,6 +141,16 @@ impl Metrics {
     /// A connection was cut.
     pub fn connection_cut(&self, reason: &'static str) {
         self.0.http.cut.with_label_values(&[reason]).inc();
+    }
+
+    /// A TLS handshake of a client has ended.
+    pub fn tls_handshake(&self, outcome: &'static str) {
+        self.0.http.handshakes.with_label_values(&[outcome]).inc();
+    }
+
+    /// The newest certificate and key were read, and are in use or cannot be used.
+    pub fn tls_pair(&self, is_in_use: bool) {
+        self.0.http.outdated.set(i64::from(!is_in_use));
     }
 
     /// The counter of bytes received on this route.

@@ -14,6 +14,18 @@ pub enum StoreError {
     #[error("{} is in use by another paddock daemon; give this one another store.root, or stop that \
              one", .0.display())]
     InUse(PathBuf),
+    /// A newer daemon wrote it.
+    #[error(
+        "the store at {} has format {found}, and this paddock {} knows formats up to {}: a newer paddock has \
+         used it. Start that one again, or restore a backup from before its first start", .root.display(),
+        crate::build::VERSION, super::format::FORMAT
+    )]
+    Newer {
+        /// The folder.
+        root: PathBuf,
+        /// Its format.
+        found: u32,
+    },
     /// Its disk has no free space.
     #[error("the disk of the store is full ({0}); nothing of this call was saved")]
     Full(String),
@@ -104,6 +116,7 @@ impl StoreError {
                 Self::Unwritable(source)
             }
             other @ (Self::InUse(_)
+            | Self::Newer { .. }
             | Self::Full(_)
             | Self::Quota { .. }
             | Self::Unwritable(_)

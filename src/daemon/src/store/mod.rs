@@ -3,6 +3,7 @@
 //! ```text
 //!  root/
 //!    lock              locked while a daemon runs: one daemon at a time uses a store
+//!    format            the number of the store's format: an older daemon refuses a newer one
 //!    owner             random id; labels everything that the daemon makes on an engine
 //!    files.secret      signs links, unless the configuration has a key              0600
 //!    agent.secret      the secrets of all containers are derived from it            0600
@@ -13,6 +14,7 @@
 //!    leases/…          which session has which container, for the daemon that starts after a kill
 //!    networks/…        what each run has used of its network, for the same daemon
 //!    tmp/              contents being written, and files that the journal names; emptied at every start
+//!    restoring/…       a backup that is being restored: see the module `restored`
 //!    <hash>/           one for each session: SHA-256 of owner and id
 //!      session.json    its owner and id, and whether it was closed; its mtime is the time of last use
 //!      files/…         directories and regular files of /data
@@ -61,6 +63,7 @@ mod checkpoint;
 mod clock;
 mod error;
 mod execution_files;
+mod format;
 mod journal;
 mod links;
 mod log;
@@ -69,8 +72,10 @@ mod open;
 mod record;
 mod replace;
 mod replay;
+mod restored;
 mod session_json;
 mod shared;
+mod snapshot;
 mod space;
 mod staged;
 pub mod tar;
@@ -102,6 +107,9 @@ pub use space::Space;
 pub use execution_files::ExecutionFiles;
 
 pub(crate) use clock::StoreClock;
+pub(crate) use format::FORMAT;
+pub(crate) use restored::is_vacant;
+pub(crate) use snapshot::Snapshot;
 
 use crate::id::{from_hex, hex, random_hex};
 use replace::replace;
@@ -162,26 +170,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::InUse`], or an error of the file system.
     pub fn open(root: &Path, options: Options) -> Result<Self, StoreError> {
+        let lock = take_lock(root)?;
         let what = |path: &Path| format!("cannot use the store at {}", path.display());
-        if let Some(why) = trust::of_root(root) {
-            return Err(StoreError::io(what(root))(io::Error::new(io::ErrorKind::PermissionDenied, why)));
-        }
-        make_dir(root).map_err(StoreError::io(what(root)))?;
-        let lock_path = root.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(StoreError::io(what(&lock_path)))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(root.to_owned())),
-            Err(error) => return Err(StoreError::io(what(&lock_path))(error.into())),
-        }
         let on = File::open(root).map_err(StoreError::io(what(root)))?;
         let tmp = root.join("tmp");
+        restored::finish(root).map_err(StoreError::io(what(root)))?;
+        format::check(root, &tmp)?;
         make_dir(&tmp).map_err(StoreError::io(what(&tmp)))?;
         let (journal, unapplied) = replay::replay(root, &tmp, &on)?;
         let owner = random_hex_file(root, "owner", 16)?;
@@ -202,6 +196,31 @@ impl Store {
         });
         let threads = checkpoint::start(&shared)?;
         Ok(Self { shared, threads, owner })
+    }
+
+    /// Puts a new store in the place of what is in this folder: `fill` fills it, and checks what it has
+    /// filled. A crash leaves what was there before, or the whole new store.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`], an error of the file system, or that of `fill`.
+    pub(crate) async fn put_in_place<E: From<StoreError>>(
+        root: &Path,
+        fill: impl AsyncFnOnce(&Path) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let what = || format!("cannot restore a store to {}", root.display());
+        let lock = take_lock(root)?;
+        restored::finish(root).map_err(StoreError::io(what()))?;
+        let new = restored::begin(root).map_err(StoreError::io(what()))?;
+        let filled = fill(&new).await;
+        let placed = match filled {
+            Ok(()) => restored::commit(root).map_err(StoreError::io(what())).map_err(E::from),
+            Err(error) => {
+                let _ = restored::finish(root); // removes what was filled
+                Err(error)
+            }
+        };
+        drop(lock);
+        placed
     }
 
     /// A secret of 32 random bytes, made once and kept in a file of mode 0600.
@@ -257,8 +276,9 @@ impl Store {
     /// An error of the file system.
     pub async fn forget(self: &Arc<Self>, owner: &str, session: &str) -> Result<bool, StoreError> {
         let (space, lock) = self.loaded(owner, session).await?;
+        let permit = self.shared.commits.clone().acquire_owned().await;
         let forgotten = blocking(move || {
-            let _lock = lock;
+            let _bounds = (lock, permit);
             space.forget()
         });
         self.shared.saved(forgotten.await)
@@ -343,6 +363,23 @@ impl Drop for Store {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+/// Makes the folder of a store if it is missing, and takes its lock.
+fn take_lock(root: &Path) -> Result<File, StoreError> {
+    let what = |path: &Path| format!("cannot use the store at {}", path.display());
+    if let Some(why) = trust::of_root(root) {
+        return Err(StoreError::io(what(root))(io::Error::new(io::ErrorKind::PermissionDenied, why)));
+    }
+    make_dir(root).map_err(StoreError::io(what(root)))?;
+    let path = root.join("lock");
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let lock = lock.map_err(StoreError::io(what(&path)))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse(root.to_owned())),
+        Err(error) => Err(StoreError::io(what(&path))(error.into())),
     }
 }
 

@@ -29,6 +29,7 @@ use fields::{Extra, number, until_nul};
 pub use member::{MemberKind, TarError, TarLimits, TarMember};
 use names::Names;
 pub use write::{ArchiveRecipient, pack};
+pub(crate) use write::{Packer, packed};
 
 /// Archives consist of blocks of this many bytes.
 const BLOCK: usize = 512;

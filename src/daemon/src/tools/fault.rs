@@ -168,7 +168,7 @@ impl From<StoreError> for Failure {
             | StoreError::Unwritable(_)
             | StoreError::Pending(_) => Fault::new(Code::QuotaExceeded, error.to_string()).into(),
             StoreError::Gone => Fault::new(Code::SessionNotFound, error.to_string()).into(),
-            StoreError::InUse(_) | StoreError::Io { .. } => {
+            StoreError::InUse(_) | StoreError::Newer { .. } | StoreError::Io { .. } => {
                 tracing::error!(%error, "failed");
                 let message =
                     "the store failed and nothing of this call was saved; the daemon's log says why";

@@ -12,7 +12,7 @@ use super::{Checker, HOUR};
 use crate::config::env::{TAKES_ADDR, parse_addr};
 use crate::config::error::ConfigError;
 use crate::config::raw::{AuthTable, HttpTable, MetricsTable, TokenTable};
-use crate::config::types::{AuthSettings, HttpSettings, KnownToken, MetricsSettings, PublicUrl};
+use crate::config::types::{AuthSettings, HttpSettings, KnownToken, MetricsSettings, PublicUrl, TlsFiles};
 use crate::config::value::Secret;
 use crate::id::from_hex;
 
@@ -28,6 +28,8 @@ impl Checker<'_> {
             allowed_origins,
             // Checked with the tokens, in `openness`.
             allow_open: _,
+            tls_certificate,
+            tls_key,
             max_body,
             header_timeout,
             body_timeout,
@@ -41,17 +43,46 @@ impl Checker<'_> {
         if public_url.is_none() && addr.ip().is_unspecified() {
             self.warn("http.public_url is not set: links to files will only work on this machine".into());
         }
+        let tls = self.tls_files(&tls_certificate, &tls_key)?;
+        if let (Some(_), Some(url)) = (&tls, &public_url)
+            && url.as_str().starts_with("http:")
+        {
+            let shown = url.as_str();
+            self.warn(format!("http.public_url is {shown}, but the daemon speaks TLS: links need https"));
+        }
         let instant = Duration::from_millis(100);
         Ok(HttpSettings {
             addr,
             public_url,
             allowed_hosts: self.hosts(allowed_hosts)?,
             allowed_origins: self.origins(allowed_origins)?,
+            tls,
             max_body: self.max_body(max_body)?,
             header_timeout: self.time("http.header_timeout", header_timeout, instant..=HOUR)?,
             body_timeout: self.time("http.body_timeout", body_timeout, instant..=HOUR)?,
             write_timeout: self.time("http.write_timeout", write_timeout, instant..=HOUR)?,
         })
+    }
+
+    /// The files of TLS: both or none. What is in them is checked when the daemon reads them.
+    fn tls_files(&self, certificate: &str, key: &str) -> Result<Option<TlsFiles>, ConfigError> {
+        const CERTIFICATE: &str = "http.tls_certificate";
+        const KEY: &str = "http.tls_key";
+        let lacks = |lacking: &str, given| {
+            self.fail(
+                lacking,
+                format!("is empty, while {given} is set: TLS needs both files, plain HTTP none"),
+            )
+        };
+        match (certificate.is_empty(), key.is_empty()) {
+            (true, true) => Ok(None),
+            (true, false) => Err(lacks(CERTIFICATE, KEY)),
+            (false, true) => Err(lacks(KEY, CERTIFICATE)),
+            (false, false) => Ok(Some(TlsFiles {
+                certificate: self.absolute(CERTIFICATE, certificate)?,
+                key: self.absolute(KEY, key)?,
+            })),
+        }
     }
 
     pub(super) fn metrics(

@@ -142,7 +142,7 @@ impl Checker<'_> {
         closed.extend(self.env.get(RUNTIME_DIRECTORY).map(PathBuf::from));
         let texts = self.layers.texts_outside(&["mounts", "drops"]);
         let named = texts.into_iter().filter_map(credential_file);
-        let single = [("egress", "ca_bundle"), ("log", "file")];
+        let single = [("egress", "ca_bundle"), ("log", "file"), ("http", "tls_key")];
         let single = single.iter().filter_map(|(table, key)| self.layers.text(table, key)).map(Path::new);
         let files = named.chain(single).chain(self.layers.file());
         closed.extend(files.filter_map(|file| std::path::absolute(file).ok()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use super::super::{EXAMPLE, KeptWorkspaces, UrlStyle, variables};
-use super::{config, load};
+use super::{config, error, load};
 
 /// Another valid value for every key. Each must change the resulting configuration.
 const OTHER_VALUES: &[(&str, &str)] = &[
@@ -146,8 +146,11 @@ const RUNNER_VALUES: [&str; 10] = [
     "file_size = \"1GiB\"",
 ];
 
-/// Keys that change no value: this one turns an error into a warning, which other tests cover.
-const PERMISSIONS: [&str; 1] = ["http.allow_open"];
+/// Keys that change no value: these turn an error into a warning, which other tests cover.
+const PERMISSIONS: [&str; 2] = ["http.allow_open", "engine.allow_plain"];
+
+/// Keys that are set together or not at all.
+const TOGETHER: [&str; 2] = ["http.tls_certificate", "http.tls_key"];
 
 fn keys(table: &Table, prefix: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
@@ -182,12 +185,22 @@ fn comments() -> Vec<(String, String)> {
 #[test]
 fn every_key_of_the_example_changes_what_the_daemon_sees() {
     let in_example = keys(&EXAMPLE.parse().expect("the example is TOML"), "");
-    let tried: BTreeSet<String> =
-        OTHER_VALUES.iter().map(|(key, _)| *key).chain(PERMISSIONS).map(str::to_owned).collect();
+    let tried: BTreeSet<String> = OTHER_VALUES
+        .iter()
+        .map(|(key, _)| *key)
+        .chain(PERMISSIONS)
+        .chain(TOGETHER)
+        .map(str::to_owned)
+        .collect();
     assert_eq!(in_example, tried);
     let usual = config("", &[]);
     for (key, value) in OTHER_VALUES {
         assert_ne!(config(&format!("{key} = {value}"), &[]), usual, "{key} does nothing");
+    }
+    let together: Vec<_> = TOGETHER.iter().map(|key| format!("{key} = \"/{key}\"")).collect();
+    assert_ne!(config(&together.join("\n"), &[]), usual, "TLS does nothing");
+    for one in together {
+        assert!(error(&one, &[]).contains("TLS needs both files"), "{one}");
     }
     assert_ne!(config("runners.python = \"python:3\"", &[]), usual, "runners do nothing");
     for value in RUNNER_VALUES {
@@ -206,7 +219,7 @@ fn every_key_of_the_example_changes_what_the_daemon_sees() {
 fn every_key_is_explained_and_names_its_variables_in_their_order() {
     let comments = comments();
     let explained = |key: &str| comments.iter().find(|(k, _)| k == key).map_or("", |(_, comment)| comment);
-    for (key, _) in OTHER_VALUES {
+    for key in OTHER_VALUES.iter().map(|(key, _)| *key).chain(PERMISSIONS) {
         assert!(explained(key).len() > 5, "{key} is not explained");
     }
     let mut seen = (String::new(), 0);

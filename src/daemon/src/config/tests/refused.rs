@@ -152,7 +152,8 @@ fn a_bad_key_or_value_in_the_file_is_named_with_what_it_takes() {
         ("pool.idle_ttl = \"0s\"", "pool.idle_ttl (/etc/paddock.toml): is 0s, must be 1s to 30days"),
         (
             "engine.host = \"http://x\"",
-            "engine.host (/etc/paddock.toml): is \"http://x\", takes unix:///path or tcp://host:port",
+            "engine.host (/etc/paddock.toml): is \"http://x\", takes unix:///path, tcp://host:port \
+             or ssh://user@host",
         ),
         (
             "runners.Python = \"x\"",

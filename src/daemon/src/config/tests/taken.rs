@@ -158,12 +158,18 @@ fn tls_to_the_engine_is_configured_as_for_dockers_own_client() {
     assert_eq!(folder("", &[tcp, ("DOCKER_TLS_VERIFY", "0")]).as_deref(), Some(home));
     let both = [tcp, ("DOCKER_TLS_VERIFY", "1"), ("DOCKER_CERT_PATH", "/c"), TOKEN];
     assert_eq!((folder("", &both).as_deref(), warnings("", &both)), (Some(Path::new("/c")), vec![]));
-    assert_eq!(folder("", &[tcp]), None);
+    let plain = error("", &[tcp, TOKEN]);
+    assert!(plain.contains("without TLS") && plain.contains("engine.allow_plain"), "{plain}");
+    assert_eq!(folder("", &[tcp, ("SANDBOX_ALLOW_PLAIN_ENGINE", "true")]), None);
+    assert_eq!(folder("", &[("DOCKER_HOST", "tcp://127.0.0.1:2375")]), None, "this machine needs no TLS");
     // With a socket there is nothing to protect, but a setting is never ignored silently.
     let verify = [("DOCKER_TLS_VERIFY", "1"), TOKEN];
-    let told = "DOCKER_TLS_VERIFY is set but has no effect: engine.host is a Unix socket, which has no TLS";
+    let told =
+        "DOCKER_TLS_VERIFY is set but has no effect: engine.host is no tcp:// address, so it uses no TLS";
     assert_eq!((folder("", &verify), warnings("", &verify)), (None, vec![told.to_owned()]));
-    let told = "engine.certificates is set but has no effect: engine.host is a Unix socket, which has no TLS";
+    let told =
+        "engine.certificates is set but has no effect: engine.host is no tcp:// address, so it uses no TLS";
+    assert_eq!(warnings("engine.host = \"ssh://engine\"", &[("DOCKER_CERT_PATH", "/c"), TOKEN]), [told]);
     assert_eq!(warnings("", &[("DOCKER_CERT_PATH", "/c"), TOKEN]), [told]);
 }
 
@@ -217,9 +223,13 @@ fn an_allowed_but_odd_setting_causes_a_warning() {
             "http.public_url is not set: links to files will only work on this machine",
         ),
         (
-            "engine.host = \"tcp://10.0.0.1:2375\"",
+            "engine.host = \"tcp://10.0.0.1:2375\"\nengine.allow_plain = true",
             "engine.host is reached without TLS: anyone on the network in between can become root on its \
              machine",
+        ),
+        (
+            "http.public_url = \"http://localhost\"\nhttp.tls_certificate = \"/c\"\nhttp.tls_key = \"/k\"",
+            "http.public_url is http://localhost, but the daemon speaks TLS: links need https",
         ),
         (
             "ports.addr = \":8081\"",

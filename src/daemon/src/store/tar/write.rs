@@ -42,10 +42,18 @@ pub fn pack(
     entries: Vec<Entry>,
     whose: ArchiveRecipient,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    packed(whose, move |packer| packer.all(&space, &entries))
+}
+
+/// Builds an archive in `work`, on a blocking thread, and streams it.
+pub(crate) fn packed(
+    whose: ArchiveRecipient,
+    work: impl FnOnce(&mut Packer) -> io::Result<()> + Send + 'static,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
         let mut packer = Packer { sender, out: BytesMut::with_capacity(PIECE), whose };
-        if let Err(error) = packer.all(&space, &entries) {
+        if let Err(error) = work(&mut packer).and_then(|()| packer.end()) {
             let _ = packer.sender.blocking_send(Err(error));
         }
     });
@@ -54,13 +62,36 @@ pub fn pack(
     })
 }
 
-struct Packer {
+/// An archive in the making.
+pub(crate) struct Packer {
     sender: mpsc::Sender<io::Result<Bytes>>,
     out: BytesMut,
     whose: ArchiveRecipient,
 }
 
 impl Packer {
+    /// Adds a directory.
+    pub(crate) fn dir(&mut self, name: &[u8], mode: u32, mtime_ns: i64) -> io::Result<()> {
+        self.header(EntryType::Directory, name, b"", mode, 0, mtime_ns)
+    }
+
+    /// Adds a file of this many bytes.
+    pub(crate) fn file(
+        &mut self,
+        name: &[u8],
+        mode: u32,
+        mtime_ns: i64,
+        (content, size): (impl Read, u64),
+    ) -> io::Result<()> {
+        self.header(EntryType::Regular, name, b"", mode, size, mtime_ns)?;
+        self.content(content, size)
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.out.resize(self.out.len() + 2 * BLOCK, 0);
+        self.give()
+    }
+
     fn all(&mut self, space: &Space, entries: &[Entry]) -> io::Result<()> {
         if let ArchiveRecipient::Container(_) = self.whose {
             self.header(EntryType::Directory, b".", b"", 0o700, 0, 0)?;
@@ -83,8 +114,7 @@ impl Packer {
                 },
             }
         }
-        self.out.resize(self.out.len() + 2 * BLOCK, 0);
-        self.give()
+        Ok(())
     }
 
     fn header(
@@ -144,7 +174,7 @@ impl Packer {
         self.out.extend_from_slice(header.as_bytes());
     }
 
-    fn content(&mut self, mut file: std::fs::File, size: u64) -> io::Result<()> {
+    fn content(&mut self, mut file: impl Read, size: u64) -> io::Result<()> {
         let mut left = size;
         while left > 0 {
             let room = PIECE.saturating_sub(self.out.len()).max(BLOCK);

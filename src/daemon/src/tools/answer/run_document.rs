@@ -32,6 +32,7 @@ pub(in crate::tools) fn put_unsaved(document: &mut Map<String, Value>, unsaved: 
     let fate = match &unsaved.error {
         StoreError::Pending(_) => "The program ran.".to_owned(),
         StoreError::InUse(_)
+        | StoreError::Newer { .. }
         | StoreError::Full(_)
         | StoreError::Quota { .. }
         | StoreError::Unwritable(_)
