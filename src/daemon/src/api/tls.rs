@@ -227,11 +227,13 @@ fn fingerprint(files: &TlsFiles) -> Fingerprint {
 /// The two files, ready for handshakes: TLS 1.2 and 1.3, and HTTP/1.1 in it.
 fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsFilesError> {
     let file = |setting, path: &Path, error: &PemError| {
-        let why = match error {
-            PemError::Io(error) => error.to_string(),
-            PemError::NoItemsFound => "it has no certificate or key in PEM".to_owned(),
-            // No other variant is shown: some name a part of the file's content.
-            _ => "it is damaged: each block in PEM must be base64 up to its -----END line".to_owned(),
+        let why = if let PemError::Io(error) = error {
+            error.to_string()
+        } else if matches!(error, PemError::NoItemsFound) {
+            "it has no certificate or key in PEM".to_owned()
+        } else {
+            // No other error is shown: some name a part of the file's content.
+            "it is damaged: each block in PEM must be base64 up to its -----END line".to_owned()
         };
         TlsFilesError::File { setting, path: path.to_owned(), why }
     };
@@ -244,13 +246,12 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsFilesError> {
     }
     let key =
         PrivateKeyDer::from_pem_file(&files.key).map_err(|error| file("http.tls_key", &files.key, &error))?;
-    let pair = |error: TlsError| TlsFilesError::Pair {
-        certificate: files.certificate.clone(),
-        key: files.key.clone(),
-        why: match error {
-            TlsError::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
-            other => other.to_string(),
-        },
+    let pair = |error: TlsError| {
+        let is_foreign = matches!(error, TlsError::InconsistentKeys(_));
+        let why =
+            if is_foreign { "the key is not that of the certificate".to_owned() } else { error.to_string() };
+        let (certificate, key) = (files.certificate.clone(), files.key.clone());
+        TlsFilesError::Pair { certificate, key, why }
     };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio_tar::{Archive, Entry, EntryType};
+use tokio_tar::{Archive, Entry};
 
 use super::manifest::{self, Line, is_plain};
 use super::{ABOUT, ARCHIVE, About, BackupError, MANIFEST, STORE};
@@ -70,17 +70,15 @@ pub(super) async fn unpack(
         }
         let to = folder.join(path);
         let failed = || BackupError::io(format!("cannot write {}", to.display()));
-        let (size, sha256) = match kind {
-            EntryType::Directory => {
-                fs::create_dir(&to).map_err(failed())?;
-                fs::set_permissions(&to, fs::Permissions::from_mode(0o700)).map_err(failed())?;
-                (0, None)
-            }
-            EntryType::Regular => {
-                let (size, sha256) = file(&mut member, &to).await?;
-                (size, Some(sha256))
-            }
-            _ => return Err(damaged("it has something that is neither a file nor a folder")),
+        let (size, sha256) = if kind.is_dir() {
+            fs::create_dir(&to).map_err(failed())?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o700)).map_err(failed())?;
+            (0, None)
+        } else if kind.is_file() {
+            let (size, sha256) = file(&mut member, &to).await?;
+            (size, Some(sha256))
+        } else {
+            return Err(damaged("it has something that is neither a file nor a folder"));
         };
         lines.push(Line { path: path.to_owned(), mode: 0, mtime_ns: 0, size, sha256 });
     }

@@ -97,6 +97,12 @@ pub(super) fn judge(version: &EngineVersion, plugins: &[String], checks: &mut Ch
     if said("Podman Engine").is_some() {
         checks
             .ok("advisories", "it is Podman, whose advisories this doctor does not know: keep it up to date");
+        checks.warn(
+            "podman",
+            "it is Podman, whose Docker-compatible API is not quite Docker's",
+            "paddock was tried with Podman 4.3, which serves nothing: it takes the size of a volume in memory \
+             for a quota of its disk, and a seccomp profile only as a file on its host. Use a Docker Engine",
+        );
         return;
     }
     let engine = ("advisories", "Engine", version.version.as_str(), &ENGINE[..]);

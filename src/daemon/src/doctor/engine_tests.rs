@@ -36,6 +36,23 @@ fn of(up: Up) -> Vec<Check> {
 }
 
 #[test]
+fn an_architecture_has_one_name_whichever_the_engine_says() {
+    let info = |said: &str| {
+        let mut info = serde_json::json!({
+            "ID": "x", "Name": "host", "ServerVersion": "4.3.1", "OSType": "linux", "KernelVersion": "6.12.1",
+            "NCPU": 8, "MemTotal": 1_u64 << 35, "Driver": "overlay", "SystemTime": "2026-11-22T00:00:00Z",
+        });
+        info["Architecture"] = said.into();
+        serde_json::from_value::<EngineInfo>(info).expect("an info").architecture
+    };
+    for (said, name) in
+        [("amd64", "x86_64"), ("x86_64", "x86_64"), ("arm64", "aarch64"), ("riscv64", "riscv64")]
+    {
+        assert_eq!(info(said), name);
+    }
+}
+
+#[test]
 fn each_defect_gives_its_check_and_no_other() {
     assert_eq!(lacks(&of(good())), []);
     type Spoil = fn(&mut Up);
@@ -54,9 +71,13 @@ fn each_defect_gives_its_check_and_no_other() {
         spoil(&mut up);
         assert_eq!(lacks(&of(up.clone())), [], "{up:?}");
     }
-    let spoil: [(&str, super::super::check::Status, &str, Spoil); 17] = [
+    let spoil: [(&str, super::super::check::Status, &str, Spoil); 18] = [
         ("platform", Fail, "windows", |up| up.info.os_type = "windows".into()),
         ("platform", Fail, "m68k", |up| up.info.architecture = "m68k".into()),
+        ("podman", Warn, "not quite Docker's", |up| {
+            let podman = Component { name: "Podman Engine".into(), version: "4.3.1".into() };
+            up.version.components.push(podman);
+        }),
         ("cgroup", Warn, "none", |up| up.info.cgroup_driver = "none".into()),
         ("limits", Warn, ": memory", |up| up.info.memory_limit = false),
         ("limits", Warn, ": swap", |up| up.info.swap_limit = false),

@@ -35,7 +35,7 @@ pub(super) enum Address {
         /// The folder of the certificates for TLS; `None` for plain TCP.
         certificates: Option<PathBuf>,
     },
-    Ssh(SshTarget),
+    Ssh(Box<SshTarget>),
 }
 
 /// An engine behind ssh. Each part is a plain word: for ssh no option, and for a shell nothing but itself.
@@ -209,7 +209,7 @@ fn parse_ssh(value: &str, rest: &str) -> Result<EngineHost, HostError> {
         }
     }
     let (host, path) = (host.to_owned(), path.map(str::to_owned));
-    Ok(EngineHost(Address::Ssh(SshTarget { user, host, port, path })))
+    Ok(EngineHost(Address::Ssh(Box::new(SshTarget { user, host, port, path }))))
 }
 
 fn parse_tcp(value: &str, authority: &str, certificates: Option<&Path>) -> Result<EngineHost, HostError> {
@@ -253,7 +253,8 @@ impl fmt::Display for EngineHost {
             Address::Unix(path) => write!(f, "unix://{}", path.display()),
             Address::Tcp { host, port, .. } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
             Address::Tcp { host, port, .. } => write!(f, "tcp://{host}:{port}"),
-            Address::Ssh(SshTarget { user, host, port, path }) => {
+            Address::Ssh(target) => {
+                let SshTarget { user, host, port, path } = &**target;
                 f.write_str("ssh://")?;
                 if let Some(user) = user {
                     write!(f, "{user}@")?;

@@ -305,9 +305,10 @@ mod tests {
 
     #[test]
     fn every_part_of_an_address_is_one_word_behind_the_options() {
-        let target = |text: &str| match text.parse::<super::super::EngineHost>().unwrap().address() {
-            super::super::host::Address::Ssh(target) => arguments(target).join(" "),
-            other => panic!("{other:?}"),
+        let target = |text: &str| {
+            let host = text.parse::<super::super::EngineHost>().unwrap();
+            let super::super::host::Address::Ssh(target) = host.address() else { panic!("{host}") };
+            arguments(target).join(" ")
         };
         let plain = target("ssh://engine.lan");
         assert!(plain.starts_with("-T -o BatchMode=yes "), "{plain}");

@@ -67,9 +67,8 @@ pub(super) fn finish(root: &Path) -> io::Result<()> {
     if gone.exists() {
         fs::remove_dir_all(&gone)?;
     }
-    match folder.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => drop(other?),
+    if !folder.exists() {
+        return Ok(());
     }
     if folder.join(BEGUN).exists() {
         if !folder.join(CLEARED).exists() {
