@@ -67,6 +67,8 @@ mod flood;
 mod full;
 #[path = "e2e/guard.rs"]
 mod guard;
+#[path = "e2e/hostile.rs"]
+mod hostile;
 #[path = "e2e/isolation.rs"]
 mod isolation;
 #[path = "e2e/links.rs"]
@@ -169,5 +171,7 @@ mod upload;
 mod upstream_proxy;
 #[path = "e2e/warm.rs"]
 mod warm;
+#[path = "e2e/warm_attacks.rs"]
+mod warm_attacks;
 #[path = "e2e/warm_node.rs"]
 mod warm_node;
