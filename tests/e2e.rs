@@ -71,6 +71,8 @@ mod flood;
 mod full;
 #[path = "e2e/guard.rs"]
 mod guard;
+#[path = "e2e/hostile.rs"]
+mod hostile;
 #[path = "e2e/https.rs"]
 mod https;
 #[path = "e2e/isolation.rs"]
@@ -183,5 +185,7 @@ mod upload;
 mod upstream_proxy;
 #[path = "e2e/warm.rs"]
 mod warm;
+#[path = "e2e/warm_attacks.rs"]
+mod warm_attacks;
 #[path = "e2e/warm_node.rs"]
 mod warm_node;

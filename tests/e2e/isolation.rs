@@ -126,7 +126,8 @@ async fn unneeded_system_calls_are_refused() {
 async fn proc_reveals_nothing_about_the_host() {
     let d = Daemon::start().await;
     let code = "import json, os\nr = {}\nfor p in ('/proc/cmdline', '/proc/kallsyms', '/proc/partitions', \
-                '/proc/version', '/proc/keys', '/proc/kcore',\n'/proc/modules', '/proc/interrupts', \
+                '/proc/version', '/proc/keys', '/proc/key-users', \
+                '/proc/kcore',\n'/proc/modules', '/proc/interrupts', \
                 '/proc/timer_list', '/proc/diskstats', '/proc/iomem', '/proc/sched_debug', \
                 '/proc/buddyinfo', '/proc/locks'):\n    try: r[p] = len(open(p, 'rb').read())\n    except \
                 OSError: r[p] = 0\nfor p in ('/proc/acpi', '/proc/scsi', '/sys/firmware', \

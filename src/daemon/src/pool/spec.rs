@@ -74,7 +74,7 @@ const RESOLVER_OPTIONS: [&str; 3] = ["ndots:0", "timeout:5", "attempts:2"];
 
 /// Files of `/proc` and `/sys` that reveal facts about the host or have been ways out of a container:
 /// Docker's own list and more. The runtime skips a path that does not exist.
-const MASKED: [&str; 30] = [
+const MASKED: [&str; 31] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/buddyinfo",
@@ -87,6 +87,7 @@ const MASKED: [&str; 30] = [
     "/proc/kallsyms",
     "/proc/kcore",
     "/proc/keys",
+    "/proc/key-users",
     "/proc/kmsg",
     "/proc/latency_stats",
     "/proc/locks",

@@ -1,0 +1,1 @@
+# A carriage return alone ends a line.print("one")if True:    print("two")

@@ -1,0 +1,2 @@
+# A line that continues at the end of the source.
+x = 1 + \

@@ -1,0 +1,3 @@
+# Text that the source cannot have.
+print("\ud800" == "\ud800")
+name = 1
