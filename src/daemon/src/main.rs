@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
+use paddock::tenants::command::{self, TokenArguments};
 use paddock::{app, doctor, stdio, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
@@ -69,6 +70,8 @@ enum What {
         #[command(flatten, next_help_heading = DAEMON)]
         overrides: Overrides,
     },
+    /// Make, show and revoke the tokens of callers; a running daemon takes up each change within a second
+    Token(TokenArguments),
     /// Test in a container what the engine of this host really enforces, and say how to fix each problem
     Doctor(doctor::DoctorArguments),
 }
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         | What::Run { config, overrides, .. }
         | What::Task { config, overrides, .. } => (config, overrides),
         What::Doctor(arguments) => return ExitCode::from(doctor::run(arguments, &env)),
+        What::Token(arguments) => return token(arguments, &env),
     };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
@@ -124,7 +128,9 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             return code;
         }
-        What::Serve { .. } | What::Doctor(_) => runtime.block_on(app::serve(loaded.config, metrics)),
+        What::Serve { .. } | What::Doctor(_) | What::Token(_) => {
+            runtime.block_on(app::serve(loaded.config, metrics))
+        }
     };
     // A read of standard input may never return, so the runtime does not wait for it.
     runtime.shutdown_background();
@@ -132,6 +138,23 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),
+    }
+}
+
+/// Carries out `paddock token`.
+fn token(arguments: &TokenArguments, env: &BTreeMap<String, String>) -> ExitCode {
+    // The first token of a daemon that others can reach is made before it may start.
+    let overrides = Overrides { allow_open: true, store: arguments.store.clone(), ..Overrides::default() };
+    let loaded = match Config::load(arguments.config.as_deref(), env, &overrides) {
+        Ok(loaded) => loaded,
+        Err(error) => return complain(&error, UNUSABLE),
+    };
+    match command::run(arguments, &loaded.config) {
+        Ok((out, to_people)) => {
+            command::print(&out, &to_people);
+            ExitCode::SUCCESS
+        }
+        Err(why) => complain(&why, 1),
     }
 }
 

@@ -5,12 +5,12 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::body::{Answer, json as answer};
-use crate::pool::Pool;
-use crate::store::Store;
+use crate::services::Services;
 
 /// Always 200 while the process answers; `degraded` lists what does not work.
-pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
-    let degraded = reasons(pool, store);
+pub(super) fn health(services: &Services) -> Answer {
+    let mut degraded = reasons(services);
+    degraded.extend(warnings(services));
     if degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "healthy" }))
     } else {
@@ -20,16 +20,25 @@ pub(super) fn health(pool: &Pool, store: &Store) -> Answer {
 
 /// 200 if a run of a new session would be served and its files saved, else 503, so that a load balancer sends
 /// new sessions elsewhere. Sessions that have a container go on as well as they can in either case.
-pub(super) fn ready(pool: &Pool, store: &Store) -> Answer {
-    let missing = reasons(pool, store);
-    if missing.is_empty() {
+pub(super) fn ready(services: &Services) -> Answer {
+    let (missing, degraded) = (reasons(services), warnings(services));
+    if missing.is_empty() && degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
+    } else if missing.is_empty() {
+        answer(StatusCode::OK, &json!({ "status": "ready", "degraded": degraded }))
     } else {
         answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unready", "missing": missing }))
     }
 }
 
-fn reasons(pool: &Pool, store: &Store) -> Vec<&'static str> {
+/// What does not work, and does not keep a run from being served.
+fn warnings(services: &Services) -> Vec<&'static str> {
+    let is_good = services.tenants.fault().is_none();
+    if is_good { Vec::new() } else { vec!["the file of tokens cannot be used: what it said before is good"] }
+}
+
+fn reasons(services: &Services) -> Vec<&'static str> {
+    let (pool, store) = (&services.pool, &services.store);
     let mut reasons = Vec::new();
     if !pool.engine_up() {
         reasons.push("the container engine does not answer");
