@@ -167,6 +167,8 @@ mod tasks;
 mod tasks_example;
 #[path = "e2e/tasks_opencode.rs"]
 mod tasks_opencode;
+#[path = "e2e/tenants.rs"]
+mod tenants;
 #[path = "e2e/terminal.rs"]
 mod terminal;
 #[path = "e2e/tls.rs"]

@@ -142,6 +142,11 @@ impl Opened {
         within(PATIENCE, what, reading).await;
         text
     }
+
+    /// Reads to the end of the body, whichever end it is.
+    pub(crate) async fn end(&mut self) {
+        while let Some(Ok(_)) = self.body.frame().await {}
+    }
 }
 
 impl Answer {

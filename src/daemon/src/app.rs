@@ -11,6 +11,7 @@
 
 mod error;
 mod settings;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use crate::sign::Signer;
 use crate::signals::Signals;
 use crate::stand_in_port;
 use crate::store::Store;
+use crate::tenants::Tenants;
 use crate::tools::{MessageShares, ReadPermits, TaskPermits, ToolSets, Tools};
 
 /// How long the removal of all containers may take at the end: each takes less than a second, and a few go at
@@ -136,6 +138,14 @@ impl App {
         store.count(metrics.clone());
         let tls = config.http.tls.clone();
         let tls = tls.map(|files| ServerTls::open(files, metrics.clone())).transpose()?;
+        let auth = &config.auth;
+        let tenants = Tenants::open(auth.tokens.clone(), Some(auth.tokens_file.clone()), metrics.clone());
+        let tenants = tenants.map_err(AppError::Tokens)?;
+        let of_store = tenants.clone();
+        store.limit_owners(move |owner| {
+            let limits = of_store.limits(owner);
+            (limits.stored_bytes, limits.stored_files)
+        });
         // Addresses first: a port in use is the most frequent fault, and nothing has been made yet.
         let http = match port {
             Port::AsConfigured => TcpListener::bind(config.http.addr).await,
@@ -147,8 +157,15 @@ impl App {
         let bound = http.local_addr().map_err(|error| cannot_listen(config.http.addr, "http.addr", error))?;
         let url = config.http.base_url(bound);
         let (pool, adopted) = open_pool(config, &store, &metrics).await?;
-        match Self::over(config, (store, metrics), pool.clone(), adopted, (http, scraped, ports), (url, tls))
-            .await
+        match Self::over(
+            config,
+            (store, metrics, tenants),
+            pool.clone(),
+            adopted,
+            (http, scraped, ports),
+            (url, tls),
+        )
+        .await
         {
             Ok(app) => Ok(app),
             Err(error) => {
@@ -162,20 +179,22 @@ impl App {
     /// Everything that serves clients of a pool.
     async fn over(
         config: &Config,
-        (store, metrics): (Arc<Store>, Metrics),
+        (store, metrics, tenants): (Arc<Store>, Metrics, Arc<Tenants>),
         pool: Pool,
         adopted: Adopted,
         (http, scraped, ports): (TcpListener, Option<TcpListener>, Option<TcpListener>),
         (url, tls): (String, Option<Arc<ServerTls>>),
     ) -> Result<Self, AppError> {
-        let signer = open_signer(config, &store, &url).await?;
+        let signer = open_signer(config, &store, &tenants, &url).await?;
         let egress = Egress::open(config.egress.clone(), metrics.clone());
         egress.keep_spending(store.folder("models")?.join("spending.json"));
-        let bounds = settings::session_bounds(config);
+        egress.limit_tenants(tenants.clone());
+        let bounds = settings::session_bounds(config, tenants.clone());
         let sessions = Sessions::new(store.clone(), pool.clone(), egress.clone(), bounds, metrics.clone())?;
         let notifications = Arc::new(Notifications::default());
         let bounds = settings::execution_bounds(config);
-        let links = settings::port_links(config, ports.as_ref(), &url, &store.secret("port-links.secret")?);
+        let secret = store.secret("port-links.secret")?;
+        let links = settings::port_links(config, ports.as_ref(), &url, &secret, &tenants);
         let executions = Executions::new(sessions.clone(), bounds, notifications.clone(), links.clone());
         let packages = Packages::open(
             &config.packages,
@@ -199,6 +218,7 @@ impl App {
             egress,
             packages,
             ports: Arc::new(forwarder),
+            tenants,
             signer,
             notifications,
             run_history: RunHistory::default(),
@@ -254,6 +274,10 @@ impl App {
         let serving = ServingApp {
             requests: requests.into_iter().chain(of_ports).collect(),
             sweep: tokio::spawn(services.executions.clone().sweep()),
+            tokens: [
+                tokio::spawn(services.tenants.clone().watch()),
+                tokio::spawn(tokens::follow(services.clone(), server.clone())),
+            ],
             scraping: listeners
                 .metrics
                 .map(|listener| tokio::spawn(server.serve_metrics(listener, stop_scraping.clone()))),
@@ -280,6 +304,8 @@ struct ServingApp {
     services: Arc<Services>,
     requests: Vec<JoinHandle<()>>,
     sweep: JoinHandle<()>,
+    /// Take up what becomes of tokens.
+    tokens: [JoinHandle<()>; 2],
     scraping: Option<JoinHandle<()>>,
     stop_scraping: CancellationToken,
 }
@@ -303,12 +329,13 @@ impl ServingApp {
     /// Ends: first the requests, then sessions and containers, then the metrics, which count to the end, then
     /// the store.
     async fn drain(self) {
-        let Self { services, requests, sweep, scraping, stop_scraping } = self;
+        let Self { services, requests, sweep, tokens, scraping, stop_scraping } = self;
         services.stopping.cancel();
         for request in requests {
             let _ = request.await;
         }
         sweep.abort();
+        tokens.iter().for_each(JoinHandle::abort);
         let removal = async {
             services.executions.close().await;
             if let Some(packages) = &services.packages {
@@ -360,12 +387,18 @@ async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<
 }
 
 /// The signer of links that begin with `url`.
-async fn open_signer(config: &Config, store: &Store, url: &str) -> Result<Signer, AppError> {
+async fn open_signer(
+    config: &Config,
+    store: &Store,
+    tenants: &Tenants,
+    url: &str,
+) -> Result<Signer, AppError> {
     let key = match &config.files.secret {
         Some(secret) => secret.expose().as_bytes().to_vec(),
         None => store.secret("files.secret")?.to_vec(),
     };
-    let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    let book = tenants.book();
+    let owners = book.tenants().map(|tenant| &*tenant.name);
     let previous: Vec<_> =
         config.files.previous_secrets.iter().map(|secret| secret.expose().as_bytes().to_vec()).collect();
     let signer = Signer::new(url, &key, &previous, owners, settings::link_terms(config));

@@ -22,6 +22,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | **session** | a conversation and its `/data`; its id is the caller's `conversationId` or `session_id` |
+//! | **tenant** | the name of a token: whose sessions are whose, and who may use how much |
 //! | **turn** | the right of one call to work in a session; the call holds it until it drops it |
 //! | **permit** | the right to one of a bounded number of something, such as running commands or open connections |
 //! | **runner** | an image, and the language or the coding agent that it runs |
@@ -70,6 +71,7 @@
 //! | [`store`] | files on disk: written to one journal, synced, put in place, then acknowledged |
 //! | [`drops`] | drop folders: what the host puts there is in a session before its next run, and what a run makes appears there |
 //! | [`backup`] | one archive of the whole store, taken while it is in use; checked and put in its place as a whole |
+//! | [`tenants`] | tokens and their limits: the file of tokens, who is served next where tenants wait, `paddock token`; all rules are pure |
 //! | [`sign`] | signed links |
 //! | [`execution`] | commands that outlive their call: start, input, end, recovery after a restart |
 //! | `execution/log` | what a command wrote, on disk, and the numbered events that readers get from it |
@@ -222,6 +224,13 @@
 //! * **An execution is opened by its id**, a random UUID, by any caller with a token of its owner's name, in
 //!   any session: a client that reconnects has another session and the same work. If a call names a session
 //!   too, it must be the execution's own.
+//! * **A flood waits behind itself.** Where calls of several tenants wait (for permits, executions,
+//!   containers and their starts), the next tenant in the round is served, not the next call. A quiet tenant
+//!   waits for one place to come free, and one place is kept for whoever has none. Before, a single token
+//!   could hold every waiting place and every session ([`tenants::fair`]).
+//! * **The file of tokens is looked at, not watched.** A look every 250 ms costs one `stat`, and sees what
+//!   inotify does not: files behind exchanged links (a secret of Kubernetes) and of other machines. A token
+//!   that is gone cuts its connections where they are counted, so no request pays for it.
 //! * **A secret, not an address, makes the daemon.** PID 1 listens on an abstract socket, in a network
 //!   namespace that the code shares. The first hello, before any code runs, sets the secret. It travels over
 //!   standard input, and the mode of the agent's program (0111) keeps its memory closed. The secret of each
@@ -317,6 +326,7 @@ mod signals;
 mod stand_in_port;
 pub mod stdio;
 pub mod store;
+pub mod tenants;
 pub mod terminal;
 #[cfg(test)]
 mod tidy;

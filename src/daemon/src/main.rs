@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use paddock::config::{Config, LogLevel, Overrides};
 use paddock::metrics::Metrics;
+use paddock::tenants::command::{self, TokenArguments};
 use paddock::{app, backup, doctor, stdio, terminal};
 
 /// Runs untrusted code in locked-down Docker containers that are started before the code arrives.
@@ -70,6 +71,8 @@ enum What {
         #[command(flatten, next_help_heading = DAEMON)]
         overrides: Overrides,
     },
+    /// Make, show and revoke the tokens of callers; a running daemon takes up each change within a second
+    Token(TokenArguments),
     /// Test in a container what the engine of this host really enforces, and say how to fix each problem
     Doctor(doctor::DoctorArguments),
     /// Ask the running daemon of the store whether it is healthy. The exit code is 0 if it is, otherwise 1
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         }
         What::Backup(arguments) => return ExitCode::from(backup::backup(arguments, &env)),
         What::Restore(arguments) => return ExitCode::from(backup::restore(arguments, &env)),
+        What::Token(arguments) => return token(arguments, &env),
     };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
@@ -170,6 +174,7 @@ fn main() -> ExitCode {
         }
         What::Serve { .. }
         | What::Doctor(_)
+        | What::Token(_)
         | What::Backup(_)
         | What::Restore(_)
         | What::Completions { .. }
@@ -181,6 +186,23 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error, 1),
+    }
+}
+
+/// Carries out `paddock token`.
+fn token(arguments: &TokenArguments, env: &BTreeMap<String, String>) -> ExitCode {
+    // The first token of a daemon that others can reach is made before it may start.
+    let overrides = Overrides { allow_open: true, store: arguments.store.clone(), ..Overrides::default() };
+    let loaded = match Config::load(arguments.config.as_deref(), env, &overrides) {
+        Ok(loaded) => loaded,
+        Err(error) => return complain(&error, UNUSABLE),
+    };
+    match command::run(arguments, &loaded.config) {
+        Ok((out, to_people)) => {
+            command::print(&out, &to_people);
+            ExitCode::SUCCESS
+        }
+        Err(why) => complain(&why, 1),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::run_history::RunHistory;
 use crate::session::Sessions;
 use crate::sign::Signer;
 use crate::store::Store;
+use crate::tenants::Tenants;
 
 /// The services of one daemon.
 pub struct Services {
@@ -37,6 +38,8 @@ pub struct Services {
     pub packages: Option<Arc<Packages>>,
     /// Forwards requests to servers that programs run.
     pub ports: Arc<PortForwarder>,
+    /// Who may call, and how much of the daemon each may use.
+    pub tenants: Arc<Tenants>,
     /// Signs and checks links.
     pub signer: Signer,
     /// Notifications of runs and executions, for clients that subscribe.

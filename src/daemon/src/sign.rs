@@ -13,7 +13,7 @@
 //! another.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -43,10 +43,9 @@ const CURSOR_MAC: usize = 16;
 /// Makes and verifies links.
 pub struct Signer {
     base: String,
-    /// Keys that sign, one for each owner.
-    keys: Vec<Key>,
-    /// Previous keys.
-    previous: Vec<Key>,
+    secret: Vec<u8>,
+    previous: Vec<Vec<u8>>,
+    keys: RwLock<Arc<Keys>>,
     ttl: Option<Duration>,
     /// Only in the hashed style.
     hashed: Option<HashedIndex>,
@@ -59,6 +58,40 @@ pub struct LinkTerms {
     pub ttl: Option<Duration>,
     /// Whether links to files are hashed.
     pub hashed: bool,
+}
+
+/// The keys of the owners that have a token.
+struct Keys {
+    /// Keys that sign, one for each owner.
+    present: Vec<Key>,
+    /// Previous keys.
+    previous: Vec<Key>,
+}
+
+impl Keys {
+    fn new<'a>(secret: &[u8], previous: &[Vec<u8>], owners: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut names = vec![DEFAULT_OWNER];
+        names.extend(owners);
+        names.sort_unstable();
+        names.dedup();
+        let keys = |secret: &[u8]| {
+            let key = |owner: &&str| {
+                let is_default = *owner == DEFAULT_OWNER;
+                let key = if is_default { secret.to_vec() } else { mac(secret, owner.as_bytes()).to_vec() };
+                Key { owner: Arc::from(*owner), key }
+            };
+            names.iter().map(key).collect::<Vec<_>>()
+        };
+        Self { present: keys(secret), previous: previous.iter().flat_map(|secret| keys(secret)).collect() }
+    }
+
+    fn of(&self, owner: &str) -> Option<&Key> {
+        self.present.iter().find(|key| *key.owner == *owner)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Key> {
+        self.present.iter().chain(&self.previous)
+    }
 }
 
 struct Key {
@@ -100,31 +133,31 @@ impl Signer {
         owners: impl IntoIterator<Item = &'a str>,
         terms: LinkTerms,
     ) -> Self {
-        let mut names = vec![DEFAULT_OWNER];
-        names.extend(owners);
-        names.sort_unstable();
-        names.dedup();
-        let keys = |secret: &[u8]| {
-            let key = |owner: &&str| {
-                let is_default = *owner == DEFAULT_OWNER;
-                let key = if is_default { secret.to_vec() } else { mac(secret, owner.as_bytes()).to_vec() };
-                Key { owner: Arc::from(*owner), key }
-            };
-            names.iter().map(key).collect::<Vec<_>>()
-        };
         Self {
             base: base.trim_end_matches('/').to_owned(),
-            keys: keys(secret),
-            previous: previous.iter().flat_map(|secret| keys(secret)).collect(),
+            keys: RwLock::new(Arc::new(Keys::new(secret, previous, owners))),
+            secret: secret.to_vec(),
+            previous: previous.to_vec(),
             ttl: terms.ttl,
             hashed: terms.hashed.then(HashedIndex::default),
         }
     }
 
+    /// From now on these owners have links, beside the default one, and no others.
+    pub fn set_owners<'a>(&self, owners: impl IntoIterator<Item = &'a str>) {
+        let keys = Arc::new(Keys::new(&self.secret, &self.previous, owners));
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The link for a file or log of a session. For an owner without a token the link is invalid.
     pub fn link(&self, owner: &str, session: &str, target: SignedTarget<'_>) -> String {
         let base = &self.base;
-        let key = self.key(owner);
+        let keys = self.keys();
+        let key = keys.of(owner);
         if let (SignedTarget::File(path), Some(index)) = (target, &self.hashed) {
             let name = key.map_or_else(String::new, |key| index.note(key, session));
             return format!("{base}/files/{name}/{}", encoded(path));
@@ -149,19 +182,16 @@ impl Signer {
         }
     }
 
-    fn key(&self, owner: &str) -> Option<&Key> {
-        self.keys.iter().find(|key| *key.owner == *owner)
-    }
-
     /// The owner whose key made this signature, which must be 64 lower-case hex digits. `None` also if the
     /// link has expired, or has no time although links expire: it was made before they did.
-    pub fn owner(&self, session: &str, target: SignedTarget<'_>, proof: Proof<'_>) -> Option<&str> {
+    pub fn owner(&self, session: &str, target: SignedTarget<'_>, proof: Proof<'_>) -> Option<Arc<str>> {
         let text = text(session, target, proof.expires);
+        let keys = self.keys();
         let mut owner = None;
-        for Key { owner: name, key } in self.keys.iter().chain(&self.previous) {
+        for Key { owner: name, key } in keys.all() {
             let fits: Choice = hex(&mac(key, &text)).as_bytes().ct_eq(proof.signature.as_bytes());
             if bool::from(fits) {
-                owner = Some(&**name);
+                owner = Some(name.clone());
             }
         }
         // The signature covers the text of the time, so the daemon wrote what is parsed here.
@@ -179,19 +209,21 @@ impl Signer {
     /// stored sessions.
     pub fn learn(&self, owner: &str, session: &str) {
         let Some(index) = &self.hashed else { return };
-        for key in self.keys.iter().chain(&self.previous).filter(|key| *key.owner == *owner) {
+        for key in self.keys().all().filter(|key| *key.owner == *owner) {
             index.note(key, session);
         }
     }
 
     /// The owner and session of a hashed link.
     pub fn hashed(&self, name: &str) -> Option<(Arc<str>, Arc<str>)> {
-        self.hashed.as_ref()?.entries().get(&digest(name)).cloned()
+        let found = self.hashed.as_ref()?.entries().get(&digest(name)).cloned()?;
+        self.keys().of(&found.0).is_some().then_some(found)
     }
 
     /// A cursor for the end of a page of a session's listing; valid only for this owner and session.
     pub fn cursor(&self, owner: &str, session: &str, at: &RelPath) -> String {
-        let key = self.key(owner).map_or(&[][..], |key| &key.key);
+        let keys = self.keys();
+        let key = keys.of(owner).map_or(&[][..], |key| &key.key);
         let mut bytes = mac(key, &cursor_text(session, at))[..CURSOR_MAC].to_vec();
         bytes.extend_from_slice(at.as_bytes());
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
@@ -202,7 +234,8 @@ impl Signer {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (given, at) = bytes.split_at_checked(CURSOR_MAC)?;
         let at = RelPath::new(at).ok()?;
-        let key = self.key(owner)?;
+        let keys = self.keys();
+        let key = keys.of(owner)?;
         let fits: Choice = mac(&key.key, &cursor_text(session, &at))[..CURSOR_MAC].ct_eq(given);
         bool::from(fits).then_some(at)
     }

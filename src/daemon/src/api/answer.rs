@@ -15,19 +15,23 @@ use http::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode, request};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use serde_json::json;
 use tracing::{Instrument, debug, error_span, info, warn};
 
 use super::body::{self, Answer, RequestBody, error};
 use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
 use super::files::{DownloadLink, LinkKind};
+use super::guard::{Credential, unauthorized};
 use super::linger::TrackedBody;
 use super::refusals;
 use super::route::Route;
-use super::server::{Server, Way};
+use super::server::{REGULAR, Server, Way};
 use super::{events, health, metrics, page, ports, status};
 use crate::backup;
 use crate::sign::DEFAULT_OWNER;
+use crate::tenants::{Limited, RequestPlace};
+use crate::tools::Code;
 use crate::trace::{TRACEPARENT, Trace};
 
 /// The header that tells the caller the trace of its request. Source: W3C Trace Context Level 2, a draft.
@@ -37,27 +41,37 @@ const TRACERESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 const METHOD: usize = 20;
 const PATH: usize = 200;
 
+/// Requests of one tenant in flight while others have tokens too: it must not take every connection.
+const OF_A_TENANT: usize = REGULAR / 4 * 3;
+
+/// The code of JSON-RPC for a limit of a tenant, out of those that servers may define (-32000 to -32099).
+const RATE_LIMITED: i64 = -32000;
+
 /// The token's name in the log line of a request without a token.
 const NOBODY: &str = "-";
 
 /// By what right a request is served.
-enum RequestAccess<'a> {
-    /// By the token of this name.
-    Owner(&'a str),
-    /// By a signed link.
-    Link(DownloadLink),
+enum RequestAccess {
+    /// By a token.
+    Owner(Credential),
+    /// By a signed link to a file of this tenant.
+    Link(DownloadLink, Credential),
     /// The route is open to everybody.
     All,
 }
 
-impl RequestAccess<'_> {
+impl RequestAccess {
+    /// The token or link that was shown.
+    fn credential(&self) -> Option<&Credential> {
+        match self {
+            Self::Owner(credential) | Self::Link(_, credential) => Some(credential),
+            Self::All => None,
+        }
+    }
+
     /// The token's name in log lines.
     fn name(&self) -> &str {
-        match self {
-            Self::Owner(owner) => owner,
-            Self::Link(link) => &link.owner,
-            Self::All => NOBODY,
-        }
+        self.credential().map_or(NOBODY, |credential| &credential.tenant.name)
     }
 }
 
@@ -72,7 +86,8 @@ impl Server {
         let Some(in_progress) = permit.begin() else { return full() };
         let uri = request.uri().clone();
         let route = Route::of(uri.path());
-        if !route.is_probe() && permit.is_spare() && !permit.promoted().await {
+        let may_pass = || matches!(way, Way::Address(_)) && self.guard.is_operator(request.headers());
+        if !route.is_probe() && permit.is_spare() && !may_pass() && !permit.promoted().await {
             self.tools.services.metrics.request_refused("busy");
             self.refusals.tell(|| warn!(peer = way.shown(), "refused: every connection permit is in use"));
             return full();
@@ -93,14 +108,15 @@ impl Server {
             span_id = trace.span_id,
             parent_id = trace.parent_id
         );
-        let mut answer = match admitted {
-            Ok(admitted) => {
-                if !matches!(admitted, RequestAccess::All) {
-                    permit.set_known();
-                }
-                self.answer_admitted(route, request, admitted).instrument(span).await
+        let begun = admitted.and_then(|admitted| {
+            let place = self.begin(route, way, &admitted, permit)?;
+            Ok((admitted, place))
+        });
+        let (mut answer, place) = match begun {
+            Ok((admitted, place)) => {
+                (self.answer_admitted(route, request, admitted).instrument(span).await, place)
             }
-            Err(refused) => span.in_scope(|| self.refuse(route, &request, way, *refused)),
+            Err(refused) => (span.in_scope(|| self.refuse(route, &request, way, *refused)), None),
         };
         drop(in_flight);
         if matches!(route, Route::Ports(_)) {
@@ -109,7 +125,30 @@ impl Server {
         if let Ok(trace) = HeaderValue::try_from(trace.to_string()) {
             answer.headers_mut().insert(TRACERESPONSE, trace);
         }
-        answer.map(|body| CountedBody::new(body, metrics.sent(route.as_str()), in_progress).boxed_unsync())
+        answer.map(|body| {
+            CountedBody::new(body, metrics.sent(route.as_str()), (in_progress, place)).boxed_unsync()
+        })
+    }
+
+    /// Begins a request that was admitted, if its tenant may have one more. A link is not counted: anybody
+    /// may have it, and use it against the tenant.
+    fn begin(
+        &self,
+        route: Route<'_>,
+        way: Way,
+        access: &RequestAccess,
+        permit: &ConnectionPermit,
+    ) -> Result<Option<RequestPlace>, Box<Answer>> {
+        let Some(credential) = access.credential() else { return Ok(None) };
+        if !permit.set_known(&credential.over) {
+            return Err(unauthorized());
+        }
+        let (RequestAccess::Owner(credential), Way::Address(_)) = (access, way) else { return Ok(None) };
+        let tenants = &self.tools.services.tenants;
+        let is_bounded = !credential.tenant.terms.is_operator && tenants.book().has_neighbours();
+        let most = if is_bounded { OF_A_TENANT } else { usize::MAX };
+        let begun = tenants.begin_request(&credential.tenant, most);
+        begun.map(Some).map_err(|limited| Box::new(rate_limited(route, &limited)))
     }
 
     /// Decides by what right the request is served. Changes nothing.
@@ -118,16 +157,19 @@ impl Server {
         route: Route<'_>,
         request: &Request<RequestBody>,
         way: Way,
-    ) -> Result<RequestAccess<'_>, Box<Answer>> {
+    ) -> Result<RequestAccess, Box<Answer>> {
         let (uri, headers) = (request.uri(), request.headers());
+        let tenants = &self.tools.services.tenants;
         self.guard.admit(route, uri, headers)?;
         let owner = || match way {
             Way::Address(_) => self.guard.owner(headers),
-            Way::Socket => Ok(DEFAULT_OWNER),
+            Way::Socket => Ok(Credential::of_owner(tenants, DEFAULT_OWNER)),
         };
         let link = |kind, rest| {
             let link = DownloadLink::of(&self.tools.services.signer, kind, rest, uri);
-            link.map(RequestAccess::Link).ok_or_else(|| Box::new(DownloadLink::refused()))
+            let link = link.ok_or_else(|| Box::new(DownloadLink::refused()))?;
+            let credential = Credential::of_owner(tenants, &link.owner);
+            Ok(RequestAccess::Link(link, credential))
         };
         // Such a method needs no right: `route` refuses it later.
         if !route.takes(request.method()) {
@@ -146,7 +188,7 @@ impl Server {
             // Everything of every token is in it, so no token gives access to it: only the socket does.
             Route::Backup => match way {
                 Way::Address(_) => Ok(RequestAccess::All),
-                Way::Socket => Ok(RequestAccess::Owner(DEFAULT_OWNER)),
+                Way::Socket => Ok(RequestAccess::Owner(Credential::of_owner(tenants, DEFAULT_OWNER))),
             },
             Route::Health | Route::Ready | Route::Page(_) => Ok(RequestAccess::All),
         }
@@ -160,12 +202,15 @@ impl Server {
         let reason = match (answer.status(), route) {
             (StatusCode::FORBIDDEN, Route::Files(_) | Route::Logs(_)) => "link",
             (StatusCode::UNAUTHORIZED, _) => "token",
+            (StatusCode::TOO_MANY_REQUESTS, _) => "tenant",
             _ => "guard",
         };
         // A Host or an Origin is no secret that a caller could guess, so the answer always says what is wrong
         // with it.
         let over = match way {
-            Way::Address(peer) if reason != "guard" => self.refusals.count(peer.ip(), begun),
+            Way::Address(peer) if !matches!(reason, "guard" | "tenant") => {
+                self.refusals.count(peer.ip(), begun)
+            }
             Way::Address(_) | Way::Socket => None,
         };
         let reason = over.map_or(reason, |_| "peer");
@@ -181,7 +226,7 @@ impl Server {
         &self,
         route: Route<'_>,
         request: Request<RequestBody>,
-        admitted: RequestAccess<'_>,
+        admitted: RequestAccess,
     ) -> Answer {
         let begun = Instant::now();
         let (method, path) = shown(&request);
@@ -211,7 +256,7 @@ impl Server {
         &self,
         route: Route<'_>,
         request: Request<RequestBody>,
-        admitted: RequestAccess<'_>,
+        admitted: RequestAccess,
     ) -> Answer {
         let (parts, incoming) = request.into_parts();
         if !route.takes(&parts.method) {
@@ -220,28 +265,28 @@ impl Server {
         }
         match (route, admitted) {
             (Route::Ports(rest), RequestAccess::Owner(owner)) => {
-                self.port(owner, rest, Request::from_parts(parts, incoming)).await
+                self.port(&owner, rest, Request::from_parts(parts, incoming)).await
             }
-            (Route::Mcp, RequestAccess::Owner(owner)) => self.mcp(owner, parts, incoming).await,
+            (Route::Mcp, RequestAccess::Owner(owner)) => self.mcp(&owner.tenant.name, parts, incoming).await,
             (Route::Sessions(rest), RequestAccess::Owner(owner)) => {
-                self.raw.serve(owner, rest, &parts, incoming).await
+                self.raw.serve(&owner.tenant.name, rest, &parts, incoming).await
             }
             (Route::Events, RequestAccess::Owner(owner)) => {
-                events::events(&self.tools.services, owner, &self.listeners, &self.stop_streams)
+                events::events(&self.tools.services, &owner.tenant.name, &self.listeners, &self.stop_streams)
             }
             (Route::Status, RequestAccess::Owner(owner)) => {
-                status::status(&self.tools, owner, &parts.uri, self.begun).await
+                status::status(&self.tools, &owner.tenant.name, &parts.uri, self.begun).await
             }
-            (Route::Files(_) | Route::Logs(_), RequestAccess::Link(link)) => {
+            (Route::Files(_) | Route::Logs(_), RequestAccess::Link(link, _)) => {
                 let executions = &self.tools.services.executions;
                 link.serve(&self.store, executions, &parts.method, &parts.headers).await
             }
             (Route::Metrics, RequestAccess::All) => metrics::metrics(&self.tools.services, &self.store).await,
             (Route::Health, RequestAccess::All) => {
-                health::health(&self.tools.services.pool, &self.store, self.config.tls.as_deref())
+                health::health(&self.tools.services, self.config.tls.as_deref())
             }
             (Route::Ready, RequestAccess::All) => {
-                health::ready(&self.tools.services.pool, &self.store, self.config.tls.as_deref())
+                health::ready(&self.tools.services, self.config.tls.as_deref())
             }
             (Route::Backup, RequestAccess::Owner(_)) => self.backup().await,
             (Route::Backup, RequestAccess::All) => nothing(),
@@ -249,7 +294,7 @@ impl Server {
                 page::part(path, &parts.headers).unwrap_or_else(nothing)
             }
             // `admit` returns none of these combinations; if it did, the request must not be served.
-            (_, RequestAccess::Owner(_) | RequestAccess::Link(_) | RequestAccess::All) => {
+            (_, RequestAccess::Owner(_) | RequestAccess::Link(..) | RequestAccess::All) => {
                 error(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this request was not admitted")
             }
         }
@@ -296,6 +341,26 @@ fn nothing() -> Answer {
 fn shown(request: &Request<RequestBody>) -> (String, String) {
     let method = request.method().as_str().chars().take(METHOD).collect();
     (method, request.uri().path().chars().take(PATH).collect())
+}
+
+/// The answer to a request of a tenant that has reached a limit. `/mcp` speaks JSON-RPC, and its body was not
+/// read: the id of the request is not known.
+fn rate_limited(route: Route<'_>, limited: &Limited) -> Answer {
+    let (code, message) = (Code::RateLimited.as_str(), limited.to_string());
+    let mut data = limited.details();
+    data.insert("error".into(), json!(code));
+    let document = if matches!(route, Route::Mcp) {
+        let error = json!({ "code": RATE_LIMITED, "message": message, "data": data });
+        json!({ "jsonrpc": "2.0", "id": null, "error": error })
+    } else {
+        data.insert("message".into(), json!(message));
+        json!(data)
+    };
+    let mut answer = body::json(StatusCode::TOO_MANY_REQUESTS, &document);
+    if let Some(seconds) = limited.retry_seconds() {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
 }
 
 /// The answer to a request without a permit.

@@ -92,6 +92,8 @@ struct Connection {
     since: Instant,
     /// It has shown a valid token or link.
     is_known: bool,
+    /// Cancelled when what its latest request has shown is not good any more.
+    credential: Option<CancellationToken>,
     is_spare: bool,
     stall: Stall,
     cut: CancellationToken,
@@ -217,12 +219,26 @@ impl ConnectionPermits {
             activity,
             since,
             is_known: false,
+            credential: None,
             is_spare,
             stall: stall.clone(),
             cut: cut.clone(),
         };
         open.connections.insert(id, one);
         Some(ConnectionPermit { permits: self.clone(), id, cut, stall })
+    }
+
+    /// Cuts every connection whose token or link is not good any more, whatever it is doing.
+    pub(super) fn cut_ended(&self) {
+        let mut open = self.open();
+        let has_ended =
+            |one: &Connection| one.credential.as_ref().is_some_and(CancellationToken::is_cancelled);
+        let ended: Vec<u64> =
+            open.connections.iter().filter(|(_, one)| has_ended(one)).map(|(id, _)| *id).collect();
+        for gone in ended.into_iter().filter_map(|id| open.remove(id)) {
+            gone.cut.cancel();
+            self.metrics.connection_cut("revoked");
+        }
     }
 
     /// Cuts the least valuable connection out of all that `may` accepts, if there is one. Returns whether its
@@ -255,9 +271,12 @@ impl ConnectionPermit {
         begun.then(|| RequestInProgress(self.clone()))
     }
 
-    /// Notes that the caller has shown a valid token or link.
-    pub(super) fn set_known(&self) {
-        self.change(|one| one.is_known = true);
+    /// Notes that the caller has shown a valid token or link, which ends when `over` is cancelled. False if
+    /// it has ended already.
+    pub(super) fn set_known(&self, over: &CancellationToken) -> bool {
+        self.change(|one| (one.is_known, one.credential) = (true, Some(over.clone())));
+        // After it was noted: if it ends from now on, `cut_ended` finds it.
+        !over.is_cancelled()
     }
 
     /// Whether its requests must wait for a regular permit.
@@ -332,8 +351,23 @@ mod tests {
     fn busy(permits: &Arc<ConnectionPermits>, n: u8) -> (Arc<ConnectionPermit>, RequestInProgress) {
         let permit = take(permits, n);
         let in_progress = permit.begin().unwrap();
-        permit.set_known();
+        assert!(permit.set_known(&CancellationToken::new()));
         (permit, in_progress)
+    }
+
+    #[test]
+    fn a_connection_ends_with_its_token_whatever_it_is_doing() {
+        let permits = permits(4, 2);
+        let (revoked, good) = (CancellationToken::new(), CancellationToken::new());
+        let (one, _busy) = busy(&permits, 1);
+        let (other, _other_busy) = busy(&permits, 2);
+        assert!(one.set_known(&revoked) && other.set_known(&good));
+        permits.cut_ended();
+        assert!(!one.cut.is_cancelled());
+        revoked.cancel();
+        permits.cut_ended();
+        assert!(one.cut.is_cancelled() && !other.cut.is_cancelled());
+        assert!(!other.set_known(&revoked), "a request that comes at that moment is told");
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl DownloadLink {
         let (owner, session) = match &parsed.proof {
             Some((signature, expires)) => {
                 let proof = Proof { signature, expires: expires.as_deref() };
-                let owner = signer.owner(&parsed.session, target, proof)?.to_owned();
+                let owner = signer.owner(&parsed.session, target, proof)?.to_string();
                 (owner, parsed.session.clone())
             }
             None if kind == LinkKind::File => {

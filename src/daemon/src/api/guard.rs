@@ -20,16 +20,20 @@
 //!
 //! The time of comparing a token must never depend on the token.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
 use http::{HeaderMap, StatusCode, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
 
 use super::body::{Answer, error};
 use super::route::Route;
-use crate::config::KnownToken;
 use crate::sign::DEFAULT_OWNER;
+use crate::tenants::{LiveToken, Tenant, TenantTerms, Tenants};
 
 /// The most characters of a foreign host or origin in a refusal.
 const SHOWN: usize = 100;
@@ -42,8 +46,35 @@ pub(super) struct Guard {
     origins: Vec<String>,
     /// What our own origin begins with.
     scheme: &'static str,
-    tokens: Vec<KnownToken>,
+    tenants: Arc<Tenants>,
     metrics: Option<[u8; 32]>,
+}
+
+/// Who a request is from.
+#[derive(Debug, Clone)]
+pub(super) struct Credential {
+    /// The tenant.
+    pub(super) tenant: Arc<Tenant>,
+    /// Cancelled when what the request showed is not good any more.
+    pub(super) over: CancellationToken,
+}
+
+impl From<&LiveToken> for Credential {
+    fn from(token: &LiveToken) -> Self {
+        Self { tenant: token.tenant.clone(), over: token.over.clone() }
+    }
+}
+
+impl Credential {
+    /// That of a caller who needs no token, or who is known otherwise.
+    pub(super) fn of_owner(tenants: &Tenants, owner: &str) -> Self {
+        let tenant = tenants.book().tenant(owner).cloned().unwrap_or_else(|| {
+            let (terms, over) = (TenantTerms::default(), CancellationToken::new());
+            Arc::new(Tenant { name: Arc::from(owner), id: Default::default(), terms, over })
+        });
+        let over = tenant.over.clone();
+        Self { tenant, over }
+    }
 }
 
 impl Guard {
@@ -53,7 +84,7 @@ impl Guard {
         hosts: &[String],
         origins: &[String],
         has_tls: bool,
-        tokens: Vec<KnownToken>,
+        tenants: Arc<Tenants>,
         metrics: Option<[u8; 32]>,
     ) -> Self {
         let lower = |list: &[String]| list.iter().map(|item| item.to_ascii_lowercase()).collect::<Vec<_>>();
@@ -65,7 +96,7 @@ impl Guard {
             origins.push(format!("{scheme}://{authority}").to_ascii_lowercase());
         }
         let scheme = if has_tls { "https://" } else { "http://" };
-        Self { hosts, origins, scheme, tokens, metrics }
+        Self { hosts, origins, scheme, tenants, metrics }
     }
 
     /// Checks the request's `Host` and `Origin`, before the route asks for a token.
@@ -112,7 +143,7 @@ impl Guard {
             | Route::Metrics
             | Route::Health
             | Route::Ready
-            | Route::Page(_) => !self.tokens.is_empty() && self.owner(headers).is_ok(),
+            | Route::Page(_) => self.tenants.book().is_guarded() && self.owner(headers).is_ok(),
         }
     }
 
@@ -121,27 +152,30 @@ impl Guard {
         is_loopback(name) || self.hosts.iter().any(|ours| ours == host || ours == name)
     }
 
-    /// The name of the token that a request carries.
-    pub(super) fn owner(&self, headers: &HeaderMap) -> Result<&str, Box<Answer>> {
-        if self.tokens.is_empty() {
-            return Ok(DEFAULT_OWNER);
+    /// The token that a request carries, and whose it is.
+    pub(super) fn owner(&self, headers: &HeaderMap) -> Result<Credential, Box<Answer>> {
+        let book = self.tenants.book();
+        if !book.is_guarded() {
+            return Ok(Credential::of_owner(&self.tenants, DEFAULT_OWNER));
         }
-        let mut owner = None;
-        if let Some(digest) = given(headers) {
-            for known in &self.tokens {
-                if bool::from(known.sha256[..].ct_eq(&digest[..])) {
-                    owner = Some(known.name.as_str());
-                }
-            }
-        }
-        owner.ok_or_else(unauthorized)
+        let found =
+            given(headers).and_then(|digest| book.find(&digest, SystemTime::now).map(Credential::from));
+        found.ok_or_else(unauthorized)
+    }
+
+    /// Whether a request carries the token of an operator.
+    pub(super) fn is_operator(&self, headers: &HeaderMap) -> bool {
+        self.owner(headers).is_ok_and(|credential| credential.tenant.terms.is_operator)
     }
 
     /// Whether a request carries any token of the daemon's, also beside another credential.
     pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
-        let known = || self.tokens.iter().map(|token| &token.sha256).chain(&self.metrics);
+        let book = self.tenants.book();
+        let is_of_metrics =
+            |digest: &[u8; 32]| self.metrics.is_some_and(|own| bool::from(own[..].ct_eq(&digest[..])));
         let is_known = |digest: [u8; 32]| {
-            known().fold(false, |found, sha256| found | bool::from(sha256[..].ct_eq(&digest[..])))
+            let is_of_metrics = is_of_metrics(&digest);
+            book.find(&digest, SystemTime::now).is_some() || is_of_metrics
         };
         headers.get_all(AUTHORIZATION).iter().filter_map(bearer).any(is_known)
     }
@@ -151,7 +185,7 @@ impl Guard {
     pub(super) fn reads_metrics(&self, headers: &HeaderMap) -> Result<(), Box<Answer>> {
         let Some(own) = &self.metrics else { return self.owner(headers).map(drop) };
         let is_own = given(headers).is_some_and(|digest| bool::from(own[..].ct_eq(&digest[..])));
-        if is_own || (!self.tokens.is_empty() && self.owner(headers).is_ok()) {
+        if is_own || (self.tenants.book().is_guarded() && self.owner(headers).is_ok()) {
             return Ok(());
         }
         Err(unauthorized())
@@ -194,7 +228,7 @@ fn bearer(value: &HeaderValue) -> Option<[u8; 32]> {
     scheme.eq_ignore_ascii_case("bearer").then(|| Sha256::digest(token.trim().as_bytes()).into())
 }
 
-fn unauthorized() -> Box<Answer> {
+pub(super) fn unauthorized() -> Box<Answer> {
     let message = "a valid token is needed: send the header Authorization: Bearer <token>";
     let mut answer = error(StatusCode::UNAUTHORIZED, "unauthorized", message);
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -217,6 +251,7 @@ fn is_loopback(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tenants::KnownToken;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -229,13 +264,18 @@ mod tests {
     fn guard(tokens: &[(&str, &str)]) -> Guard {
         let tokens = tokens
             .iter()
-            .map(|(name, token)| KnownToken {
-                name: (*name).into(),
-                sha256: Sha256::digest(token.as_bytes()).into(),
-            })
+            .map(|(name, token)| KnownToken::plain(*name, Sha256::digest(token.as_bytes()).into()))
             .collect();
+        let tenants = Tenants::open(tokens, None, crate::metrics::Metrics::default()).unwrap();
         let listed = ["LAN.example:8080".to_owned(), "any.example".to_owned()];
-        Guard::new("https://box.example/p", &listed, &["https://n8n.example".to_owned()], false, tokens, None)
+        Guard::new(
+            "https://box.example/p",
+            &listed,
+            &["https://n8n.example".to_owned()],
+            false,
+            tenants,
+            None,
+        )
     }
 
     /// The status that refuses a `GET` of this target, if it is refused.
@@ -385,7 +425,8 @@ mod tests {
     #[test]
     fn a_token_names_the_owner_of_a_request() {
         let guard = guard(&[("default", "t1"), ("alice", "t2")]);
-        let owner = |value: &str| guard.owner(&headers(&[("authorization", value)])).map(str::to_owned).ok();
+        let named = |credential: Credential| credential.tenant.name.to_string();
+        let owner = |value: &str| guard.owner(&headers(&[("authorization", value)])).map(named).ok();
         assert_eq!(owner("Bearer t1").as_deref(), Some("default"));
         assert_eq!(owner("bearer t2").as_deref(), Some("alice"));
         for wrong in ["", "t1", "Bearer", "Bearer ", "Bearer t3", "Basic t1", "Bearer t1 t2", "Bearert1"] {

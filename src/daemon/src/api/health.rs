@@ -6,17 +6,15 @@ use serde_json::json;
 
 use super::body::{Answer, json as answer};
 use super::tls::ServerTls;
-use crate::pool::Pool;
-use crate::store::Store;
+use crate::services::Services;
 
-const OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
+const CERTIFICATE_OUTDATED: &str = "the new TLS certificate cannot be used, so the previous one is";
+const TOKENS_OUTDATED: &str = "the file of tokens cannot be used: what it said before is good";
 
 /// Always 200 while the process answers; `degraded` lists what does not work.
-pub(super) fn health(pool: &Pool, store: &Store, tls: Option<&ServerTls>) -> Answer {
-    let mut degraded = reasons(pool, store);
-    if tls.is_some_and(ServerTls::is_outdated) {
-        degraded.push(OUTDATED);
-    }
+pub(super) fn health(services: &Services, tls: Option<&ServerTls>) -> Answer {
+    let mut degraded = reasons(services);
+    degraded.extend(warnings(services, tls));
     if degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "healthy" }))
     } else {
@@ -28,18 +26,26 @@ pub(super) fn health(pool: &Pool, store: &Store, tls: Option<&ServerTls>) -> Ans
 /// new sessions elsewhere. Sessions that have a container go on as well as they can in either case.
 ///
 /// A certificate that could not be renewed does not make the daemon unready: the previous one still serves.
-pub(super) fn ready(pool: &Pool, store: &Store, tls: Option<&ServerTls>) -> Answer {
-    let missing = reasons(pool, store);
-    if missing.is_empty() && tls.is_some_and(ServerTls::is_outdated) {
-        answer(StatusCode::OK, &json!({ "status": "ready", "degraded": [OUTDATED] }))
-    } else if missing.is_empty() {
+pub(super) fn ready(services: &Services, tls: Option<&ServerTls>) -> Answer {
+    let (missing, degraded) = (reasons(services), warnings(services, tls));
+    if missing.is_empty() && degraded.is_empty() {
         answer(StatusCode::OK, &json!({ "status": "ready" }))
+    } else if missing.is_empty() {
+        answer(StatusCode::OK, &json!({ "status": "ready", "degraded": degraded }))
     } else {
         answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unready", "missing": missing }))
     }
 }
 
-fn reasons(pool: &Pool, store: &Store) -> Vec<&'static str> {
+/// What does not work, and does not keep a run from being served.
+fn warnings(services: &Services, tls: Option<&ServerTls>) -> Vec<&'static str> {
+    let tokens = services.tenants.fault().map(|_| TOKENS_OUTDATED);
+    let certificate = tls.filter(|tls| tls.is_outdated()).map(|_| CERTIFICATE_OUTDATED);
+    tokens.into_iter().chain(certificate).collect()
+}
+
+fn reasons(services: &Services) -> Vec<&'static str> {
+    let (pool, store) = (&services.pool, &services.store);
     let mut reasons = Vec::new();
     if !pool.engine_up() {
         reasons.push("the container engine does not answer");

@@ -30,8 +30,8 @@ mod resume;
 mod rounds;
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,15 +54,13 @@ use crate::session::SessionId;
 use crate::tools::Tools;
 
 /// The settings of the endpoint.
-pub(super) struct McpConfig<'a> {
-    /// The names of the tokens.
-    pub(super) owners: &'a [String],
+pub(super) struct McpConfig {
     /// Bytes of a message.
     pub(super) max_body: u64,
     /// How long a call goes on whose client went away.
     pub(super) resume_window: Duration,
     /// The folder of the sessions on disk.
-    pub(super) folder: &'a Path,
+    pub(super) folder: PathBuf,
     /// Derives the ids of sessions that clients did not name.
     pub(super) key: [u8; 32],
     /// The fixtures in front of the tools, in a test of conformance.
@@ -73,23 +71,22 @@ pub(super) struct McpConfig<'a> {
 }
 
 /// What ends the endpoint's work, step by step.
-pub(super) struct McpStops<'a> {
+pub(super) struct McpStops {
     /// Ends the streams that only listen.
-    pub(super) streams: &'a CancellationToken,
+    pub(super) streams: CancellationToken,
     /// Ends every call.
-    pub(super) calls: &'a CancellationToken,
+    pub(super) calls: CancellationToken,
     /// Ends what is left then.
-    pub(super) rest: &'a CancellationToken,
+    pub(super) rest: CancellationToken,
 }
 
 /// The endpoint.
 pub(super) struct McpEndpoint {
     tools: Arc<Tools>,
-    owners: HashMap<String, OwnerServices>,
-    resume_window: Duration,
-    key: [u8; 32],
-    listeners: Arc<ListenPermits>,
-    stop_streams: CancellationToken,
+    config: McpConfig,
+    stops: McpStops,
+    /// Those of each tenant that has called, made at its first call.
+    owners: Mutex<HashMap<String, Arc<OwnerServices>>>,
 }
 
 /// A request on its way to the SDK.
@@ -110,26 +107,36 @@ struct Forwarded<'a> {
 
 impl McpEndpoint {
     /// An endpoint over these tools.
-    pub(super) fn new(tools: &Arc<Tools>, config: &McpConfig<'_>, stops: &McpStops<'_>) -> Self {
-        if let Err(error) = on_disk::sweep_all(config.folder) {
+    pub(super) fn new(tools: &Arc<Tools>, config: McpConfig, stops: McpStops) -> Self {
+        if let Err(error) = on_disk::sweep_all(&config.folder) {
             warn!(%error, "the folder of MCP sessions could not be swept");
         }
-        let services = |owner: &String| (owner.clone(), OwnerServices::new(owner, tools, config, stops));
-        Self {
-            tools: tools.clone(),
-            owners: config.owners.iter().map(services).collect(),
-            resume_window: config.resume_window,
-            key: config.key,
-            listeners: config.listeners.clone(),
-            stop_streams: stops.streams.clone(),
+        Self { tools: tools.clone(), config, stops, owners: Mutex::default() }
+    }
+
+    /// The services of this owner, whose token was checked.
+    fn services(&self, owner: &str) -> Arc<OwnerServices> {
+        // No code that can panic runs under this lock, so even a poisoned one holds valid data.
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(services) = owners.get(owner) {
+            return services.clone();
+        }
+        let services = Arc::new(OwnerServices::new(owner, &self.tools, &self.config, &self.stops));
+        owners.insert(owner.to_owned(), services.clone());
+        services
+    }
+
+    /// Ends all calls of an owner, also of sessions that wait for their client to come back.
+    pub(super) fn end_owner(&self, owner: &str) {
+        let gone = self.owners.lock().unwrap_or_else(PoisonError::into_inner).remove(owner);
+        if let Some(services) = gone {
+            services.stop.cancel();
         }
     }
 
     /// Answers one request whose body was read.
     pub(super) async fn serve(&self, owner: &str, parts: request::Parts, body: Bytes) -> Answer {
-        let Some(services) = self.owners.get(owner) else {
-            return error(StatusCode::UNAUTHORIZED, "unauthorized", "this token has no name that is served");
-        };
+        let services = &*self.services(owner);
         let sets = match sets(&parts, self.tools.sets) {
             Ok(sets) => sets,
             Err(problem) => return error(StatusCode::BAD_REQUEST, "invalid_argument", &problem),
@@ -164,7 +171,7 @@ impl McpEndpoint {
     /// The session of calls that name none, within an MCP session: not the protocol's own id, which others
     /// may see.
     fn own_session(&self, owner: &str, id: &str) -> SessionId {
-        SessionId::derived(&self.key, &format!("{owner}\n{id}"))
+        SessionId::derived(&self.config.key, &format!("{owner}\n{id}"))
     }
 
     /// An MCP session ended: the programs of the session that was made for it end too. Its files stay.

@@ -8,9 +8,10 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::{Answer, error, full};
-use crate::metrics::{DaemonState, RunnerContainers};
+use crate::metrics::{DaemonState, RunnerContainers, TenantState};
 use crate::services::Services;
 use crate::store::Store;
+use crate::tenants::TenantInUse;
 
 /// Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -32,6 +33,22 @@ pub(super) async fn alone(services: &Services, store: &Store, method: &Method, p
         }
         _ => error(StatusCode::NOT_FOUND, "not_found", "this address serves only /metrics"),
     }
+}
+
+/// What each tenant uses now.
+fn tenants(services: &Services, store: &Store) -> Vec<TenantState> {
+    let (sessions, executions) = (services.sessions.live_by_owner(), services.executions.by_owner());
+    let state = |one: TenantInUse| TenantState {
+        sessions: sessions.get(&*one.name).copied().unwrap_or(0),
+        executions: executions.get(&*one.name).copied().unwrap_or(0),
+        runs: one.runs,
+        waiting: one.waiting,
+        requests: one.requests,
+        stored_bytes: store.used_by(&one.name).bytes,
+        moved_bytes: one.moved,
+        tenant: one.label.to_string(),
+    };
+    services.tenants.in_use().into_iter().map(state).collect()
 }
 
 async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
@@ -65,5 +82,6 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
         store_writable: store.is_writable(),
         store: store.used(),
         watchers: services.notifications.subscribers(),
+        tenants: tenants(services, store),
     }
 }

@@ -31,8 +31,9 @@ use tracing::{Instrument, debug, error_span, warn};
 
 use super::accept;
 use super::body::{Answer, RequestBody, error, full};
-use super::connections::{ConnectionPermit, ConnectionPermits};
+use super::connections::ConnectionPermit;
 use super::counted_body::CountedBody;
+use super::guard::Credential;
 use super::linger::{Lingering, TrackedBody, UnreadBodies};
 use super::refusals;
 use super::route::Route;
@@ -61,15 +62,20 @@ fn nothing_here() -> Answer {
 
 impl Server {
     /// Answers a request by token; `rest` is the path behind `/ports/`.
-    pub(super) async fn port(&self, owner: &str, rest: &str, request: Request<RequestBody>) -> Answer {
+    pub(super) async fn port(
+        &self,
+        credential: &Credential,
+        rest: &str,
+        request: Request<RequestBody>,
+    ) -> Answer {
         let Some(PortPath { session, port, rest }) = PortPath::parse(rest) else {
             let message = "this path takes /ports/{session}/{port}/…, with a port from 1 to 65535";
             return error(StatusCode::NOT_FOUND, "not_found", message);
         };
-        let target = PortTarget { owner: owner.to_owned(), session, port };
-        let path = rest.to_owned();
-        self.forward(PortRequest { target, rest: &path, signature: None, drops_authorization: true, request })
-            .await
+        let target = PortTarget { owner: credential.tenant.name.to_string(), session, port };
+        let (path, over) = (rest.to_owned(), credential.over.clone());
+        let (rest, signature, drops_authorization) = (path.as_str(), None, true);
+        self.forward(PortRequest { target, rest, signature, drops_authorization, over, request }).await
     }
 
     async fn forward(&self, asked: PortRequest<'_, RequestBody>) -> Answer {
@@ -112,7 +118,7 @@ impl Server {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move { server.port_connection((stream, peer), seat, &stop, &abort).await }
         };
-        let permits = ConnectionPermits::new(CONNECTIONS, 0, self.tools.services.metrics.clone());
+        let permits = self.permits(CONNECTIONS, 0);
         let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
         let connections =
             accept::with_permits(&permits, stop, || listener.accept(), of_peer, connection).await;
@@ -189,13 +195,15 @@ impl Server {
         let (verb, uri) = (request.method().clone(), request.uri().clone());
         let answer = match self.linked(uri.path()) {
             Ok((signature, target, rest)) => {
-                seat.set_known();
+                let tenants = &self.tools.services.tenants;
+                let over = Credential::of_owner(tenants, &target.owner).over;
+                seat.set_known(&over);
                 let (session, port) = (target.session.to_string(), target.port);
                 let span =
                     error_span!("port", token = target.owner, peer = %peer, session_id = session, port);
                 let drops_authorization = self.guard.has_token(request.headers());
-                let asked =
-                    PortRequest { target, rest, signature: Some(signature), drops_authorization, request };
+                let signature = Some(signature);
+                let asked = PortRequest { target, rest, signature, drops_authorization, over, request };
                 async {
                     let answer = self.forward(asked).await;
                     debug!(method = %verb, status = answer.status().as_u16(), "answer");
@@ -228,7 +236,7 @@ impl Server {
         let PortPath { session, port, rest } = PortPath::parse(rest).ok_or_else(missing)?;
         let owner = self.tools.services.ports.links().owner(signature, &session, port);
         let refused = || Box::new(error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid"));
-        let owner = owner.ok_or_else(refused)?.to_owned();
+        let owner = owner.ok_or_else(refused)?;
         Ok((signature, PortTarget { owner, session, port }, rest))
     }
 }

@@ -36,12 +36,11 @@ use super::route::Route;
 use super::socket::Socket;
 use super::stall::{StallTimeout, reset};
 use super::tls::ServerTls;
-use crate::config::KnownToken;
 use crate::store::Store;
 use crate::tools::Tools;
 
 /// Connections with a regular place at one time; [`super::connections`] says what happens to more.
-const REGULAR: usize = 1024;
+pub(super) const REGULAR: usize = 1024;
 /// Connections beside them, for probes.
 const SPARE: usize = 128;
 /// Connections at one time.
@@ -72,8 +71,6 @@ pub struct ApiConfig {
     pub hosts: Vec<String>,
     /// `Origin` values that are served besides the own.
     pub origins: Vec<String>,
-    /// The tokens that are accepted; with none, everyone is.
-    pub tokens: Vec<KnownToken>,
     /// The SHA-256 of a token that opens the metrics and nothing else.
     pub metrics_token: Option<[u8; 32]>,
     /// Bytes of a request body.
@@ -176,27 +173,22 @@ impl Server {
             &config.hosts,
             &config.origins,
             config.tls.is_some(),
-            config.tokens.clone(),
+            tools.services.tenants.clone(),
             config.metrics_token,
         );
-        let mut owners: Vec<String> = config.tokens.iter().map(|token| token.name.clone()).collect();
-        owners.push(crate::sign::DEFAULT_OWNER.to_owned());
-        owners.sort();
-        owners.dedup();
         let [stop_streams, stop_calls, cut] = std::array::from_fn(|_| CancellationToken::new());
         let listeners = Arc::new(ListenPermits::default());
         let mcp = McpConfig {
             listeners: listeners.clone(),
-            owners: &owners,
             max_body: config.max_body,
             resume_window: config.resume_window,
-            folder: &config.mcp_folder,
+            folder: config.mcp_folder.clone(),
             key: config.mcp_key,
             #[cfg(feature = "conformance-fixtures")]
             fixtures: config.conformance_fixtures.then(fixtures::state),
         };
-        let stops = McpStops { streams: &stop_streams, calls: &stop_calls, rest: &cut };
-        let mcp = McpEndpoint::new(&tools, &mcp, &stops);
+        let stops = McpStops { streams: stop_streams.clone(), calls: stop_calls.clone(), rest: cut.clone() };
+        let mcp = McpEndpoint::new(&tools, mcp, stops);
         let limits = RawFileLimits {
             file: config.max_file,
             data: config.max_archive.0,
@@ -253,7 +245,7 @@ impl Server {
             let (server, stop, abort) = (self.clone(), stop.clone(), abort.clone());
             async move { server.connection(stream, Way::Socket, seat, stop, abort).await }
         };
-        let permits = || ConnectionPermits::new(REGULAR, SPARE, self.tools.services.metrics.clone());
+        let permits = || self.permits(REGULAR, SPARE);
         let (tcp_permits, socket_permits) = (permits(), permits());
         let of_peer = |(_, peer): &(TcpStream, SocketAddr)| Some(peer.ip());
         let (connections, locals) = tokio::join!(
@@ -281,6 +273,26 @@ impl Server {
         abort.cancel();
         connections.wait().await;
         locals.wait().await;
+    }
+
+    /// Permits for connections, which are cut when their tokens or links end.
+    pub(super) fn permits(&self, regular: usize, spare: usize) -> Arc<ConnectionPermits> {
+        let services = &self.tools.services;
+        let permits = ConnectionPermits::new(regular, spare, services.metrics.clone());
+        let (weak, mut pages) = (Arc::downgrade(&permits), services.tenants.pages());
+        tokio::spawn(async move {
+            while pages.changed().await.is_ok()
+                && let Some(permits) = weak.upgrade()
+            {
+                permits.cut_ended();
+            }
+        });
+        permits
+    }
+
+    /// A tenant has no token any more: its calls end, also those that go on without a connection.
+    pub(crate) fn end_tenant(&self, name: &str) {
+        self.mcp.end_owner(name);
     }
 
     /// Serves the metrics, and nothing else, to everyone who connects, until `stop`.

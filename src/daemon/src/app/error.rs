@@ -22,6 +22,9 @@ pub enum AppError {
     /// A folder for drop folders cannot be used.
     #[error("{0}")]
     Drops(String),
+    /// The file of tokens cannot be used.
+    #[error("auth.tokens_file: {0}")]
+    Tokens(String),
     /// An address cannot be listened on.
     #[error("cannot listen on {addr} ({setting}): {error}")]
     Listen {

@@ -21,6 +21,7 @@ use crate::ports::PortLinks;
 use crate::session::SessionBounds;
 use crate::sign::LinkTerms;
 use crate::store::{Amount, Options, Quota};
+use crate::tenants::Tenants;
 use crate::tools::ToolLimits;
 
 /// The address of the engine, and how to connect to it.
@@ -116,7 +117,7 @@ pub(crate) fn store_options(config: &Config) -> Options {
     }
 }
 
-pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
+pub(crate) fn session_bounds(config: &Config, tenants: Arc<Tenants>) -> SessionBounds {
     SessionBounds {
         ttl: config.sessions.ttl,
         max: size(config.sessions.max.into()),
@@ -133,6 +134,7 @@ pub(crate) fn session_bounds(config: &Config) -> SessionBounds {
         data: config.limits.data,
         data_inodes: config.limits.data_inodes.into(),
         longest: config.timeouts.max,
+        tenants,
     }
 }
 
@@ -155,10 +157,12 @@ pub(super) fn port_links(
     listener: Option<&TcpListener>,
     url: &str,
     secret: &[u8; 32],
+    tenants: &Tenants,
 ) -> Arc<PortLinks> {
     let bound = listener.and_then(|listener| listener.local_addr().ok());
     let base = bound.map(|bound| config.ports.base_url(config.http.scheme(), bound));
-    let owners = config.auth.tokens.iter().map(|token| token.name.as_str());
+    let book = tenants.book();
+    let owners = book.tenants().map(|tenant| &*tenant.name);
     Arc::new(PortLinks::new(base.as_deref(), url, secret, owners))
 }
 
@@ -193,7 +197,6 @@ pub(super) fn api(
         public_url: base.to_owned(),
         hosts: config.http.allowed_hosts.clone(),
         origins: config.http.allowed_origins.clone(),
-        tokens: config.auth.tokens.clone(),
         metrics_token: config.metrics.token,
         tls,
         max_body: config.http.max_body,

@@ -99,7 +99,8 @@ impl<'a> Checker<'a> {
         } = raw;
         let allow_open = http.allow_open;
         let http = self.http(http)?;
-        let auth = self.auth(auth)?;
+        let store = self.store(store)?;
+        let auth = self.auth(auth, &store)?;
         self.openness(&http, &auth, allow_open)?;
         let limits = self.limits(limits, &http)?;
         let pool = self.pool(pool)?;
@@ -107,7 +108,7 @@ impl<'a> Checker<'a> {
         let runners = self.runners(runners, &limits, &pool)?;
         let McpTable { resume_window, toolsets } = mcp;
         let resume_window = self.time("mcp.resume_window", resume_window, Duration::ZERO..=HOUR)?;
-        let (store, engine) = (self.store(store)?, self.engine(engine)?);
+        let engine = self.engine(engine)?;
         let config = Config {
             mcp: McpSettings { resume_window, toolsets },
             files: self.files(files, limits.output)?,

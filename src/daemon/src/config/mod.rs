@@ -34,11 +34,13 @@ pub use self::pool::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
 pub(crate) use self::types::reachable;
 pub use self::types::{
     AgentSettings, AuthSettings, Config, DropSettings, EngineSettings, FilesSettings, HttpSettings,
-    KeptWorkspaces, KnownToken, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, MountSettings,
+    KeptWorkspaces, LimitsSettings, LogFormat, LogLevel, LogSettings, McpSettings, MountSettings,
     PortsSettings, PublicUrl, RunnerSettings, SessionsSettings, ShutdownSettings, StoreSettings,
     TaskSettings, TimeoutsSettings, TlsFiles, ToolSet, UrlStyle, WhenFull,
 };
 pub use self::value::Secret;
+pub(crate) use self::value::Size;
+pub use crate::tenants::KnownToken;
 
 /// The text of `config.example.toml`: every key with its default and its meaning.
 pub const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config.example.toml"));
@@ -56,7 +58,8 @@ impl Config {
     /// Merges the layers and checks the result.
     ///
     /// `env` is the environment as a map, usually `std::env::vars().collect()`. Beside it this reads only the
-    /// file, and the user id and current directory for [`StoreSettings::root`].
+    /// file, the user id and current directory for [`StoreSettings::root`], and whether there is a file of
+    /// tokens.
     ///
     /// # Errors
     /// If the file cannot be read or is not TOML, a key is unknown, has the wrong type or a value out of its

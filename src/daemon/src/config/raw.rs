@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::types::{LogFormat, ToolSet, UrlStyle, WhenFull};
 use super::value::{Secret, Size, Time};
 use crate::egress::{NetworkMode, Provider};
+use crate::tenants::TokenTable;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -65,13 +66,7 @@ pub(super) struct AuthTable {
     /// tables cannot stand above a commented one.
     #[serde(default)]
     pub(super) tokens: Vec<TokenTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table")]
-pub(super) struct TokenTable {
-    pub(super) name: String,
-    pub(super) sha256: Secret,
+    pub(super) tokens_file: String,
 }
 
 #[derive(Deserialize)]

@@ -2,7 +2,6 @@
 //! `config.example.toml`; this module checks nothing.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::value::Secret;
-use crate::config::PoolSettings;
+use crate::config::{KnownToken, PoolSettings};
 use crate::egress::EgressSettings;
 use crate::packages::PackagesSettings;
 use crate::ports::PortBounds;
@@ -157,25 +156,12 @@ impl PublicUrl {
 }
 
 /// The tokens of callers. Without any, everyone may call, and the configuration allows that.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AuthSettings {
     /// The one of `auth.token` comes first.
     pub tokens: Vec<KnownToken>,
-}
-
-/// A Bearer token, known only by its hash.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KnownToken {
-    /// The owner of its sessions; several tokens may have the same.
-    pub name: String,
-    /// SHA-256 of the token.
-    pub sha256: [u8; 32],
-}
-
-impl fmt::Debug for KnownToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KnownToken").field("name", &self.name).finish_non_exhaustive()
-    }
+    /// The file of further tokens, an absolute path. It may not exist yet.
+    pub tokens_file: PathBuf,
 }
 
 /// The directory of sessions on disk.

@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Secret {
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Size(pub(super) u64);
+pub(crate) struct Size(pub(crate) u64);
 
 impl Size {
     /// Parses a size; `None` for anything else. A size that 64 bits cannot hold becomes the largest number,

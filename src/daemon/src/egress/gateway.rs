@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use paddock_proto::limits::MAX_HELD_ASKS;
 use paddock_proto::share;
@@ -31,6 +31,7 @@ use super::token_permits::TokenPermits;
 use super::usage::NetworkUsage;
 use crate::link::{Asks, Link};
 use crate::metrics::Metrics;
+use crate::tenants::Tenants;
 
 /// What all ways out of the daemon share.
 pub struct Egress {
@@ -42,6 +43,7 @@ pub struct Egress {
     pub(super) connections: Arc<Semaphore>,
     pub(super) upstream: Option<Arc<ProxyWay>>,
     token_permits: TokenPermits,
+    tenants: OnceLock<Arc<Tenants>>,
 }
 
 impl Egress {
@@ -61,7 +63,13 @@ impl Egress {
             connections: Arc::new(Semaphore::new(settings.bounds.connections)),
             upstream,
             token_permits: TokenPermits::new(settings.bounds.connections_per_token),
+            tenants: OnceLock::new(),
         })
+    }
+
+    /// From now on the limits of tenants hold: bytes in an hour, and dollars of models in a day.
+    pub fn limit_tenants(&self, tenants: Arc<Tenants>) {
+        let _ = self.tenants.set(tenants); // a second call changes nothing
     }
 
     /// The way out of a container, whose session belongs to `owner`: what all its runs have together counts
@@ -81,6 +89,7 @@ impl Egress {
             bounds: self.bounds,
             owner: owner.into(),
             of_token: self.token_permits.of(owner),
+            tenants: self.tenants.get().cloned(),
             approved,
             runs: Arc::default(),
             waiting: Some(waiting),
@@ -105,6 +114,7 @@ pub struct Gateway {
     owner: Arc<str>,
     /// The connections of the token that the session belongs to.
     of_token: Arc<Semaphore>,
+    tenants: Option<Arc<Tenants>>,
     /// What was allowed in the session.
     approved: Arc<Approved>,
     runs: Arc<Runs>,
@@ -161,7 +171,7 @@ impl Gateway {
         let (over, runs) = (self.stop.child_token(), Arc::downgrade(&self.runs));
         let approval = RunApproval::new(asker, self.approved.clone(), self.bounds.ask);
         let token = (self.owner.clone(), self.of_token.clone());
-        Run::new(run_id, policy, self.bounds, token, approval, runs, over)
+        Run::new(run_id, policy, self.bounds, token, approval, runs, over).within(self.tenants.clone())
     }
 
     fn insert(&self, run: Run) -> RunNetwork {

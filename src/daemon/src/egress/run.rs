@@ -17,9 +17,10 @@ use super::host_name::{Host, HostName};
 use super::ledger::{Destination, Ledger, Traffic};
 use super::policy::{BlockReason, NetworkPolicy};
 use super::service::RunClients;
-use super::service::model::{ModelAccount, ModelUsage};
+use super::service::model::{Dollars, ModelAccount, ModelUsage};
 use super::settings::EgressBounds;
 use super::usage::NetworkUsage;
+use crate::tenants::Tenants;
 
 /// An admitted run, as its connections see it.
 pub(super) struct Run {
@@ -33,6 +34,8 @@ pub(super) struct Run {
     pub(super) connections: Arc<Semaphore>,
     /// Those of all runs of its token.
     pub(super) of_token: Arc<Semaphore>,
+    /// What its tenant may do.
+    tenants: Option<Arc<Tenants>>,
     /// The runs of its container, itself included.
     runs: Weak<Runs>,
     /// How many connections of its container it holds: all runs of a container share them.
@@ -72,6 +75,7 @@ impl Run {
             ledger: Ledger::default(),
             connections: Arc::new(Semaphore::new(bounds.connections_per_run)),
             of_token,
+            tenants: None,
             runs,
             held: Arc::default(),
             over,
@@ -85,6 +89,11 @@ impl Run {
             earlier_names: 0,
             has_logged_more: AtomicBool::new(false),
         }
+    }
+
+    /// Within the limits of its tenant.
+    pub(super) fn within(self, tenants: Option<Arc<Tenants>>) -> Self {
+        Self { tenants, ..self }
     }
 
     /// Whether it may look up a name: its policy has it, or its caller could be asked for it.
@@ -197,7 +206,13 @@ impl Run {
             self.bytes_left.store(0, Relaxed);
             return Err(BlockReason::Limit(BYTES));
         }
-        Ok(())
+        let moved = self.tenants.as_ref().map(|tenants| tenants.move_bytes(&self.owner, bytes));
+        moved.transpose().map(drop).map_err(|_| BlockReason::Limit(TENANT_BYTES))
+    }
+
+    /// What its tenant may spend on all models in a day.
+    pub(super) fn tenant_budget(&self) -> Option<Dollars> {
+        self.tenants.as_ref().and_then(|tenants| tenants.limits(&self.owner).model_usd_per_day)
     }
 
     /// Takes one request to a service from its bound.
@@ -245,6 +260,8 @@ pub(super) const ALL_CONNECTIONS: &str = "this server has as many connections as
 pub(super) const CONTAINER_CONNECTIONS: &str =
     "the connections that are left are for the other runs of this session";
 const BYTES: &str = "this run has moved as many bytes as it may";
+const TENANT_BYTES: &str =
+    "all runs of this token have moved as many bytes in an hour as they may (limits.egress_bytes_per_hour)";
 const REQUESTS: &str = "this run has made as many requests to services as it may";
 const NAMES: &str = "this run has looked up as many names as it may";
 

@@ -21,7 +21,7 @@ mod start;
 mod stored;
 mod task_diff;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,12 +80,13 @@ impl Executions {
         notifications: Arc<Notifications>,
         links: Arc<PortLinks>,
     ) -> Arc<Self> {
-        let permits = ExecutionPermits::new(PermitBounds {
+        let bounds_of_permits = PermitBounds {
             max: bounds.max,
             per_session: bounds.per_session,
             queue: sessions.bounds().waiting,
             wait: sessions.bounds().wait,
-        });
+        };
+        let permits = ExecutionPermits::new(bounds_of_permits, sessions.bounds().tenants.clone());
         Arc::new(Self {
             sessions,
             bounds,
@@ -134,6 +135,16 @@ impl Executions {
     /// How many are under way, and how many may be.
     pub fn under_way(&self) -> (usize, usize) {
         self.permits.under_way()
+    }
+
+    /// How many of each owner are under way.
+    pub fn by_owner(&self) -> BTreeMap<String, usize> {
+        self.permits.by_owner()
+    }
+
+    /// Cancels all of an owner that are under way.
+    pub fn end_owner(&self, owner: &str) {
+        self.all().values().filter(|one| one.owner == owner).for_each(|one| one.cancel.cancel());
     }
 
     /// Ends all that are under way, and resolves when their ends are kept. None begins any more: calls that

@@ -1,10 +1,12 @@
 //! Permits for executions under way: so many in all, and so many of one session.
 //!
-//! A call that finds none waits, in order of arrival; a call whose session has its share lets others pass.
+//! A call that finds none waits: round by round between the tenants, of one tenant in order of arrival. A
+//! call whose session or tenant has its share lets others pass. The last permit is kept for a tenant that has
+//! none, where there are others, and operators have one of their own.
 //! There must never be more permits than may be (but for those of executions that an earlier daemon started),
 //! nor a permit for a call that has gone away.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +14,11 @@ use tokio::sync::oneshot;
 
 use super::ExecutionError;
 use crate::session::SessionKey;
+use crate::tenants::fair::{Mark, Refused, Rounds, refused};
+use crate::tenants::{Limited, TenantShare, Tenants};
 
 /// How many may have a permit, and wait for one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct PermitBounds {
     /// Permits in all.
     pub(super) max: usize,
@@ -29,13 +33,26 @@ pub(super) struct PermitBounds {
 /// The permits of one daemon.
 pub(super) struct ExecutionPermits {
     bounds: PermitBounds,
+    tenants: Arc<Tenants>,
     state: Mutex<PermitState>,
 }
+
+/// Permits beyond `exec.max` that only operators may have.
+const FOR_OPERATORS: usize = 1;
 
 #[derive(Default)]
 struct PermitState {
     running: HashMap<SessionKey, usize>,
-    waiters: VecDeque<(SessionKey, oneshot::Sender<ExecutionPermit>)>,
+    /// In the order of service.
+    waiters: VecDeque<PermitWaiter>,
+    rounds: Rounds,
+}
+
+struct PermitWaiter {
+    session: SessionKey,
+    tenant: TenantShare,
+    mark: Mark,
+    reply: oneshot::Sender<ExecutionPermit>,
 }
 
 impl PermitState {
@@ -45,6 +62,29 @@ impl PermitState {
 
     fn of(&self, session: &SessionKey) -> usize {
         self.running.get(session).copied().unwrap_or(0)
+    }
+
+    fn of_owner(&self, owner: &str) -> usize {
+        self.running.iter().filter(|(key, _)| key.owner() == owner).map(|(_, count)| count).sum()
+    }
+
+    /// Owners with executions under way.
+    fn owners(&self) -> usize {
+        self.running.keys().map(SessionKey::owner).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Forgets the waiters that have gone away.
+    fn drop_gone(&mut self) {
+        while let Some(at) = self.waiters.iter().position(|waiter| waiter.reply.is_closed()) {
+            self.take_out(at);
+        }
+    }
+
+    /// Takes a waiter out that is not served.
+    fn take_out(&mut self, at: usize) {
+        let Some(gone) = self.waiters.remove(at) else { return };
+        let last = self.waiters.iter().rev().find(|other| other.tenant.id == gone.tenant.id);
+        self.rounds.went_away(gone.tenant, last.map(|last| last.mark));
     }
 }
 
@@ -76,8 +116,8 @@ impl Drop for ExecutionPermit {
 }
 
 impl ExecutionPermits {
-    pub(super) fn new(bounds: PermitBounds) -> Arc<Self> {
-        Arc::new(Self { bounds, state: Mutex::default() })
+    pub(super) fn new(bounds: PermitBounds, tenants: Arc<Tenants>) -> Arc<Self> {
+        Arc::new(Self { bounds, tenants, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, PermitState> {
@@ -87,6 +127,15 @@ impl ExecutionPermits {
     /// How many are under way, and how many may be.
     pub(super) fn under_way(&self) -> (usize, usize) {
         (self.state().all(), self.bounds.max)
+    }
+
+    /// How many of each owner are under way.
+    pub(super) fn by_owner(&self) -> BTreeMap<String, usize> {
+        let mut owners = BTreeMap::new();
+        for (key, count) in &self.state().running {
+            *owners.entry(key.owner().to_owned()).or_default() += count;
+        }
+        owners
     }
 
     /// A permit for an execution that runs already, however many there are.
@@ -99,40 +148,64 @@ impl ExecutionPermits {
         ExecutionPermit { permits: self.clone(), session }
     }
 
-    fn fits(&self, state: &PermitState, session: &SessionKey) -> bool {
-        state.all() < self.bounds.max && state.of(session) < self.bounds.per_session
+    fn fits(&self, state: &PermitState, session: &SessionKey, tenant: TenantShare) -> bool {
+        let (all, of_owner) = (state.all(), state.of_owner(session.owner()));
+        let most = self.bounds.max;
+        let is_free = match tenant.is_operator {
+            true => all < most + FOR_OPERATORS,
+            false if all + 1 == most && most > 1 => of_owner == 0 || state.owners() >= tenant.tenants,
+            false => all < most,
+        };
+        is_free
+            && state.of(session) < self.bounds.per_session
+            && tenant.executions.is_none_or(|most| of_owner < most)
     }
 
     /// Waits for a permit. Dropping the future stops waiting.
     ///
     /// # Errors
-    /// [`ExecutionError::TooMany`] or [`ExecutionError::TooManyOfSession`] when the wait is over,
-    /// [`ExecutionError::TooManyWait`].
+    /// [`ExecutionError::TooMany`], [`ExecutionError::TooManyOfSession`] or [`ExecutionError::Limited`] when
+    /// the wait is over, [`ExecutionError::TooManyWait`].
     pub(super) async fn enter(
         self: &Arc<Self>,
         session: SessionKey,
     ) -> Result<ExecutionPermit, ExecutionError> {
+        let tenant = self.tenants.share(session.owner());
         let granted = {
             let mut state = self.state();
-            state.waiters.retain(|(_, waiter)| !waiter.is_closed());
-            if state.waiters.len() >= self.bounds.queue && !self.fits(&state, &session) {
-                return Err(ExecutionError::TooManyWait(state.waiters.len()));
+            state.drop_gone();
+            let waiting = state.waiters.len();
+            if waiting >= self.bounds.queue && !self.fits(&state, &session, tenant) {
+                let all = state.waiters.iter().map(|waiter| waiter.tenant);
+                let Refused::LastOf(worst) = refused(tenant, all) else {
+                    return Err(ExecutionError::TooManyWait(waiting));
+                };
+                // Its sender is dropped: its call is told that too many wait.
+                let last = state.waiters.iter().rposition(|waiter| waiter.tenant.id == worst);
+                last.into_iter().for_each(|at| state.take_out(at));
             }
-            let (waiter, granted) = oneshot::channel();
-            state.waiters.push_back((session.clone(), waiter));
+            let (reply, granted) = oneshot::channel();
+            let mark = state.rounds.arrive(tenant);
+            let at = state.waiters.partition_point(|other| other.mark <= mark);
+            state.waiters.insert(at, PermitWaiter { session: session.clone(), tenant, mark, reply });
             granted
         };
         self.grant();
         match tokio::time::timeout(self.bounds.wait, granted).await {
             Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => {
+            Ok(Err(_)) => Err(ExecutionError::TooManyWait(self.state().waiters.len())),
+            Err(_) => {
                 let state = self.state();
-                let (of_session, all) = (state.of(&session), state.all());
-                let wait = self.bounds.wait;
-                Err(if of_session >= self.bounds.per_session {
-                    ExecutionError::TooManyOfSession { running: of_session, wait }
-                } else {
-                    ExecutionError::TooMany { running: all, wait }
+                let (of_session, all, wait) = (state.of(&session), state.all(), self.bounds.wait);
+                let of_owner = state.of_owner(session.owner());
+                Err(match tenant.executions {
+                    _ if of_session >= self.bounds.per_session => {
+                        ExecutionError::TooManyOfSession { running: of_session, wait }
+                    }
+                    Some(most) if of_owner >= most => {
+                        ExecutionError::Limited(Limited::places("executions", most, of_owner))
+                    }
+                    _ => ExecutionError::TooMany { running: all, wait },
                 })
             }
         }
@@ -142,29 +215,38 @@ impl ExecutionPermits {
     /// comes back.
     fn grant(self: &Arc<Self>) {
         loop {
-            let (waiter, permit) = {
+            let (reply, permit) = {
                 let mut state = self.state();
-                state.waiters.retain(|(_, waiter)| !waiter.is_closed());
-                let Some(first) = state.waiters.iter().position(|(session, _)| self.fits(&state, session))
-                else {
+                state.drop_gone();
+                let fits = |waiter: &PermitWaiter| self.fits(&state, &waiter.session, waiter.tenant);
+                let Some(first) = state.waiters.iter().position(fits) else { return };
+                let Some(PermitWaiter { session, mark, reply, .. }) = state.waiters.remove(first) else {
                     return;
                 };
-                let Some((session, waiter)) = state.waiters.remove(first) else { return };
-                (waiter, self.permit(&mut state, session))
+                state.rounds.served(mark);
+                (reply, self.permit(&mut state, session))
             };
-            drop(waiter.send(permit));
+            drop(reply.send(permit));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest, Sha256};
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::metrics::Metrics;
+    use crate::tenants::KnownToken;
 
     fn permits(max: usize, per_session: usize, queue: usize) -> Arc<ExecutionPermits> {
-        ExecutionPermits::new(PermitBounds { max, per_session, queue, wait: Duration::from_secs(90) })
+        of_tenants(max, per_session, queue, Tenants::default())
+    }
+
+    fn of_tenants(max: usize, per_session: usize, queue: usize, tenants: Tenants) -> Arc<ExecutionPermits> {
+        let bounds = PermitBounds { max, per_session, queue, wait: Duration::from_secs(90) };
+        ExecutionPermits::new(bounds, Arc::new(tenants))
     }
 
     fn of(session: &str) -> SessionKey {
@@ -231,5 +313,51 @@ mod tests {
         drop(next.await.unwrap().expect("the one before it has gone"));
         assert_eq!(permits.under_way(), (0, 1));
         drop(permits.of_running(of("d")));
+    }
+
+    fn with_tokens(limits: &[(&str, Option<u32>)]) -> Tenants {
+        let token = |(name, executions): &(&str, Option<u32>)| {
+            let mut token = KnownToken::plain(*name, Sha256::digest(name.as_bytes()).into());
+            token.terms.limits.executions = *executions;
+            token
+        };
+        let tokens = limits.iter().map(token).collect();
+        Arc::into_inner(Tenants::open(tokens, None, Metrics::default()).unwrap()).unwrap()
+    }
+
+    fn key(owner: &str, session: &str) -> SessionKey {
+        SessionKey::new(owner, &session.parse().unwrap())
+    }
+
+    fn come_as(
+        permits: &Arc<ExecutionPermits>,
+        session: SessionKey,
+    ) -> JoinHandle<Result<ExecutionPermit, ExecutionError>> {
+        let permits = permits.clone();
+        tokio::spawn(async move { permits.enter(session).await })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_one_tenant_waits_behind_itself_and_a_limit_of_one_is_its_own() {
+        let permits = of_tenants(3, 9, 4, with_tokens(&[("ann", None), ("bob", None)]));
+        let first = permits.enter(key("ann", "a")).await.unwrap();
+        let _second = permits.enter(key("ann", "b")).await.unwrap();
+        let mut flood: Vec<_> = (0..4).map(|_| come_as(&permits, key("ann", "c"))).collect();
+        settle().await;
+        assert!(flood.iter().all(|one| !one.is_finished()), "the last permit is kept for others");
+        let bob = permits.enter(key("bob", "a")).await.expect("at once");
+        // The queue is full: one of the flood makes room for another tenant, and no more.
+        let again = come_as(&permits, key("bob", "b"));
+        settle().await;
+        assert!(matches!(flood.pop().unwrap().await.unwrap(), Err(ExecutionError::TooManyWait(_))));
+        assert!(matches!(permits.enter(key("ann", "d")).await, Err(ExecutionError::TooManyWait(4))));
+        drop(first);
+        let again = again.await.unwrap().expect("before the flood");
+        drop((bob, again));
+        let permits = of_tenants(3, 9, 4, with_tokens(&[("ann", None), ("eve", Some(1))]));
+        let eve = permits.enter(key("eve", "a")).await.unwrap();
+        let limited = permits.enter(key("eve", "b")).await.map(drop).unwrap_err();
+        assert!(matches!(limited, ExecutionError::Limited(limited) if limited.limit == "executions"));
+        drop(eve);
     }
 }

@@ -24,6 +24,7 @@ use crate::session::{
     Control, OutputBacklog, Program, RunPackages, RunRequest, Session, SessionError, SessionId, SessionKey,
 };
 use crate::store::{StoreError, blocking};
+use crate::tenants::Limited;
 
 /// A program to run; every value was checked.
 #[derive(Debug)]
@@ -81,6 +82,9 @@ pub enum ExecutionError {
         /// How long the call waited.
         wait: Duration,
     },
+    /// The tenant has as many under way as it may have, and none ended within that time.
+    #[error("{0}")]
+    Limited(Limited),
     /// As many calls wait for a permit as may wait.
     #[error(
         "{0} calls wait already for an execution to end, which is the most at one time (pool.queue); \

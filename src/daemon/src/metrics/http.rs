@@ -20,11 +20,12 @@ pub(super) struct HttpMetrics {
 }
 
 /// All reasons for which a request is refused before it does anything.
-const REFUSED: [&str; 11] = [
+const REFUSED: [&str; 12] = [
     "guard",
     "token",
     "link",
     "peer",
+    "tenant",
     "busy",
     "streams",
     "structure",
@@ -35,7 +36,7 @@ const REFUSED: [&str; 11] = [
 ];
 
 /// All reasons for which the daemon cuts a connection.
-const CUT: [&str; 4] = ["silent", "idle", "slow", "stalled"];
+const CUT: [&str; 5] = ["silent", "idle", "slow", "stalled", "revoked"];
 
 /// All outcomes of a handshake.
 const HANDSHAKES: [&str; 4] = ["ok", "failed", "late", "plain"];
@@ -74,7 +75,7 @@ impl HttpMetrics {
             cut: make.counters(
                 "paddock_http_connections_cut_total",
                 "HTTP connections that the daemon closed, by reason: silent, idle or slow when others needed \
-                 the room, stalled at any time.",
+                 the room, stalled at any time, revoked when their token or link was not good any more.",
                 &["reason"],
             ),
             handshakes: make.counters(

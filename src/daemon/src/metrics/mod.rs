@@ -4,7 +4,7 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, egress, models, packages, daemon: families
+//!                  Metrics ── http, tools, runs, pool, egress, tenants, daemon, …: families
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
@@ -25,6 +25,7 @@ mod packages;
 mod pool;
 mod runs;
 mod state;
+mod tenants;
 mod tools;
 
 use std::cell::RefCell;
@@ -41,6 +42,7 @@ pub use self::models::ModelOutcome;
 pub use self::pool::WorkspaceEvent;
 pub use self::runs::RunKind;
 pub use self::state::{DaemonState, RunnerContainers};
+pub use self::tenants::TenantState;
 
 /// The buckets for durations from less than a millisecond to minutes.
 const SECONDS: [f64; 18] = [
@@ -67,6 +69,7 @@ struct Families {
     egress: egress::EgressMetrics,
     models: models::ModelMetrics,
     packages: packages::PackageMetrics,
+    tenants: tenants::TenantMetrics,
     daemon: daemon::DaemonMetrics,
     state: state::StateGauges,
 }
@@ -83,6 +86,7 @@ impl Default for Metrics {
             egress: egress::EgressMetrics::new(&make),
             models: models::ModelMetrics::new(&make),
             packages: packages::PackageMetrics::new(&make),
+            tenants: tenants::TenantMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
             state: state::StateGauges::new(&make),
             families: make.made.into_inner(),
@@ -119,6 +123,7 @@ impl Metrics {
     #[must_use]
     pub fn text(&self, now: &DaemonState) -> String {
         self.0.state.set(now);
+        self.0.tenants.set(&now.tenants);
         for runner in &now.runners {
             self.0.runs.know(&runner.language);
             self.0.pool.know(&runner.language);

@@ -4,6 +4,7 @@
 use prometheus::{Gauge, GaugeVec, IntGauge};
 
 use super::Make;
+use super::tenants::TenantState;
 use crate::store::Amount;
 
 /// The daemon's state at one moment.
@@ -33,6 +34,8 @@ pub struct DaemonState {
     pub store: (Amount, Amount),
     /// Clients that read an event stream.
     pub watchers: usize,
+    /// What each tenant uses.
+    pub tenants: Vec<TenantState>,
 }
 
 /// The containers of one runner, by state.

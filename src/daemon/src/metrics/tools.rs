@@ -7,7 +7,7 @@ use prometheus::{HistogramVec, IntCounterVec};
 use super::{Make, Metrics};
 
 /// All limits that can end a run, or refuse a call.
-const LIMITS: [&str; 13] = [
+const LIMITS: [&str; 14] = [
     "wall_time",
     "output",
     "memory",
@@ -21,6 +21,7 @@ const LIMITS: [&str; 13] = [
     "max_sessions",
     "queue_full",
     "quota_exceeded",
+    "rate_limited",
 ];
 
 /// The outcomes that depend on the daemon and not on the call. Alerts watch them, and only see an increase

@@ -26,6 +26,7 @@ use crate::link::{Incoming, LinkError, Stream};
 use crate::pool::core::LeaseRefusal;
 use crate::pool::{LayerError, Layers, Lease, PackageLabels, Pool, Registry, Runner, fetcher_of};
 use crate::session::new_run_id;
+use crate::tenants::TenantShare;
 
 /// Bytes of each of its streams that are read: a line, or a sentence.
 const SAID: usize = 64 * 1024;
@@ -204,7 +205,7 @@ impl Fetcher {
         };
         let (hosts, is_configured) = self.index.destinations(*registry);
         let policy = self.egress.grant_registry(&hosts, is_configured)?;
-        let lease = self.pool.lease(&fetcher_of(&runner.language)).await?;
+        let lease = self.pool.lease(&fetcher_of(&runner.language), TenantShare::default()).await?;
         let id = new_run_id();
         let span = error_span!("fetch", run_id = id, language = runner.language);
         let gateway = self.egress.gateway(&lease.link, OWNER, Arc::default(), span).open();

@@ -32,7 +32,9 @@
 //!   nearest to its `idle_ttl`: traffic then does the recycling, and fewer containers are started only to be
 //!   thrown away. A container that has reached its `idle_ttl` is destroyed, never handed out, even if the
 //!   tick came late.
-//! * **Oldest waiter first**, within a runner for the containers, and across runners for the starts.
+//! * **Round by round between the tenants**, within a runner for the containers, and across runners for the
+//!   starts; of one tenant the oldest waiter first ([`crate::tenants::fair`]). When one more comes than may
+//!   wait, the last waiter of the tenant that has most is refused.
 //! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.
@@ -71,6 +73,7 @@ pub use self::runner_state::FAIL_FAST_AFTER;
 use self::runner_state::RunnerState;
 pub use self::snapshot::{RunnerSnapshot, Snapshot};
 pub use crate::config::{Backoff, PoolSettings, RawPoolSettings, SettingsError};
+use crate::tenants::fair::Rounds;
 
 /// The state of one engine's pool, and its rules.
 #[derive(Debug)]
@@ -82,6 +85,8 @@ pub struct PoolCore {
     last_member: MemberId,
     last_uid: Option<Uid>,
     last_refilled: Option<RunnerId>,
+    /// Whose turn it is.
+    rounds: Rounds,
     engine_up: bool,
     shutting_down: bool,
 }
@@ -97,6 +102,7 @@ impl PoolCore {
             last_member: MemberId(0),
             last_uid: None,
             last_refilled: None,
+            rounds: Rounds::default(),
             engine_up: true,
             shutting_down: false,
         }
@@ -121,8 +127,7 @@ impl PoolCore {
     /// After [`PoolCore::on`] this is always later than the `now` it was given.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let waits =
-            self.runners.values().filter_map(|r| r.waiters.front()).map(|w| w.asked + self.settings.wait);
+        let waits = self.runners.values().flat_map(|r| &r.waiters).map(|w| w.asked + self.settings.wait);
         let members = self.members.values().filter_map(|member| match member.state {
             MemberState::Idle { armed } => Some(armed + self.settings.idle_ttl),
             MemberState::Destroying { step: Removal::RetryAt(at), .. } => Some(at),
@@ -133,6 +138,7 @@ impl PoolCore {
 
     /// Carries out everything that the clock alone brings about.
     fn pass_time(&mut self, now: Instant, actions: &mut Vec<PoolAction>) {
+        let mut gone = Vec::new();
         let full = self.members.len() >= self.settings.max_members as usize;
         for runner in self.runners.values_mut() {
             runner.pass_time(now);
@@ -144,9 +150,11 @@ impl PoolCore {
                     None if full => LeaseRefusal::Full,
                     None => LeaseRefusal::WaitedTooLong { waited },
                 };
+                gone.push(late.tenant);
                 actions.push(PoolAction::Refuse { waiter: late.id, refusal });
             }
         }
+        gone.into_iter().for_each(|tenant| self.went_away(tenant));
         let ttl = self.settings.idle_ttl;
         self.destroy_where(actions, |member| match member.state {
             MemberState::Idle { armed } => now.saturating_duration_since(armed) >= ttl,

@@ -20,6 +20,7 @@ use super::workspaces::{LeaseFrom, Workspace, Workspaces};
 use super::{AdoptedContainer, AgentTerms, Lease, Runners, millis, warm};
 use crate::engine::{ContainerId, Engine, VolumeName};
 use crate::metrics::Metrics;
+use crate::tenants::TenantShare;
 
 /// Everything that the driver receives.
 ///
@@ -29,7 +30,12 @@ pub(super) enum DriverMessage {
     /// An event for the core.
     Event(PoolEvent),
     /// A caller wants a container.
-    Request { waiter: WaiterId, from: LeaseFrom, reply: oneshot::Sender<Result<Lease, LeaseRefusal>> },
+    Request {
+        waiter: WaiterId,
+        from: LeaseFrom,
+        tenant: TenantShare,
+        reply: oneshot::Sender<Result<Lease, LeaseRefusal>>,
+    },
     /// The workspace of a leased container outlives it.
     KeepWorkspace(MemberId),
     /// A workspace is kept no longer.
@@ -116,10 +122,10 @@ impl PoolDriver {
                 self.closing |= event == PoolEvent::Shutdown;
                 self.tell(event);
             }
-            DriverMessage::Request { waiter, from, reply } => match self.runner_for(&from) {
+            DriverMessage::Request { waiter, from, tenant, reply } => match self.runner_for(&from) {
                 Ok(runner) => {
                     self.waiters.insert(waiter, reply);
-                    self.tell(PoolEvent::Request { waiter, runner });
+                    self.tell(PoolEvent::Request { waiter, runner, tenant });
                 }
                 Err(refusal) => drop(reply.send(Err(refusal))),
             },

@@ -75,6 +75,7 @@ use self::watch::FirstLook;
 use self::workspaces::{LeaseFrom, Workspaces};
 use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
+use crate::tenants::TenantShare;
 
 /// Containers that are removed at the same time: the engine gets slower with more, not faster.
 const REMOVALS: usize = 4;
@@ -201,13 +202,14 @@ impl Pool {
         Ok((pool, adopted))
     }
 
-    /// Waits for an armed container that runs `language`. Dropping the future withdraws the request.
+    /// Waits for an armed container that runs `language`, for a tenant. Dropping the future withdraws the
+    /// request.
     ///
     /// # Errors
     /// A [`LeaseRefusal`], at the latest when the configured wait is over.
-    pub async fn lease(&self, language: &str) -> Result<Lease, LeaseRefusal> {
+    pub async fn lease(&self, language: &str, tenant: TenantShare) -> Result<Lease, LeaseRefusal> {
         loop {
-            match self.ask(LeaseFrom::Runner(language.to_owned())).await {
+            match self.ask(LeaseFrom::Runner(language.to_owned()), tenant).await {
                 // The image was replaced during the wait: ask again, for a container of the new one.
                 Err(LeaseRefusal::UnknownRunner) if self.runners.borrow().contains_key(language) => {}
                 answer => return answer,
@@ -220,8 +222,12 @@ impl Pool {
     ///
     /// # Errors
     /// A [`LeaseRefusal`], at the latest when the configured wait is over.
-    pub async fn lease_over(&self, workspace: &VolumeName) -> Result<Lease, LeaseRefusal> {
-        self.ask(LeaseFrom::Workspace(workspace.clone())).await
+    pub async fn lease_over(
+        &self,
+        workspace: &VolumeName,
+        tenant: TenantShare,
+    ) -> Result<Lease, LeaseRefusal> {
+        self.ask(LeaseFrom::Workspace(workspace.clone()), tenant).await
     }
 
     /// Removes a kept workspace. Requests for it that come later are refused.
@@ -229,10 +235,10 @@ impl Pool {
         let _ = self.sender.send(DriverMessage::Discard(workspace));
     }
 
-    async fn ask(&self, from: LeaseFrom) -> Result<Lease, LeaseRefusal> {
+    async fn ask(&self, from: LeaseFrom, tenant: TenantShare) -> Result<Lease, LeaseRefusal> {
         let waiter = WaiterId(self.next_waiter.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        let request = DriverMessage::Request { waiter, from, reply };
+        let request = DriverMessage::Request { waiter, from, tenant, reply };
         self.sender.send(request).map_err(|_| LeaseRefusal::ShuttingDown)?;
         let mut pending = PendingRequest { waiter, sender: &self.sender, answered: false };
         let answer = answer.await;

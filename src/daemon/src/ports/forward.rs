@@ -124,6 +124,8 @@ pub struct PortRequest<'a, B> {
     pub signature: Option<&'a str>,
     /// Whether its `Authorization` is for the daemon.
     pub drops_authorization: bool,
+    /// Cancelled when the right to be there ends.
+    pub over: CancellationToken,
     /// The request.
     pub request: Request<B>,
 }
@@ -181,7 +183,7 @@ impl PortForwarder {
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
-        let PortRequest { target, rest, signature, drops_authorization, mut request } = asked;
+        let PortRequest { target, rest, signature, drops_authorization, over, mut request } = asked;
         let permit = self.connections.clone().try_acquire_owned().map_err(|_| PortFault::TooMany)?;
         let connection = self.connect(&target).await?;
         let rules = self.rules(&target, signature, drops_authorization, &request);
@@ -191,7 +193,7 @@ impl PortForwarder {
         let activity = Activity::default();
         let request = inward(request, rest, headers, self.bounds.idle, &activity, client.is_some());
         let (response, task) = self.ask(connection, target.port, request, &activity).await?;
-        self.outward(response, &rules, client, (permit, task), activity)
+        self.outward(response, &rules, client.map(|client| (client, over)), (permit, task), activity)
     }
 
     /// A connection to the server on this port, in whichever container of the session it is.
@@ -254,7 +256,7 @@ impl PortForwarder {
         &self,
         mut response: Response<Incoming>,
         rules: &HeaderRules,
-        client: Option<OnUpgrade>,
+        client: Option<(OnUpgrade, CancellationToken)>,
         held: Held,
         activity: Activity,
     ) -> Result<Response<PortBody>, PortFault> {
@@ -268,7 +270,7 @@ impl PortForwarder {
             }));
         }
         let protocol = upgrade(response.headers()).cloned();
-        let (Some(protocol), Some(client)) = (protocol, client) else {
+        let (Some(protocol), Some((client, over))) = (protocol, client) else {
             return Err(PortFault::BadAnswer(
                 port,
                 "it changes to a protocol that was not asked for".to_owned(),
@@ -288,6 +290,7 @@ impl PortForwarder {
             tokio::select! {
                 () = carrying => {}
                 () = stopping.cancelled() => {}
+                () = over.cancelled() => {}
             }
             drop(held);
         });

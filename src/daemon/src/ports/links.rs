@@ -10,6 +10,7 @@
 //! same signed text.
 
 use std::fmt::Display;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use http::Uri;
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
@@ -33,9 +34,23 @@ enum LinkBase {
 /// Makes and verifies links to ports.
 pub struct PortLinks {
     base: LinkBase,
-    /// Owner and key.
-    keys: Vec<(String, [u8; 32])>,
+    secret: [u8; 32],
+    keys: RwLock<Arc<OwnerKeys>>,
     cookies: [u8; 32],
+}
+
+/// Owner and key.
+type OwnerKeys = Vec<(String, [u8; 32])>;
+
+fn owner_keys<'a>(secret: &[u8; 32], owners: impl IntoIterator<Item = &'a str>) -> Arc<OwnerKeys> {
+    let mut names: Vec<_> = owners.into_iter().chain([DEFAULT_OWNER]).collect();
+    names.sort_unstable();
+    names.dedup();
+    Arc::new(names.into_iter().map(|name| (name.to_owned(), derived(secret, "link", name))).collect())
+}
+
+fn derived(secret: &[u8; 32], kind: &str, name: &str) -> [u8; 32] {
+    mac(secret, format!("{kind}\n{name}").as_bytes())
 }
 
 /// A port of a session.
@@ -98,12 +113,18 @@ impl PortLinks {
             Some(url) => LinkBase::Listener(trimmed(url)),
             None => LinkBase::Token(trimmed(daemon)),
         };
-        let mut names: Vec<_> = owners.into_iter().chain([DEFAULT_OWNER]).collect();
-        names.sort_unstable();
-        names.dedup();
-        let derived = |kind: &str, name: &str| mac(secret, format!("{kind}\n{name}").as_bytes());
-        let keys = names.into_iter().map(|name| (name.to_owned(), derived("link", name))).collect();
-        Self { base, keys, cookies: derived("cookies", "") }
+        let (keys, cookies) = (owner_keys(secret, owners), derived(secret, "cookies", ""));
+        Self { base, secret: *secret, keys: RwLock::new(keys), cookies }
+    }
+
+    /// From now on these owners have links, beside the default one, and no others.
+    pub fn set_owners<'a>(&self, owners: impl IntoIterator<Item = &'a str>) {
+        let keys = owner_keys(&self.secret, owners);
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    fn keys(&self) -> Arc<OwnerKeys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Links of no owner but the default one.
@@ -118,7 +139,8 @@ impl PortLinks {
         let place = place(session, port);
         let url = match &self.base {
             LinkBase::Listener(base) => {
-                let key = self.keys.iter().find(|(name, _)| name == owner);
+                let keys = self.keys();
+                let key = keys.iter().find(|(name, _)| name == owner);
                 let signature = key.map(|(_, key)| signature(key, &place)).unwrap_or_default();
                 format!("{base}/{signature}/{place}/")
             }
@@ -129,11 +151,11 @@ impl PortLinks {
 
     /// The owner whose key made this signature of a session's port.
     #[must_use]
-    pub fn owner(&self, given: &str, session: &SessionId, port: u16) -> Option<&str> {
+    pub fn owner(&self, given: &str, session: &SessionId, port: u16) -> Option<String> {
         let (place, mut owner) = (place(session, port), None);
-        for (name, key) in &self.keys {
+        for (name, key) in self.keys().iter() {
             if bool::from(signature(key, &place).as_bytes().ct_eq(given.as_bytes())) {
-                owner = Some(name.as_str());
+                owner = Some(name.clone());
             }
         }
         owner
@@ -207,8 +229,11 @@ mod tests {
         let rest = url.strip_prefix("https://ports.example/p/").expect("the base");
         let (signature, place) = rest.split_once('/').expect("a signature");
         assert_eq!((signature.len(), place), (64, "a%20b/8000/"));
-        assert_eq!(links.owner(signature, &id("a b"), 8000), Some("alice"));
+        assert_eq!(links.owner(signature, &id("a b"), 8000).as_deref(), Some("alice"));
         assert_eq!(links.prefix(signature, &id("a b"), 8000), format!("/p/{signature}/a%20b/8000"));
+        links.set_owners(["bob"]);
+        assert_eq!(links.owner(signature, &id("a b"), 8000), None, "an owner without a token has no links");
+        links.set_owners(["alice"]);
         assert_eq!(links.scheme(), "https");
         for (session, port) in [("a b", 8001), ("a", 8000), ("a%20b", 8000), ("a b/8000", 1)] {
             let Ok(session) = session.parse::<SessionId>() else { continue };

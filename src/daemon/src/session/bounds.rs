@@ -1,12 +1,14 @@
 //! The bounds of sessions, as the configuration sets them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::sync::DataBounds;
 use crate::config::{KeptWorkspaces, WhenFull};
+use crate::tenants::Tenants;
 
 /// The bounds of sessions.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SessionBounds {
     /// Containers of a session that is idle for this long are removed.
     pub ttl: Duration,
@@ -38,6 +40,8 @@ pub struct SessionBounds {
     pub kept: Option<KeptWorkspaces>,
     /// The longest wall time that a run can have.
     pub longest: Duration,
+    /// What each tenant may have of all this.
+    pub tenants: Arc<Tenants>,
 }
 
 impl SessionBounds {

@@ -6,6 +6,7 @@ use super::sync::SyncError;
 use crate::link::LinkError;
 use crate::pool::core::LeaseRefusal;
 use crate::store::StoreError;
+use crate::tenants::Limited;
 
 /// Why a call on a session could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,10 @@ pub enum SessionError {
          and none is evicted for another (sessions.when_full); close one or try again later"
     )]
     NoEviction(usize),
+    /// The tenant has as many sessions with a container as it may have, and none gave its up for this call
+    /// for as long as it may wait.
+    #[error("{0}")]
+    Limited(Limited),
     /// No container of this language.
     #[error(transparent)]
     NoContainer(#[from] LeaseRefusal),

@@ -31,6 +31,7 @@ use crate::engine::{ContainerStatus, EngineError};
 use crate::link::{Incoming, Link, LinkError, Stream};
 use crate::pool::core::LeaseRefusal;
 use crate::pool::{self, Lease, Pool, Runner, WarmStage};
+use crate::tenants::TenantShare;
 
 /// The agent must send its next message, and accept the next bytes, within this time; else its container is
 /// given up.
@@ -45,12 +46,17 @@ pub(in crate::session) type TarSource = Box<dyn AsyncRead + Send + Unpin>;
 /// Where containers come from.
 #[async_trait]
 pub(in crate::session) trait ContainerPool: Send + Sync {
-    /// Waits for an armed container that runs `language`. A caller that drops the future leaves the queue.
-    async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal>;
+    /// Waits for an armed container that runs `language`, for a tenant. A caller that drops the future leaves
+    /// the queue.
+    async fn lease(&self, language: &str, tenant: TenantShare) -> Result<Box<dyn Container>, LeaseRefusal>;
 
     /// Waits for an armed container over the kept workspace of the container of this name, which it has too.
     /// The workspace is kept again when it is dropped, until [`Container::keep_workspace`] says otherwise.
-    async fn lease_over(&self, workspace: &str) -> Result<Box<dyn Container>, LeaseRefusal>;
+    async fn lease_over(
+        &self,
+        workspace: &str,
+        tenant: TenantShare,
+    ) -> Result<Box<dyn Container>, LeaseRefusal>;
 
     /// Removes a kept workspace.
     fn discard(&self, workspace: &str);
@@ -130,13 +136,17 @@ impl From<pool::AdoptedContainer> for FoundContainer {
 
 #[async_trait]
 impl ContainerPool for Pool {
-    async fn lease(&self, language: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
-        Ok(Box::new(Pool::lease(self, language).await?))
+    async fn lease(&self, language: &str, tenant: TenantShare) -> Result<Box<dyn Container>, LeaseRefusal> {
+        Ok(Box::new(Pool::lease(self, language, tenant).await?))
     }
 
-    async fn lease_over(&self, workspace: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
+    async fn lease_over(
+        &self,
+        workspace: &str,
+        tenant: TenantShare,
+    ) -> Result<Box<dyn Container>, LeaseRefusal> {
         let name = workspace.parse().map_err(|_| LeaseRefusal::NoWorkspace)?;
-        Ok(Box::new(Pool::lease_over(self, &name).await?))
+        Ok(Box::new(Pool::lease_over(self, &name, tenant).await?))
     }
 
     fn discard(&self, workspace: &str) {

@@ -113,6 +113,11 @@ impl Registry {
         self.0.remove(key)
     }
 
+    /// The sessions of an owner.
+    pub(in crate::session) fn of_owner(&self, owner: &str) -> Vec<SessionKey> {
+        self.0.keys().filter(|key| key.owner() == owner).cloned().collect()
+    }
+
     /// The sessions that something in the daemon holds on to, and those with news for their next caller.
     pub(in crate::session) fn holders(&self) -> (Vec<SessionKey>, Vec<SessionKey>) {
         let keys = |which: fn(&Arc<Session>) -> bool| {

@@ -3,7 +3,7 @@
 //!
 //! It must never decide anything itself: the gate decides who comes in, and [`Runs`] what a program's way is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,8 @@ impl Sessions {
         let usage = UsageNotes::new(store.folder("networks")?);
         let lists = store.folder("workspaces")?;
         let workspaces = Workspaces::new(bounds.kept, pool.clone(), (notes.clone(), lists), metrics.clone());
-        let gate = Gate::new(store, terms, bounds.retention, workspaces.clone(), metrics.clone());
+        let tenants = bounds.tenants.clone();
+        let gate = Gate::new(store, (terms, tenants), bounds.retention, workspaces.clone(), metrics.clone());
         let (data, wait) = (bounds.data_bounds(), bounds.wait);
         let evicting = tokio::spawn(evict_for_pool(pool.clone(), gate.clone()));
         let expiring = AbortOnDropHandle::new(tokio::spawn(workspaces.clone().expire()));
@@ -179,6 +180,17 @@ impl Sessions {
         Ok((delete && self.workspaces().delete(&key)) || found)
     }
 
+    /// Ends every session of an owner that is in memory: what runs or waits in it is cancelled, and its
+    /// containers go. The files stay.
+    pub async fn close_owner(&self, owner: &str) {
+        let closing = self.gate.of_owner(owner).into_iter().map(|key| async move {
+            if let Err(error) = self.gate.close(&key, false).await {
+                tracing::warn!(%error, session_id = %key, "a session could not be closed");
+            }
+        });
+        futures_util::future::join_all(closing).await;
+    }
+
     /// The workspaces of coding agents that are kept without a container, and the most there may be.
     pub fn kept_workspaces(&self) -> (usize, usize) {
         self.workspaces().counts()
@@ -218,6 +230,11 @@ impl Sessions {
     /// The bounds.
     pub fn bounds(&self) -> &SessionBounds {
         &self.bounds
+    }
+
+    /// Sessions of each owner that have a container, or are about to.
+    pub fn live_by_owner(&self) -> BTreeMap<String, usize> {
+        self.gate.live_by_owner()
     }
 
     /// Sessions that have a container, or are about to.

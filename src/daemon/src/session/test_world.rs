@@ -46,7 +46,7 @@ pub(super) fn bounds() -> SessionBounds {
         data_inodes: QUOTA.entries,
         max_log: 4 << 20,
         wait: Duration::from_secs(36_000),
-        ..crate::app::session_bounds(&config)
+        ..crate::app::session_bounds(&config, Arc::default())
     }
 }
 

@@ -90,7 +90,7 @@ impl Content {
 impl Batch {
     /// A batch without changes.
     pub fn new(space: Arc<Space>) -> Self {
-        let claim = QuotaClaim::new(space.shared.usage.clone());
+        let claim = QuotaClaim::new(space.shared.usage.clone(), &space.owner);
         Self {
             space,
             changes: Vec::new(),
@@ -128,7 +128,8 @@ impl Batch {
         let planned = self.planned();
         planned.admit(entry, quota)?;
         let more = planned.amount().entries.saturating_sub(held) + planned.fresh(entry);
-        self.space.shared.usage.admit(Amount { bytes: entry.kind.pages() * PAGE, entries: more })
+        let more = Amount { bytes: entry.kind.pages() * PAGE, entries: more };
+        self.space.shared.usage.admit(&self.space.owner, more)
     }
 
     fn planned(&mut self) -> &mut Manifest {
@@ -175,9 +176,13 @@ impl Batch {
                 Bound::Bytes => {
                     ((quota.bytes - allowed).saturating_add(size.next_multiple_of(PAGE)), quota.bytes)
                 }
-                Bound::File | Bound::Entries | Bound::Total | Bound::TotalEntries | Bound::Changes => {
-                    (size, allowed)
-                }
+                Bound::File
+                | Bound::Entries
+                | Bound::Total
+                | Bound::TotalEntries
+                | Bound::Owner
+                | Bound::OwnerEntries
+                | Bound::Changes => (size, allowed),
             };
             return Err(StoreError::Quota { bound, wanted, allowed });
         }

@@ -17,7 +17,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::shared::SharedState;
-use super::usage::Amount;
 use super::{StoreError, is_hash, session_json, writable};
 
 /// A checkpoint frees the journal when nobody committed for this long,
@@ -61,7 +60,7 @@ fn count(shared: &Arc<SharedState>) {
                 "a directory of the store has no readable session.json; its files do not count for \
                  store.max_bytes"
             );
-            shared.usage.count(&hash, Amount::default());
+            shared.usage.leave_out(&hash);
             continue;
         };
         let space = shared.space(&about.owner, &about.session_id);
@@ -69,7 +68,7 @@ fn count(shared: &Arc<SharedState>) {
         if let Err(error) = space.ready() {
             tracing::warn!(dir = hash, %error, "cannot count the files of a session for store.max_bytes");
         }
-        shared.usage.count(&hash, Amount::default()); // adds nothing if it was counted
+        shared.usage.leave_out(&hash); // if it could not be counted
     }
 }
 

@@ -71,6 +71,10 @@ pub enum Bound {
     Total,
     /// Files, directories and links of all sessions, and three for each session itself.
     TotalEntries,
+    /// Bytes of all sessions of one owner.
+    Owner,
+    /// Files, directories and links of all sessions of one owner.
+    OwnerEntries,
     /// Bytes of the names and small contents of one commit.
     Changes,
 }
@@ -79,8 +83,8 @@ impl Bound {
     /// The unit that it counts in.
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Bytes | Self::File | Self::Total | Self::Changes => "bytes",
-            Self::Entries | Self::TotalEntries => "files and directories",
+            Self::Bytes | Self::File | Self::Total | Self::Owner | Self::Changes => "bytes",
+            Self::Entries | Self::TotalEntries | Self::OwnerEntries => "files and directories",
         }
     }
 
@@ -91,6 +95,9 @@ impl Bound {
             Self::Changes => "change less at once",
             Self::Total => "delete files or sessions first, or raise store.max_bytes",
             Self::TotalEntries => "delete files or sessions first, or raise store.max_files",
+            Self::Owner | Self::OwnerEntries => {
+                "delete files or sessions first, or ask the operator for a higher limit of this token"
+            }
         }
     }
 }
@@ -102,6 +109,7 @@ impl fmt::Display for Bound {
             Self::File => "this file",
             Self::Changes => "a list of what changed",
             Self::Total | Self::TotalEntries => "the files of all sessions together",
+            Self::Owner | Self::OwnerEntries => "the files of all sessions of this token",
         })
     }
 }
@@ -131,6 +139,7 @@ impl StoreError {
         match bound {
             Some(Bound::Total) => "store.max_bytes is used up",
             Some(Bound::TotalEntries) => "store.max_files is used up",
+            Some(Bound::Owner | Bound::OwnerEntries) => "what this token may store is used up",
             Some(Bound::Bytes | Bound::Entries | Bound::File | Bound::Changes) | None => {
                 "the session's quota is used up"
             }

@@ -151,11 +151,11 @@ impl ExecutionFiles {
         let path = self.log_path().map_err(StoreError::io(what()))?.with_extension(DIFF);
         let (before, after) = (fs::metadata(&path).map_or(0, |old| old.len()), diff.len() as u64);
         let usage = &self.space.shared.usage;
-        usage.admit(Amount::bytes(after.saturating_sub(before)))?;
+        usage.admit(&self.space.owner, Amount::bytes(after.saturating_sub(before)))?;
         let staged = self.space.shared.tmp.join(crate::id::random_hex::<12>());
         let replaced = replace(&path, &staged, diff, false).map_err(StoreError::io(what()));
         replaced.map_err(|error| self.space.shared.not_saved(error))?;
-        usage.changed(Amount::bytes(before), Amount::bytes(after));
+        usage.changed(&self.space.owner, Amount::bytes(before), Amount::bytes(after));
         *counted = counted.saturating_sub(before) + after;
         Ok(())
     }
@@ -171,7 +171,7 @@ impl ExecutionFiles {
         for path in [log.with_extension(DIFF), log] {
             let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             if !self.space.is_gone() && fs::remove_file(&path).is_ok() {
-                self.space.shared.usage.changed(Amount::bytes(bytes), Amount::default());
+                self.space.shared.usage.changed(&self.space.owner, Amount::bytes(bytes), Amount::default());
                 *counted = counted.saturating_sub(bytes);
             }
         }

@@ -38,7 +38,7 @@ impl Space {
         for gone in old.iter().take((old.len() + 1).saturating_sub(MAX_LOGS)) {
             let bytes = fs::metadata(gone).map_or(0, |metadata| metadata.len());
             if fs::remove_file(gone).is_ok() {
-                self.shared.usage.changed(Amount::bytes(bytes), Amount::default());
+                self.shared.usage.changed(&self.owner, Amount::bytes(bytes), Amount::default());
                 *logs = logs.saturating_sub(bytes);
             }
         }
@@ -78,7 +78,7 @@ impl LogFile {
         let had = self.size()?;
         if had > bytes {
             self.file.set_len(bytes).map_err(StoreError::io("cannot cut a log"))?;
-            self.space.shared.usage.changed(Amount::bytes(had - bytes), Amount::default());
+            self.space.shared.usage.changed(&self.space.owner, Amount::bytes(had - bytes), Amount::default());
             *logs = logs.saturating_sub(had - bytes);
         }
         Ok(())
@@ -108,7 +108,7 @@ impl LogFile {
         }
         let more = bytes.len() as u64;
         let usage = &self.space.shared.usage;
-        let mut claim = QuotaClaim::new(usage.clone());
+        let mut claim = QuotaClaim::new(usage.clone(), &self.space.owner);
         if !last {
             claim.grow(Amount::bytes(more))?;
         }
@@ -117,7 +117,7 @@ impl LogFile {
             let _ = self.file.set_len(before); // some of it may have been written
             return Err(StoreError::io("cannot write a log")(error));
         }
-        usage.changed(Amount::default(), Amount::bytes(more));
+        usage.changed(&self.space.owner, Amount::default(), Amount::bytes(more));
         *logs += more;
         Ok(())
     }

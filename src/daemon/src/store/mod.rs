@@ -299,6 +299,16 @@ impl Store {
         let _ = self.shared.journal.metrics.set(metrics); // a second call changes nothing
     }
 
+    /// From now on `limits` says how many bytes and entries all sessions of an owner may have.
+    pub fn limit_owners(&self, limits: impl Fn(&str) -> (Option<u64>, Option<u64>) + Send + Sync + 'static) {
+        let _ = self.shared.usage.limits.set(Box::new(limits)); // a second call changes nothing
+    }
+
+    /// The bytes and entries of all sessions of an owner, as far as they were counted since the start.
+    pub fn used_by(&self, owner: &str) -> Amount {
+        self.shared.usage.of_owner(owner)
+    }
+
     /// The bytes and entries of all sessions, as far as they were counted since the start, and their limit.
     pub fn used(&self) -> (Amount, Amount) {
         (self.shared.usage.used().0, self.shared.options.total)

@@ -103,7 +103,7 @@ impl Space {
             let of_session = if is_there { SESSION_ENTRIES } else { 0 };
             self.counted.store(is_there, Ordering::Release);
             let beside = Amount { bytes: *logs, entries: of_session };
-            self.shared.usage.count(&self.hash, manifest.amount().plus(beside));
+            self.shared.usage.count(&self.hash, &self.owner, manifest.amount().plus(beside));
             *self.locked() = manifest;
             self.loaded.store(true, Ordering::Release);
         }
@@ -139,14 +139,14 @@ impl Space {
 
     fn replace(&self, after: Manifest) {
         let mut manifest = self.locked();
-        self.shared.usage.changed(manifest.amount(), after.amount());
+        self.shared.usage.changed(&self.owner, manifest.amount(), after.amount());
         *manifest = after;
     }
 
     /// SyncCounts the entries of the session itself, once.
     fn count_session(&self) {
         if !self.counted.swap(true, Ordering::AcqRel) {
-            self.shared.usage.changed(Amount::default(), Amount::entries(SESSION_ENTRIES));
+            self.shared.usage.changed(&self.owner, Amount::default(), Amount::entries(SESSION_ENTRIES));
         }
     }
 
@@ -155,7 +155,7 @@ impl Space {
         if self.is_stored() {
             return Ok(());
         }
-        self.shared.usage.admit(Amount::entries(SESSION_ENTRIES))?;
+        self.shared.usage.admit(&self.owner, Amount::entries(SESSION_ENTRIES))?;
         let what = || format!("cannot make {}", self.dir.display());
         make_dir(&self.files()).map_err(StoreError::io(what()))?;
         self.write_about(*self.closed()).map_err(StoreError::io(what()))?;
@@ -198,7 +198,7 @@ impl Space {
         self.gone.store(true, Ordering::Release);
         let of_session = if self.counted.swap(false, Ordering::AcqRel) { SESSION_ENTRIES } else { 0 };
         let beside = Amount { bytes: std::mem::take(&mut *logs), entries: of_session };
-        self.shared.usage.changed(beside, Amount::default());
+        self.shared.usage.changed(&self.owner, beside, Amount::default());
         let empty = Manifest::after(&self.locked());
         self.replace(empty);
         let empty = Manifest::after(&self.locked());

@@ -4,10 +4,10 @@
 //! Bytes that are being written count from the first one. A claim is returned when it is dropped. Two callers
 //! must never be given the same byte.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{Bound, StoreError};
 
@@ -64,6 +64,8 @@ pub(super) struct Usage {
     inline: AtomicUsize,
     /// Directories whose files are not in the sums yet.
     uncounted: Mutex<HashSet<String>>,
+    /// Says what an owner may have.
+    pub(super) limits: OnceLock<Box<OwnerLimits>>,
 }
 
 #[derive(Default)]
@@ -74,7 +76,26 @@ struct Sums {
     claimed: Amount,
     /// Bytes and inodes of the disk that commits in progress will take.
     disk: (u64, u64),
+    /// What each owner has stored, and what is being written for it.
+    owners: HashMap<String, (Amount, Amount)>,
 }
+
+impl Sums {
+    /// The sums of one owner.
+    fn of(&mut self, owner: &str) -> &mut (Amount, Amount) {
+        self.owners.entry(owner.to_owned()).or_default()
+    }
+
+    /// Forgets an owner without anything.
+    fn tidy(&mut self, owner: &str) {
+        if self.owners.get(owner).is_some_and(|sums| *sums == <(Amount, Amount)>::default()) {
+            self.owners.remove(owner);
+        }
+    }
+}
+
+/// The limits of an owner: bytes and entries.
+pub(super) type OwnerLimits = dyn Fn(&str) -> (Option<u64>, Option<u64>) + Send + Sync;
 
 impl Usage {
     pub(super) fn new(total: Amount, uncounted: HashSet<String>) -> Arc<Self> {
@@ -83,6 +104,7 @@ impl Usage {
             sums: Mutex::default(),
             inline: AtomicUsize::new(0),
             uncounted: uncounted.into(),
+            limits: OnceLock::new(),
         })
     }
 
@@ -99,12 +121,21 @@ impl Usage {
         self.uncounted().iter().next().cloned()
     }
 
-    /// Adds what a directory holds, if it was not counted before.
-    pub(super) fn count(&self, hash: &str, held: Amount) {
+    /// Adds what a directory of this owner holds, if it was not counted before.
+    pub(super) fn count(&self, hash: &str, owner: &str, held: Amount) {
         if self.uncounted().remove(hash) {
-            let mut sums = self.sums();
-            sums.used = sums.used.plus(held);
+            self.changed(owner, Amount::default(), held);
         }
+    }
+
+    /// A directory of nobody is not to be counted.
+    pub(super) fn leave_out(&self, hash: &str) {
+        self.uncounted().remove(hash);
+    }
+
+    /// What an owner has stored, as far as it was counted.
+    pub(super) fn of_owner(&self, owner: &str) -> Amount {
+        self.sums().owners.get(owner).map(|(used, _)| *used).unwrap_or_default()
     }
 
     /// What is stored, as far as it was counted, and what is being written.
@@ -113,20 +144,29 @@ impl Usage {
         (sums.used, sums.claimed)
     }
 
-    /// Replaces what a session held by what it holds now.
-    pub(super) fn changed(&self, before: Amount, after: Amount) {
+    /// Replaces what a session of this owner held by what it holds now.
+    pub(super) fn changed(&self, owner: &str, before: Amount, after: Amount) {
         let mut sums = self.sums();
         sums.used = sums.used.plus(after).minus(before);
+        let of_owner = sums.of(owner);
+        of_owner.0 = of_owner.0.plus(after).minus(before);
+        sums.tidy(owner);
     }
 
-    /// Checks that this much more could be claimed.
-    pub(super) fn admit(&self, more: Amount) -> Result<(), StoreError> {
-        self.check(&self.sums(), more)
+    /// Checks that this much more could be claimed for an owner.
+    pub(super) fn admit(&self, owner: &str, more: Amount) -> Result<(), StoreError> {
+        self.check(&self.sums(), owner, more)
     }
 
-    fn check(&self, sums: &Sums, more: Amount) -> Result<(), StoreError> {
+    fn check(&self, sums: &Sums, owner: &str, more: Amount) -> Result<(), StoreError> {
         let wanted = sums.used.plus(sums.claimed).plus(more);
+        let (bytes, entries) = self.limits.get().map_or((None, None), |limits| limits(owner));
+        let (used, claimed) = sums.owners.get(owner).copied().unwrap_or_default();
+        let of_owner = used.plus(claimed).plus(more);
+        let all = u64::MAX;
         let bounds = [
+            (Bound::Owner, more.bytes, of_owner.bytes, bytes.unwrap_or(all)),
+            (Bound::OwnerEntries, more.entries, of_owner.entries, entries.unwrap_or(all)),
             (Bound::Total, more.bytes, wanted.bytes, self.total.bytes),
             (Bound::TotalEntries, more.entries, wanted.entries, self.total.entries),
         ];
@@ -184,13 +224,14 @@ impl Drop for DiskClaim {
 /// What one batch takes while it is written: of the store's limits, and of the daemon's memory.
 pub(super) struct QuotaClaim {
     usage: Arc<Usage>,
+    owner: String,
     held: Amount,
     inline: usize,
 }
 
 impl QuotaClaim {
-    pub(super) fn new(usage: Arc<Usage>) -> Self {
-        Self { usage, held: Amount::default(), inline: 0 }
+    pub(super) fn new(usage: Arc<Usage>, owner: &str) -> Self {
+        Self { usage, owner: owner.to_owned(), held: Amount::default(), inline: 0 }
     }
 
     /// Bytes claimed.
@@ -201,8 +242,10 @@ impl QuotaClaim {
     /// Claims more of the store's limits.
     pub(super) fn grow(&mut self, more: Amount) -> Result<(), StoreError> {
         let mut sums = self.usage.sums();
-        self.usage.check(&sums, more)?;
+        self.usage.check(&sums, &self.owner, more)?;
         sums.claimed = sums.claimed.plus(more);
+        let of_owner = sums.of(&self.owner);
+        of_owner.1 = of_owner.1.plus(more);
         self.held = self.held.plus(more);
         Ok(())
     }
@@ -214,8 +257,14 @@ impl QuotaClaim {
 
     fn give_back(&mut self, less: Amount) {
         self.held = self.held.minus(less);
+        if less == Amount::default() {
+            return;
+        }
         let mut sums = self.usage.sums();
         sums.claimed = sums.claimed.minus(less);
+        let of_owner = sums.of(&self.owner);
+        of_owner.1 = of_owner.1.minus(less);
+        sums.tidy(&self.owner);
     }
 
     /// Takes memory for content, if that much is available.

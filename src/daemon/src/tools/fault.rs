@@ -8,7 +8,8 @@ use super::{ArgumentError, CallError, Outcome};
 use crate::execution::{ExecutionError, InputError};
 use crate::pool::core::LeaseRefusal;
 use crate::session::SessionError;
-use crate::store::StoreError;
+use crate::store::{Bound, StoreError};
+use crate::tenants::Limited;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal),* $(,)?) => {
@@ -69,6 +70,9 @@ codes! {
     /// The session's files, or those of all sessions, would take more than they may, or the store's disk is
     /// full, or it cannot be written.
     QuotaExceeded = "quota_exceeded",
+    /// A limit of the token is reached: the answer says which, what is used and, in `retry_after_ms`, when
+    /// another try can succeed.
+    RateLimited = "rate_limited",
     /// The container engine does not answer, or containers do not start.
     EngineUnavailable = "engine_unavailable",
     /// The container was lost in mid-run: what the program did is unknown, and the daemon never runs it
@@ -84,13 +88,14 @@ impl Code {
 
     /// Whether a limit of the daemon refuses the call, rather than the call being wrong.
     pub(super) fn is_a_limit(self) -> bool {
-        const LIMITS: [Code; 6] = [
+        const LIMITS: [Code; 7] = [
             Code::TooLarge,
             Code::ArtifactTooLarge,
             Code::SessionBusy,
             Code::MaxSessions,
             Code::QueueFull,
             Code::QuotaExceeded,
+            Code::RateLimited,
         ];
         LIMITS.contains(&self)
     }
@@ -163,6 +168,11 @@ impl From<ArgumentError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
+            StoreError::Quota { bound: bound @ (Bound::Owner | Bound::OwnerEntries), wanted, allowed } => {
+                let limit = if bound == Bound::Owner { "stored_bytes" } else { "stored_files" };
+                let details = Limited::amount(limit, allowed, wanted, None).details();
+                Fault { details, ..Fault::new(Code::QuotaExceeded, error.to_string()) }.into()
+            }
             StoreError::Quota { .. }
             | StoreError::Full(_)
             | StoreError::Unwritable(_)
@@ -185,8 +195,21 @@ impl From<ExecutionError> for Failure {
             | ExecutionError::TooManyOfSession { .. }
             | ExecutionError::TooManyWait(_) => Fault::new(Code::QueueFull, error.to_string()).into(),
             ExecutionError::ShuttingDown => Fault::new(Code::EngineUnavailable, error.to_string()).into(),
+            ExecutionError::Limited(limited) => limited.into(),
             ExecutionError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<Limited> for Fault {
+    fn from(limited: Limited) -> Self {
+        Self { details: limited.details(), ..Self::new(Code::RateLimited, limited.to_string()) }
+    }
+}
+
+impl From<Limited> for Failure {
+    fn from(limited: Limited) -> Self {
+        Fault::from(limited).into()
     }
 }
 
@@ -205,6 +228,7 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let code = match error {
             SessionError::Store(error) => return error.into(),
+            SessionError::Limited(limited) => return limited.into(),
             SessionError::QueueFull(_) | SessionError::TooManyWait(_) | SessionError::TurnTooLate(_) => {
                 Code::QueueFull
             }

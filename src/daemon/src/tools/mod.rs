@@ -195,12 +195,18 @@ impl Tools {
                 Err(CallError::UnknownTool(shown, names.join(", ")))
             }
         };
-        self.count(tool, &done, begun.elapsed());
+        self.count(tool, &caller.owner, &done, begun.elapsed());
         done
     }
 
     /// Counts a call by its result.
-    fn count(&self, tool: Option<&RegisteredTool>, done: &Result<Outcome, CallError>, took: Duration) {
+    fn count(
+        &self,
+        tool: Option<&RegisteredTool>,
+        owner: &str,
+        done: &Result<Outcome, CallError>,
+        took: Duration,
+    ) {
         let metrics = &self.services.metrics;
         let code = done.as_ref().ok().and_then(Outcome::code);
         let outcome = match (done, code) {
@@ -215,6 +221,10 @@ impl Tools {
             Some(tool) => metrics.tool_called(tool.name, outcome, took),
             None => metrics.no_tool_called(outcome),
         }
+        let of_tenant = if matches!(outcome, "ok" | "failed") { outcome } else { "refused" };
+        let document = done.as_ref().ok().map(|done| &done.document);
+        let limit = document.and_then(|document| document.get("limit")?.get("name")?.as_str());
+        self.services.tenants.called(owner, of_tenant, took, limit);
         if let Some(code) = code.filter(|code| code.is_a_limit()) {
             metrics.limit_hit(code.as_str());
         }

@@ -41,7 +41,7 @@ impl McpEndpoint {
         let revision = unknown(&parts.headers);
         parts.extensions.insert(context.clone());
         if listens {
-            context.listening = match self.listeners.take(owner) {
+            context.listening = match self.config.listeners.take(owner) {
                 Ok(permit) => Some(permit.into()),
                 Err(full) => return full.answer(&self.tools.services.metrics),
             };
@@ -82,7 +82,7 @@ impl McpEndpoint {
     ) -> Answer {
         answer.map(|body| {
             let body = body.map_err(|never| match never {});
-            let stop = self.stop_streams.clone().cancelled_owned();
+            let stop = self.stops.streams.clone().cancelled_owned();
             let frames = BodyStream::new(body);
             let frames = if listens { frames.take_until(stop).left_stream() } else { frames.right_stream() };
             StreamBody::new(held(frames, context, reader)).boxed_unsync()

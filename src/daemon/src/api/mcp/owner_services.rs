@@ -13,6 +13,7 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{SessionManager, SessionStore};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::handler::Handler;
@@ -43,17 +44,19 @@ pub(super) struct OwnerServices {
     pub(super) replay: Arc<Replay>,
     pub(super) in_memory: Arc<SessionsInMemory>,
     pub(super) on_disk: Arc<SessionsOnDisk>,
+    /// Ends all its calls.
+    pub(super) stop: CancellationToken,
 }
 
 impl OwnerServices {
-    pub(super) fn new(owner: &str, tools: &Arc<Tools>, config: &McpConfig<'_>, stops: &McpStops<'_>) -> Self {
+    pub(super) fn new(owner: &str, tools: &Arc<Tools>, config: &McpConfig, stops: &McpStops) -> Self {
         let replay = Arc::new(Replay::default());
         let mut manager =
             LocalSessionManager::default().with_event_store(Arc::new(SharedReplay(replay.clone())));
         manager.session_config.keep_alive = Some(KEEP_ALIVE);
         let manager = Arc::new(manager);
         let in_memory = Arc::new(SessionsInMemory::default());
-        let on_disk = Arc::new(SessionsOnDisk::new(config.folder, owner, in_memory.clone()));
+        let on_disk = Arc::new(SessionsOnDisk::new(&config.folder, owner, in_memory.clone()));
         if let Err(error) = on_disk.sweep() {
             warn!(%error, owner, "MCP sessions cannot be kept on disk");
         }
@@ -69,13 +72,15 @@ impl OwnerServices {
         let store: Arc<dyn SessionStore> = on_disk.clone();
         with_sessions.session_store = Some(store);
         let without = common().with_legacy_session_mode(false).with_json_response(true);
-        let (tools, owner, stop) = (tools.clone(), owner.to_owned(), stops.calls.clone());
+        let (tools, owner, stop) = (tools.clone(), owner.to_owned(), stops.calls.child_token());
         let parked = Arc::<ParkedCalls>::default();
-        let handler = move || Handler::of_request(tools.clone(), owner.clone(), stop.clone(), parked.clone());
+        let calls = stop.clone();
+        let handler =
+            move || Handler::of_request(tools.clone(), owner.clone(), calls.clone(), parked.clone());
         let full = service(handler.clone(), manager.clone(), with_sessions, config);
         // A bare call ends with its connection: no events are kept for it.
         let bare = service(handler, Arc::default(), without, config);
-        Self { full, bare, manager, replay, in_memory, on_disk }
+        Self { full, bare, manager, replay, in_memory, on_disk, stop }
     }
 
     /// Whether there is such a session, in memory or on disk.
@@ -90,7 +95,7 @@ fn service(
     handler: impl Fn() -> Handler + Send + Sync + 'static,
     manager: Arc<LocalSessionManager>,
     settings: StreamableHttpServerConfig,
-    config: &McpConfig<'_>,
+    config: &McpConfig,
 ) -> SdkService {
     match config.fixtures.clone() {
         None => plain_service(handler, manager, settings),
@@ -103,7 +108,7 @@ fn service(
     handler: impl Fn() -> Handler + Send + Sync + 'static,
     manager: Arc<LocalSessionManager>,
     settings: StreamableHttpServerConfig,
-    _: &McpConfig<'_>,
+    _: &McpConfig,
 ) -> SdkService {
     plain_service(handler, manager, settings)
 }

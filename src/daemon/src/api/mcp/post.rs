@@ -87,7 +87,7 @@ impl McpEndpoint {
     fn make_resumable(&self, owner: &str, services: &OwnerServices, request: &mut Forwarded<'_>) {
         let session = request.session.as_deref();
         request.context.own_session = session.map(|id| self.own_session(owner, id));
-        let call = ResumableCall::new(session.unwrap_or_default(), self.resume_window);
+        let call = ResumableCall::new(session.unwrap_or_default(), self.config.resume_window);
         request.reader = Some(AnswerReader::begin(call.clone(), services.replay.clone()));
         request.context.resumable = Some(call);
     }

@@ -8,7 +8,7 @@
 //! | status | what it means | worth another try |
 //! |---|---|---|
 //! | 200 | the call was served; `success` says how the program ended | no |
-//! | 503, 409 | no free container, no engine, or the session is busy; nothing ran | yes |
+//! | 503, 409, 429 | no container, no engine, a busy session, or a limit of the token; nothing ran | yes |
 //! | 400, 403, 404, 413, 507 | the call is wrong, or over a limit; nothing ran | no |
 //! | 500 | the daemon failed: what the call did is not known | no |
 //!
@@ -67,7 +67,7 @@ impl Preference {
         let Some(slot) = &self.0 else { return answer };
         if let Some(&status) = slot.get() {
             *answer.status_mut() = status;
-            if status == StatusCode::SERVICE_UNAVAILABLE {
+            if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
                 answer.headers_mut().insert(RETRY_AFTER, RETRY);
             }
         }

@@ -49,8 +49,11 @@ impl RawRefusal {
                 if let Some(document) = document.as_object_mut() {
                     document.extend(fault.details);
                 }
+                let retry = document.get("retry_after_ms").and_then(serde_json::Value::as_u64);
                 let mut answer = answer(status, &document);
-                if status == StatusCode::SERVICE_UNAVAILABLE {
+                if let Some(ms) = retry {
+                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
+                } else if status == StatusCode::SERVICE_UNAVAILABLE {
                     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
                 }
                 answer
@@ -70,6 +73,7 @@ pub(in crate::api) fn status_of(code: Code) -> StatusCode {
         Code::NotFound | Code::SessionNotFound | Code::ExecutionNotFound => StatusCode::NOT_FOUND,
         Code::NetworkUnavailable | Code::UnsupportedPolicy => StatusCode::FORBIDDEN,
         Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+        Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Code::MaxSessions | Code::QueueFull | Code::EngineUnavailable | Code::PackagesUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }

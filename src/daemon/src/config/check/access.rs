@@ -11,13 +11,16 @@ use sha2::{Digest, Sha256};
 use super::{Checker, HOUR};
 use crate::config::env::{TAKES_ADDR, parse_addr};
 use crate::config::error::ConfigError;
-use crate::config::raw::{AuthTable, HttpTable, MetricsTable, TokenTable};
-use crate::config::types::{AuthSettings, HttpSettings, KnownToken, MetricsSettings, PublicUrl, TlsFiles};
+use crate::config::raw::{AuthTable, HttpTable, MetricsTable};
+use crate::config::types::{AuthSettings, HttpSettings, MetricsSettings, PublicUrl, StoreSettings, TlsFiles};
 use crate::config::value::Secret;
-use crate::id::from_hex;
+use crate::tenants::{KnownToken, MAX_TOKENS};
 
 /// The name of `auth.token`, and of callers without one.
 const DEFAULT_NAME: &str = "default";
+
+/// The file of tokens in the store, if no other is named.
+const TOKENS_FILE: &str = "tokens.toml";
 
 impl Checker<'_> {
     pub(super) fn http(&mut self, raw: HttpTable) -> Result<HttpSettings, ConfigError> {
@@ -173,32 +176,33 @@ impl Checker<'_> {
 
     pub(super) fn auth(
         &mut self,
-        AuthTable { token, tokens }: AuthTable,
+        AuthTable { token, tokens, tokens_file }: AuthTable,
+        store: &StoreSettings,
     ) -> Result<AuthSettings, ConfigError> {
         let mut known = Vec::new();
         if !token.expose().is_empty() {
             self.visible("auth.token", &token)?;
-            let sha256 = Sha256::digest(token.expose()).into();
-            known.push(KnownToken { name: DEFAULT_NAME.to_owned(), sha256 });
+            known.push(KnownToken::plain(DEFAULT_NAME, Sha256::digest(token.expose()).into()));
         }
-        for (i, TokenTable { name, sha256 }) in tokens.into_iter().enumerate() {
-            let named = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
-            if name.is_empty() || name.len() > 64 || !name.bytes().all(named) {
-                let problem = format!("is {name:?}, takes up to 64 of A-Z, a-z, 0-9, _, - and .");
-                return Err(self.fail(&format!("auth.tokens[{i}].name"), problem));
-            }
-            let key = format!("auth.tokens[{i}].sha256");
-            let sha256 = from_hex(sha256.expose().trim()).ok_or_else(|| {
-                self.fail(&key, "takes the 64 hexadecimal digits that sha256sum prints, not the token itself")
-            })?;
-            if known.iter().any(|token| token.sha256 == sha256) {
-                return Err(
-                    self.fail(&key, "is the digest of another token here: one token cannot have two names")
-                );
-            }
-            known.push(KnownToken { name, sha256 });
+        if tokens.len() > MAX_TOKENS {
+            let problem = format!("has {} tokens, must have at most {MAX_TOKENS}", tokens.len());
+            return Err(self.fail("auth.tokens", problem));
         }
-        Ok(AuthSettings { tokens: known })
+        for (i, table) in tokens.into_iter().enumerate() {
+            let token = table
+                .check()
+                .map_err(|fault| self.fail(&format!("auth.tokens[{i}].{}", fault.key), fault.problem))?;
+            if known.iter().any(|other| other.sha256 == token.sha256) {
+                let problem = "is the digest of another token here: one token cannot have two names";
+                return Err(self.fail(&format!("auth.tokens[{i}].sha256"), problem));
+            }
+            known.push(token);
+        }
+        let tokens_file = match tokens_file.as_str() {
+            "" => store.root.join(TOKENS_FILE),
+            path => self.absolute("auth.tokens_file", path)?,
+        };
+        Ok(AuthSettings { tokens: known, tokens_file })
     }
 
     /// Without a token only this machine may reach the daemon, unless the operator allows everyone.
@@ -208,7 +212,8 @@ impl Checker<'_> {
         auth: &AuthSettings,
         allow_open: bool,
     ) -> Result<(), ConfigError> {
-        if !auth.tokens.is_empty() {
+        // With a file of tokens nobody comes in without one, even if the file has none.
+        if !auth.tokens.is_empty() || auth.tokens_file.exists() {
             return Ok(());
         }
         let public = http.public_url.as_ref().filter(|url| !is_loopback(url.authority()));
@@ -221,8 +226,8 @@ impl Checker<'_> {
             Some((key, value)) if !allow_open => {
                 let problem = format!(
                     "is {value}, which others can reach, and there is no token: set auth.token \
-                     (MCP_API_TOKEN) or auth.tokens, or http.allow_open (--allow-open) to let everyone run \
-                     code here"
+                     (MCP_API_TOKEN), make one with `paddock token add NAME`, or set http.allow_open \
+                     (--allow-open) to let everyone run code here"
                 );
                 Err(self.fail(key, problem))
             }

@@ -98,7 +98,12 @@ impl Checker<'_> {
             let is_known = tenant == settings::EVERYBODY
                 || tenant == DEFAULT_OWNER
                 || auth.tokens.iter().any(|token| &token.name == tenant);
-            if !is_known {
+            if !is_known && auth.tokens_file.exists() {
+                self.warn(format!(
+                    "{path}.tenants[{at}] is {tenant:?}, which is the name of no token in `auth`: it takes \
+                     effect once a token of the tokens file has this name"
+                ));
+            } else if !is_known {
                 let problem = format!(
                     "is {tenant:?}, takes the name of a token in `auth`, {DEFAULT_OWNER:?} for auth.token \
                      and for callers without one, or \"*\" for every caller"

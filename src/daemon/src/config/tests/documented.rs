@@ -20,6 +20,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.body_timeout", "\"31s\""),
     ("http.write_timeout", "\"61s\""),
     ("auth.token", "\"0123456789abcdef\""),
+    ("auth.tokens_file", "\"/etc/paddock/tokens.toml\""),
     ("mcp.resume_window", "\"31s\""),
     ("mcp.toolsets", "[\"code\"]"),
     ("store.root", "\"/srv/paddock\""),

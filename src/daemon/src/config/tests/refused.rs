@@ -401,8 +401,9 @@ fn an_unreadable_file_is_an_error() {
 
 #[test]
 fn without_a_token_only_this_machine_may_reach_it() {
-    let end = "which others can reach, and there is no token: set auth.token (MCP_API_TOKEN) or auth.tokens, \
-               or http.allow_open (--allow-open) to let everyone run code here";
+    let end = "which others can reach, and there is no token: set auth.token (MCP_API_TOKEN), \
+               make one with `paddock token add NAME`, or set http.allow_open (--allow-open) to let \
+               everyone run code here";
     assert_eq!(
         error("", &[("MCP_HTTP_ADDR", ":8080")]),
         format!("http.addr (environment MCP_HTTP_ADDR): is 0.0.0.0:8080, {end}")

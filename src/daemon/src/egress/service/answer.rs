@@ -161,6 +161,7 @@ impl Exchange<'_> {
             account: &run.models,
             tenant: &run.owner,
             budget: run.policy.model_budget(),
+            tenant_budget: run.tenant_budget(),
             requests: run.policy.model_requests(),
             metrics: self.metrics,
         };

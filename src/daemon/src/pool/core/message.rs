@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::tenants::TenantShare;
+
 /// One kind of container: an image with everything that is fixed about it.
 ///
 /// Numbered by the driver, with a new number whenever the image or its settings change.
@@ -69,6 +71,8 @@ pub enum PoolEvent {
         waiter: WaiterId,
         /// The runner that it asks for.
         runner: RunnerId,
+        /// For whom.
+        tenant: TenantShare,
     },
     /// The caller went away. A request that has been granted meanwhile is unknown here; its lease must then
     /// be `Released`.

@@ -142,6 +142,7 @@ impl PoolCore {
                 && let Some(member) = self.members.get_mut(&oldest)
             {
                 member.state = MemberState::Leased;
+                self.rounds.served(waiter.mark);
                 let waited = now.saturating_duration_since(waiter.asked);
                 actions.push(PoolAction::Grant { waiter: waiter.id, member: oldest, waited });
             }
@@ -151,16 +152,20 @@ impl PoolCore {
     /// Refuses waiters that could only wait for the end of a pause. While a start is under way they keep
     /// waiting.
     fn fail_fast(&mut self, stock: &Stock, actions: &mut Vec<PoolAction>) {
+        let mut gone = Vec::new();
         for (&id, runner) in &mut self.runners {
             if let Some(last) = runner.last_failure()
                 && runner.is_hopeless()
                 && stock.of(id).coming == 0
             {
                 let refusal = LeaseRefusal::StartFailing { last };
-                actions
-                    .extend(runner.waiters.drain(..).map(|w| PoolAction::Refuse { waiter: w.id, refusal }));
+                for waiter in runner.waiters.drain(..) {
+                    gone.push(waiter.tenant);
+                    actions.push(PoolAction::Refuse { waiter: waiter.id, refusal });
+                }
             }
         }
+        gone.into_iter().for_each(|tenant| self.went_away(tenant));
     }
 
     /// Destroys idle members of other runners when every slot is taken and waiters need a start that could
@@ -203,14 +208,17 @@ impl PoolCore {
         }
     }
 
-    /// The runner whose oldest waiter without a start of its own has waited longest of all.
+    /// The runner with the waiter who is served next, of all waiters without a start of their own.
     fn most_urgent(&self, stock: &Stock) -> Option<RunnerId> {
         self.runners
             .iter()
             .filter(|(_, runner)| self.is_ready(runner))
-            .filter_map(|(&id, runner)| Some((runner.waiters.get(stock.of(id).coming)?.asked, id)))
+            .filter_map(|(&id, runner)| {
+                let next = runner.waiters.get(stock.of(id).coming)?;
+                Some((next.mark, next.asked, id))
+            })
             .min()
-            .map(|(_, id)| id)
+            .map(|(.., id)| id)
     }
 
     /// The next runner in turn that has fewer members than it needs.

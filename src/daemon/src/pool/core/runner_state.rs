@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Backoff, StartFailure, Uid, WaiterId};
+use crate::tenants::TenantShare;
+use crate::tenants::fair::Mark;
 
 /// After this many failed starts in a row, waiters are refused instead of kept waiting through the pause.
 ///
@@ -15,6 +17,9 @@ pub const FAIL_FAST_AFTER: u32 = 3;
 pub(super) struct PoolWaiter {
     pub(super) id: WaiterId,
     pub(super) asked: Instant,
+    pub(super) tenant: TenantShare,
+    /// Its place in the order of service.
+    pub(super) mark: Mark,
 }
 
 /// The failed starts since the last success.
@@ -34,7 +39,7 @@ pub(super) struct RunnerState {
     /// The UID of all its members, of which there is one at a time: it is a workspace that is kept. `None`:
     /// each member gets a free one.
     pub(super) uid: Option<Uid>,
-    /// Oldest first. Never non-empty while a member of this runner is idle.
+    /// In the order of service. Never non-empty while a member of this runner is idle.
     pub(super) waiters: VecDeque<PoolWaiter>,
     failing: Option<Failing>,
     /// A member died soon after it was armed: no attempt before this. This pause is separate from `failing`,
@@ -53,9 +58,20 @@ impl RunnerState {
     }
 
     /// Takes out the waiters that have waited for `wait` or longer.
-    pub(super) fn take_late(&mut self, wait: Duration, now: Instant) -> impl Iterator<Item = PoolWaiter> {
-        let late = self.waiters.iter().take_while(|w| now.saturating_duration_since(w.asked) >= wait).count();
-        self.waiters.drain(..late)
+    pub(super) fn take_late(&mut self, wait: Duration, now: Instant) -> Vec<PoolWaiter> {
+        let is_late = |w: &PoolWaiter| now.saturating_duration_since(w.asked) >= wait;
+        if !self.waiters.iter().any(is_late) {
+            return Vec::new();
+        }
+        let (late, kept): (Vec<_>, Vec<_>) = self.waiters.drain(..).partition(is_late);
+        self.waiters = kept.into();
+        late
+    }
+
+    /// Puts a waiter in its place.
+    pub(super) fn wait(&mut self, waiter: PoolWaiter) {
+        let at = self.waiters.partition_point(|other| other.mark <= waiter.mark);
+        self.waiters.insert(at, waiter);
     }
 
     /// A start failed: the next one waits longer.

@@ -1,6 +1,7 @@
 //! Tests of the pool's rules: by examples that read like sentences, and by properties that an oracle checks.
 
 mod examples;
+mod fair;
 mod oracle;
 mod properties;
 mod stand;

@@ -6,6 +6,8 @@ use std::time::Instant;
 use super::member::{MemberState, Outlook, PoolMember, Removal};
 use super::runner_state::PoolWaiter;
 use super::{LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, RunnerId, StartFailure, WaiterId};
+use crate::tenants::TenantShare;
+use crate::tenants::fair::{Refused, refused};
 
 impl PoolCore {
     pub(super) fn apply(&mut self, event: PoolEvent, now: Instant, actions: &mut Vec<PoolAction>) {
@@ -21,12 +23,10 @@ impl PoolCore {
                 let state = if leased { MemberState::Leased } else { MemberState::Idle { armed: now } };
                 self.adopted(member, PoolMember { runner, uid, state }, actions);
             }
-            PoolEvent::Request { waiter, runner } => self.request(waiter, runner, now, actions),
-            PoolEvent::Abandon { waiter } => {
-                for runner in self.runners.values_mut() {
-                    runner.waiters.retain(|w| w.id != waiter);
-                }
+            PoolEvent::Request { waiter, runner, tenant } => {
+                self.request(waiter, runner, tenant, now, actions);
             }
+            PoolEvent::Abandon { waiter } => drop(self.take_out(|w| w.id == waiter)),
             PoolEvent::Started { member } => self.started(member, now, actions),
             PoolEvent::StartFailed { member, failure } => self.start_failed(member, failure, now, actions),
             PoolEvent::Died { member } => self.died(member, now, actions),
@@ -57,6 +57,7 @@ impl PoolCore {
 
     fn runner_removed(&mut self, id: RunnerId, actions: &mut Vec<PoolAction>) {
         if let Some(runner) = self.runners.remove(&id) {
+            runner.waiters.iter().for_each(|w| self.went_away(w.tenant));
             actions.extend(
                 runner
                     .waiters
@@ -82,22 +83,62 @@ impl PoolCore {
         }
     }
 
-    fn request(&mut self, id: WaiterId, wanted: RunnerId, now: Instant, actions: &mut Vec<PoolAction>) {
+    /// Takes the last waiter in the order of service that `which` picks out of its queue.
+    fn take_out(&mut self, which: impl Fn(&PoolWaiter) -> bool) -> Option<PoolWaiter> {
+        let all = self.runners.iter().flat_map(|(id, runner)| runner.waiters.iter().map(move |w| (w, *id)));
+        let last = all.filter(|(w, _)| which(w)).max_by_key(|(w, _)| (w.mark, w.asked, w.id));
+        let (id, runner) = last.map(|(w, runner)| (w.id, runner))?;
+        let waiters = &mut self.runners.get_mut(&runner)?.waiters;
+        let at = waiters.iter().position(|w| w.id == id)?;
+        let gone = waiters.remove(at)?;
+        self.went_away(gone.tenant);
+        Some(gone)
+    }
+
+    /// A waiter of this tenant waits no more, and was not served.
+    pub(super) fn went_away(&mut self, tenant: TenantShare) {
+        let all = self.runners.values().flat_map(|runner| &runner.waiters);
+        let last = all.filter(|w| w.tenant.id == tenant.id).map(|w| w.mark).max();
+        self.rounds.went_away(tenant, last);
+    }
+
+    fn request(
+        &mut self,
+        id: WaiterId,
+        wanted: RunnerId,
+        tenant: TenantShare,
+        now: Instant,
+        actions: &mut Vec<PoolAction>,
+    ) {
         let mut waiting = self.runners.values().flat_map(|r| &r.waiters);
         if waiting.any(|w| w.id == id) {
             return;
         }
+        let refuse = |waiter, refusal| PoolAction::Refuse { waiter, refusal };
+        if self.shutting_down {
+            return actions.push(refuse(id, LeaseRefusal::ShuttingDown));
+        }
+        if !self.runners.contains_key(&wanted) {
+            return actions.push(refuse(id, LeaseRefusal::UnknownRunner));
+        }
+        if !self.engine_up {
+            return actions.push(refuse(id, LeaseRefusal::EngineUnavailable));
+        }
         let waiting = self.runners.values().map(|r| r.waiters.len()).sum::<usize>();
-        let refuse = |refusal| PoolAction::Refuse { waiter: id, refusal };
-        let served_at_once = self.oldest_idle(wanted).is_some();
-        match self.runners.get_mut(&wanted) {
-            _ if self.shutting_down => actions.push(refuse(LeaseRefusal::ShuttingDown)),
-            None => actions.push(refuse(LeaseRefusal::UnknownRunner)),
-            Some(_) if !self.engine_up => actions.push(refuse(LeaseRefusal::EngineUnavailable)),
-            Some(_) if !served_at_once && waiting >= self.settings.queue as usize => {
-                actions.push(refuse(LeaseRefusal::QueueFull));
+        if self.oldest_idle(wanted).is_none() && waiting >= self.settings.queue as usize {
+            let all = self.runners.values().flat_map(|runner| &runner.waiters).map(|w| w.tenant);
+            let gone = match refused(tenant, all) {
+                Refused::Newcomer => None,
+                Refused::LastOf(worst) => self.take_out(|w| w.tenant.id == worst),
+            };
+            match gone {
+                None => return actions.push(refuse(id, LeaseRefusal::QueueFull)),
+                Some(gone) => actions.push(refuse(gone.id, LeaseRefusal::QueueFull)),
             }
-            Some(runner) => runner.waiters.push_back(PoolWaiter { id, asked: now }),
+        }
+        let mark = self.rounds.arrive(tenant);
+        if let Some(runner) = self.runners.get_mut(&wanted) {
+            runner.wait(PoolWaiter { id, asked: now, tenant, mark });
         }
     }
 
@@ -195,7 +236,9 @@ impl PoolCore {
     }
 
     fn refuse_all(&mut self, refusal: LeaseRefusal, actions: &mut Vec<PoolAction>) {
-        for waiter in self.runners.values_mut().flat_map(|r| r.waiters.drain(..)) {
+        let all = self.runners.values_mut().flat_map(|r| r.waiters.drain(..));
+        for waiter in all.collect::<Vec<_>>() {
+            self.went_away(waiter.tenant);
             actions.push(PoolAction::Refuse { waiter: waiter.id, refusal });
         }
     }

@@ -45,15 +45,19 @@
 //!   could do nothing with it.
 //! * **A call that need not wait is not counted** among the `sessions.queue` calls that may wait in its
 //!   session.
-//! * **A session needs a permit to have containers.** Calls that wait for one are served in the order in
-//!   which they asked, at most `pool.queue` of them wait, and a free permit never stays free while a call
-//!   waits.
-//! * **A session that rests is evicted as soon as another needs its permit**, and only then: the least
-//!   recently used first, and never more sessions than calls wait. A session whose own calls wait is spared
-//!   until it has had its permit for [`SLICE`], so that a long queue in one session neither loses its
-//!   containers between two calls nor keeps all other sessions out. A session that a call is in is never
-//!   evicted. For a container that the pool has no slot for ([`Event::PoolFull`]), one session is evicted in
-//!   the same order, if one rests at that moment.
+//! * **A session needs a permit to have containers.** Calls that wait for one are served round by round
+//!   between their tenants, and of one tenant in the order in which they asked ([`crate::tenants::fair`]). At
+//!   most `pool.queue` of them wait: of too many, the last of the tenant that has most waiting is denied. A
+//!   tenant has no more permits than its limit; the last free one is kept for a tenant that has none, where
+//!   there are others; and operators have one of their own. Otherwise a free permit never stays free while a
+//!   call waits.
+//! * **A session that rests is evicted as soon as another needs its permit**, and only then: first those of
+//!   the tenant that needs it, then those of a tenant that has more of them, or that has not been at work for
+//!   a while; the least recently used first, and never more sessions than calls wait. A session whose own
+//!   calls wait is spared until it has had its permit for [`SLICE`], so that a long queue in one session
+//!   neither loses its containers between two calls nor keeps all other sessions out. A session that a call
+//!   is in is never evicted. For a container that the pool has no slot for ([`Event::PoolFull`]), one session
+//!   of the tenant that has most is evicted, if one rests at that moment.
 //! * **Closing** denies the programs that wait, cancels what runs, waits (without a deadline) for the whole
 //!   session, and then drops its containers. A call that comes later waits behind it, and finds its files
 //!   again.
@@ -84,6 +88,7 @@ use self::permits::{PermitHeld, Want};
 use self::state::SessionState;
 use self::sweep::Sweeping;
 use super::message::{Action, CallId, Denial, Event, GateBounds, ReleaseReason, SessionKey, TurnKind};
+use crate::tenants::fair::Rounds;
 
 /// How long a session with waiting calls of its own keeps its permit while calls of other sessions wait for
 /// one.
@@ -99,8 +104,12 @@ pub(super) struct Core {
     sessions: BTreeMap<SessionKey, SessionState>,
     /// The sessions that have a permit.
     permits: BTreeMap<SessionKey, PermitHeld>,
-    /// The calls that wait for a permit, oldest first.
+    /// The calls that wait for a permit, in the order of service.
     wants: VecDeque<Want>,
+    /// Whose turn it is to get one.
+    rounds: Rounds,
+    /// When time passed last.
+    now: Option<Instant>,
     /// When which waiting call is denied.
     deadlines: BTreeSet<(Instant, CallId, SessionKey)>,
     sweeping: Sweeping,
@@ -130,6 +139,8 @@ impl Core {
             sessions: BTreeMap::new(),
             permits: BTreeMap::new(),
             wants: VecDeque::new(),
+            rounds: Rounds::default(),
+            now: None,
             deadlines: BTreeSet::new(),
             sweeping: Sweeping::default(),
             shutting_down: false,
@@ -154,7 +165,7 @@ impl Core {
     /// After [`Core::on`] this is always later than the `now` that it was given.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let waits = self.deadlines.first().map(|(at, ..)| *at);
-        waits.into_iter().chain(self.sweeping.next()).min()
+        waits.into_iter().chain(self.sweeping.next()).chain(self.at_rest()).min()
     }
 
     /// Whether the gate is shut down and nothing is left to do: every session rests, and none has a permit.
@@ -188,7 +199,7 @@ impl Core {
             Event::Abandon { key, call } => self.abandon(&key, call, now, actions),
             Event::Share { key, call, language } => self.share(&key, call, language, now, actions),
             Event::Leave { key, call } => self.leave(&key, call, now, actions),
-            Event::Want { key, call, waits } => self.want(key, call, waits, now, actions),
+            Event::Want { key, call, waits, tenant } => self.want(key, call, (waits, tenant), now, actions),
             Event::Return { key } => self.give_back(&key, now, actions),
             Event::PoolFull => self.pool_full(now, actions),
             Event::Lost { key } => self.lost(&key, actions),
@@ -213,7 +224,8 @@ impl Core {
             && at <= now
         {
             self.deadlines.remove(&(at, call, key.clone()));
-            let why = if self.end_want(call) { Denial::PermitTooLate } else { Denial::TurnTooLate };
+            let late = self.too_late(call);
+            let why = if self.end_want(call) { late } else { Denial::TurnTooLate };
             self.end_wait(&key, call);
             actions.push(Action::Deny { key: key.clone(), call, why });
             changed.insert(key);
@@ -222,9 +234,18 @@ impl Core {
         for key in changed {
             self.settle(&key, now, actions);
         }
+        if self.at_rest().is_some_and(|at| at <= now) {
+            self.make_room(now, actions);
+        }
+        self.now = Some(now);
         if self.sweeping.is_due(now) {
             self.sweep(now, actions);
         }
+    }
+
+    /// When a session of another tenant has rested for long enough to be evicted.
+    fn at_rest(&self) -> Option<Instant> {
+        self.now.and_then(|now| self.next_at_rest(now))
     }
 
     /// Applies the rules to a session in which something changed. Another session may take its permit first:

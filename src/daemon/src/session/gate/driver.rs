@@ -13,7 +13,7 @@
 //! between. It must never decide anything that the core could, nor drop a turn, a permit or a session while
 //! it holds the mutex.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -154,6 +154,16 @@ impl GateDriver {
 
     pub(super) fn counts(&self) -> GateCounts {
         self.state().core.counts()
+    }
+
+    /// The sessions of an owner that are in memory.
+    pub(super) fn of_owner(&self, owner: &str) -> Vec<SessionKey> {
+        self.state().registry.of_owner(owner)
+    }
+
+    /// Permits of each owner.
+    pub(super) fn permits_by_owner(&self) -> BTreeMap<String, usize> {
+        self.state().core.permits_by_owner()
     }
 
     /// Tells the core what happened, and does what it says.

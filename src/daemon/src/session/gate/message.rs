@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::session::id::SessionId;
+use crate::tenants::TenantShare;
 
 /// A session's name: the owner that it belongs to (the name of a token), and its id.
 ///
@@ -159,6 +160,8 @@ pub(super) enum Event {
         call: CallId,
         /// Whether it waits, up to the deadline of its turn. If not, it needs no turn.
         waits: bool,
+        /// Whose session it is.
+        tenant: TenantShare,
     },
     /// A permit was dropped: the session needs it no more.
     Return { key: SessionKey },
@@ -284,6 +287,9 @@ pub(super) enum Denial {
     PermitQueueFull(usize),
     /// No permit came free for it in time.
     PermitTooLate,
+    /// Its tenant has as many sessions with containers as it may have, which is so many, and none came free
+    /// in time.
+    TenantFull(usize),
     /// Every permit is taken, and no session is evicted, by configuration.
     NoEviction,
     /// The daemon is shutting down.

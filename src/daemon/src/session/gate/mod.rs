@@ -24,6 +24,7 @@ mod tests;
 pub(in crate::session) mod turn;
 mod upkeep;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,12 +40,14 @@ use super::workspaces::Workspaces;
 use crate::metrics::Metrics;
 use crate::pool::core::LeaseRefusal;
 use crate::store::{Store, StoreError, blocking};
+use crate::tenants::{Limited, TenantShare, Tenants};
 
 /// A handle on the gate of one daemon.
 #[derive(Clone)]
 pub(in crate::session) struct Gate {
     driver: Arc<GateDriver>,
     terms: GateBounds,
+    tenants: Arc<Tenants>,
 }
 
 impl Gate {
@@ -53,12 +56,16 @@ impl Gate {
     /// runtime.
     pub(in crate::session) fn new(
         store: Arc<Store>,
-        terms: GateBounds,
+        (terms, tenants): (GateBounds, Arc<Tenants>),
         retention: Option<Duration>,
         workspaces: Arc<Workspaces>,
         metrics: Metrics,
     ) -> Self {
-        Self { driver: GateDriver::start(store, terms.clone(), retention, workspaces, metrics), terms }
+        Self {
+            driver: GateDriver::start(store, terms.clone(), retention, workspaces, metrics),
+            terms,
+            tenants,
+        }
     }
 
     /// Waits for the turn of a call, at most for `pool.wait`. Dropping the future gives the place in the
@@ -147,9 +154,11 @@ impl Gate {
     /// Waits for a permit to have containers, for the session of this turn, until the turn's deadline.
     ///
     /// # Errors
-    /// [`SessionError::TooManyWait`], [`SessionError::MaxSessions`], [`SessionError::NoEviction`].
+    /// [`SessionError::TooManyWait`], [`SessionError::MaxSessions`], [`SessionError::NoEviction`],
+    /// [`SessionError::Limited`].
     pub(in crate::session) async fn permit(&self, turn: &Turn) -> Result<Permit, SessionError> {
-        let event = |key, call| Event::Want { key, call, waits: true };
+        let tenant = self.share(turn.key().owner());
+        let event = |key, call| Event::Want { key, call, waits: true, tenant };
         let answer = self.driver.ask_as(turn.call(), turn.key(), event).await;
         if let GateAnswer::Permit(permit) = answer { Ok(permit) } else { Err(self.denied(answer)) }
     }
@@ -159,7 +168,8 @@ impl Gate {
     /// # Errors
     /// [`SessionError::MaxSessions`].
     pub(in crate::session) async fn free_permit(&self, session: &Session) -> Result<Permit, SessionError> {
-        let event = |key, call| Event::Want { key, call, waits: false };
+        let tenant = self.share(session.key.owner());
+        let event = |key, call| Event::Want { key, call, waits: false, tenant };
         let answer = self.driver.ask(&session.key, event).await;
         if let GateAnswer::Permit(permit) = answer { Ok(permit) } else { Err(self.denied(answer)) }
     }
@@ -210,6 +220,21 @@ impl Gate {
         self.driver.counts().permits
     }
 
+    /// What queues must know of a tenant.
+    pub(in crate::session) fn share(&self, owner: &str) -> TenantShare {
+        self.tenants.share(owner)
+    }
+
+    /// The sessions of an owner that are in memory.
+    pub(in crate::session) fn of_owner(&self, owner: &str) -> Vec<SessionKey> {
+        self.driver.of_owner(owner)
+    }
+
+    /// Sessions of each owner that have containers, or are about to.
+    pub(in crate::session) fn live_by_owner(&self) -> BTreeMap<String, usize> {
+        self.driver.permits_by_owner()
+    }
+
     /// Sessions in memory, and calls that wait for their turn or for a permit.
     pub(in crate::session) fn known(&self) -> (usize, usize) {
         let counts = self.driver.counts();
@@ -235,6 +260,7 @@ impl Gate {
             (Denial::PermitTooLate, _) => {
                 SessionError::MaxSessions { max: self.terms.permits, wait: self.terms.wait }
             }
+            (Denial::TenantFull(most), _) => SessionError::Limited(Limited::places("sessions", most, most)),
             (Denial::NoEviction, _) => SessionError::NoEviction(self.terms.permits),
             (Denial::StoreFailed, Some(error)) => error.into(),
             (Denial::StoreFailed, None) | (Denial::ShuttingDown, _) => {

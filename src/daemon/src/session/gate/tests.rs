@@ -52,7 +52,7 @@ impl House {
         let workspaces =
             Workspaces::new(None, Arc::new(FakePool::default()), (notes, lists), metrics.clone());
         Self {
-            gate: Gate::new(store.clone(), terms, retention, workspaces, metrics.clone()),
+            gate: Gate::new(store.clone(), (terms, Arc::default()), retention, workspaces, metrics.clone()),
             store,
             metrics,
             _root: root,

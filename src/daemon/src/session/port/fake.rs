@@ -29,6 +29,7 @@ use crate::engine::{ContainerStatus, EngineError, EngineOp};
 use crate::link::Link;
 use crate::pool::core::LeaseRefusal;
 use crate::pool::{Runner, WarmStage};
+use crate::tenants::TenantShare;
 
 /// A fake container in a session's hands.
 struct FakeLease {
@@ -162,7 +163,7 @@ impl FakePool {
 
 #[async_trait]
 impl ContainerPool for FakePool {
-    async fn lease(&self, _: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
+    async fn lease(&self, _: &str, _: TenantShare) -> Result<Box<dyn Container>, LeaseRefusal> {
         loop {
             let next = self.idle.lock().unwrap().pop_front();
             if let Some(container) = next {
@@ -173,7 +174,7 @@ impl ContainerPool for FakePool {
         }
     }
 
-    async fn lease_over(&self, workspace: &str) -> Result<Box<dyn Container>, LeaseRefusal> {
+    async fn lease_over(&self, workspace: &str, _: TenantShare) -> Result<Box<dyn Container>, LeaseRefusal> {
         self.wanted_over.lock().unwrap().push(workspace.to_owned());
         let is_it = |container: &FakeContainer| container.0.name == workspace;
         let Some(at) = self.idle.lock().unwrap().iter().position(is_it) else {

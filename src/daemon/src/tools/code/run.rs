@@ -84,6 +84,12 @@ async fn run(
     } else {
         services.sessions.try_enter(owner, &checked.session, code).await?
     };
+    // In its turn: a call that waits behind others of its session takes no place.
+    let wait = services.sessions.bounds().wait.saturating_sub(begun.elapsed());
+    let _place = tokio::select! {
+        place = services.tenants.begin_run(owner, wait) => place?,
+        () = cancel.cancelled() => return Err(SessionError::Cancelled.into()),
+    };
     drops::take_in(tools, &turn).await?;
     let session = &turn.session().clone();
     put_files(session, checked.files).await?;

@@ -81,6 +81,8 @@ pub(super) struct Asking<'a> {
     pub(super) tenant: &'a Arc<str>,
     /// What the run may spend on models.
     pub(super) budget: Option<Dollars>,
+    /// What its tenant may spend on all models in a day.
+    pub(super) tenant_budget: Option<Dollars>,
     /// How many requests the run may send to models.
     pub(super) requests: Option<u64>,
     pub(super) metrics: &'a Metrics,
@@ -192,7 +194,8 @@ impl Model {
             return Err(refusal(StatusCode::BAD_REQUEST, "not_metered", message));
         }
         let model = asked.model.as_deref().unwrap_or_default();
-        let has_budget = asking.budget.is_some() || self.tenant_per_day.is_some();
+        let has_budget =
+            asking.budget.is_some() || asking.tenant_budget.is_some() || self.tenant_per_day.is_some();
         if has_budget && self.prices.find(model).is_none() {
             let message = format!(
                 "the model {model:?} has no price on this server, so it cannot be used within a budget of \
@@ -242,6 +245,14 @@ impl Model {
         if let Some(budget) = asking.budget.filter(|budget| spent >= *budget) {
             let message =
                 format!("the budget of this run for models, {budget}, is used up: it has spent {spent}");
+            return Err(refusal(StatusCode::PAYMENT_REQUIRED, "budget_used_up", message));
+        }
+        let spent = spending.on_all_models(asking.tenant);
+        if let Some(budget) = asking.tenant_budget.filter(|budget| spent >= *budget) {
+            let message = format!(
+                "the budget of this caller for all models, {budget} a day (limits.model_usd_per_day), is \
+                 used up: {spent} were spent today (UTC)"
+            );
             return Err(refusal(StatusCode::PAYMENT_REQUIRED, "budget_used_up", message));
         }
         let spent = spending.spent(&self.name, asking.tenant);

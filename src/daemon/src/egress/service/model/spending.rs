@@ -50,6 +50,11 @@ impl Day {
         self.spent.get(model).and_then(|tenants| tenants.get(tenant)).copied().unwrap_or_default()
     }
 
+    fn on_all_models(&self, tenant: &str) -> Dollars {
+        let spent = self.spent.values().filter_map(|tenants| tenants.get(tenant));
+        spent.fold(Dollars::ZERO, |sum, spent| sum.plus(spent.usd))
+    }
+
     /// Puts a part of it in the place of another. What was charged yesterday counts for today in whole: of a
     /// request at midnight too much is counted rather than too little.
     fn replace(&mut self, model: &str, tenant: &str, old: Spent, new: Spent) {
@@ -89,6 +94,13 @@ impl Spending {
         let mut day = self.lock();
         day.turn(today());
         day.spent(model, tenant)
+    }
+
+    /// What a tenant has spent on all models today.
+    pub(super) fn on_all_models(&self, tenant: &str) -> Dollars {
+        let mut day = self.lock();
+        day.turn(today());
+        day.on_all_models(tenant)
     }
 
     /// A part of what a tenant has spent has changed.
@@ -137,6 +149,7 @@ mod tests {
             [day.spent("a", "ann"), day.spent("b", "ann"), day.spent("a", "bob")],
             [spent(2.5, 25), spent(3.0, 30), NOTHING]
         );
+        assert_eq!(day.on_all_models("ann"), Dollars::of(5.5).unwrap());
         day.turn(7);
         assert_eq!(day.spent("a", "ann"), spent(2.5, 25));
         day.turn(8);

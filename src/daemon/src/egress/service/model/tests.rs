@@ -56,6 +56,7 @@ impl World {
             account: &self.account,
             tenant: &self.tenant,
             budget: self.budget,
+            tenant_budget: None,
             requests: self.requests,
             metrics: &self.metrics,
         };

@@ -8,6 +8,7 @@ use proptest::sample::{Index, select};
 
 use super::super::{Backoff, MemberId, PoolEvent, RawPoolSettings, RunnerId, StartFailure, WaiterId};
 use super::stand::Stand;
+use crate::tenants::TenantShare;
 
 const RUNNERS: u32 = 4;
 
@@ -188,8 +189,11 @@ fn perform(stand: &mut Stand, uids: (u32, usize), step: Step) {
         Step::AskTwice(i, runner) => {
             stand.send(PoolEvent::Tick);
             let waiting = stand.oracle.waiting();
-            (!waiting.is_empty())
-                .then(|| PoolEvent::Request { waiter: *i.get(&waiting), runner: RunnerId(runner) })
+            (!waiting.is_empty()).then(|| PoolEvent::Request {
+                waiter: *i.get(&waiting),
+                runner: RunnerId(runner),
+                tenant: TenantShare::default(),
+            })
         }
         Step::EngineDown => Some(PoolEvent::EngineDown),
         Step::EngineUp => Some(PoolEvent::EngineUp),

@@ -8,6 +8,7 @@ use super::super::{
     StartFailure, Uid, WaiterId,
 };
 use super::oracle::Oracle;
+use crate::tenants::TenantShare;
 
 /// More ticks than any wait of a test needs: beyond it the core is spinning.
 const MANY_TICKS: usize = 20_000;
@@ -58,7 +59,14 @@ impl Stand {
     pub(super) fn request(&mut self, runner: u32) -> (WaiterId, Vec<PoolAction>) {
         self.last_waiter += 1;
         let waiter = WaiterId(self.last_waiter);
-        (waiter, self.send(PoolEvent::Request { waiter, runner: RunnerId(runner) }))
+        (
+            waiter,
+            self.send(PoolEvent::Request {
+                waiter,
+                runner: RunnerId(runner),
+                tenant: TenantShare::default(),
+            }),
+        )
     }
 
     pub(super) fn started(&mut self, member: MemberId) -> Vec<PoolAction> {

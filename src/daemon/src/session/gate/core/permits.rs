@@ -1,10 +1,19 @@
 //! The permits: which session has one, which calls wait for one, and which resting session is evicted for it.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::state::{Chore, Occupancy, SessionState};
 use super::{Action, CallId, Core, Denial, ReleaseReason, SLICE, SessionKey};
+use crate::tenants::fair::{Mark, Refused, refused};
+use crate::tenants::{TenantId, TenantShare};
+
+/// How long a session must have rested before a tenant that has more of them may evict that of another. Its
+/// owner is not at work then, and loses the start of a container at most.
+pub(super) const AT_REST: Duration = Duration::from_secs(30);
+
+/// Permits beyond `sessions.max` that only operators may have: they get in when everything is in use.
+pub(super) const FOR_OPERATORS: usize = 1;
 
 /// The permit of one session.
 #[derive(Debug)]
@@ -13,6 +22,8 @@ pub(super) struct PermitHeld {
     since: Instant,
     /// How often it was granted and not returned.
     copies: usize,
+    /// Whose session it is.
+    tenant: TenantShare,
 }
 
 /// A call that waits for a permit. It is in its session meanwhile.
@@ -21,6 +32,17 @@ pub(super) struct Want {
     key: SessionKey,
     call: CallId,
     deadline: Instant,
+    tenant: TenantShare,
+    /// Its place in the order of service.
+    mark: Mark,
+}
+
+#[cfg(test)]
+impl Want {
+    /// Whether this call waits.
+    pub(super) fn is_of(&self, call: CallId) -> bool {
+        self.call == call
+    }
 }
 
 impl Core {
@@ -28,28 +50,81 @@ impl Core {
         &mut self,
         key: SessionKey,
         call: CallId,
-        waits: bool,
+        (waits, tenant): (bool, TenantShare),
         now: Instant,
         actions: &mut Vec<Action>,
     ) {
         let inside = self.sessions.get(&key).and_then(|state| state.find_inside(call));
         let deadline = inside.map(|inside| inside.since + self.terms.wait);
-        let is_free = self.permits.len() < self.terms.permits; // a call waits only while none is
         let why = match deadline {
             _ if self.shutting_down => Denial::ShuttingDown,
-            _ if self.permits.contains_key(&key) || is_free => return self.grant(key, call, now, actions),
-            Some(_) if waits && !self.terms.evicts => Denial::NoEviction,
-            Some(deadline) if waits && deadline > now => {
-                if self.wants.len() < self.terms.permit_queue {
+            _ if self.permits.contains_key(&key) => return self.grant(key, call, tenant, now, actions),
+            // Nobody waits who could have it instead: each call that can have a permit has got it.
+            _ if self.may_have(tenant) => {
+                let mark = self.rounds.arrive(tenant);
+                self.rounds.served(mark);
+                return self.grant(key, call, tenant, now, actions);
+            }
+            Some(_) if waits && !self.terms.evicts => self.full_for(tenant).unwrap_or(Denial::NoEviction),
+            Some(deadline) if waits && deadline > now => match self.place_for(tenant, actions) {
+                Ok(()) => {
                     self.deadlines.insert((deadline, call, key.clone()));
-                    self.wants.push_back(Want { key, call, deadline });
+                    let mark = self.rounds.arrive(tenant);
+                    let at = self.wants.partition_point(|other| other.mark <= mark);
+                    self.wants.insert(at, Want { key, call, deadline, tenant, mark });
                     return self.make_room(now, actions);
                 }
-                Denial::PermitQueueFull(self.wants.len())
-            }
-            _ => Denial::PermitTooLate,
+                Err(why) => why,
+            },
+            _ => self.full_for(tenant).unwrap_or(Denial::PermitTooLate),
         };
         actions.push(Action::Deny { key, call, why });
+    }
+
+    /// Makes sure that one more call of this tenant may wait: of the tenant that has most waiting, the last
+    /// call is denied instead.
+    fn place_for(&mut self, tenant: TenantShare, actions: &mut Vec<Action>) -> Result<(), Denial> {
+        let waiting = self.wants.len();
+        if waiting < self.terms.permit_queue {
+            return Ok(());
+        }
+        let full = Denial::PermitQueueFull(waiting);
+        let Refused::LastOf(worst) = refused(tenant, self.wants.iter().map(|want| want.tenant)) else {
+            return Err(full);
+        };
+        let last = self.wants.iter().rev().find(|want| want.tenant.id == worst);
+        let Some((key, call)) = last.map(|want| (want.key.clone(), want.call)) else { return Err(full) };
+        self.end_want(call);
+        actions.push(Action::Deny { key, call, why: full });
+        Ok(())
+    }
+
+    /// Permits of one tenant.
+    fn held_by(&self, tenant: TenantId) -> usize {
+        self.permits.values().filter(|permit| permit.tenant.id == tenant).count()
+    }
+
+    /// That the tenant has as many sessions as its limit allows, if it has.
+    fn full_for(&self, tenant: TenantShare) -> Option<Denial> {
+        let most = tenant.sessions?;
+        (self.held_by(tenant.id) >= most).then_some(Denial::TenantFull(most))
+    }
+
+    /// Whether one more session of this tenant may have a permit now. The last one is kept for a tenant that
+    /// has none, where there are others.
+    fn may_have(&self, tenant: TenantShare) -> bool {
+        if self.full_for(tenant).is_some() {
+            return false;
+        }
+        let (taken, most) = (self.permits.len(), self.terms.permits);
+        if tenant.is_operator {
+            return taken < most + FOR_OPERATORS;
+        }
+        if taken + 1 != most || most == 1 {
+            return taken < most;
+        }
+        let mut holders: BTreeSet<TenantId> = self.permits.values().map(|permit| permit.tenant.id).collect();
+        holders.insert(tenant.id) || holders.len() >= tenant.tenants
     }
 
     /// A copy of the session's permit was dropped.
@@ -62,57 +137,91 @@ impl Core {
         }
     }
 
-    /// The call that has waited for a permit for longest, and its session.
+    /// The call that is served next of those that wait for a permit, and its session.
     pub(super) fn first_want(&self) -> Option<(SessionKey, CallId)> {
         self.wants.front().map(|want| (want.key.clone(), want.call))
     }
 
+    /// Why a call whose time is over got no permit.
+    pub(super) fn too_late(&self, call: CallId) -> Denial {
+        let tenant = self.wants.iter().find(|want| want.call == call).map(|want| want.tenant);
+        tenant.and_then(|tenant| self.full_for(tenant)).unwrap_or(Denial::PermitTooLate)
+    }
+
     /// The call waits for no permit any more; false if it did not.
     pub(super) fn end_want(&mut self, call: CallId) -> bool {
-        let Some(at) = self.wants.iter().position(|want| want.call == call) else { return false };
-        if let Some(want) = self.wants.remove(at) {
-            self.deadlines.remove(&(want.deadline, call, want.key));
-        }
+        let Some(want) = self.take_want(call) else { return false };
+        self.went_away(want.tenant);
         true
     }
 
-    fn grant(&mut self, key: SessionKey, call: CallId, now: Instant, actions: &mut Vec<Action>) {
-        self.permits.entry(key.clone()).or_insert(PermitHeld { since: now, copies: 0 }).copies += 1;
+    /// A call of this tenant waits no more, and was not served.
+    fn went_away(&mut self, tenant: TenantShare) {
+        let last = self.wants.iter().rev().find(|want| want.tenant.id == tenant.id).map(|want| want.mark);
+        self.rounds.went_away(tenant, last);
+    }
+
+    fn take_want(&mut self, call: CallId) -> Option<Want> {
+        let at = self.wants.iter().position(|want| want.call == call)?;
+        let want = self.wants.remove(at)?;
+        self.deadlines.remove(&(want.deadline, call, want.key.clone()));
+        Some(want)
+    }
+
+    fn grant(
+        &mut self,
+        key: SessionKey,
+        call: CallId,
+        tenant: TenantShare,
+        now: Instant,
+        actions: &mut Vec<Action>,
+    ) {
+        self.permits.entry(key.clone()).or_insert(PermitHeld { since: now, copies: 0, tenant }).copies += 1;
         self.count_rest(&key); // a session that no call is in gets a container of an earlier daemon
         actions.push(Action::Grant { key, call });
     }
 
     /// Grants what is free, and evicts as many resting sessions as there are others that want a permit.
     pub(super) fn make_room(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        while self.permits.len() < self.terms.permits
-            && let Some(key) = self.wants.front().map(|want| want.key.clone())
+        while let Some(key) =
+            self.wants.iter().find(|want| self.may_have(want.tenant)).map(|want| want.key.clone())
         {
-            let of_session = self.wants.iter().filter(|want| want.key == key);
-            for call in of_session.map(|want| want.call).collect::<Vec<_>>() {
-                self.end_want(call);
-                self.grant(key.clone(), call, now, actions);
+            let of_session: Vec<CallId> =
+                self.wants.iter().filter(|want| want.key == key).map(|want| want.call).collect();
+            let mut is_first = true;
+            for call in of_session {
+                let Some(want) = self.take_want(call) else { continue };
+                // All calls of a session have its one permit.
+                if std::mem::take(&mut is_first) {
+                    self.rounds.served(want.mark);
+                } else {
+                    self.went_away(want.tenant);
+                }
+                self.grant(key.clone(), call, want.tenant, now, actions);
             }
         }
         if self.wants.is_empty() {
             return;
         }
-        let wanting = self.wants.iter().map(|want| &want.key).collect::<BTreeSet<_>>().len();
-        let gives_back = |key: &&SessionKey| {
-            let occupancy = self.sessions.get(*key).map(|state| &state.occupancy);
-            matches!(occupancy, Some(Occupancy::Chore(Chore::Release(_) | Chore::Close { .. })))
-        };
-        let coming = self.permits.keys().filter(gives_back).count();
-        for _ in coming..wanting {
-            if !self.evict(now, actions) {
-                return;
-            }
+        let mut seen = BTreeSet::new();
+        let wanting: Vec<TenantShare> =
+            self.wants.iter().filter(|want| seen.insert(&want.key)).map(|want| want.tenant).collect();
+        let coming = self.permits.keys().filter(|key| self.gives_back(key)).count();
+        for tenant in wanting.into_iter().skip(coming) {
+            self.evict(Some(tenant), now, actions);
         }
+    }
+
+    /// Whether the permit of this session is about to come back.
+    fn gives_back(&self, key: &SessionKey) -> bool {
+        let occupancy = self.sessions.get(key).map(|state| &state.occupancy);
+        matches!(occupancy, Some(Occupancy::Chore(Chore::Release(_) | Chore::Close { .. })))
     }
 
     /// A container cannot be started beside all others: a session that rests gives its own up.
     pub(super) fn pool_full(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.terms.evicts {
-            self.evict(now, actions);
+            self.evict(None, now, actions);
         }
     }
 
@@ -124,15 +233,84 @@ impl Core {
         }
     }
 
-    /// Evicts the least recently used session that rests; false if there is none.
-    fn evict(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
-        let candidates = self.permits.iter().filter_map(|(key, permit)| {
+    /// Evicts the least recently used session that rests, for a tenant; without one, of the tenant that has
+    /// most. False if there is none.
+    ///
+    /// A tenant's own sessions go first. Those of others go only if their tenant has more of them than this
+    /// one would have, each by its weight; if this one has none at all; or if they have rested for
+    /// [`AT_REST`].
+    fn evict(&mut self, by: Option<TenantShare>, now: Instant, actions: &mut Vec<Action>) -> bool {
+        let mut held: BTreeMap<TenantId, u64> = BTreeMap::new();
+        for permit in self.permits.values() {
+            *held.entry(permit.tenant.id).or_default() += 1;
+        }
+        let of = |tenant: TenantShare| held.get(&tenant.id).copied().unwrap_or(0);
+        let resting = self.permits.iter().filter_map(|(key, permit)| {
             let state = self.sessions.get(key).filter(|state| state.is_resting())?;
             let is_spared = state.counted() > 0 && now.saturating_duration_since(permit.since) < SLICE;
-            (!is_spared).then_some((state.used, key))
+            (!is_spared).then_some((state.used, key, permit.tenant))
         });
-        let Some(key) = candidates.min().map(|(_, key)| key.clone()) else { return false };
+        let chosen = match by {
+            Some(by) => resting
+                .filter(|&(_, _, owner)| by.id == owner.id || self.would_have(by, owner, &held))
+                .filter(|&(used, _, owner)| {
+                    by.id == owner.id || may_evict((by, of(by)), (owner, of(owner)), used, now)
+                })
+                .min_by_key(|&(used, key, owner)| (owner.id != by.id, used, key)),
+            // The loads of two tenants, by their weights: a / b > c / d  ⇔  a · d > c · b.
+            None => resting.min_by(|a, b| {
+                let load =
+                    |owner: TenantShare, other: TenantShare| of(owner) * u64::from(other.weight.max(1));
+                load(b.2, a.2).cmp(&load(a.2, b.2)).then_with(|| (a.0, a.1).cmp(&(b.0, b.1)))
+            }),
+        };
+        let Some(key) = chosen.map(|(_, key, _)| key.clone()) else { return false };
         self.release(&key, ReleaseReason::Evicted, actions);
         true
     }
+
+    /// Whether a tenant could have the permit of a session of this other one: the last one is kept for a tenant
+    /// that has none, which that one may then be.
+    fn would_have(&self, by: TenantShare, owner: TenantShare, held: &BTreeMap<TenantId, u64>) -> bool {
+        let is_last = self.permits.len() == self.terms.permits && self.terms.permits > 1;
+        if by.is_operator || !is_last || !held.contains_key(&by.id) {
+            return true;
+        }
+        let has_one_less = usize::from(held.get(&owner.id) == Some(&1));
+        held.len() - has_one_less >= by.tenants
+    }
+
+    /// When time alone lets a waiting call evict a session of another tenant.
+    pub(super) fn next_at_rest(&self, now: Instant) -> Option<Instant> {
+        if self.wants.is_empty() {
+            return None;
+        }
+        let resting = self.permits.iter().filter_map(|(key, permit)| {
+            let state = self.sessions.get(key).filter(|state| state.is_resting())?;
+            let of_another = self.wants.iter().any(|want| want.tenant.id != permit.tenant.id);
+            of_another.then_some(state.used + AT_REST)
+        });
+        resting.filter(|at| *at > now).min()
+    }
+
+    /// Permits of each owner.
+    pub(in crate::session::gate) fn permits_by_owner(&self) -> BTreeMap<String, usize> {
+        let mut owners = BTreeMap::new();
+        for key in self.permits.keys() {
+            *owners.entry(key.owner().to_owned()).or_default() += 1;
+        }
+        owners
+    }
+}
+
+/// Whether a tenant that has so many permits may evict a session of another, which has so many.
+fn may_evict(
+    (by, by_held): (TenantShare, u64),
+    (owner, held): (TenantShare, u64),
+    used: Instant,
+    now: Instant,
+) -> bool {
+    let is_full = by.sessions.is_some_and(|most| by_held >= most as u64);
+    let has_less = held * u64::from(by.weight.max(1)) > (by_held + 1) * u64::from(owner.weight.max(1));
+    !is_full && (by_held == 0 || has_less || by.is_operator || now.saturating_duration_since(used) >= AT_REST)
 }

@@ -6,6 +6,7 @@ mod examples;
 mod oracle;
 mod properties;
 mod stand;
+mod tenants;
 
 use std::time::Duration;
 

@@ -65,7 +65,7 @@ impl Oracle {
                 self.seen.insert(member);
                 self.members.insert(member, Held { runner, uid: uid.0, phase });
             }
-            PoolEvent::Request { waiter, runner } => {
+            PoolEvent::Request { waiter, runner, .. } => {
                 if !self.waiters.iter().any(|w| w.id == waiter) {
                     self.waiters.push(Waiting { id: waiter, runner, asked: now });
                 }

@@ -6,6 +6,7 @@ use super::super::super::message::{Denial, ReleaseReason};
 use super::super::{Action, Event, TurnKind};
 use super::stand::{Stand, cancelled, closed, code, command, denied, entered, key, released};
 use super::usual;
+use crate::tenants::TenantShare;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -127,7 +128,7 @@ fn a_session_with_containers_is_there_to_be_closed_whatever_the_store_says() {
     gate.open(0, true);
     gate.finish_all();
     let adopts = gate.call();
-    gate.send(Event::Want { key: key(0), call: adopts, waits: false });
+    gate.send(Event::Want { key: key(0), call: adopts, waits: false, tenant: TenantShare::default() });
     let (closer, actions) = gate.close(0, false);
     assert_eq!(released(&actions), [(key(0), ReleaseReason::Closed)]);
     assert_eq!(closed(&gate.finish_all()), [(closer, true)]);

@@ -6,6 +6,7 @@ use super::super::super::message::{Denial, ReleaseReason};
 use super::super::{Event, GateBounds, NOTE_USE, SLICE, TurnKind};
 use super::stand::{Stand, cancelled, code, command, denied, entered, granted, key, released};
 use super::usual;
+use crate::tenants::TenantShare;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -385,7 +386,7 @@ fn a_container_of_an_earlier_daemon_gets_a_free_permit_and_evicts_nobody() {
         gate.finish_all();
     }
     let [first, second] = [gate.call(), gate.call()];
-    let want = |of, call| Event::Want { key: key(of), call, waits: false };
+    let want = |of, call| Event::Want { key: key(of), call, waits: false, tenant: TenantShare::default() };
     assert_eq!(granted(&gate.send(want(0, first))), [first]);
     let actions = gate.send(want(1, second));
     assert_eq!((denied(&actions), released(&actions)), (vec![(second, Denial::PermitTooLate)], vec![]));
@@ -416,7 +417,7 @@ fn a_session_that_comes_to_rest_is_counted_if_it_can_be_evicted() {
     assert_eq!(gate.rests(), 1);
     // A container of an earlier daemon.
     let call = gate.call();
-    gate.send(Event::Want { key: key(0), call, waits: false });
+    gate.send(Event::Want { key: key(0), call, waits: false, tenant: TenantShare::default() });
     assert_eq!(gate.rests(), 2);
 }
 

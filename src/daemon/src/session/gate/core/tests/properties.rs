@@ -8,6 +8,7 @@ use proptest::sample::{Index, select};
 
 use super::super::{Event, GateBounds, TurnKind};
 use super::stand::{Stand, key};
+use crate::tenants::TenantShare;
 
 /// Few sessions and languages, so that calls meet.
 const SESSIONS: u8 = 4;
@@ -163,14 +164,19 @@ fn perform(stand: &mut Stand, happening: Happening) {
             inside.retain(|(_, inmate)| !wants.contains(&inmate.call));
             if !inside.is_empty() {
                 let (key, inmate) = i.get(&inside).clone();
-                stand.send(Event::Want { key, call: inmate.call, waits: true });
+                stand.send(Event::Want {
+                    key,
+                    call: inmate.call,
+                    waits: true,
+                    tenant: TenantShare::default(),
+                });
             }
         }
         Happening::WantFree(of) => {
             // Of a session that is open: the daemon holds on to it meanwhile.
             if stand.oracle.books.get(&key(of)).is_some_and(|book| book.owed.is_none()) {
                 let call = stand.call();
-                stand.send(Event::Want { key: key(of), call, waits: false });
+                stand.send(Event::Want { key: key(of), call, waits: false, tenant: TenantShare::default() });
             }
         }
         Happening::Return(of) => {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::super::message::{Denial, ReleaseReason};
 use super::super::{Action, CallId, Core, Event, GateBounds, GateCounts, SessionKey, TurnKind};
 use super::oracle::{Oracle, Owed, Step};
+use crate::tenants::TenantShare;
 
 /// More ticks than any stretch of a test needs: beyond it the core is spinning.
 const MANY_TICKS: usize = 20_000;
@@ -106,7 +107,7 @@ impl Stand {
     }
 
     pub(super) fn want(&mut self, number: u8, call: CallId) -> Vec<Action> {
-        self.send(Event::Want { key: key(number), call, waits: true })
+        self.send(Event::Want { key: key(number), call, waits: true, tenant: TenantShare::default() })
     }
 
     pub(super) fn leave(&mut self, number: u8, call: CallId) -> Vec<Action> {

@@ -78,7 +78,7 @@ impl Oracle {
                     self.wants.retain(|want| want.call != call);
                 }
             }
-            Event::Want { key, call, waits } => {
+            Event::Want { key, call, waits, .. } => {
                 let inside = self.books.get(&key).map(|book| &book.inside[..]).unwrap_or_default();
                 let asked = inside.iter().find(|inmate| inmate.call == call).map(|inmate| inmate.asked);
                 self.fresh = Some((call, self.wants.len()));

@@ -246,6 +246,7 @@ impl Oracle {
                     assert!(waiting >= self.terms.permit_queue && want.waits && is_taken);
                 }
                 Denial::QueueFull(_)
+                | Denial::TenantFull(_)
                 | Denial::TurnTooLate
                 | Denial::Busy
                 | Denial::Closed
@@ -291,7 +292,11 @@ impl Oracle {
                 assert!(is_closing && (self.must_end.remove(&call) || comes_late), "nobody closes {key}");
             }
             Denial::ShuttingDown => assert!(self.ending),
-            Denial::PermitQueueFull(_) | Denial::PermitTooLate | Denial::NoEviction | Denial::StoreFailed => {
+            Denial::PermitQueueFull(_)
+            | Denial::TenantFull(_)
+            | Denial::PermitTooLate
+            | Denial::NoEviction
+            | Denial::StoreFailed => {
                 panic!("{call:?} waits for its turn, and is told {why:?}")
             }
         }

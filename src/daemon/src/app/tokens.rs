@@ -1,0 +1,34 @@
+//! What a change of tokens means to the rest of the daemon: links are signed and verified for tenants that
+//! have a token, and what a tenant without one still does is ended.
+//!
+//! Connections end by themselves: each notices when its own token is over ([`crate::api`]). It must never end
+//! anything of a tenant that still has a token.
+
+use std::sync::Arc;
+
+use tracing::info;
+
+use crate::api::Server;
+use crate::services::Services;
+
+/// Takes up every change, until the tenants are gone.
+pub(super) async fn follow(services: Arc<Services>, server: Arc<Server>) {
+    let mut pages = services.tenants.pages();
+    while pages.changed().await.is_ok() {
+        let book = services.tenants.book();
+        let owners = || book.tenants().map(|tenant| &*tenant.name);
+        services.signer.set_owners(owners());
+        services.ports.links().set_owners(owners());
+        for gone in services.tenants.take_gone() {
+            let name = &*gone.name;
+            server.end_tenant(name);
+            services.executions.end_owner(name);
+            // Its runs save their files meanwhile; the next change need not wait for them.
+            let (services, name) = (services.clone(), name.to_owned());
+            tokio::spawn(async move {
+                services.sessions.close_owner(&name).await;
+                info!(token = name, "everything of this name has ended");
+            });
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Several tenants: each has its limit, waits in its turn, and loses its own sessions first. The oracle of
+//! the other tests knows one tenant; here a few rules are checked after every event, whatever happens.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::super::super::message::{Denial, ReleaseReason};
+use super::super::permits::AT_REST;
+use super::super::{Action, CallId, Core, Event, GateBounds, SessionKey, TurnKind};
+use super::usual;
+use crate::tenants::{TenantId, TenantShare};
+
+fn tenant(id: u32) -> TenantShare {
+    TenantShare { id: TenantId(id), tenants: 2, ..TenantShare::default() }
+}
+
+/// A core whose driver does at once what it is told.
+struct House {
+    core: Core,
+    now: Instant,
+    last_call: u64,
+    /// By session: the calls that are in.
+    permits: BTreeMap<SessionKey, usize>,
+    denied: Vec<(CallId, Denial)>,
+    granted: Vec<CallId>,
+    evicted: Vec<SessionKey>,
+}
+
+fn key(tenant: TenantShare, number: u32) -> SessionKey {
+    SessionKey::new(&format!("t{}", tenant.id.0), &format!("s{number}").parse().unwrap())
+}
+
+impl House {
+    fn new(permits: usize) -> Self {
+        Self::of(GateBounds { permits, ..usual() })
+    }
+
+    fn of(terms: GateBounds) -> Self {
+        Self {
+            core: Core::new(terms),
+            now: Instant::now(),
+            last_call: 0,
+            permits: BTreeMap::new(),
+            denied: Vec::new(),
+            granted: Vec::new(),
+            evicted: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for action in self.core.on(event, self.now) {
+                match action {
+                    Action::Load { key } => events.push(Event::Loaded { key, found: true, closed: false }),
+                    Action::Grant { key, call } => {
+                        *self.permits.entry(key).or_default() += 1;
+                        self.granted.push(call);
+                    }
+                    Action::Deny { call, why, .. } => self.denied.push((call, why)),
+                    Action::Release { key, why } => {
+                        if why == ReleaseReason::Evicted {
+                            self.evicted.push(key.clone());
+                        }
+                        events.push(Event::Tidied { key: key.clone() });
+                        let copies = self.permits.remove(&key).unwrap_or(0);
+                        (0..copies).for_each(|_| events.push(Event::Return { key: key.clone() }));
+                    }
+                    Action::KeepClosed { key } => events.push(Event::KeptClosed { key }),
+                    Action::AskHolders => {}
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A call that is in its session and wants a permit.
+    fn work(&mut self, tenant: TenantShare, number: u32) -> CallId {
+        self.last_call += 1;
+        let (call, key) = (CallId(self.last_call), key(tenant, number));
+        let kind = TurnKind::Code("python".into());
+        self.send(Event::Enter { key: key.clone(), call, kind, waits: true });
+        self.send(Event::Want { key, call, waits: true, tenant });
+        call
+    }
+
+    fn leave(&mut self, tenant: TenantShare, number: u32, call: CallId) {
+        self.send(Event::Leave { key: key(tenant, number), call });
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(due) = self.core.next_deadline().filter(|due| *due <= end) {
+            assert!(due > self.now, "a deadline in the past makes the driver spin");
+            self.now = due;
+            self.send(Event::Tick);
+        }
+        self.now = end;
+        self.send(Event::Tick);
+    }
+
+    /// Whether it waits for a permit.
+    fn wants(&self, call: CallId) -> bool {
+        self.core.wants.iter().any(|want| want.is_of(call))
+    }
+
+    fn has(&self, call: CallId) -> bool {
+        self.granted.contains(&call)
+    }
+}
+
+#[test]
+fn the_last_place_is_kept_for_a_tenant_that_has_none() {
+    let (a, b, mut house) = (tenant(1), tenant(2), House::new(3));
+    let calls: Vec<CallId> = (0..5).map(|n| house.work(a, n)).collect();
+    assert_eq!(calls.iter().filter(|call| house.has(**call)).count(), 2);
+    let theirs = house.work(b, 0);
+    assert!(house.has(theirs), "it does not wait behind the flood");
+    let second = house.work(b, 1);
+    assert!(!house.has(second));
+    house.leave(a, 0, calls[0]);
+    house.leave(a, 1, calls[1]);
+    let of_a = calls.iter().filter(|call| house.has(**call)).count();
+    assert!(house.has(second) && of_a == 3, "each has its turn: {:?}", house.granted);
+}
+
+#[test]
+fn no_place_is_kept_once_every_tenant_has_one() {
+    let three = |id| TenantShare { tenants: 3, ..tenant(id) };
+    let mut house = House::new(4);
+    let calls: Vec<CallId> = (0..3).map(|n| house.work(three(1), n)).collect();
+    let other = house.work(three(2), 0);
+    let more = house.work(three(2), 1);
+    assert!(house.has(calls[2]) && house.has(other) && !house.has(more), "{:?}", house.granted);
+    let mut house = House::new(4);
+    let calls: Vec<CallId> = (0..4).map(|n| house.work(three(1), n)).collect();
+    assert!(house.has(calls[2]) && !house.has(calls[3]));
+}
+
+#[test]
+fn a_tenant_alone_has_every_place() {
+    let alone = TenantShare { tenants: 1, ..tenant(1) };
+    let mut house = House::new(3);
+    let calls: Vec<CallId> = (0..3).map(|n| house.work(alone, n)).collect();
+    assert!(calls.iter().all(|call| house.has(*call)));
+}
+
+#[test]
+fn those_who_wait_are_served_round_by_round_and_by_weight() {
+    let (a, b) = (tenant(1), TenantShare { weight: 2, ..tenant(2) });
+    let mut house = House::of(GateBounds { permits: 4, permit_queue: 32, ..usual() });
+    let first: Vec<CallId> = (0..2).map(|n| house.work(a, 10 + n)).collect();
+    let second: Vec<CallId> = (0..2).map(|n| house.work(b, 10 + n)).collect();
+    assert!(first.iter().chain(&second).all(|call| house.has(*call)));
+    let of_a: Vec<CallId> = (1..7).map(|n| house.work(a, n)).collect();
+    let of_b: Vec<CallId> = (1..7).map(|n| house.work(b, n)).collect();
+    let mut order = Vec::new();
+    house.leave(a, 10, first[0]);
+    for _ in 0..6 {
+        let next = *house.granted.last().unwrap();
+        let at = |calls: &[CallId]| calls.iter().position(|call| *call == next).map(|at| at as u32 + 1);
+        let (of, number) = at(&of_a).map(|n| (a, n)).or_else(|| at(&of_b).map(|n| (b, n))).unwrap();
+        order.push(of.id.0);
+        house.leave(of, number, next);
+    }
+    assert_eq!(order.iter().filter(|id| **id == 2).count(), 4, "{order:?}");
+}
+
+#[test]
+fn a_limit_of_sessions_holds_and_evicts_the_tenants_own() {
+    let a = TenantShare { sessions: Some(2), ..tenant(1) };
+    let (b, mut house) = (tenant(2), House::new(8));
+    let theirs = house.work(b, 0);
+    house.leave(b, 0, theirs);
+    house.wait(Duration::from_secs(2));
+    let calls: Vec<CallId> = (0..2).map(|n| house.work(a, n)).collect();
+    house.leave(a, 1, calls[1]);
+    let third = house.work(a, 2);
+    assert!(house.has(third) && house.evicted == [key(a, 1)], "{:?}", house.evicted);
+    let fourth = house.work(a, 3);
+    assert!(!house.has(fourth), "both are at work");
+    house.wait(usual().wait);
+    assert_eq!(house.denied.last(), Some(&(fourth, Denial::TenantFull(2))));
+    assert!(house.permits.contains_key(&key(b, 0)), "nobody else's was taken");
+}
+
+#[test]
+fn own_sessions_go_first_and_those_of_others_only_from_whoever_has_more_or_is_away() {
+    let (a, b) = (tenant(1), tenant(2));
+    let mut house = House::new(5);
+    let old = house.work(b, 0);
+    house.leave(b, 0, old);
+    let busy = house.work(b, 1);
+    house.wait(Duration::from_secs(1));
+    let calls: Vec<CallId> = (0..3).map(|n| house.work(a, n)).collect();
+    house.leave(a, 0, calls[0]);
+    let fourth = house.work(a, 3);
+    assert_eq!(house.evicted, [key(a, 0)], "its own, though another rested for longer");
+    assert!(house.has(fourth) && house.has(busy));
+    let fifth = house.work(a, 4);
+    assert!(!house.has(fifth) && house.evicted.len() == 1, "b has two, and a would have four");
+    house.wait(AT_REST);
+    assert!(house.has(fifth) && house.evicted.last() == Some(&key(b, 0)), "it was not used for long");
+    // And back, from the tenant that has more.
+    house.leave(a, 3, fourth);
+    let again = house.work(b, 0);
+    assert!(house.has(again) && house.evicted.last() == Some(&key(a, 3)), "{:?}", house.evicted);
+    // The last session of a tenant is not taken for one that may not have it: the place is kept.
+    house.leave(b, 1, busy);
+    house.leave(b, 0, again);
+    let evicted = house.evicted.len();
+    let sixth = house.work(a, 6);
+    house.wait(Duration::from_secs(80));
+    assert!(house.has(sixth) && house.evicted.len() == evicted + 1, "{:?}", house.evicted);
+    let seventh = house.work(a, 7);
+    house.wait(Duration::from_secs(80));
+    assert!(!house.has(seventh) && house.evicted.len() == evicted + 1, "{:?}", house.evicted);
+}
+
+#[test]
+fn a_full_queue_refuses_the_tenant_that_filled_it() {
+    let (a, b) = (tenant(1), tenant(2));
+    let mut house = House::of(GateBounds { permits: 2, permit_queue: 3, ..usual() });
+    let _busy = [house.work(a, 0), house.work(b, 0)];
+    let waiting: Vec<CallId> = (1..4).map(|n| house.work(a, n)).collect();
+    let more = house.work(a, 9);
+    assert_eq!(house.denied.last(), Some(&(more, Denial::PermitQueueFull(3))));
+    let theirs = house.work(b, 1);
+    assert_eq!(house.denied.last(), Some(&(waiting[2], Denial::PermitQueueFull(3))));
+    assert!(house.denied.iter().all(|(call, _)| *call != theirs));
+}
+
+#[test]
+fn an_operator_gets_in_when_everything_is_in_use() {
+    let (a, operator) = (tenant(1), TenantShare { is_operator: true, ..tenant(9) });
+    let mut house = House::new(3);
+    let calls: Vec<CallId> = (0..6).map(|n| house.work(a, n)).collect();
+    let other = house.work(tenant(2), 0);
+    assert!(house.has(calls[1]) && house.has(other));
+    let call = house.work(operator, 0);
+    assert!(house.has(call));
+}
+
+proptest! {
+    /// Whatever a few tenants do, no limit is exceeded, nobody is evicted at work, and what is free is given
+    /// to whoever may have it.
+    #[test]
+    fn limits_hold_and_nothing_is_left_lying(
+        permits in 1..5_usize,
+        limits in proptest::collection::vec(prop::option::of(1..3_usize), 3),
+        steps in proptest::collection::vec((0..3_u32, 0..4_u32, 0..4_u8), 1..120),
+    ) {
+        let tenants: Vec<TenantShare> = (0..3_u32)
+            .map(|id| TenantShare { sessions: limits[id as usize], weight: id + 1, ..tenant(id) })
+            .collect();
+        let mut house = House::new(permits);
+        let mut inside: Vec<(TenantShare, u32, CallId)> = Vec::new();
+        for (who, number, what) in steps {
+            let of = tenants[who as usize];
+            match what {
+                0 | 1 => inside.push((of, number, house.work(of, number))),
+                2 if !inside.is_empty() => {
+                    let (of, number, call) = inside.remove(number as usize % inside.len());
+                    house.leave(of, number, call);
+                    house.send(Event::Abandon { key: key(of, number), call });
+                }
+                _ => house.wait(Duration::from_millis(u64::from(number) * 9_000)),
+            }
+            let held = |of: &TenantShare| {
+                house.permits.keys().filter(|key| key.owner() == format!("t{}", of.id.0)).count()
+            };
+            prop_assert!(house.permits.len() <= permits);
+            for of in &tenants {
+                prop_assert!(of.sessions.is_none_or(|most| held(of) <= most), "{:?}", house.permits);
+            }
+            let waits = |call: &CallId| {
+                !house.granted.contains(call) && house.denied.iter().all(|(denied, _)| denied != call)
+            };
+            if house.permits.len() + 1 < permits {
+                // Two are free: whoever wants one, and is in its session, is at its own limit.
+                let wanting = inside.iter().filter(|(of, number, call)| {
+                    waits(call) && !house.permits.contains_key(&key(*of, *number)) && house.wants(*call)
+                });
+                for (of, ..) in wanting {
+                    prop_assert!(of.sessions.is_some_and(|most| held(of) >= most), "{:?}", house.permits);
+                }
+            }
+        }
+        // In the end everybody is served, or told no.
+        for (of, number, call) in inside {
+            house.leave(of, number, call);
+            house.send(Event::Abandon { key: key(of, number), call });
+        }
+        house.wait(Duration::from_secs(600));
+        prop_assert_eq!(house.core.counts().wanting, 0);
+    }
+}

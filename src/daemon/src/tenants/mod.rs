@@ -1,0 +1,385 @@
+//! Tenants: who may call, and how much of the daemon each may use. A tenant is the name of a token.
+//!
+//! ```text
+//!  auth.tokens ──┐
+//!                ├─► book (pure): tokens that are good, their tenants ──► guard, signer, queues: share()
+//!  tokens_file ──┘        ▲ a look every 250 ms: changed, ended            │
+//!                         └── gone: streams, executions and sessions end   ▼
+//!                            core (pure): requests, runs, bytes  ◄── begin_request, begin_run, move_bytes
+//! ```
+//!
+//! * Where calls of several tenants wait, [`fair`] says who is next. Sessions, executions and containers are
+//!   counted where their queues are.
+//! * The store counts the bytes and files of each owner, egress what a model costs; both ask here for the
+//!   limit.
+//!
+//! It must never hold a token, let a token that is revoked or has ended do anything, nor tell a tenant of
+//! another.
+
+mod book;
+pub mod command;
+mod core;
+pub mod fair;
+mod file;
+mod limited;
+mod places;
+mod token;
+mod window;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+pub use self::book::{LiveToken, Tenant, TokenBook};
+use self::core::TenantEvent;
+pub use self::fair::{TenantId, TenantShare};
+use self::file::Stamp;
+pub use self::limited::Limited;
+use self::places::Places;
+pub use self::places::RunPlace;
+pub(crate) use self::token::TokenTable;
+pub use self::token::{KnownToken, MAX_TOKENS, TenantLimits, TenantTerms};
+use crate::metrics::Metrics;
+
+/// How often the file of tokens is looked at. A revoked token ends this much later, and a little more.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Names that have series of their own in metrics, in the order in which they were first seen; the rest are
+/// `other`. Names come from the operator, but a thousand of them would be a million series.
+const NAMED: usize = 50;
+
+/// The limits that refuse a tool call, as its answer names them.
+const LIMITS: [&str; 5] = ["sessions", "executions", "runs", "stored_bytes", "stored_files"];
+
+/// The name in metrics of tenants beyond [`NAMED`].
+const OTHER: &str = "other";
+
+/// The tenants of one daemon.
+pub struct Tenants {
+    configured: Vec<KnownToken>,
+    file: Option<PathBuf>,
+    book: RwLock<Arc<TokenBook>>,
+    places: Arc<Places>,
+    names: Mutex<Names>,
+    watched: Mutex<Watched>,
+    /// Counts the pages of the book: changes once what is not good any more has ended.
+    pages: watch::Sender<u64>,
+    /// Tenants that are gone, until somebody takes them.
+    gone: Mutex<Vec<Arc<Tenant>>>,
+    metrics: Metrics,
+}
+
+/// Every name that was ever seen, and its number: no more than an operator has written.
+#[derive(Default)]
+struct Names {
+    ids: HashMap<Arc<str>, TenantId>,
+    named: Vec<Arc<str>>,
+}
+
+/// The file as it was looked at last.
+#[derive(Default)]
+struct Watched {
+    stamp: Option<Stamp>,
+    tokens: Vec<KnownToken>,
+    /// Whether it was there once.
+    is_known: bool,
+    /// What is wrong with it.
+    fault: Option<String>,
+}
+
+/// A request in flight. Dropping it ends it.
+pub struct RequestPlace {
+    places: Arc<Places>,
+    tenant: TenantId,
+}
+
+impl Drop for RequestPlace {
+    fn drop(&mut self) {
+        let mut state = self.places.state();
+        let _ = state.core.on(self.tenant, TenantEvent::Answered, &TenantLimits::default(), Instant::now());
+    }
+}
+
+impl Default for Tenants {
+    /// No tokens: everybody is `default`, without limits.
+    fn default() -> Self {
+        Self::new(Vec::new(), None, Metrics::default())
+    }
+}
+
+impl Tenants {
+    /// The tenants of these tokens, and of those in `file` if there is such a file; it may come later.
+    ///
+    /// # Errors
+    /// Why the file cannot be used.
+    pub fn open(
+        configured: Vec<KnownToken>,
+        file: Option<PathBuf>,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, String> {
+        let tenants = Self::new(configured, file, metrics);
+        tenants.look(SystemTime::now());
+        match tenants.fault() {
+            Some(why) => Err(why),
+            None => Ok(Arc::new(tenants)),
+        }
+    }
+
+    fn new(configured: Vec<KnownToken>, file: Option<PathBuf>, metrics: Metrics) -> Self {
+        let tenants = Self {
+            configured,
+            file,
+            book: RwLock::default(),
+            places: Arc::default(),
+            names: Mutex::default(),
+            watched: Mutex::default(),
+            pages: watch::channel(0).0,
+            gone: Mutex::default(),
+            metrics,
+        };
+        tenants.turn_page(&[], false, SystemTime::now());
+        tenants
+    }
+
+    /// The tokens that are good now.
+    pub fn book(&self) -> Arc<TokenBook> {
+        self.book.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What queues must know of a tenant.
+    pub fn share(&self, name: &str) -> TenantShare {
+        self.book.read().unwrap_or_else(PoisonError::into_inner).share(name)
+    }
+
+    /// The limits of a tenant: none for one that has no token any more, whose work ends anyway.
+    pub fn limits(&self, name: &str) -> TenantLimits {
+        let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
+        book.tenant(name).map(|tenant| tenant.terms.limits.clone()).unwrap_or_default()
+    }
+
+    /// One more request of a tenant, which may have `most` in flight.
+    ///
+    /// # Errors
+    /// The limit that it has reached.
+    pub fn begin_request(&self, tenant: &Tenant, most: usize) -> Result<RequestPlace, Limited> {
+        let event = TenantEvent::Request { most };
+        let begun = self.places.state().core.on(tenant.id, event, &tenant.terms.limits, Instant::now());
+        let label = self.label(&tenant.name);
+        match begun {
+            Ok(()) => {
+                self.metrics.tenant_request(&label);
+                Ok(RequestPlace { places: self.places.clone(), tenant: tenant.id })
+            }
+            Err(limited) => {
+                self.metrics.tenant_limited(&label, limited.limit);
+                Err(limited)
+            }
+        }
+    }
+
+    /// The place of one more run of a tenant, within `wait`.
+    ///
+    /// # Errors
+    /// The limit that it has reached.
+    pub async fn begin_run(&self, name: &str, wait: Duration) -> Result<RunPlace, Limited> {
+        let book = self.book();
+        let Some(tenant) = book.tenant(name) else {
+            let nothing = TenantLimits::default();
+            return self.places.enter(TenantId::default(), &nothing, wait).await;
+        };
+        self.places.enter(tenant.id, &tenant.terms.limits, wait).await
+    }
+
+    /// A tenant's programs move bytes.
+    ///
+    /// # Errors
+    /// The limit that it has reached.
+    pub fn move_bytes(&self, name: &str, bytes: u64) -> Result<(), Limited> {
+        let book = self.book();
+        let Some(tenant) = book.tenant(name) else { return Ok(()) };
+        let (event, now) = (TenantEvent::Moves(bytes), Instant::now());
+        let moved = self.places.state().core.on(tenant.id, event, &tenant.terms.limits, now);
+        moved.inspect_err(|limited| self.metrics.tenant_limited(&self.label(name), limited.limit))
+    }
+
+    /// Counts a tool call of a tenant: how it came out, how long it took, and the limit that refused it.
+    pub fn called(&self, name: &str, outcome: &'static str, took: Duration, limit: Option<&str>) {
+        let label = self.label(name);
+        self.metrics.tenant_called(&label, outcome, took);
+        if let Some(limit) = limit.and_then(|limit| LIMITS.into_iter().find(|known| *known == limit)) {
+            self.metrics.tenant_limited(&label, limit);
+        }
+    }
+
+    /// The name of a tenant in metrics.
+    pub fn label(&self, name: &str) -> Arc<str> {
+        let names = self.names();
+        let known = names.named.iter().find(|known| ***known == *name);
+        known.cloned().unwrap_or_else(|| Arc::from(OTHER))
+    }
+
+    /// What each tenant uses now, by its name in metrics: runs, those that wait for one, requests, and bytes
+    /// that moved in the last hour.
+    pub fn in_use(&self) -> Vec<TenantInUse> {
+        let (book, now) = (self.book(), Instant::now());
+        let of = |tenant: &Arc<Tenant>| {
+            let waiting = self.places.waiting(tenant.id);
+            let mut state = self.places.state();
+            TenantInUse {
+                name: tenant.name.clone(),
+                label: self.label(&tenant.name),
+                runs: state.core.runs(tenant.id),
+                waiting,
+                requests: state.core.requests(tenant.id),
+                moved: state.core.moved(tenant.id, now),
+            }
+        };
+        book.tenants().map(of).collect()
+    }
+
+    /// Changes whenever tokens come or go, once those that are gone have ended.
+    pub fn pages(&self) -> watch::Receiver<u64> {
+        self.pages.subscribe()
+    }
+
+    /// The tenants that are gone since the last call.
+    pub fn take_gone(&self) -> Vec<Arc<Tenant>> {
+        std::mem::take(&mut self.gone.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is wrong with the file of tokens; what it said before is still good.
+    pub fn fault(&self) -> Option<String> {
+        self.watched().fault.clone()
+    }
+
+    /// Takes up changes of the file, and ends tokens at their time, until the future is dropped.
+    pub async fn watch(self: Arc<Self>) {
+        let mut tick = tokio::time::interval(LOOK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let this = self.clone();
+            // A file system can hang, and must not hang anybody else.
+            let looked = tokio::task::spawn_blocking(move || this.look(SystemTime::now()));
+            if looked.await.is_err() {
+                warn!("the file of tokens could not be looked at");
+            }
+        }
+    }
+
+    /// Takes up what has changed since the last look.
+    fn look(&self, now: SystemTime) {
+        let changed = self.file.as_deref().and_then(|path| self.read_if_changed(path));
+        let ends = self.book().next_end().is_some_and(|end| end <= now);
+        if changed.is_some() || ends {
+            let (tokens, is_known) = {
+                let watched = self.watched();
+                (watched.tokens.clone(), watched.is_known)
+            };
+            self.turn_page(&tokens, is_known, now);
+        }
+    }
+
+    /// Reads the file if it has changed; `None` if there is nothing new, or nothing good.
+    fn read_if_changed(&self, path: &Path) -> Option<()> {
+        let stamp = file::stamp(path);
+        let mut watched = self.watched();
+        let read = match stamp {
+            Ok(None) if !watched.is_known => return None, // there never was one
+            Ok(None) => Err("it is not there any more: `paddock token add` makes a new one".to_owned()),
+            Ok(Some(stamp)) if watched.stamp == Some(stamp) => return None,
+            Ok(Some(stamp)) => {
+                watched.stamp = Some(stamp);
+                file::read(path)
+            }
+            Err(error) => Err(format!("it cannot be looked at: {error}")),
+        };
+        match read {
+            Ok(tokens) => {
+                if watched.is_known {
+                    info!(tokens = tokens.len(), file = %path.display(), "the file of tokens was read again");
+                }
+                (watched.tokens, watched.is_known, watched.fault) = (tokens, true, None);
+                self.metrics.tokens_file(true);
+                Some(())
+            }
+            Err(why) => {
+                let why = format!("the file of tokens {}: {why}", path.display());
+                if watched.fault.as_ref() != Some(&why) {
+                    warn!("{why}; the tokens that it had before stay good");
+                    watched.fault = Some(why);
+                }
+                if watched.stamp.is_some() && !path.exists() {
+                    watched.stamp = None; // another file, whatever its stamp
+                }
+                self.metrics.tokens_file(false);
+                None
+            }
+        }
+    }
+
+    /// A new page of the book: what is not on it ends at once.
+    fn turn_page(&self, of_file: &[KnownToken], has_file: bool, now: SystemTime) {
+        let earlier = self.book();
+        let tokens = self.configured.iter().chain(of_file);
+        let is_guarded = has_file || !self.configured.is_empty();
+        let next = Arc::new(earlier.next(tokens, is_guarded, now, |name| self.number(name)));
+        *self.book.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
+        let gone = next.end_what_is_not_in(&earlier);
+        for tenant in &gone {
+            info!(token = %tenant.name, "every token of this name is revoked or over: what it had is ended");
+            self.places.state().core.forget(tenant.id);
+        }
+        self.metrics.tokens(next.len());
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        self.pages.send_modify(|page| *page += 1);
+    }
+
+    /// The number of a name, and its place among those that metrics name.
+    fn number(&self, name: &str) -> TenantId {
+        let mut names = self.names();
+        if let Some(id) = names.ids.get(name) {
+            return *id;
+        }
+        let (id, name) =
+            (TenantId(u32::try_from(names.ids.len()).unwrap_or(u32::MAX)), Arc::<str>::from(name));
+        names.ids.insert(name.clone(), id);
+        if names.named.len() < NAMED {
+            self.metrics.know_tenant(&name);
+            names.named.push(name);
+        }
+        id
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a tenant uses at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantInUse {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its name in metrics.
+    pub label: Arc<str>,
+    /// Runs of code under way.
+    pub runs: usize,
+    /// Calls that wait for a run of its own to end.
+    pub waiting: usize,
+    /// Requests in flight.
+    pub requests: usize,
+    /// Bytes that its programs moved in the last hour.
+    pub moved: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! Tenants: tokens that come and go while the daemon runs, limits, and a tenant that floods it while another
+//! works.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::support::{Answer, Daemon, PATIENCE, Request, Setup, Store, TOKEN, program, within};
+
+/// `paddock token …` for the store of a daemon.
+fn token(store: &Store, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program());
+    command.arg("token").args(arguments).arg("--store").arg(store.path());
+    command.env_clear().output().expect("the command")
+}
+
+/// Adds a token and returns it.
+fn add(store: &Store, arguments: &[&str]) -> String {
+    let added = token(store, &[&["add"], arguments].concat());
+    assert!(added.status.success(), "{added:?}");
+    String::from_utf8(added.stdout).expect("text").trim().to_owned()
+}
+
+fn revoke(store: &Store, name: &str) {
+    let revoked = token(store, &["revoke", name]);
+    assert!(revoked.status.success(), "{revoked:?}");
+}
+
+/// The first status other than `while_it_is` of a request that is sent again and again, and after how long.
+async fn changes(request: impl Fn() -> Request, while_it_is: u16) -> (u16, Duration) {
+    let begun = Instant::now();
+    let changed = async {
+        loop {
+            let status = request().send().await.status;
+            if status != while_it_is {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    (within(PATIENCE, "another status", changed).await, begun.elapsed())
+}
+
+fn call(d: &Daemon, token: &str, tool: &str, arguments: Value) -> Request {
+    let params = json!({ "name": tool, "arguments": arguments });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    Request::new(d.addr, "POST", "/mcp").header("accept", "application/json").bearer(token).json(&call)
+}
+
+fn python(d: &Daemon, token: &str, session: &str, code: &str) -> Request {
+    call(d, token, "run_code", json!({ "language": "python", "code": code, "conversationId": session }))
+}
+
+/// The document of a tool's answer.
+fn document(answer: &Answer) -> Value {
+    let text = &answer.json()["result"]["content"][0]["text"];
+    serde_json::from_str(text.as_str().unwrap_or_default())
+        .unwrap_or_else(|_| answer.json()["result"]["structuredContent"].clone())
+}
+
+#[tokio::test]
+async fn a_token_is_added_and_revoked_while_the_daemon_runs_and_all_that_it_has_open_ends() {
+    let d = Daemon::start().await;
+    let status = |token: &str| Request::new(d.addr, "GET", "/status").bearer(token);
+    let ann = add(&d.store, &["ann", "--limit", "runs=2"]);
+    let (code, took) = changes(|| status(&ann), 401).await;
+    eprintln!("a new token was taken after {took:?}");
+    assert!(code == 200 && took < Duration::from_secs(2), "{code} after {took:?}");
+    let bob = add(&d.store, &["bob"]);
+    changes(|| status(&bob), 401).await;
+
+    // Everything that a token can have open.
+    let ran = python(&d, &ann, "s", "open('f', 'w').write('x' * 1000); print(1)").send().await.expect(200);
+    let link = document(&ran)["files"][0]["url"].as_str().expect("a link").to_owned();
+    d.fetch(&link).await.expect(200);
+    let started = call(&d, &ann, "execute_code_async", json!({ "command": "sleep 300", "session_id": "s2" }));
+    let started = document(&started.send().await.expect(200));
+    assert!(started["execution_id"].is_string(), "{started}");
+    let mut events = Request::new(d.addr, "GET", "/mcp/events").bearer(&ann).open().await;
+    events.read_until("a beginning", |text| text.contains("paddock")).await;
+    let running = tokio::spawn(python(&d, &ann, "s", "import time; time.sleep(300)").try_send());
+    let beside = tokio::spawn(python(&d, &bob, "s", "import time; time.sleep(3); print('bob')").send());
+    let before = |text: &str| text.contains(r#"paddock_tenant_in_use{kind="runs",tenant="ann"} 1"#);
+    let scraped = || async { d.request("GET", "/metrics").send().await.expect(200).text() };
+    within(PATIENCE, "ann's run", async {
+        while !before(&scraped().await) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+
+    let begun = Instant::now();
+    revoke(&d.store, "ann");
+    let ended = within(PATIENCE, "an end of the stream", events.end());
+    let (_, answered) = tokio::join!(ended, running);
+    let took = begun.elapsed();
+    eprintln!("a revoked token's stream and call ended after {took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(answered.expect("a task").is_none_or(|answer| answer.status == 401));
+    status(&ann).send().await.expect(401);
+    assert_eq!(d.fetch(&link).await.status, 403, "its links are no good any more");
+    // Its execution and its containers go; the other tenant's do not.
+    within(PATIENCE, "an end of what ann had", async {
+        while d.view().await.containers().await.len() > 1 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert_eq!(document(&beside.await.expect("a task").expect(200))["output"], "bob\n");
+    // The files stay: a new token of the name has them.
+    let again = add(&d.store, &["ann"]);
+    changes(|| status(&again), 401).await;
+    let read = python(&d, &again, "s", "print(len(open('f').read()))").send().await.expect(200);
+    assert_eq!(document(&read)["output"], "1000\n");
+    d.fetch(&link).await.expect(200);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token() {
+    let d = Daemon::start().await;
+    let status = |token: &str| Request::new(d.addr, "GET", "/status").bearer(token);
+    let short = add(&d.store, &["short", "--expires", "4s"]);
+    let long = add(&d.store, &["long"]);
+    changes(|| status(&short), 401).await;
+    status(&long).send().await.expect(200);
+    let (code, _) = changes(|| status(&short), 200).await;
+    assert_eq!(code, 401);
+    let file = d.store.path().join("tokens.toml");
+    let good = std::fs::read(&file).expect("the file");
+    std::fs::write(&file, "[[tokens]]\nname = 7").expect("a broken file");
+    d.log.line("the file of tokens").await;
+    let ready = || async { d.request("GET", "/ready").send().await.expect(200).json() };
+    assert!(ready().await["degraded"][0].as_str().is_some_and(|why| why.contains("file of tokens")));
+    status(&long).send().await.expect(200);
+    let metrics = d.request("GET", "/metrics").send().await.expect(200).text();
+    assert!(metrics.contains("paddock_tokens_file_good 0"), "{metrics}");
+    std::fs::write(&file, good).expect("the good file");
+    within(PATIENCE, "a good file", async {
+        while ready().await.get("degraded").is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn the_first_token_closes_an_open_daemon_and_the_last_one_does_not_open_it() {
+    let d = Daemon::with().without_token().start().await;
+    let status = || Request::new(d.addr, "GET", "/status");
+    status().send().await.expect(200);
+    let ann = add(&d.store, &["ann"]);
+    assert_eq!(changes(status, 200).await.0, 401);
+    status().bearer(&ann).send().await.expect(200);
+    revoke(&d.store, "ann");
+    assert_eq!(changes(|| status().bearer(&ann), 200).await.0, 401);
+    status().send().await.expect(401);
+    let listed = token(&d.store, &["list"]);
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 1, "{listed:?}");
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
+    let store = Store::new();
+    let slow = add(&store, &["slow", "--limit", "requests_per_second=1"]);
+    let limits = ["--limit", "runs=1", "--limit", "sessions=1", "--limit", "executions=1"];
+    let small = add(&store, &[&["small", "--limit", "stored_bytes=64KiB"], &limits[..]].concat());
+    let d = Daemon::with().store(&store).set("pool.wait", "2s").start().await;
+
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let post = || {
+        Request::new(d.addr, "POST", "/mcp").header("accept", "application/json").bearer(&slow).json(&list)
+    };
+    post().send().await.expect(200);
+    let refused = post().send().await.expect(429);
+    assert!(refused.header("retry-after") == "1", "{refused:?}");
+    let data = &refused.json()["error"]["data"];
+    assert_eq!(
+        (&data["error"], &data["limit"]["name"]),
+        (&json!("rate_limited"), &json!("requests_per_second"))
+    );
+    assert!(data["retry_after_ms"].as_u64().is_some_and(|ms| ms <= 1000), "{data}");
+    let raw = Request::new(d.addr, "GET", "/sessions/a/files").bearer(&slow).send().await.expect(429);
+    assert_eq!(raw.json()["error"], "rate_limited");
+    d.request("GET", "/status").send().await.expect(200);
+
+    // One run at a time, in one session: the second waits, and is told when the wait is over.
+    let long = tokio::spawn(python(&d, &small, "a", "import time; time.sleep(12); print('done')").send());
+    let metrics = || async { d.request("GET", "/metrics").send().await.expect(200).text() };
+    within(PATIENCE, "the run", async {
+        while !metrics().await.contains(r#"paddock_tenant_in_use{kind="runs",tenant="small"} 1"#) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let second = document(&python(&d, &small, "b", "print(1)").send().await.expect(200));
+    assert_eq!(
+        (&second["error"], &second["limit"]["name"]),
+        (&json!("rate_limited"), &json!("runs")),
+        "{second}"
+    );
+    let status = python(&d, &small, "b", "print(1)").header("prefer", "http-status").send().await.expect(429);
+    assert!(!status.header("retry-after").is_empty());
+    let command = json!({ "command": "echo hi", "session_id": "b" });
+    let third = document(&call(&d, &small, "execute_code", command).send().await.expect(200));
+    assert_eq!(
+        (&third["error"], &third["limit"]["name"]),
+        (&json!("rate_limited"), &json!("sessions")),
+        "{third}"
+    );
+    assert_eq!(document(&long.await.expect("a task").expect(200))["output"], "done\n");
+
+    let big = "open('big', 'wb').write(bytes(100_000))";
+    let full = document(&python(&d, &small, "a", big).send().await.expect(200));
+    let said = full.to_string();
+    assert!(
+        said.contains("of all sessions of this token") || said.contains("what this token may store"),
+        "{said}"
+    );
+    python(&d, TOKEN, "a", big).send().await.expect(200);
+    let put = Request::new(d.addr, "PUT", "/sessions/a/files/big").bearer(&small).body(vec![0; 100_000]);
+    let put = put.send().await.expect(507).json();
+    assert_eq!(
+        (&put["error"], &put["limit"]["name"]),
+        (&json!("quota_exceeded"), &json!("stored_bytes")),
+        "{put}"
+    );
+    let text = metrics().await;
+    for line in [
+        r#"paddock_tenant_limits_hit_total{limit="requests_per_second",tenant="slow"} 2"#,
+        r#"paddock_tenant_limits_hit_total{limit="runs",tenant="small"} 2"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    d.stop().await;
+}
+
+/// The 95th percentile.
+fn p95(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() * 95 / 100]
+}
+
+/// How long so many short runs of a conversation take, one after the other.
+async fn work(d: &Daemon, token: &str, runs: usize) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for n in 0..runs {
+        let begun = Instant::now();
+        let answer = python(d, token, "steady", &format!("print({n})")).send().await.expect(200);
+        assert_eq!(document(&answer)["output"], format!("{n}\n"));
+        times.push(begun.elapsed());
+    }
+    times
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
+    const RUNS: usize = 60;
+    let store = Store::new();
+    let (flood, quiet) = (add(&store, &["flood"]), add(&store, &["quiet"]));
+    let setup: Setup = Daemon::with().store(&store).set("pool.idle", 1).set("sessions.max", 4);
+    let d = setup.set("pool.wait", "10s").set("pool.queue", 16).set("store.max_files", 20_000).start().await;
+    work(&d, &quiet, 5).await;
+    let alone = p95(&mut work(&d, &quiet, RUNS).await);
+
+    let mut callers = JoinSet::new();
+    let over = tokio_util::sync::CancellationToken::new();
+    for n in 0..48 {
+        let (addr, token, over) = (d.addr, flood.clone(), over.clone());
+        let arguments = json!({
+            "language": "python",
+            "code": "import time; time.sleep(0.3); open('f', 'w').write('x' * 100_000)",
+            "conversationId": format!("f{}", n % 24),
+        });
+        let params = json!({ "name": "run_code", "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        callers.spawn(async move {
+            let (mut served, mut refused) = (0, 0);
+            while !over.is_cancelled() {
+                let call = Request::new(addr, "POST", "/mcp").header("accept", "application/json");
+                match call.bearer(&token).json(&body).try_send().await {
+                    Some(answer) if document(&answer)["success"] == json!(true) => served += 1,
+                    Some(_) | None => {
+                        refused += 1;
+                        // It is made on the same processors as what is measured.
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
+            }
+            (served, refused)
+        });
+    }
+    let waiting = || async {
+        let text = d.request("GET", "/metrics").send().await.expect(200).text();
+        text.lines().any(|line| line == r#"paddock_tenant_in_use{kind="sessions",tenant="flood"} 3"#)
+    };
+    within(PATIENCE, "the flood", async {
+        while !waiting().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let beside = p95(&mut work(&d, &quiet, RUNS).await);
+    // A conversation that it did not have before.
+    let begun = Instant::now();
+    let answer = python(&d, &quiet, "another", "print('new')").send().await.expect(200);
+    let fresh = begun.elapsed();
+    assert_eq!(document(&answer)["output"], "new\n", "{}", answer.text());
+    over.cancel();
+    let (mut served, mut refused) = (0, 0);
+    while let Some(ended) = callers.join_next().await {
+        let (some, others) = ended.expect("a caller");
+        (served, refused) = (served + some, refused + others);
+    }
+    eprintln!(
+        "p95 of {RUNS} runs alone {alone:?}, beside a flood of 48 callers {beside:?}; its first call in a \
+         new conversation {fresh:?}; of the flood {served} calls were served and {refused} refused"
+    );
+    assert!(served > 0, "the flood is served too");
+    assert!(beside < alone * 20 + Duration::from_millis(500), "{beside:?}, alone {alone:?}");
+    d.stop().await;
+}
