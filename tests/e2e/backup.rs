@@ -157,7 +157,7 @@ async fn a_damaged_or_foreign_backup_restores_nothing() {
         // A changed time or mode in a header is not used: the list has its own. Then all of it is right.
         if done.status.success() && said.is_empty() {
             let again = run(&root, &["backup", "-"]).await;
-            assert_eq!(again.stdout.len(), archive.len());
+            expect(&again, 0, "it contains secrets");
             std::fs::remove_dir_all(&root).expect("a folder");
             continue;
         }

@@ -312,7 +312,7 @@ async fn an_invalid_configuration_is_refused_with_the_path_of_the_key() {
         ("sessions.when_full", "cry".into(), "when_full"),
         ("log.level", "loud".into(), "log.level"),
         ("http.public_url", "ftp://x".into(), "http.public_url"),
-        ("engine.host", "ssh://x".into(), "engine.host"),
+        ("engine.host", "http://x".into(), "engine.host"),
     ] {
         let refused = Daemon::with().set(key, value.clone()).refusal().await;
         assert_eq!(refused.code, Some(2), "{key} = {value}: {refused:?}");

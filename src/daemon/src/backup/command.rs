@@ -26,7 +26,7 @@ use super::{BackupError, PATH, pack};
 use crate::api::SocketKind;
 use crate::app::store_options;
 use crate::config::{Config, Overrides};
-use crate::store::{Store, is_vacant};
+use crate::store::{FORMAT_FILE, Store, is_vacant};
 
 /// The name for standard input and output.
 const STANDARD: &str = "-";
@@ -164,7 +164,8 @@ async fn fetch(config: &Config, to: &mut impl Write, what: &str) -> Result<u64, 
             Err(BackupError::Daemon(format!("{error}: run this as the user of the daemon")))
         }
         Err(_) => {
-            if !root.join(OWNER).exists() {
+            // A store that was just restored has no owner yet.
+            if ![OWNER, FORMAT_FILE].iter().any(|name| root.join(name).exists()) {
                 return Err(BackupError::Refused(format!("there is no store at {}", root.display())));
             }
             let store = Arc::new(Store::open(root, store_options(config))?);

@@ -100,8 +100,9 @@ pub(super) fn judge(version: &EngineVersion, plugins: &[String], checks: &mut Ch
         checks.warn(
             "podman",
             "it is Podman, whose Docker-compatible API is not quite Docker's",
-            "paddock was tried with Podman 4.3, which serves nothing: it takes the size of a volume in memory \
-             for a quota of its disk, and a seccomp profile only as a file on its host. Use a Docker Engine",
+            "paddock was tried with Podman 4.3, which serves nothing: it takes the size of a volume in \
+             memory for a quota of its disk, and a seccomp profile only as a file on its host. Use a Docker \
+             Engine",
         );
         return;
     }

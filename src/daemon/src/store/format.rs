@@ -20,7 +20,7 @@ use super::replace::replace;
 pub(crate) const FORMAT: u32 = 1;
 
 /// The name of the file.
-const NAME: &str = "format";
+pub(crate) const NAME: &str = "format";
 
 /// Refuses a store of a newer format, and notes the format of any other. The caller has the lock.
 pub(super) fn check(root: &Path, tmp: &Path) -> Result<(), StoreError> {
