@@ -20,6 +20,7 @@ use tower::Service;
 use super::error::BoxError;
 use super::host::{Address, EngineHost};
 use super::limits::KEEPALIVE;
+use super::names::EngineNames;
 use super::tls::Tls;
 
 /// Dials one engine. As a [`Service`] it ignores the request's authority, which is a placeholder.
@@ -32,7 +33,7 @@ pub(super) struct Connector {
 #[derive(Debug, Clone)]
 enum DialTarget {
     Unix(UnixConnector, Uri),
-    Tcp(HttpConnector, Uri, Option<Tls>),
+    Tcp(HttpConnector<EngineNames>, Uri, Option<Tls>),
 }
 
 impl Connector {
@@ -44,7 +45,7 @@ impl Connector {
             Address::Unix(path) => DialTarget::Unix(UnixConnector, hyperlocal::Uri::new(path, "/").into()),
             Address::Tcp { host, port, certificates } => {
                 let tls = certificates.as_deref().map(|folder| Tls::new(folder, host)).transpose()?;
-                let mut tcp = HttpConnector::new();
+                let mut tcp = HttpConnector::new_with_resolver(EngineNames);
                 tcp.set_nodelay(true);
                 tcp.set_keepalive(Some(KEEPALIVE));
                 tcp.set_keepalive_interval(Some(KEEPALIVE));
