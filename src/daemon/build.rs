@@ -1,6 +1,6 @@
-//! Builds the agent as a static program and passes its path to the daemon, which embeds it: `cargo build` of
-//! the daemon alone is enough. The agent has a target folder of its own beside the daemon's profiles, since
-//! the outer cargo holds the lock of those.
+//! Builds the agent as a static program and passes its path to the daemon, which embeds it: `cargo build`
+//! of the daemon alone is enough. The agent has a target folder of its own beside the daemon's profiles,
+//! since the outer cargo holds the lock of those.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         here.ancestors().nth(2).ok_or("the daemon's crate is not two folders below the workspace")?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     let target = std::env::var("TARGET")?;
-    // OUT_DIR is FOLDER/PROFILE/build/PACKAGE/out, and with --target FOLDER/TARGET/PROFILE/… One agent is enough.
+    // OUT_DIR is FOLDER/PROFILE/build/PACKAGE/out, and with --target FOLDER/TARGET/PROFILE/… One agent is
+    // enough.
     let built = out.ancestors().nth(4).ok_or("OUT_DIR is not below a target folder")?;
     let folder = if built.ends_with(&target) { built.parent().unwrap_or(built) } else { built };
     let folder = folder.join("agent-build");

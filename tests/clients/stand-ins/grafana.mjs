@@ -22,6 +22,7 @@ const password = process.env.GF_SECURITY_ADMIN_PASSWORD
 if (!password) throw new Error('no password')
 const known = `Basic ${Buffer.from(`admin:${password}`).toString('base64')}`
 
+process.on('SIGTERM', () => process.exit())
 createServer(async (request, answer) => {
   const says = (status, document) => answer.writeHead(status).end(JSON.stringify(document))
   if (request.headers.authorization !== known) return says(401, { message: 'Unauthorized' })

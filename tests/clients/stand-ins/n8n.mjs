@@ -5,6 +5,7 @@ import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { run } from '/stand-ins/workflow.mjs'
 
+process.on('SIGTERM', () => process.exit())
 const home = '/home/node/.n8n/stand-in'
 const [command, ...flags] = process.argv.slice(2)
 const input = flags.find(flag => flag.startsWith('--input='))?.slice('--input='.length)

@@ -1,5 +1,5 @@
-//! `deploy/up` with every compose file of `deploy`: paddock behind the socket proxy, a real Prometheus that scrapes
-//! it by the names of the network, Grafana's provisioning, and n8n's workflows.
+//! `deploy/up` with every compose file of `deploy`: paddock behind the socket proxy, a real Prometheus
+//! that scrapes it by the names of the network, Grafana's provisioning, and n8n's workflows.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +16,15 @@ use crate::support::Request;
 /// The label of the images that stand in for others.
 const LABEL: &str = "paddock.stand-in";
 
-/// A local image under the name of one that cannot be pulled; removed when this is dropped. If there is an image
-/// of that name, that one is used, and stays.
+/// A local image under the name of one that cannot be pulled; removed when this is dropped. If there is
+/// an image of that name, that one is used, and stays.
 struct StandIn(Option<String>);
 
 impl StandIn {
-    /// `files` are those of the context: a name there, and where it comes from.
-    fn of(name: &str, dockerfile: &str, files: &[(&str, &Path)]) -> StandIn {
+    /// It is built by a Dockerfile of `tests/clients/stand-ins`; `files` are those of its context: a name
+    /// there, and where the file comes from.
+    fn of(what: &str, files: &[(&str, &Path)]) -> StandIn {
+        let name = &image_of(what);
         let (code, label) = tried(
             Command::new("docker")
                 .args(["image", "inspect", "--format"])
@@ -32,7 +34,8 @@ impl StandIn {
             return StandIn(None);
         }
         let context = TempDir::new().expect("a folder");
-        fs::write(context.path().join("Dockerfile"), dockerfile).expect("a file");
+        let dockerfile = repo("tests/clients/stand-ins").join(format!("{what}.Dockerfile"));
+        fs::copy(dockerfile, context.path().join("Dockerfile")).expect("a file");
         for (to, from) in files {
             fs::copy(from, context.path().join(to))
                 .unwrap_or_else(|error| panic!("{}: {error}", from.display()));
@@ -53,12 +56,13 @@ impl Drop for StandIn {
     }
 }
 
-/// The image of a service, as the compose files name it.
-fn image_of(service: &str) -> String {
+/// The image that has this word in its name, as a compose file names it.
+fn image_of(what: &str) -> String {
     let all = ["compose.yml", "compose.n8n.yml", "compose.socket-proxy.yml"];
     let all: String = all.map(|file| fs::read_to_string(repo("deploy").join(file)).expect("a file")).concat();
-    let (_, after) = all.split_once(&format!("\n  {service}:\n    image: \"")).expect("the service");
-    after.split('"').next().expect("an image").to_owned()
+    let mut images = all.lines().filter_map(|line| line.trim().strip_prefix("image: \"")?.strip_suffix('"'));
+    let named = |image: &&str| image.split([':', '/']).any(|part| part == what);
+    images.find(named).unwrap_or_else(|| panic!("no image of {what}")).to_owned()
 }
 
 fn stand_ins() -> Vec<StandIn> {
@@ -70,37 +74,19 @@ fn stand_ins() -> Vec<StandIn> {
     let script = |name: &str| clients.join("stand-ins").join(name);
     vec![
         StandIn::of(
-            &image_of("prometheus"),
-            "FROM paddock-base:trixie\nCOPY prometheus promtool /bin/\n\
-             RUN mkdir -p /prometheus && chown 65534:65534 /prometheus\nUSER 65534:65534\nVOLUME /prometheus\n\
-             WORKDIR /prometheus\nENTRYPOINT [\"/bin/prometheus\"]\n\
-             CMD [\"--config.file=/etc/prometheus/prometheus.yml\", \"--storage.tsdb.path=/prometheus\"]\n",
+            "prometheus",
             &[("prometheus", &of_prometheus("prometheus")), ("promtool", &of_prometheus("promtool"))],
         ),
+        StandIn::of("grafana", &[("node", &node), ("grafana.mjs", &script("grafana.mjs"))]),
         StandIn::of(
-            &image_of("grafana"),
-            "FROM paddock-base:trixie\nCOPY node /usr/bin/\nCOPY grafana.mjs /\nUSER 472:0\n\
-             ENTRYPOINT [\"node\", \"/grafana.mjs\"]\n",
-            &[("node", &node), ("grafana.mjs", &script("grafana.mjs"))],
-        ),
-        StandIn::of(
-            &image_of("n8n"),
-            "FROM paddock-base:trixie\nCOPY node /usr/bin/\nCOPY workflow.mjs n8n.mjs /stand-ins/\n\
-             RUN useradd --create-home node && mkdir /home/node/.n8n && chown node /home/node/.n8n && \
-             printf '#!/bin/sh\\nexec node /stand-ins/n8n.mjs \"$@\"\\n' >/usr/bin/n8n && chmod 755 /usr/bin/n8n\n\
-             USER node\nENV HOME=/home/node\nENTRYPOINT [\"n8n\"]\n",
+            "n8n",
             &[
                 ("node", &node),
                 ("workflow.mjs", &clients.join("workflow.mjs")),
                 ("n8n.mjs", &script("n8n.mjs")),
             ],
         ),
-        StandIn::of(
-            &image_of("socket-proxy"),
-            "FROM paddock-base:trixie\n\
-             RUN apt-get update && apt-get install -y --no-install-recommends haproxy && rm -rf /var/lib/apt/lists/*\n",
-            &[],
-        ),
+        StandIn::of("haproxy", &[]),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! The release: the same bytes twice, complete, and installed by its `install.sh` in a Debian without a network; and
-//! the unit of systemd, as far as it can be judged without a systemd that runs.
+//! The release: the same bytes twice, complete, and installed by its `install.sh` in a Debian without a
+//! network; and the unit of systemd, as far as it can be judged without a systemd that runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,9 +29,7 @@ fn release() -> &'static (TempDir, PathBuf, String) {
 }
 
 fn packed(out: &Path) -> PathBuf {
-    program();
-    let said =
-        run(Command::new(repo("deploy/dist/dist")).arg(out).env_remove("RUSTFLAGS").env_remove("CARGO"));
+    let said = run(Command::new(repo("deploy/dist/dist")).arg(out).env("PADDOCK_PROGRAM", program()));
     PathBuf::from(said.trim())
 }
 

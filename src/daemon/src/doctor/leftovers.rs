@@ -1,4 +1,5 @@
-//! What earlier daemons left on the engine and no daemon removes by itself: the agent's volumes of other builds.
+//! What earlier daemons left on the engine and no daemon removes by itself: the agent's volumes of other
+//! builds.
 //!
 //! It must never remove anything: another daemon of the engine may need it again.
 

@@ -21,6 +21,7 @@ use tower::Service;
 use super::error::BoxError;
 use super::host::{Address, EngineHost};
 use super::limits::KEEPALIVE;
+use super::names::EngineNames;
 use super::ssh::{Ssh, SshStream};
 use super::tls::Tls;
 
@@ -34,7 +35,7 @@ pub(super) struct Connector {
 #[derive(Debug, Clone)]
 enum DialTarget {
     Unix(UnixConnector, Uri),
-    Tcp(HttpConnector, Uri, Option<Tls>),
+    Tcp(HttpConnector<EngineNames>, Uri, Option<Tls>),
     Ssh(Ssh),
 }
 
@@ -47,7 +48,7 @@ impl Connector {
             Address::Unix(path) => DialTarget::Unix(UnixConnector, hyperlocal::Uri::new(path, "/").into()),
             Address::Tcp { host, port, certificates } => {
                 let tls = certificates.as_deref().map(|folder| Tls::new(folder, host)).transpose()?;
-                let mut tcp = HttpConnector::new();
+                let mut tcp = HttpConnector::new_with_resolver(EngineNames);
                 tcp.set_nodelay(true);
                 tcp.set_keepalive(Some(KEEPALIVE));
                 tcp.set_keepalive_interval(Some(KEEPALIVE));

@@ -7,7 +7,7 @@
 //!                 │                   hijack ── frames     an exec's stdin, stdout, stderr
 //!             transport ─────────────────┘       the only place that sends; pool, deadlines, caps
 //!                 │
-//!              connect ── tls, ssh               Unix socket, TCP, TLS or ssh
+//!              connect ── tls, ssh, names        Unix socket, TCP, TLS or ssh
 //! ```
 //!
 //! Invariants:
@@ -52,6 +52,7 @@ mod host;
 mod ids;
 mod images;
 mod limits;
+mod names;
 mod op;
 mod shape;
 mod spec;

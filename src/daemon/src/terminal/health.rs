@@ -23,13 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The command line.
 #[derive(Debug, Clone, Args)]
 pub struct HealthArguments {
-    /// Fail also if a run would not be served: without an engine, a runner image, or a store that can be written
+    /// Fail also if a run would not be served: without an engine, a runner image, or a store that can be
+    /// written
     #[arg(long)]
     ready: bool,
 }
 
-/// Asks the daemon and prints its answer in one line. Returns the exit code: 0, or 1 if no daemon answers or,
-/// with `--ready`, if it would not serve a run.
+/// Asks the daemon and prints its answer in one line. Returns the exit code: 0, or 1 if no daemon answers
+/// or, with `--ready`, if it would not serve a run.
 pub async fn health(arguments: HealthArguments, config: Config) -> ExitCode {
     let store = config.store.root.display().to_string();
     let asked = tokio::time::timeout(PATIENCE, ask(arguments.ready, config)).await;

@@ -1,5 +1,5 @@
-//! What `deploy` ships is what the program needs and what tests use: the calls of the engine that the socket proxy
-//! passes on, and the files themselves.
+//! What `deploy` ships is what the program needs and what tests use: the calls of the engine that the
+//! socket proxy passes on, and the files themselves.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,8 @@ fn every_file_of_deploy_is_used_by_a_test() {
     assert!(unused.len() > 40, "{unused:?}");
     // A file that a used file names is used as well.
     loop {
-        let (used, rest): (Vec<_>, Vec<_>) = unused.iter().partition(|path| texts.contains(&name(path)));
+        let (used, rest): (Vec<&String>, Vec<&String>) =
+            unused.iter().copied().partition(|path| texts.contains(&name(path)));
         if used.is_empty() {
             break;
         }
