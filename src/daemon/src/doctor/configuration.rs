@@ -13,6 +13,7 @@ use super::check::{Check, Checks, Group};
 use crate::api::{NEEDS_TLS, check_files};
 use crate::config::{Loaded, reachable};
 use crate::holder::{self, HoldingProcess, LockState};
+use crate::tenants::tokens_in;
 
 /// Time for a listener to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -59,7 +60,7 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
     ConfigurationFacts {
         file: file.map(|path| path.display().to_string()),
         warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
-        tokens: loaded.config.auth.tokens.len(),
+        tokens: loaded.config.auth.tokens.len() + tokens_in(&loaded.config.auth.tokens_file),
         addr: http.addr,
         place: address_state(http.addr, &loaded.config.store.root.join("lock")),
         metrics: loaded.config.metrics.addr.map(|addr| {

@@ -61,11 +61,10 @@ impl TokenBook {
         let none = TenantTerms::default();
         let mut terms: BTreeMap<&str, &TenantTerms> = BTreeMap::from([(DEFAULT_OWNER, &none)]);
         terms.extend(good.iter().map(|token| (token.name.as_str(), &token.terms)));
-        let had_token = |name: &str| self.tokens.iter().any(|token| *token.tenant.name == *name);
         let has_token: BTreeSet<&str> = good.iter().map(|token| token.name.as_str()).collect();
         let mut tenants = BTreeMap::new();
         for (name, terms) in terms {
-            let before = self.tenants.get(name).filter(|_| !had_token(name) || has_token.contains(name));
+            let before = self.tenants.get(name).filter(|_| !self.has_token(name) || has_token.contains(name));
             let tenant = Tenant {
                 name: before.map_or_else(|| Arc::from(name), |tenant| tenant.name.clone()),
                 id: id_of(name),
@@ -124,6 +123,11 @@ impl TokenBook {
     /// All tenants, in the order of their names.
     pub fn tenants(&self) -> impl Iterator<Item = &Arc<Tenant>> {
         self.tenants.values()
+    }
+
+    /// Whether a token of this name is good.
+    pub fn has_token(&self, name: &str) -> bool {
+        self.tokens.iter().any(|token| *token.tenant.name == *name)
     }
 
     /// How many tokens there are.

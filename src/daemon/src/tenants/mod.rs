@@ -364,6 +364,11 @@ impl Tenants {
     }
 }
 
+/// How many tokens a file has: none if there is no file, or it is not good.
+pub(crate) fn tokens_in(path: &Path) -> usize {
+    file::read(path).map_or(0, |tokens| tokens.len())
+}
+
 /// What a tenant uses at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantInUse {

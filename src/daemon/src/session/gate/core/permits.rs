@@ -269,8 +269,8 @@ impl Core {
         true
     }
 
-    /// Whether a tenant could have the permit of a session of this other one: the last one is kept for a tenant
-    /// that has none, which that one may then be.
+    /// Whether a tenant could have the permit of a session of this other one: the last one is kept for a
+    /// tenant that has none, which that one may then be.
     fn would_have(&self, by: TenantShare, owner: TenantShare, held: &BTreeMap<TenantId, u64>) -> bool {
         let is_last = self.permits.len() == self.terms.permits && self.terms.permits > 1;
         if by.is_operator || !is_last || !held.contains_key(&by.id) {
