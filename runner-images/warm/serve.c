@@ -28,6 +28,9 @@
 /* The pause after a failed fork, or after a waiting child died. */
 #define AFTER_FAILURE_MS 100
 
+/* The exit code of a restored process that cannot go on (EX_TEMPFAIL), as in restore/restore.c. */
+#define CANNOT_RESTORE 75
+
 /* The trial is killed after this many seconds. */
 #define TRIAL_S 5
 
@@ -137,6 +140,19 @@ static int try_once(const struct interpreter *interpreter, struct run *run)
     return 0;
 }
 
+/* Saves the parent for other containers. It returns in a restored process alone. */
+static void save_once(const struct interpreter *interpreter)
+{
+    const char *environment, *wrong;
+    int restored = save_snapshot(interpreter->snapshot, interpreter->files, &environment);
+    if (restored <= 0)
+        _exit(restored < 0);
+    if ((wrong = interpreter->restored(environment)) == NULL)
+        return;
+    dprintf(LINE, "failed the snapshot is of another environment: %.100s\n", wrong);
+    _exit(CANNOT_RESTORE);
+}
+
 int serve(const struct interpreter *interpreter, struct run *run)
 {
     if (note_descriptors() != 0)
@@ -144,6 +160,8 @@ int serve(const struct interpreter *interpreter, struct run *run)
     if (try_once(interpreter, run))
         return 0;
     keep_pages();
+    if (interpreter->snapshot != NULL)
+        save_once(interpreter);
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

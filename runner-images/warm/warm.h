@@ -6,6 +6,7 @@
  *   hold.c          the holder: a process that keeps the child's memory after the child's end
  *   descriptors.c   the descriptors that a child must not share with the parent
  *   pages.c         the pages that a program writes to, copied before the run arrives
+ *   save.c          the parent as a file, which restore/restore.c makes a process of again
  *
  * The protocol is in ../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
  * file here may run, import or read anything in /data before the user's code does. */
@@ -26,6 +27,12 @@ struct interpreter {
     void (*after_fork)(int child); /* in both processes, before anything else; `child` is 1 in the child */
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
     const char *trial;             /* the path of the program that shows which pages programs write to */
+    /* For a snapshot of the parent, or NULL: the directory, the files that the parent depends on (ended by NULL), and what the
+     * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
+     * variable with which the parent cannot go on, or NULL. */
+    const char *snapshot;
+    const char *const *files;
+    const char *(*restored)(const char *environment);
 };
 
 struct run {
@@ -55,6 +62,10 @@ void report_pages(void);
 void keep_pages(void);
 /* In a child: copies those pages. */
 void copy_pages(void);
+
+/* Writes this process into a file of that directory, and returns 0. Or it says on standard error what is in the way, and returns
+ * -1. In a restored process it returns 1: the environment is another one, and no function that had begun may return. */
+int save_snapshot(const char *directory, const char *const *files, const char **environment);
 
 /* Puts this process into a Landlock domain of its own, where the kernel has Landlock. */
 void enter_domain(void);

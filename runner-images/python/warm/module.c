@@ -2,6 +2,9 @@
 #include "interpreter.h"
 #include <unistd.h>
 
+/* The libraries of the image. The time of the directory says that it has another one, or another version. */
+#define LIBRARIES "/usr/local/lib/python" Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(PY_MINOR_VERSION) "/dist-packages"
+
 static PyObject *prepare_in_python; /* what each child calls before it reports that it is ready */
 
 static void before_fork(void) { PyOS_BeforeFork(); }
@@ -24,14 +27,18 @@ static void prepare(void)
     Py_DECREF(done);
 }
 
-/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. */
-static PyObject *serve_python(PyObject *self, PyObject *prepare_each)
+/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. With a directory as
+ * the second argument it saves this process there and ends it; the restored process serves. */
+static PyObject *serve_python(PyObject *self, PyObject *arguments)
 {
-    static const struct interpreter python = {"main.py", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.py"};
+    static const char *const files[] = {"/usr/local/share/sandbox/warm.py", "/usr/local/lib/sandbox/_warm.so", LIBRARIES, NULL};
+    struct interpreter python = {"main.py", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.py", .files = files,
+        .restored = take_environment};
     struct run run;
-    prepare_in_python = prepare_each;
+    if (!PyArg_ParseTuple(arguments, "O|s", &prepare_in_python, &python.snapshot))
+        return NULL;
     if (serve(&python, &run) != 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
+        fail("the warm part");
     if (chdir("/data") != 0)
         fail("/data");
     ends_trial = run.is_trial;
@@ -55,7 +62,7 @@ static PyMethodDef functions[] = {
     {"link_caches", links, METH_NOARGS, NULL},
     {"before_modules_go", before_modules_go, METH_NOARGS, NULL},
     {"keep_all", keep, METH_NOARGS, NULL},
-    {"serve", serve_python, METH_O, NULL},
+    {"serve", serve_python, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

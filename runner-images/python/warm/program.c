@@ -13,19 +13,8 @@
 
 #define PYTHON "/usr/bin/python3"
 
-/* Variables that the interpreter or a library reads only when it starts, by their prefixes. */
-static const char *const read_at_start[] = {"PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "OPENBLAS_", "OMP_", "GOMP_", "GOTO_",
-    "MKL_", "NPY_", "NUMPY_", "MPL", "MATPLOTLIB", "PANDAS_", "ARROW_", "SCIPY_", "XDG_", "SEABORN_", "HOME=", NULL};
-
 /* Where the packages of the run are; see sitecustomize.py. */
 #define PACKAGES "SANDBOX_PACKAGES="
-
-static _Noreturn void broken(const char *what)
-{
-    dprintf(2, "sandbox: the warm part cannot make %s\n", what);
-    PyErr_Print();
-    _exit(126);
-}
 
 /* The directory of the run's packages, or NULL. */
 static const char *packages_of(const struct run *run)
@@ -58,20 +47,9 @@ static int wants_fresh(const struct run *run)
 {
     if (replaces_imported(packages_of(run)))
         return 1;
-    for (char **v = run->variables; *v; v++) {
-        for (const char *const *prefix = read_at_start; *prefix; prefix++) {
-            if (strncmp(*v, *prefix, strlen(*prefix)) != 0)
-                continue;
-            char name[256], *equals = strchr(*v, '=');
-            if (equals == NULL || (size_t)(equals - *v) >= sizeof name)
-                return 1;
-            memcpy(name, *v, (size_t)(equals - *v));
-            name[equals - *v] = 0;
-            const char *own = getenv(name);
-            if (own == NULL || strcmp(own, equals + 1) != 0)
-                return 1;
-        }
-    }
+    for (char **v = run->variables; *v; v++)
+        if (is_read_at_start(*v))
+            return 1;
     return access("/data/matplotlibrc", F_OK) == 0 || access("/tmp/.matplotlib/matplotlibrc", F_OK) == 0;
 }
 
@@ -84,46 +62,6 @@ static _Noreturn void become_fresh(const struct run *run)
             signal(n, SIG_DFL);
     execl(PYTHON, PYTHON, "-P", "-s", run->file, (char *)NULL);
     fail(PYTHON);
-}
-
-/* Makes the run's variables those of the process, and of os.environ. Each write to memory that the parent laid out costs a page
- * of its own, so nothing is done twice: one new array of the run's own strings, and the dictionary behind os.environ. */
-static void set_environment(const struct run *run)
-{
-    size_t own = 0, added = 0, count = 0;
-    for (char **v = environ; v && *v; v++)
-        own++;
-    for (char **v = run->variables; *v; v++)
-        added++;
-    if (added == 0)
-        return;
-    char **all = malloc((own + added + 1) * sizeof *all);
-    PyObject *os = PyImport_ImportModule("os"), *shown = os ? PyObject_GetAttrString(os, "environ") : NULL;
-    PyObject *data = shown ? PyObject_GetAttrString(shown, "_data") : NULL;
-    if (all == NULL || data == NULL || !PyDict_Check(data))
-        broken("os.environ");
-    for (char **v = environ; v && *v; v++)
-        all[count++] = *v;
-    for (char **v = run->variables; *v; v++) {
-        char *equals = strchr(*v, '=');
-        if (equals == NULL || equals == *v)
-            continue;
-        size_t length = (size_t)(equals - *v) + 1, at = 0;
-        while (at < count && strncmp(all[at], *v, length) != 0)
-            at++;
-        all[at] = *v;
-        count += at == count;
-        PyObject *name = PyBytes_FromStringAndSize(*v, equals - *v), *value = PyBytes_FromString(equals + 1);
-        if (name == NULL || value == NULL || PyDict_SetItem(data, name, value) < 0)
-            broken("os.environ");
-        Py_DECREF(name);
-        Py_DECREF(value);
-    }
-    all[count] = NULL;
-    environ = all; /* putenv() and setenv() of the C library copy an array that is not their own */
-    Py_DECREF(data);
-    Py_DECREF(shown);
-    Py_DECREF(os);
 }
 
 /* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. */
@@ -347,7 +285,7 @@ _Noreturn void become_program(struct run *run)
     PyObject *file = PyUnicode_DecodeFSDefault(run->file), *io = PyImport_ImportModule("io");
     if (file == NULL || io == NULL)
         broken("the program's name");
-    set_environment(run);
+    set_environment(run->variables);
     set_arguments(run, file);
     set_stream(io, 0, "stdin", "__stdin__");
     set_stream(io, 1, "stdout", "__stdout__");
