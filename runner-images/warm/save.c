@@ -3,6 +3,7 @@
  * The process must have one thread, and no descriptors but 0 to 3. What cannot be saved is refused with its name: a process
  * that goes on with less than it had would be worse than none. Nothing of a run may ever be in a snapshot: this is called
  * before the first run, in a container that no caller has used. */
+#include "snapshot.h"
 #include "warm.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #if defined(__x86_64__)
-#include "snapshot.h"
 #include <asm/prctl.h>
 #include <dirent.h>
 #include <sys/prctl.h>
@@ -34,7 +34,6 @@ static struct work {
 } * work;
 
 static struct snapshot_registers registers;
-static char room[SNAPSHOT_ROOM] __attribute__((aligned(4096)));
 
 /* Saves what a function must keep. It returns 0, and once more in the restored process: 1. */
 __attribute__((naked, noinline, returns_twice)) static int save_registers(struct snapshot_registers *to)
@@ -103,7 +102,7 @@ static int check_descriptors(void)
     return other ? refuse("the process has a descriptor above 3", target) : 0;
 }
 
-static int note_process(const char *const *files)
+static int note_process(const char *const *files, const char *room)
 {
     struct snapshot *head = &work->head;
     char text[1024], *at;
@@ -362,13 +361,13 @@ static int write_file(void)
     return fsync(work->out) == 0 ? 0 : failed("the file cannot be written");
 }
 
-static int save_in(const char *directory, const char *const *files)
+static int save_in(const char *directory, const char *const *files, const char *room)
 {
     char fresh[512], path[512];
     if (snprintf(fresh, sizeof fresh, "%s/.%s", directory, SNAPSHOT_NAME) >= (int)sizeof fresh)
         return refuse("the path of the directory is too long", directory);
     snprintf(path, sizeof path, "%s/%s", directory, SNAPSHOT_NAME);
-    if (check_descriptors() != 0 || note_process(files) != 0 || note_memory() != 0)
+    if (check_descriptors() != 0 || note_process(files, room) != 0 || note_memory() != 0)
         return -1;
     work->out = open(fresh, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (work->out < 0 || write_file() != 0) {
@@ -383,11 +382,11 @@ static int save_in(const char *directory, const char *const *files)
     return 0;
 }
 
-int save_snapshot(const char *directory, const char *const *files, const char **environment)
+int save_snapshot(const char *directory, const char *const *files, char room[SNAPSHOT_ROOM])
 {
+    memset(room, 0, SNAPSHOT_ROOM);
     if (save_registers(&registers) != 0) {
         munmap((void *)RESTORER_AT, RESTORER_SIZE);
-        *environment = room;
         return 1;
     }
     /* It has an address of its own: beside another mapping the kernel would make one of both. */
@@ -395,12 +394,12 @@ int save_snapshot(const char *directory, const char *const *files, const char **
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (work == MAP_FAILED)
         return failed("memory");
-    int saved = save_in(directory, files);
+    int saved = save_in(directory, files, room);
     munmap(work, sizeof *work);
     return saved;
 }
 #else
-int save_snapshot(const char *directory, const char *const *files, const char **environment)
+int save_snapshot(const char *directory, const char *const *files, char room[SNAPSHOT_ROOM])
 {
     dprintf(2, "sandbox: no snapshot: there is none for this processor\n");
     return -1;

@@ -141,13 +141,13 @@ static int try_once(const struct interpreter *interpreter, struct run *run)
 }
 
 /* Saves the parent for other containers. It returns in a restored process alone. */
-static void save_once(const struct interpreter *interpreter)
+static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_ROOM])
 {
-    const char *environment, *wrong;
-    int restored = save_snapshot(interpreter->snapshot, interpreter->files, &environment);
+    const char *wrong;
+    int restored = save_snapshot(interpreter->snapshot, interpreter->files, room);
     if (restored <= 0)
         _exit(restored < 0);
-    if ((wrong = interpreter->restored(environment)) == NULL)
+    if ((wrong = interpreter->restored(room)) == NULL)
         return;
     dprintf(LINE, "failed the snapshot is of another environment: %.100s\n", wrong);
     _exit(CANNOT_RESTORE);
@@ -155,13 +155,14 @@ static void save_once(const struct interpreter *interpreter)
 
 int serve(const struct interpreter *interpreter, struct run *run)
 {
+    char room[SNAPSHOT_ROOM]; /* the environment of a restored process */
     if (note_descriptors() != 0)
         return -1;
     if (try_once(interpreter, run))
         return 0;
     keep_pages();
     if (interpreter->snapshot != NULL)
-        save_once(interpreter);
+        save_once(interpreter, room);
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -8,6 +8,7 @@
  * (microseconds), and must notice every other world in which the process could not go on. */
 #ifndef SNAPSHOT_H
 #define SNAPSHOT_H
+#include "warm.h"
 #include <linux/prctl.h>
 #include <stdint.h>
 
@@ -27,7 +28,6 @@ enum {
     SNAPSHOT_PARTS = 4, /* [vvar], [vvar_vclock], [vdso] */
     SNAPSHOT_SIGNALS = 64,
     SNAPSHOT_AUXV = 64,
-    SNAPSHOT_ROOM = 1 << 16, /* for the environment of the restored process */
 };
 
 /* The world that the process was saved in. All bytes must be equal where it is restored. */

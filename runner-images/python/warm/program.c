@@ -64,15 +64,16 @@ static _Noreturn void become_fresh(const struct run *run)
     fail(PYTHON);
 }
 
-/* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. */
-static void set_command_line(const struct run *run)
+enum { COMMAND_LINE = 160 };
+
+/* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. The line
+ * must be on the stack: the kernel shows no memory where a file is mapped. */
+static void set_command_line(const struct run *run, char line[COMMAND_LINE])
 {
-    enum { ROOM = 160 };
-    char *line = malloc(ROOM); /* not a static array: the kernel shows only anonymous memory */
     struct prctl_mm_map map = {.exe_fd = (unsigned)-1};
     char text[1024], *at;
     FILE *stat = fopen("/proc/self/stat", "re");
-    if (stat == NULL || line == NULL)
+    if (stat == NULL)
         return;
     size_t got = fread(text, 1, sizeof text - 1, stat);
     fclose(stat);
@@ -83,7 +84,7 @@ static void set_command_line(const struct run *run)
         field[n] = strtoull(++at, NULL, 10);
     map.start_code = field[26], map.end_code = field[27], map.start_stack = field[28], map.start_data = field[45];
     map.end_data = field[46], map.start_brk = field[47], map.brk = (unsigned long)sbrk(0), map.env_start = field[50], map.env_end = field[51];
-    int length = snprintf(line, ROOM, "%s%c-P%c-s%c%s", PYTHON, 0, 0, 0, run->file) + 1;
+    int length = snprintf(line, COMMAND_LINE, "%s%c-P%c-s%c%s", PYTHON, 0, 0, 0, run->file) + 1;
     map.arg_start = (unsigned long)line, map.arg_end = (unsigned long)line + (unsigned long)length;
     prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0);
 }
@@ -115,7 +116,7 @@ static void set_packages(const struct run *run)
     broken("sys.path");
 }
 
-static void set_arguments(const struct run *run, PyObject *file)
+static void set_arguments(const struct run *run, PyObject *file, char command_line[COMMAND_LINE])
 {
     set_sys("argv", Py_BuildValue("[O]", file));
     set_sys("path", PySequence_List(PySys_GetObject("path"))); /* a new list: its entries are freed at the program's end */
@@ -124,7 +125,7 @@ static void set_arguments(const struct run *run, PyObject *file)
     PyObject *cache = PySys_GetObject("path_importer_cache"); /* CPython's start-up checks whether the file is a package */
     if (cache == NULL || PyDict_SetItem(cache, file, Py_None) < 0)
         broken("sys.path_importer_cache");
-    set_command_line(run);
+    set_command_line(run, command_line);
     /* logging measures time from its own import, which in a new interpreter happens after the start. */
     PyObject *name = PyUnicode_FromString("logging"), *logging = PyImport_GetModule(name);
     struct timespec t;
@@ -274,6 +275,7 @@ static void forget(PyObject *globals, const char *name)
 _Noreturn void become_program(struct run *run)
 {
     PyThreadState *thread = PyThreadState_Get();
+    char command_line[COMMAND_LINE]; /* this function never returns, so it stays */
     if (wants_fresh(run))
         become_fresh(run);
     if (PyErr_CheckSignals() != 0)
@@ -286,7 +288,7 @@ _Noreturn void become_program(struct run *run)
     if (file == NULL || io == NULL)
         broken("the program's name");
     set_environment(run->variables);
-    set_arguments(run, file);
+    set_arguments(run, file, command_line);
     set_stream(io, 0, "stdin", "__stdin__");
     set_stream(io, 1, "stdout", "__stdout__");
     set_stream(io, 2, "stderr", "__stderr__");

@@ -327,7 +327,11 @@ static void map_ranges(void)
             check(CALL(SYS_madvise, it->at, it->length, it->advice, 0, 0, 0), "madvise()");
     }
     const struct snapshot_range *stack = stack_range();
-    if (stack && CALL(SYS_pread64, state->file, stack->at, stack->length, stack->offset, 0, 0) != (long)stack->length)
+    uint64_t used = (state->head.registers.rsp - 128) / SNAPSHOT_PAGE * SNAPSHOT_PAGE; /* 128: the red zone */
+    if (!stack || used < stack->at || used >= stack->at + stack->length)
+        fail_with("the snapshot has no stack", "", 0);
+    uint64_t length = stack->at + stack->length - used;
+    if (CALL(SYS_pread64, state->file, used, length, stack->offset + (used - stack->at), 0, 0) != (long)length)
         fail_with("the stack cannot be read", "", 0);
 }
 
