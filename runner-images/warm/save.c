@@ -339,7 +339,7 @@ static int write_range(const struct snapshot_range *it)
 static int write_file(void)
 {
     struct snapshot *head = &work->head;
-    uint64_t at = sizeof *head + head->ranges * sizeof *work->ranges, lengths = at;
+    uint64_t at = head->length = sizeof *head + head->ranges * sizeof *work->ranges;
     at = (at + SNAPSHOT_PAGE - 1) / SNAPSHOT_PAGE * SNAPSHOT_PAGE;
     for (unsigned n = 0; n < head->ranges; n++) {
         struct snapshot_range *range = &work->ranges[n];
@@ -348,12 +348,11 @@ static int write_file(void)
     }
     head->size = at;
     head->checksum = 0;
-    head->checksum = snapshot_sum(work->ranges, lengths - sizeof *head, snapshot_sum(head, sizeof *head, 0));
+    head->checksum = snapshot_sum(head, head->length, 0); /* the ranges follow it */
     work->memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
     if (work->memory < 0)
         return failed("/proc/self/mem");
-    if (ftruncate(work->out, (off_t)at) != 0 || pwrite(work->out, head, sizeof *head, 0) != sizeof *head ||
-        pwrite(work->out, work->ranges, lengths - sizeof *head, sizeof *head) != (ssize_t)(lengths - sizeof *head))
+    if (ftruncate(work->out, (off_t)at) != 0 || pwrite(work->out, head, head->length, 0) != (ssize_t)head->length)
         return failed("the file cannot be written");
     for (unsigned n = 0; n < head->ranges; n++)
         if ((work->ranges[n].kind == PAGES || work->ranges[n].kind == STACK) && write_range(&work->ranges[n]) != 0)

@@ -68,6 +68,7 @@ struct snapshot {
     uint32_t layout, ranges;
     uint64_t size;     /* of the whole file */
     uint64_t checksum; /* of the head and the ranges, with 0 in this place */
+    uint64_t length;   /* of the head and the ranges */
     struct snapshot_world world;
     struct snapshot_file files[SNAPSHOT_FILES]; /* the first one is the executable file of the process */
     uint32_t file_count;

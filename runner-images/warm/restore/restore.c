@@ -5,6 +5,7 @@
  * here (LD_AUDIT, see rtld-audit(7)) before it has loaded anything else. That replaces all memory by that of the snapshot,
  * and goes on where the process was saved. The code works in a place of its own meanwhile, so it has no C library, no data
  * that could be written, and no relocation. What went wrong goes to descriptor 3, as `failed REASON`. */
+#if defined(__x86_64__)
 #define _GNU_SOURCE
 #include "../snapshot.h"
 #include <fcntl.h>
@@ -158,12 +159,12 @@ static void read_head(const char *directory)
         fail_with("the file is no snapshot", "", 0);
     if (head->layout != SNAPSHOT_LAYOUT)
         fail_with("the snapshot has another layout", "", 0);
-    if ((uint64_t)about.st_size != head->size || head->ranges > SNAPSHOT_RANGES ||
-        got < (long)(sizeof *head + head->ranges * sizeof *state->ranges))
+    if ((uint64_t)about.st_size != head->size || head->ranges > SNAPSHOT_RANGES || got < (long)head->length ||
+        head->length != sizeof *head + head->ranges * sizeof *state->ranges)
         fail_with("the snapshot is not complete", "", 0);
     uint64_t sum = head->checksum;
     head->checksum = 0;
-    if (snapshot_sum(state->ranges, head->ranges * sizeof *state->ranges, snapshot_sum(head, sizeof *head, 0)) != sum ||
+    if (snapshot_sum(head, head->length, 0) != sum || /* the ranges follow it */
         head->file_count < 1 || head->file_count > SNAPSHOT_FILES || head->auxv_length > sizeof head->auxv)
         fail_with("the snapshot is damaged", "", 0);
     head->checksum = sum;
@@ -422,3 +423,18 @@ static void start_moved(void)
     __asm__ volatile("mov %0, %%rsp\n call *%1" : : "r"(state->stack + 2048), "r"(next) : "memory");
     __builtin_unreachable();
 }
+#else
+/* Another processor: there is no snapshot, and so the warm part imports. Linux has these numbers of calls on all newer
+ * processors (asm-generic/unistd.h). */
+#if defined(__aarch64__)
+__attribute__((noreturn, visibility("default"))) void _start(void)
+{
+    static const char line[] = "failed there are no snapshots for this processor\n";
+    register long x0 __asm__("x0") = 3, x1 __asm__("x1") = (long)line, x2 __asm__("x2") = sizeof line - 1, x8 __asm__("x8") = 64;
+    __asm__ volatile("svc #0\n mov x0, #75\n mov x8, #94\n svc #0" : "+r"(x0) : "r"(x1), "r"(x2), "r"(x8) : "memory");
+    __builtin_unreachable();
+}
+#else
+#error "write the program that says that there are no snapshots for this processor"
+#endif
+#endif
