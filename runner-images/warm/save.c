@@ -20,9 +20,14 @@
 #if defined(__x86_64__)
 #include <asm/prctl.h>
 #include <dirent.h>
+#include <link.h>
 #include <sys/prctl.h>
 
-enum { TEXT = 8 << 20, CHUNK = 1 << 20 };
+enum {
+    TEXT = 8 << 20,
+    CHUNK = 1 << 20,
+    OBJECT_WORDS = 140, /* a `struct link_map` of glibc 2.41 has 146 */
+};
 
 /* All that saving needs. It is not saved itself. */
 static struct work {
@@ -173,6 +178,27 @@ static int note_process(const char *const *files, const char *room)
     head->room_at = (uint64_t)room;
     head->registers = registers;
     return 0;
+}
+
+/* Finds where the loader keeps the devices of the shared objects that programs load by more than one name: those of the system.
+ * The layout of `struct link_map` is the loader's own, so this looks for the device and the inode, one behind the other. */
+static void note_objects(void)
+{
+    struct snapshot *head = &work->head;
+    struct stat about;
+    unsigned count = 0;
+    if (stat(head->files[0].path, &about) != 0)
+        return;
+    head->device = about.st_dev;
+    for (const struct link_map *map = _r_debug.r_map; map && count < SNAPSHOT_OBJECTS; map = map->l_next) {
+        if (strncmp(map->l_name, "/lib", 4) != 0 || stat(map->l_name, &about) != 0 || about.st_dev != head->device)
+            continue;
+        for (const uint64_t *at = (const uint64_t *)map; at < (const uint64_t *)map + OBJECT_WORDS; at++)
+            if (at[0] == about.st_dev && at[1] == about.st_ino) {
+                head->device_at[count++] = (uint64_t)at;
+                break;
+            }
+    }
 }
 
 /* What one line of /proc/self/smaps and the lines below it say. */
@@ -368,6 +394,7 @@ static int save_in(const char *directory, const char *const *files, const char *
     snprintf(path, sizeof path, "%s/%s", directory, SNAPSHOT_NAME);
     if (check_descriptors() != 0 || note_process(files, room) != 0 || note_memory() != 0)
         return -1;
+    note_objects();
     work->out = open(fresh, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (work->out < 0 || write_file() != 0) {
         int written = work->out >= 0;

@@ -28,6 +28,7 @@ enum {
     SNAPSHOT_PARTS = 4, /* [vvar], [vvar_vclock], [vdso] */
     SNAPSHOT_SIGNALS = 64,
     SNAPSHOT_AUXV = 64,
+    SNAPSHOT_OBJECTS = 64,
 };
 
 /* The world that the process was saved in. All bytes must be equal where it is restored. */
@@ -85,6 +86,9 @@ struct snapshot {
     struct prctl_mm_map map;
     uint64_t auxv[SNAPSHOT_AUXV], auxv_length, auxv_at; /* auxv_length: in bytes; auxv_at: its copy on the stack */
     uint64_t part_at[SNAPSHOT_PARTS];
+    /* Where the loader keeps the device of shared objects of the system: each container has another one, and by it and the inode
+     * the loader knows that another name is of an object that is loaded. */
+    uint64_t device, device_at[SNAPSHOT_OBJECTS];
     uint64_t room_at; /* where the restored process finds its environment */
     char name[16];    /* of the process */
 };

@@ -336,6 +336,16 @@ static void map_ranges(void)
         fail_with("the stack cannot be read", "", 0);
 }
 
+/* Tells the loader the device that the image has in this container. */
+static void set_devices(void)
+{
+    const struct snapshot *head = &state->head;
+    struct stat about;
+    check(CALL(SYS_stat, head->files[0].path, &about, 0, 0, 0, 0), "the interpreter cannot be found");
+    for (int n = 0; n < SNAPSHOT_OBJECTS && head->device_at[n] && about.st_dev != head->device; n++)
+        *(uint64_t *)head->device_at[n] = about.st_dev;
+}
+
 static void move_parts(const uint64_t *to)
 {
     for (int n = 0; n < SNAPSHOT_PARTS && state->world.part_sizes[n]; n++) {
@@ -400,6 +410,7 @@ __attribute__((noreturn, used)) static void replace_all(void)
     check(CALL(SYS_munmap, RESTORER_AT + RESTORER_SIZE, USER_END - RESTORER_AT - RESTORER_SIZE, 0, 0, 0, 0), "munmap()");
     map_ranges();
     move_parts(state->head.part_at);
+    set_devices();
     set_map();
     set_thread();
     CALL(SYS_close, state->file, 0, 0, 0, 0, 0);
