@@ -27,8 +27,9 @@ void set_environment(char **variables);
 /* In a restored process: puts this environment in place of the one that was saved; see warm.h. */
 const char *take_environment(const char *environment);
 
-/* Call use_one_region before the libraries are imported, and settle_memory before the first fork. */
+/* Call use_one_region before the libraries are imported, and the others before the first fork. */
 void use_one_region(void);
+void use_fresh_memory(void);
 void settle_memory(void);
 
 /* Makes every object that exists now immortal: its references are not counted, the garbage collector does not visit it, and

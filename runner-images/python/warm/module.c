@@ -45,8 +45,22 @@ static PyObject *serve_python(PyObject *self, PyObject *arguments)
     become_program(&run);
 }
 
-static PyObject *keep(PyObject *self, PyObject *unused)
+/* How often the parent rehearses what each child does first. CPython adapts code while it runs, and so writes into it: after
+ * this many times it has settled, and a child writes to fewer pages of the parent. */
+enum { REHEARSALS = 40 };
+
+/* keep_all(prepare) is the last step before serve(prepare). */
+static PyObject *keep(PyObject *self, PyObject *prepare_each)
 {
+    prepare_in_python = prepare_each;
+    for (int n = 0; n < REHEARSALS; n++) {
+        before_fork();
+        after_fork(1); /* it looks the same from inside: one thread, and locks that nobody else has */
+        prepare();
+    }
+    if (PyGC_Collect() < 0)
+        return NULL;
+    use_fresh_memory();
     keep_all();
     settle_memory();
     Py_RETURN_NONE;
@@ -61,7 +75,7 @@ static PyObject *links(PyObject *self, PyObject *unused)
 static PyMethodDef functions[] = {
     {"link_caches", links, METH_NOARGS, NULL},
     {"before_modules_go", before_modules_go, METH_NOARGS, NULL},
-    {"keep_all", keep, METH_NOARGS, NULL},
+    {"keep_all", keep, METH_O, NULL},
     {"serve", serve_python, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
