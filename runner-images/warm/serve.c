@@ -104,7 +104,7 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
     setsid();
     enter_domain();
     interpreter->prepare();
-    copy_pages();
+    place_pages();
     link_caches();
     take(run, interpreter->code_name, taken);
     return 0;
@@ -112,11 +112,11 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
 
 /* Runs the image's trial (pages.c). Returns 1 in its process, which then becomes the program, and 0 in the parent when it is
  * over. It may take some seconds on a busy machine, and fail: then nothing is learnt. */
-static int try_once(const struct interpreter *interpreter, struct run *run)
+static int try_once(const struct interpreter *interpreter, struct run *run, int is_restored)
 {
     static char *no_variables[] = {NULL};
     int status, nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (nowhere < 0 || pages_to_learn() != 0)
+    if (nowhere < 0 || pages_to_learn(is_restored) != 0)
         return 0;
     interpreter->before_fork();
     pid_t pid = fork();
@@ -158,11 +158,11 @@ int serve(const struct interpreter *interpreter, struct run *run)
     char room[SNAPSHOT_ROOM]; /* the environment of a restored process */
     if (note_descriptors() != 0)
         return -1;
-    if (try_once(interpreter, run))
-        return 0;
-    keep_pages();
     if (interpreter->snapshot != NULL)
         save_once(interpreter, room);
+    if (try_once(interpreter, run, interpreter->snapshot != NULL))
+        return 0;
+    keep_pages();
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
     children = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

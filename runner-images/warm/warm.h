@@ -5,7 +5,7 @@
  *   domain.c        the child's Landlock domain, which keeps other programs out of its memory
  *   hold.c          the holder: a process that keeps the child's memory after the child's end
  *   descriptors.c   the descriptors that a child must not share with the parent
- *   pages.c         the pages that a program writes to, copied before the run arrives
+ *   pages.c         the pages that a program uses, put in place before the run arrives
  *   save.c          the parent as a file, which restore/restore.c makes a process of again
  *
  * The protocol is in ../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
@@ -55,13 +55,13 @@ int note_descriptors(void);
 void replace_descriptors(void);
 
 /* Notes what this process has mapped, before the trial. Returns -1 if there can be none. */
-int pages_to_learn(void);
-/* In the trial: reports the pages that it has written to. */
+int pages_to_learn(int is_restored);
+/* In the trial: reports the pages that it has used. */
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
-/* In a child: copies those pages. */
-void copy_pages(void);
+/* In a child: copies those that programs write to, and finds the others. */
+void place_pages(void);
 
 /* Writes this process into a file of that directory, and returns 0. Or it says on standard error what is in the way, and returns
  * -1. In a restored process it returns 1: `room` then has its environment, and no function that had begun may return. The

@@ -8,11 +8,11 @@
 #if defined(__x86_64__)
 #define _GNU_SOURCE
 #include "../snapshot.h"
+#include "calls.h"
 #include <fcntl.h>
 #include <linux/auxvec.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 
 #define LINE 3
@@ -42,56 +42,6 @@ struct state {
 #define CODE_SIZE 0x10000UL
 _Static_assert(CODE_SIZE + sizeof(struct state) < RESTORER_SIZE / 2, "the other half is for the vDSO");
 static struct state *const state = (struct state *)(RESTORER_AT + CODE_SIZE);
-
-static long call(long number, long a, long b, long c, long d, long e, long f)
-{
-    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-    return result;
-}
-#define CALL(number, a, b, c, d, e, f) call((long)(number), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
-
-void *memcpy(void *to, const void *from, unsigned long length)
-{
-    char *t = to;
-    const char *f = from;
-    __asm__ volatile("rep movsb" : "+D"(t), "+S"(f), "+c"(length)::"memory");
-    return to;
-}
-
-void *memset(void *to, int byte, unsigned long length)
-{
-    char *t = to;
-    __asm__ volatile("rep stosb" : "+D"(t), "+c"(length) : "a"(byte) : "memory");
-    return to;
-}
-
-static unsigned long length_of(const char *text)
-{
-    unsigned long n = 0;
-    while (text[n])
-        n++;
-    return n;
-}
-
-static int equal(const void *one, const void *other, unsigned long length)
-{
-    const char *a = one, *b = other;
-    for (unsigned long n = 0; n < length; n++)
-        if (a[n] != b[n])
-            return 0;
-    return 1;
-}
-
-static int begins(const char *text, const char *with) { return equal(text, with, length_of(with)); }
-
-static char *append(char *to, const char *text)
-{
-    while (*text)
-        *to++ = *text++;
-    return to;
-}
 
 /* Says why there is no restored process, and ends. `why` is the errno of a call, or 0. */
 __attribute__((noreturn)) static void fail_with(const char *what, const char *which, long why)
