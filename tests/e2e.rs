@@ -123,6 +123,8 @@ mod services;
 mod sessions;
 #[path = "e2e/setup.rs"]
 mod setup;
+#[path = "e2e/snapshots.rs"]
+mod snapshots;
 #[path = "e2e/stdio.rs"]
 mod stdio;
 #[path = "e2e/supervisor.rs"]

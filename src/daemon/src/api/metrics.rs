@@ -8,7 +8,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::{Answer, error, full};
-use crate::metrics::{DaemonState, RunnerContainers};
+use crate::metrics::{DaemonState, RunnerContainers, SnapshotGauge};
+use crate::pool::SnapshotState;
 use crate::services::Services;
 use crate::store::Store;
 
@@ -32,6 +33,14 @@ pub(super) async fn alone(services: &Services, store: &Store, method: &Method, p
         }
         _ => error(StatusCode::NOT_FOUND, "not_found", "this address serves only /metrics"),
     }
+}
+
+fn gauge((language, state): (String, SnapshotState)) -> SnapshotGauge {
+    let used = match state {
+        SnapshotState::Used(snapshot) => Some((snapshot.age().as_secs_f64(), snapshot.bytes)),
+        SnapshotState::Without(_) => None,
+    };
+    SnapshotGauge { language, used }
 }
 
 async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
@@ -64,6 +73,7 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
         executions_kept: services.executions.kept(),
         store_writable: store.is_writable(),
         store: store.used(),
+        snapshots: services.pool.snapshots().into_iter().map(gauge).collect(),
         watchers: services.notifications.subscribers(),
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, egress, models, packages, daemon: families
+//!                  Metrics ── http, tools, runs, pool, engine, egress, models, packages, …: families
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
@@ -24,6 +24,7 @@ mod models;
 mod packages;
 mod pool;
 mod runs;
+mod snapshots;
 mod state;
 mod tools;
 
@@ -40,6 +41,7 @@ pub use self::egress::ServiceOutcome;
 pub use self::models::ModelOutcome;
 pub use self::pool::WorkspaceEvent;
 pub use self::runs::RunKind;
+pub use self::snapshots::{RestoreFailure, SnapshotGauge};
 pub use self::state::{DaemonState, RunnerContainers};
 
 /// The buckets for durations from less than a millisecond to minutes.
@@ -68,6 +70,7 @@ struct Families {
     models: models::ModelMetrics,
     packages: packages::PackageMetrics,
     daemon: daemon::DaemonMetrics,
+    snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
 }
 
@@ -84,6 +87,7 @@ impl Default for Metrics {
             models: models::ModelMetrics::new(&make),
             packages: packages::PackageMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
+            snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),
             families: make.made.into_inner(),
             registry: make.registry,
@@ -119,6 +123,7 @@ impl Metrics {
     #[must_use]
     pub fn text(&self, now: &DaemonState) -> String {
         self.0.state.set(now);
+        self.0.snapshots.set(&now.snapshots);
         for runner in &now.runners {
             self.0.runs.know(&runner.language);
             self.0.pool.know(&runner.language);

@@ -3,6 +3,7 @@
 mod examples;
 mod oracle;
 mod properties;
+mod replace;
 mod stand;
 
 use std::time::Duration;
