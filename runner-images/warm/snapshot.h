@@ -23,7 +23,7 @@
 #define USER_END 0x7ffffffff000UL /* x86-64: the first address that a process cannot map */
 
 enum {
-    SNAPSHOT_RANGES = 4096, /* ours has 300; a process may have 65,530 mappings at most */
+    SNAPSHOT_RANGES = 4096, /* ours has 480; a process may have 65,530 mappings at most */
     SNAPSHOT_FILES = 16,
     SNAPSHOT_PARTS = 4, /* [vvar], [vvar_vclock], [vdso] */
     SNAPSHOT_SIGNALS = 64,
