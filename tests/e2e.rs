@@ -137,6 +137,8 @@ mod sessions;
 mod setup;
 #[path = "e2e/shipped.rs"]
 mod shipped;
+#[path = "e2e/snapshots.rs"]
+mod snapshots;
 #[path = "e2e/stdio.rs"]
 mod stdio;
 #[path = "e2e/supervisor.rs"]

@@ -61,8 +61,6 @@ with open("/proc/self/status") as status:
 if threads != ["1"]:
     sys.exit(f"warm.py: {threads[0]} threads, and only the one that forks would be in the child")
 del status, threads
-gc.collect()
 gc.disable()
-gc.freeze()
-_warm.keep_all()
-_warm.serve(prepare)
+_warm.keep_all(prepare)
+_warm.serve(prepare, *sys.argv[1:])

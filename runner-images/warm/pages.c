@@ -1,10 +1,11 @@
-/* The pages that a program writes to, copied before the run arrives.
+/* The pages that a program uses, put in place before the run arrives.
  *
- * After a fork, the first write to a page of the parent stops the program until the kernel has copied the page. Most programs
- * write to the same few hundred pages: the heap's newest part, counters, the stacks. A trial shows which: a child that runs a
- * small program of the image before the first real one, and reports the pages that it has to itself in the end. Each later
- * child then copies them while it waits, many in one call, which also costs less. Nothing but addresses is kept of the trial.
- * A page that is not in the list is copied when it is written to, as ever. */
+ * After a fork, the first write to a page of the parent stops the program until the kernel has copied the page, and the first
+ * use of a page of a file until it has found it. Most programs use the same few hundred pages: the heap's newest part,
+ * counters, the stacks, the code of the interpreter. A trial shows which: a child that runs a small program of the image before
+ * the first real one, and reports the pages that it has in the end. Each later child then copies or finds them while it waits,
+ * many in one call, which also costs less. Nothing but addresses is kept of the trial. A page that is not in the lists is put
+ * in place when it is used, as ever. */
 #include "warm.h"
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,30 +16,41 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older kernel refuses it, and copies pages as they are written to */
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older kernel refuses both, and puts pages in place as they are used */
 #endif
 
 struct range {
     uintptr_t start, end;
 };
 enum { MAPPINGS = 4096, RANGES = 4096, ENTRIES = 512 };
-static struct range mappings[MAPPINGS]; /* what the parent can write to, before the trial */
+static struct mapping {
+    struct range at;
+    int can_write, reads; /* reads: its pages are those of a file, which a child has only when it has used them */
+} mappings[MAPPINGS]; /* what the parent has, before the trial */
 static size_t mapped;
 static struct learnt {
-    size_t count;
-    struct range ranges[RANGES];
+    size_t copied, found; /* how many of each; the trial puts the second ones behind RANGES, keep_pages() behind the first ones */
+    struct range ranges[2 * RANGES];
 } * learnt; /* shared with the trial until that is over, and with no other child */
 
-int pages_to_learn(void)
+int pages_to_learn(int is_restored)
 {
     char line[4096], flags[5];
+    unsigned long inode;
     FILE *maps = fopen("/proc/self/maps", "re");
     if (maps == NULL)
         return -1;
+    mapped = 0;
     while (mapped < MAPPINGS && fgets(line, sizeof line, maps)) {
-        struct range *it = &mappings[mapped];
-        if (sscanf(line, "%lx-%lx %4s", &it->start, &it->end, flags) == 3 && strcmp(flags, "rw-p") == 0)
-            mapped++;
+        struct mapping *it = &mappings[mapped];
+        if (sscanf(line, "%lx-%lx %4s %*s %*s %lu", &it->at.start, &it->at.end, flags, &inode) != 4 || flags[0] != 'r' || flags[3] != 'p')
+            continue;
+        it->can_write = flags[1] == 'w';
+        /* A fork copies the entries of pages in a mapping that has pages of its own, and of no other. In a restored parent hardly
+         * one has. */
+        it->reads = inode != 0 && (is_restored || !it->can_write);
+        mapped += it->can_write || it->reads;
     }
     fclose(maps);
     learnt = mmap(NULL, sizeof *learnt, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -47,29 +59,37 @@ int pages_to_learn(void)
     return learnt != NULL ? 0 : -1;
 }
 
-/* Documentation/admin-guide/mm/pagemap.rst: bit 63, the page is present; bit 56, no other process has it. */
-static int is_own(uint64_t entry) { return entry >> 63 && (entry >> 56 & 1); }
+/* Documentation/admin-guide/mm/pagemap.rst: bit 63, the page is present; bit 61, it is a page of a file; bit 56, no other process
+ * has it. */
+static int is_present(uint64_t entry) { return (int)(entry >> 63); }
+static int is_own(uint64_t entry) { return is_present(entry) && !(entry >> 61 & 1) && (entry >> 56 & 1); }
+
+/* Adds a page to a list, or makes its last range longer. */
+static void add(struct range *list, size_t *count, uintptr_t at, uintptr_t page)
+{
+    if (*count > 0 && list[*count - 1].end == at)
+        list[*count - 1].end += page;
+    else if (*count < RANGES)
+        list[(*count)++] = (struct range){at, at + page};
+}
 
 void report_pages(void)
 {
     uint64_t entries[ENTRIES];
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    struct range *last = NULL;
     for (size_t n = 0; n < mapped; n++) {
-        for (uintptr_t at = mappings[n].start; at < mappings[n].end;) {
-            size_t wanted = (mappings[n].end - at) / page;
+        for (uintptr_t at = mappings[n].at.start; at < mappings[n].at.end;) {
+            size_t wanted = (mappings[n].at.end - at) / page;
             ssize_t got = pread(pagemap, entries, (wanted < ENTRIES ? wanted : ENTRIES) * sizeof *entries,
                 (off_t)(at / page * sizeof *entries));
             if (got <= 0)
                 break;
             for (size_t i = 0; i < (size_t)got / sizeof *entries; i++, at += page) {
-                if (!is_own(entries[i]))
-                    continue;
-                if (last != NULL && last->end == at)
-                    last->end += page;
-                else if (learnt->count < RANGES)
-                    last = &learnt->ranges[learnt->count++], last->start = at, last->end = at + page;
+                if (mappings[n].can_write && is_own(entries[i]))
+                    add(learnt->ranges, &learnt->copied, at, page);
+                else if (mappings[n].reads && is_present(entries[i]))
+                    add(learnt->ranges + RANGES, &learnt->found, at, page);
             }
         }
     }
@@ -80,16 +100,20 @@ void keep_pages(void)
 {
     if (learnt == NULL)
         return;
-    size_t size = sizeof learnt->count + learnt->count * sizeof *learnt->ranges;
+    size_t count = learnt->copied + learnt->found, size = sizeof *learnt - (2 * RANGES - count) * sizeof *learnt->ranges;
     struct learnt *own = malloc(size);
-    if (own != NULL)
-        memcpy(own, learnt, size);
+    if (own != NULL) {
+        own->copied = learnt->copied, own->found = learnt->found;
+        memcpy(own->ranges, learnt->ranges, learnt->copied * sizeof *own->ranges);
+        memcpy(own->ranges + own->copied, learnt->ranges + RANGES, learnt->found * sizeof *own->ranges);
+    }
     munmap(learnt, sizeof *learnt);
     learnt = own;
 }
 
-void copy_pages(void)
+void place_pages(void)
 {
-    for (size_t n = 0; learnt != NULL && n < learnt->count; n++)
-        madvise((void *)learnt->ranges[n].start, learnt->ranges[n].end - learnt->ranges[n].start, MADV_POPULATE_WRITE);
+    for (size_t n = 0; learnt != NULL && n < learnt->copied + learnt->found; n++)
+        madvise((void *)learnt->ranges[n].start, learnt->ranges[n].end - learnt->ranges[n].start,
+            n < learnt->copied ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }

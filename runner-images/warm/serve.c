@@ -28,6 +28,9 @@
 /* The pause after a failed fork, or after a waiting child died. */
 #define AFTER_FAILURE_MS 100
 
+/* The exit code of a restored process that cannot go on (EX_TEMPFAIL), as in restore/restore.c. */
+#define CANNOT_RESTORE 75
+
 /* The trial is killed after this many seconds. */
 #define TRIAL_S 5
 
@@ -101,7 +104,7 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
     setsid();
     enter_domain();
     interpreter->prepare();
-    copy_pages();
+    place_pages();
     link_caches();
     take(run, interpreter->code_name, taken);
     return 0;
@@ -109,11 +112,11 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
 
 /* Runs the image's trial (pages.c). Returns 1 in its process, which then becomes the program, and 0 in the parent when it is
  * over. It may take some seconds on a busy machine, and fail: then nothing is learnt. */
-static int try_once(const struct interpreter *interpreter, struct run *run)
+static int try_once(const struct interpreter *interpreter, struct run *run, int is_restored)
 {
     static char *no_variables[] = {NULL};
     int status, nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (nowhere < 0 || pages_to_learn() != 0)
+    if (nowhere < 0 || pages_to_learn(is_restored) != 0)
         return 0;
     interpreter->before_fork();
     pid_t pid = fork();
@@ -137,11 +140,27 @@ static int try_once(const struct interpreter *interpreter, struct run *run)
     return 0;
 }
 
+/* Saves the parent for other containers. It returns in a restored process alone. */
+static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_ROOM])
+{
+    const char *wrong;
+    int restored = save_snapshot(interpreter->snapshot, interpreter->files, room);
+    if (restored <= 0)
+        _exit(restored < 0);
+    if ((wrong = interpreter->restored(room)) == NULL)
+        return;
+    dprintf(LINE, "failed the snapshot is of another environment: %.100s\n", wrong);
+    _exit(CANNOT_RESTORE);
+}
+
 int serve(const struct interpreter *interpreter, struct run *run)
 {
+    char room[SNAPSHOT_ROOM]; /* the environment of a restored process */
     if (note_descriptors() != 0)
         return -1;
-    if (try_once(interpreter, run))
+    if (interpreter->snapshot != NULL)
+        save_once(interpreter, room);
+    if (try_once(interpreter, run, interpreter->snapshot != NULL))
         return 0;
     keep_pages();
     int taken = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

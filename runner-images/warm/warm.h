@@ -5,7 +5,8 @@
  *   domain.c        the child's Landlock domain, which keeps other programs out of its memory
  *   hold.c          the holder: a process that keeps the child's memory after the child's end
  *   descriptors.c   the descriptors that a child must not share with the parent
- *   pages.c         the pages that a program writes to, copied before the run arrives
+ *   pages.c         the pages that a program uses, put in place before the run arrives
+ *   save.c          the parent as a file, which restore/restore.c makes a process of again
  *
  * The protocol is in ../README.md, "The warm part". A program must see the same as if the entrypoint had started it. No
  * file here may run, import or read anything in /data before the user's code does. */
@@ -26,6 +27,12 @@ struct interpreter {
     void (*after_fork)(int child); /* in both processes, before anything else; `child` is 1 in the child */
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
     const char *trial;             /* the path of the program that shows which pages programs write to */
+    /* For a snapshot of the parent, or NULL: the directory, the files that the parent depends on (ended by NULL), and what the
+     * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
+     * variable with which the parent cannot go on, or NULL. */
+    const char *snapshot;
+    const char *const *files;
+    const char *(*restored)(const char *environment);
 };
 
 struct run {
@@ -48,13 +55,19 @@ int note_descriptors(void);
 void replace_descriptors(void);
 
 /* Notes what this process has mapped, before the trial. Returns -1 if there can be none. */
-int pages_to_learn(void);
-/* In the trial: reports the pages that it has written to. */
+int pages_to_learn(int is_restored);
+/* In the trial: reports the pages that it has used. */
 void report_pages(void);
 /* In the parent, after the trial: keeps the list where no child can change it. */
 void keep_pages(void);
-/* In a child: copies those pages. */
-void copy_pages(void);
+/* In a child: copies those that programs write to, and finds the others. */
+void place_pages(void);
+
+/* Writes this process into a file of that directory, and returns 0. Or it says on standard error what is in the way, and returns
+ * -1. In a restored process it returns 1: `room` then has its environment, and no function that had begun may return. The
+ * room must be on the stack and stay: the kernel shows an environment only if no file is mapped there. */
+#define SNAPSHOT_ROOM 16384
+int save_snapshot(const char *directory, const char *const *files, char room[SNAPSHOT_ROOM]);
 
 /* Puts this process into a Landlock domain of its own, where the kernel has Landlock. */
 void enter_domain(void);

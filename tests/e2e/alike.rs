@@ -70,12 +70,21 @@ async fn outcome(d: &Daemon, s: &Session<'_>, language: &str, source: &str) -> O
     }
 }
 
-async fn come_out_alike(language: &str, ending: &str, least: usize) {
-    let warm = Daemon::with().start().await;
+async fn come_out_alike(language: &str, ending: &str, least: usize, is_restored: bool) {
+    let mut warm = Daemon::with().set("agent.snapshots", is_restored).start().await;
+    if is_restored {
+        warm.log.line("new containers have another snapshot").await;
+        // The next daemon gives out the same UIDs as the other one.
+        let store = warm.store.clone();
+        warm.stop().await;
+        warm = Daemon::with().store(&store).set("agent.snapshots", true).start().await;
+    }
     let cold = Daemon::with().set("agent.warm_parts", false).start().await;
     let (w, c) = (warm.session("s"), cold.session("s"));
     tokio::join!(async { w.run(language, "1").await }, async { c.run(language, "1").await });
-    warm.log.line(&format!("INFO warm language={language}")).await;
+    let mark = warm.log.mark_behind(0, " serving ").await;
+    let line = warm.log.line_since(mark, &format!("INFO warm language={language}")).await;
+    assert!(line.contains(&format!("restored={is_restored}")), "{line}");
     let programs = programs(language, ending);
     assert!(programs.len() >= least, "{} programs", programs.len());
     let mut different = Vec::new();
@@ -115,10 +124,15 @@ async fn come_out_alike(language: &str, ending: &str, least: usize) {
 
 #[tokio::test]
 async fn python_programs() {
-    come_out_alike("python", "py", 60).await;
+    come_out_alike("python", "py", 60, false).await;
+}
+
+#[tokio::test]
+async fn python_programs_in_a_restored_part() {
+    come_out_alike("python", "py", 60, true).await;
 }
 
 #[tokio::test]
 async fn typescript_programs() {
-    come_out_alike("typescript", "ts", 75).await;
+    come_out_alike("typescript", "ts", 75, false).await;
 }

@@ -78,6 +78,15 @@ impl Default for Setup {
         put(&mut config, "pool.idle", 0.into());
         // The tools of tasks are listed where there is an image of a coding agent, and a host may have one.
         put(&mut config, "mcp.toolsets", vec!["code", "exec"].into());
+        // A snapshot costs seconds of the processor; tests of snapshots take some. With this variable all
+        // tests do.
+        if std::env::var_os("PADDOCK_TEST_SNAPSHOTS").is_none() {
+            put(&mut config, "agent.snapshots", false.into());
+        }
+        // An image that is not the one of the usual name yet.
+        if let Ok(image) = std::env::var("PADDOCK_TEST_PYTHON") {
+            put(&mut config, "runners.python", image.into());
+        }
         Setup {
             config,
             env: Vec::new(),

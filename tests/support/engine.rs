@@ -95,6 +95,15 @@ impl View {
         assert_eq!(self.volume_names().await, expected, "the volumes that are left");
     }
 
+    /// The names of the volumes of its daemons' snapshots.
+    pub(crate) async fn snapshots(&self) -> BTreeSet<String> {
+        let owner = self.labels.iter().find_map(|label| label.strip_prefix("paddock.owner="));
+        let wanted =
+            ["app=paddock-snapshot".to_owned(), format!("paddock.made-by={}", owner.unwrap_or_default())];
+        let volumes = self.engine.volume_list(&wanted).await.expect("a list");
+        volumes.into_iter().map(|volume| volume.name.to_string()).collect()
+    }
+
     /// The names of all volumes.
     pub(crate) async fn volume_names(&self) -> BTreeSet<String> {
         self.all_volumes().await.into_iter().map(|volume| volume.name.to_string()).collect()
@@ -174,10 +183,12 @@ impl View {
 
     pub(crate) async fn remove_all(&self) {
         self.remove(&self.labels).await;
-        // What its daemons have for packages, which outlives them.
+        // What its daemons have for packages, and their snapshots, which outlive them.
         let owner = self.labels.iter().find_map(|label| label.strip_prefix("paddock.owner="));
         if let Some(owner) = owner {
-            self.remove(&["app=paddock-packages".to_owned(), format!("paddock.made-by={owner}")]).await;
+            for app in ["app=paddock-packages", "app=paddock-snapshot"] {
+                self.remove(&[app.to_owned(), format!("paddock.made-by={owner}")]).await;
+            }
         }
     }
 

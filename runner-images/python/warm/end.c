@@ -44,6 +44,9 @@ void keep_all(void)
     io_base = io ? PyObject_GetAttrString(io, "_IOBase") : NULL;
     if (io_base == NULL)
         Py_FatalError("the warm part finds no _io._IOBase");
+    PyObject *gc = PyImport_ImportModule("gc"), *frozen = gc ? PyObject_CallMethod(gc, "freeze", NULL) : NULL;
+    if (frozen == NULL)
+        Py_FatalError("the warm part cannot freeze what it has imported");
     PyGC_Head *kept = &PyInterpreterState_Get()->gc.permanent_generation.head;
     for (PyGC_Head *at = _PyGCHead_NEXT(kept); at != kept; at = _PyGCHead_NEXT(at)) {
         PyObject *object = _Py_FROM_GC(at);

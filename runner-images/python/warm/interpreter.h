@@ -2,6 +2,7 @@
  *
  *   module.c   what warm.py calls: keep everything that is imported, and serve runs
  *   program.c  the child becomes `python3 -P -s /tmp/run.<pid>/main.py`
+ *   environment.c   the variables of a program, and of a restored process
  *   memory.c   the layout of the libraries' memory, which makes forks and exits fast
  *   end.c      the end of the program, without finalizing the imported libraries
  *
@@ -16,8 +17,19 @@
 /* Runs the program, from start to exit code. */
 _Noreturn void become_program(struct run *run);
 
-/* Call use_one_region before the libraries are imported, and settle_memory before the first fork. */
+/* Ends the process: this half cannot make something for the program. */
+_Noreturn void broken(const char *what);
+
+/* Whether an interpreter or a library reads this "NAME=value" only when it starts, and this process has started without it. */
+int is_read_at_start(const char *variable);
+/* Makes these variables, ended by NULL, those of the process and of os.environ too. The strings must stay. */
+void set_environment(char **variables);
+/* In a restored process: puts this environment in place of the one that was saved; see warm.h. */
+const char *take_environment(const char *environment);
+
+/* Call use_one_region before the libraries are imported, and the others before the first fork. */
 void use_one_region(void);
+void use_fresh_memory(void);
 void settle_memory(void);
 
 /* Makes every object that exists now immortal: its references are not counted, the garbage collector does not visit it, and

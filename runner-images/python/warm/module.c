@@ -2,6 +2,9 @@
 #include "interpreter.h"
 #include <unistd.h>
 
+/* The libraries of the image. The time of the directory says that it has another one, or another version. */
+#define LIBRARIES "/usr/local/lib/python" Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(PY_MINOR_VERSION) "/dist-packages"
+
 static PyObject *prepare_in_python; /* what each child calls before it reports that it is ready */
 
 static void before_fork(void) { PyOS_BeforeFork(); }
@@ -24,22 +27,40 @@ static void prepare(void)
     Py_DECREF(done);
 }
 
-/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. */
-static PyObject *serve_python(PyObject *self, PyObject *prepare_each)
+/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. With a directory as
+ * the second argument it saves this process there and ends it; the restored process serves. */
+static PyObject *serve_python(PyObject *self, PyObject *arguments)
 {
-    static const struct interpreter python = {"main.py", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.py"};
+    static const char *const files[] = {"/usr/local/share/sandbox/warm.py", "/usr/local/lib/sandbox/_warm.so", LIBRARIES, NULL};
+    struct interpreter python = {"main.py", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.py", .files = files,
+        .restored = take_environment};
     struct run run;
-    prepare_in_python = prepare_each;
+    if (!PyArg_ParseTuple(arguments, "O|s", &prepare_in_python, &python.snapshot))
+        return NULL;
     if (serve(&python, &run) != 0)
-        return PyErr_SetFromErrno(PyExc_OSError);
+        fail("the warm part");
     if (chdir("/data") != 0)
         fail("/data");
     ends_trial = run.is_trial;
     become_program(&run);
 }
 
-static PyObject *keep(PyObject *self, PyObject *unused)
+/* How often the parent rehearses what each child does first. CPython adapts code while it runs, and so writes into it: after
+ * this many times it has settled, and a child writes to fewer pages of the parent. */
+enum { REHEARSALS = 40 };
+
+/* keep_all(prepare) is the last step before serve(prepare). */
+static PyObject *keep(PyObject *self, PyObject *prepare_each)
 {
+    prepare_in_python = prepare_each;
+    for (int n = 0; n < REHEARSALS; n++) {
+        before_fork();
+        after_fork(1); /* it looks the same from inside: one thread, and locks that nobody else has */
+        prepare();
+    }
+    if (PyGC_Collect() < 0)
+        return NULL;
+    use_fresh_memory();
     keep_all();
     settle_memory();
     Py_RETURN_NONE;
@@ -54,8 +75,8 @@ static PyObject *links(PyObject *self, PyObject *unused)
 static PyMethodDef functions[] = {
     {"link_caches", links, METH_NOARGS, NULL},
     {"before_modules_go", before_modules_go, METH_NOARGS, NULL},
-    {"keep_all", keep, METH_NOARGS, NULL},
-    {"serve", serve_python, METH_O, NULL},
+    {"keep_all", keep, METH_O, NULL},
+    {"serve", serve_python, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,19 +13,8 @@
 
 #define PYTHON "/usr/bin/python3"
 
-/* Variables that the interpreter or a library reads only when it starts, by their prefixes. */
-static const char *const read_at_start[] = {"PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "OPENBLAS_", "OMP_", "GOMP_", "GOTO_",
-    "MKL_", "NPY_", "NUMPY_", "MPL", "MATPLOTLIB", "PANDAS_", "ARROW_", "SCIPY_", "XDG_", "SEABORN_", "HOME=", NULL};
-
 /* Where the packages of the run are; see sitecustomize.py. */
 #define PACKAGES "SANDBOX_PACKAGES="
-
-static _Noreturn void broken(const char *what)
-{
-    dprintf(2, "sandbox: the warm part cannot make %s\n", what);
-    PyErr_Print();
-    _exit(126);
-}
 
 /* The directory of the run's packages, or NULL. */
 static const char *packages_of(const struct run *run)
@@ -58,20 +47,9 @@ static int wants_fresh(const struct run *run)
 {
     if (replaces_imported(packages_of(run)))
         return 1;
-    for (char **v = run->variables; *v; v++) {
-        for (const char *const *prefix = read_at_start; *prefix; prefix++) {
-            if (strncmp(*v, *prefix, strlen(*prefix)) != 0)
-                continue;
-            char name[256], *equals = strchr(*v, '=');
-            if (equals == NULL || (size_t)(equals - *v) >= sizeof name)
-                return 1;
-            memcpy(name, *v, (size_t)(equals - *v));
-            name[equals - *v] = 0;
-            const char *own = getenv(name);
-            if (own == NULL || strcmp(own, equals + 1) != 0)
-                return 1;
-        }
-    }
+    for (char **v = run->variables; *v; v++)
+        if (is_read_at_start(*v))
+            return 1;
     return access("/data/matplotlibrc", F_OK) == 0 || access("/tmp/.matplotlib/matplotlibrc", F_OK) == 0;
 }
 
@@ -86,55 +64,16 @@ static _Noreturn void become_fresh(const struct run *run)
     fail(PYTHON);
 }
 
-/* Makes the run's variables those of the process, and of os.environ. Each write to memory that the parent laid out costs a page
- * of its own, so nothing is done twice: one new array of the run's own strings, and the dictionary behind os.environ. */
-static void set_environment(const struct run *run)
-{
-    size_t own = 0, added = 0, count = 0;
-    for (char **v = environ; v && *v; v++)
-        own++;
-    for (char **v = run->variables; *v; v++)
-        added++;
-    if (added == 0)
-        return;
-    char **all = malloc((own + added + 1) * sizeof *all);
-    PyObject *os = PyImport_ImportModule("os"), *shown = os ? PyObject_GetAttrString(os, "environ") : NULL;
-    PyObject *data = shown ? PyObject_GetAttrString(shown, "_data") : NULL;
-    if (all == NULL || data == NULL || !PyDict_Check(data))
-        broken("os.environ");
-    for (char **v = environ; v && *v; v++)
-        all[count++] = *v;
-    for (char **v = run->variables; *v; v++) {
-        char *equals = strchr(*v, '=');
-        if (equals == NULL || equals == *v)
-            continue;
-        size_t length = (size_t)(equals - *v) + 1, at = 0;
-        while (at < count && strncmp(all[at], *v, length) != 0)
-            at++;
-        all[at] = *v;
-        count += at == count;
-        PyObject *name = PyBytes_FromStringAndSize(*v, equals - *v), *value = PyBytes_FromString(equals + 1);
-        if (name == NULL || value == NULL || PyDict_SetItem(data, name, value) < 0)
-            broken("os.environ");
-        Py_DECREF(name);
-        Py_DECREF(value);
-    }
-    all[count] = NULL;
-    environ = all; /* putenv() and setenv() of the C library copy an array that is not their own */
-    Py_DECREF(data);
-    Py_DECREF(shown);
-    Py_DECREF(os);
-}
+enum { COMMAND_LINE = 160 };
 
-/* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. */
-static void set_command_line(const struct run *run)
+/* Changes /proc/self/cmdline, which `ps` shows. If the kernel or a seccomp profile refuses, `ps` shows the warm part. The line
+ * must be on the stack: the kernel shows no memory where a file is mapped. */
+static void set_command_line(const struct run *run, char line[COMMAND_LINE])
 {
-    enum { ROOM = 160 };
-    char *line = malloc(ROOM); /* not a static array: the kernel shows only anonymous memory */
     struct prctl_mm_map map = {.exe_fd = (unsigned)-1};
     char text[1024], *at;
     FILE *stat = fopen("/proc/self/stat", "re");
-    if (stat == NULL || line == NULL)
+    if (stat == NULL)
         return;
     size_t got = fread(text, 1, sizeof text - 1, stat);
     fclose(stat);
@@ -145,7 +84,7 @@ static void set_command_line(const struct run *run)
         field[n] = strtoull(++at, NULL, 10);
     map.start_code = field[26], map.end_code = field[27], map.start_stack = field[28], map.start_data = field[45];
     map.end_data = field[46], map.start_brk = field[47], map.brk = (unsigned long)sbrk(0), map.env_start = field[50], map.env_end = field[51];
-    int length = snprintf(line, ROOM, "%s%c-P%c-s%c%s", PYTHON, 0, 0, 0, run->file) + 1;
+    int length = snprintf(line, COMMAND_LINE, "%s%c-P%c-s%c%s", PYTHON, 0, 0, 0, run->file) + 1;
     map.arg_start = (unsigned long)line, map.arg_end = (unsigned long)line + (unsigned long)length;
     prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0);
 }
@@ -177,7 +116,7 @@ static void set_packages(const struct run *run)
     broken("sys.path");
 }
 
-static void set_arguments(const struct run *run, PyObject *file)
+static void set_arguments(const struct run *run, PyObject *file, char command_line[COMMAND_LINE])
 {
     set_sys("argv", Py_BuildValue("[O]", file));
     set_sys("path", PySequence_List(PySys_GetObject("path"))); /* a new list: its entries are freed at the program's end */
@@ -186,7 +125,7 @@ static void set_arguments(const struct run *run, PyObject *file)
     PyObject *cache = PySys_GetObject("path_importer_cache"); /* CPython's start-up checks whether the file is a package */
     if (cache == NULL || PyDict_SetItem(cache, file, Py_None) < 0)
         broken("sys.path_importer_cache");
-    set_command_line(run);
+    set_command_line(run, command_line);
     /* logging measures time from its own import, which in a new interpreter happens after the start. */
     PyObject *name = PyUnicode_FromString("logging"), *logging = PyImport_GetModule(name);
     struct timespec t;
@@ -336,6 +275,7 @@ static void forget(PyObject *globals, const char *name)
 _Noreturn void become_program(struct run *run)
 {
     PyThreadState *thread = PyThreadState_Get();
+    char command_line[COMMAND_LINE]; /* this function never returns, so it stays */
     if (wants_fresh(run))
         become_fresh(run);
     if (PyErr_CheckSignals() != 0)
@@ -347,8 +287,8 @@ _Noreturn void become_program(struct run *run)
     PyObject *file = PyUnicode_DecodeFSDefault(run->file), *io = PyImport_ImportModule("io");
     if (file == NULL || io == NULL)
         broken("the program's name");
-    set_environment(run);
-    set_arguments(run, file);
+    set_environment(run->variables);
+    set_arguments(run, file, command_line);
     set_stream(io, 0, "stdin", "__stdin__");
     set_stream(io, 1, "stdout", "__stdout__");
     set_stream(io, 2, "stderr", "__stderr__");

@@ -16,6 +16,7 @@ mod cgroup;
 mod charge;
 mod fill;
 mod kernel;
+mod machine;
 mod outside;
 
 /// Looks at everything. With quotas they are tried out as well.
@@ -74,6 +75,7 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         cpu_milli: cgroup::cpu_milli(),
         outer_root: outer_root(),
         label: label(),
+        machine: machine::look(),
         filled: quotas.map(|quotas| fill::try_out(&quotas)),
         charged: quotas.map(|_| charge::look()).unwrap_or_default(),
     }

@@ -36,7 +36,7 @@ use crate::execution::Executions;
 use crate::metrics::Metrics;
 use crate::notifications::Notifications;
 use crate::packages::Packages;
-use crate::pool::{Adopted, Pool, PoolConfig};
+use crate::pool::{Adopted, Pool, PoolConfig, SnapshotSettings};
 use crate::ports::PortForwarder;
 use crate::run_history::RunHistory;
 use crate::services::Services;
@@ -382,7 +382,12 @@ async fn open_pool(config: &Config, store: &Store, metrics: &Metrics) -> Result<
     }
     let key = store.secret("agent.secret")?;
     let (metrics, workspaces) = (metrics.clone(), Sessions::noted_workspaces(store)?);
-    let settings = PoolConfig { metrics, workspaces, ..pool(config, store.owner.clone(), key) };
+    let snapshots = Some(SnapshotSettings {
+        folder: store.folder("snapshots")?,
+        enabled: config.agent.snapshots && config.agent.warm_parts,
+        age: config.agent.snapshot_age,
+    });
+    let settings = PoolConfig { metrics, workspaces, snapshots, ..pool(config, store.owner.clone(), key) };
     Pool::start(engine, settings).await.map_err(AppError::CannotServe)
 }
 

@@ -126,5 +126,11 @@ pub const HOME_DATA_DIR: &str = "/home/workspace";
 /// Every name of [`DATA_DIR`] that a container can have beside it.
 pub const DATA_NAMES: [&str; 3] = [DATA_ALIASES[0], DATA_ALIASES[1], HOME_DATA_DIR];
 
+/// Where the snapshot of an image's warm part is mounted, in containers that have one.
+pub const SNAPSHOT_DIR: &str = "/warm";
+
+/// Bytes of a warm part's reason why it cannot be restored.
+pub const MAX_REASON: usize = 200;
+
 /// Where the layers of packages are mounted in containers that can have some. Each entry of it is one layer.
 pub const PACKAGES_DIR: &str = "/opt/packages";

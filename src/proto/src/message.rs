@@ -14,7 +14,7 @@ use crate::execute::ExecutePolicy;
 use crate::limits::PAGE;
 use crate::path::RelPath;
 use crate::policy::FilePolicy;
-pub use crate::probe::{Allowed, Charged, Filled, Outside, ProbeReport, Quotas, Taken};
+pub use crate::probe::{Allowed, Charged, Filled, Machine, Outside, ProbeReport, Quotas, Taken};
 use crate::target::LinkTarget;
 use crate::{ProtocolError, StreamId};
 
@@ -138,7 +138,9 @@ pub enum Request {
     /// them, and frees again what it took.
     Probe(Option<Quotas>),
     /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
-    /// [`Event::Failed`]. If it is asked again, it is answered again.
+    /// [`Event::Failed`]. Where it cannot be restored from its snapshot, [`Event::NotRestored`] comes too,
+    /// before that or later, as long as the daemon keeps the stream open. If it is asked again, it is
+    /// answered again.
     Warm(WarmSpec),
     /// Connect to a server that a program runs on this port of loopback. The agent answers
     /// [`Reply::Connected`], or [`Reply::Refused`] and closes: `Refused` where nothing listens, `Blocked` for
@@ -220,7 +222,19 @@ pub enum Event {
         what: String,
     },
     /// The warm part stands.
-    Warm,
+    Warm {
+        /// Whether it was restored from a snapshot. If not, it has imported its libraries.
+        restored: bool,
+    },
+    /// The warm part cannot be restored from its snapshot in this container, and imports its libraries from
+    /// now on. Never sent once a run has begun in the container, since its code may be the cause.
+    NotRestored {
+        /// What the part said, or how it ended: printable ASCII, at most
+        /// [`MAX_REASON`](crate::limits::MAX_REASON) bytes.
+        why: String,
+        /// Whether the part itself said so.
+        said: bool,
+    },
     /// The run's [`RunSpec::files`], [`RunSpec::execute`] or [`RunSpec::network`] is not possible in this
     /// container; its program was never started.
     Unsupported {
@@ -236,6 +250,9 @@ pub struct WarmSpec {
     pub argv: Vec<String>,
     /// The environment that programs have, as `NAME=value`.
     pub env: Vec<String>,
+    /// The command that restores the part from the snapshot at [`SNAPSHOT_DIR`](crate::limits::SNAPSHOT_DIR),
+    /// which takes the place of `argv`; empty where the container has none.
+    pub restore: Vec<String>,
 }
 
 /// A program to run and its bounds.

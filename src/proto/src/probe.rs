@@ -66,6 +66,17 @@ pub struct Outside {
     pub routes: Vec<String>,
 }
 
+/// The machine, as far as the snapshot of a warm part depends on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The kernel's release (uname).
+    pub kernel: String,
+    /// The architecture (uname).
+    pub architecture: String,
+    /// The models of the processors and what they can do: the different lines of /proc/cpuinfo that say so.
+    pub processor: String,
+}
+
 /// How a process inside the container is confined, as it sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeReport {
@@ -134,6 +145,8 @@ pub struct ProbeReport {
     pub outer_root: u32,
     /// What a security module (AppArmor, SELinux) calls this process; empty without one.
     pub label: String,
+    /// The machine.
+    pub machine: Machine,
     /// What could be taken, where quotas were given.
     pub filled: Option<Filled>,
     /// What is charged, where quotas were given.

@@ -3,6 +3,7 @@
 //! It must never start one sooner than the last one's end allows: a part that never stands must not cost the
 //! processor that the runs need.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -16,7 +17,8 @@ use tokio::net::unix::pipe;
 use tokio::task::spawn_local;
 
 use super::forker::Forker;
-use super::line::{PATIENCE, PartMessage, PartMessages};
+use super::line::{PATIENCE, PartMessage, PartMessages, printable};
+use super::restoring::{RestoredEnd, Restoring};
 use super::single::Single;
 use super::state::{StandingPart, Warm};
 use crate::complain::complain;
@@ -31,6 +33,16 @@ use crate::{job, tree};
 /// How long a part may take until it stands.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long a part may take until it is restored: milliseconds, unless the machine has to read the whole
+/// snapshot from a slow disk.
+pub(super) const RESTORED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a part that has ended may take to be heard: its words are there already.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// When a restored part is expected, of which nothing is known yet.
+const RESTORED_SOON: Duration = Duration::from_millis(10);
+
 /// How often a part that loads is looked at, in case the code of a run has stopped it.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -42,27 +54,71 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Keeps a part standing, for as long as the container lives.
 pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     let (mut pause, mut usual) = (Duration::ZERO, None);
+    let mut restoring = Restoring::new(!spec.restore.is_empty());
     loop {
         tokio::time::sleep(pause).await;
         if warm.is_wary() {
             warm.runs.none().await;
         }
-        let begun = Instant::now();
-        warm.set_due(usual.map(|usual| begun + usual));
+        let (begun, runs) = (Instant::now(), warm.runs.begun());
+        let is_restored = restoring.goes_on();
+        warm.set_restored(is_restored);
+        let expected = usual.or(is_restored.then_some(RESTORED_SOON));
+        warm.set_due(expected.map(|expected| begun + expected));
         let mut stood = None;
-        let end = stand(&warm, &spec, || stood = Some(begun.elapsed())).await;
+        let (argv, within) =
+            if is_restored { (&spec.restore, RESTORED_WITHIN) } else { (&spec.argv, READY_WITHIN) };
+        let end = stand(&warm, (argv, &spec.env), within, || stood = Some(begun.elapsed())).await;
         warm.set_standing(None);
         warm.set_due(None);
-        if end.is_err() && warm.runs.begun() > 0 {
+        let code_ran = warm.runs.begun() > 0;
+        if end.is_err() && code_ran {
             warm.become_wary();
         }
         usual = stood.or(usual);
+        let what = if is_restored { "the restored warm part" } else { "the warm part" };
         match (&end, stood) {
             (Ok(()), _) => {}
-            (Err(why), Some(_)) => complain(&format!("the warm part is gone: {why}")),
-            (Err(why), None) => complain(&format!("the warm part does not come to stand: {why}")),
+            (Err(why), Some(_)) => complain(&format!("{what} is gone: {why}")),
+            (Err(why), None) => complain(&format!("{what} does not come to stand: {why}")),
         }
         pause = next_pause(pause, end.is_ok(), stood.is_some());
+        if let (Err(why), true) = (&end, is_restored) {
+            let how = match (why, stood) {
+                (PartFailure::NotRestored(_), _) => RestoredEnd::Failed,
+                (PartFailure::Other(_), None) => RestoredEnd::NeverStood,
+                (PartFailure::Other(_), Some(_)) => RestoredEnd::Died,
+            };
+            if restoring.ended(how, warm.runs.begun() > runs, code_ran) {
+                (pause, usual) = (Duration::ZERO, None);
+                if !code_ran {
+                    let said = how == RestoredEnd::Failed;
+                    warm.restores_no_more(printable(&why.to_string()), said);
+                }
+            }
+        }
+    }
+}
+
+/// Why a part is gone.
+#[derive(Debug)]
+enum PartFailure {
+    /// It cannot be restored, as it said itself.
+    NotRestored(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl From<String> for PartFailure {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl fmt::Display for PartFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NotRestored(why) | Self::Other(why)) = self;
+        f.write_str(why)
     }
 }
 
@@ -76,15 +132,20 @@ fn next_pause(last: Duration, had_its_run: bool, stood: bool) -> Duration {
     }
 }
 
-/// One part, from its start to its end; `Ok` if it had its one run. `stood` is called when it stands.
-async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result<(), String> {
+/// One part of this command and environment, from its start to its end; `Ok` if it had its one run. `stood`
+/// is called when it stands, which it must within this time.
+async fn stand(
+    warm: &Rc<Warm>,
+    (argv, env): (&[String], &[String]),
+    within: Duration,
+    stood: impl FnOnce(),
+) -> Result<(), PartFailure> {
     let system = |error: io::Error| error.to_string();
     let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| system(error.into()))?;
     let stdin = in_memory("stdin", &[]).map_err(system)?;
     let theirs_in = stdin.try_clone().map_err(system)?;
-    let (mut program, outputs) =
-        prepare(&spec.argv, &spec.env, "/", theirs_in, Some(theirs)).map_err(system)?;
+    let (mut program, outputs) = prepare(argv, env, "/", theirs_in, Some(theirs)).map_err(system)?;
     // Any run of it may have a network. Where calls cannot be stopped, PID 1 listens instead.
     let stops = Stops { connect: true, ..Stops::default() };
     let (confinement, socket) = Confinement::stopped(stops).map_err(system)?;
@@ -103,7 +164,7 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
     let mut messages = PartMessages::new(line.clone());
     let first = tokio::select! {
         first = first_message(&mut messages, &mut reports) => first,
-        () = tokio::time::sleep(READY_WITHIN) => Err(format!("not within {READY_WITHIN:?}")),
+        () = tokio::time::sleep(within) => Err(format!("not within {within:?}").into()),
         never = keep_awake(job) => match never {},
     };
     warm.set_loading(None);
@@ -115,7 +176,7 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
             warm.set_standing(Some(StandingPart::Single(single)));
             death.wait().await;
             let waits = warm.take_back();
-            return if waits.is_none() { Ok(()) } else { Err("it died while it waited".to_owned()) };
+            return if waits.is_none() { Ok(()) } else { Err("it died while it waited".to_owned().into()) };
         }
         Ok((message, part)) => {
             stood();
@@ -123,7 +184,7 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
             let forker = Forker::new(job, part, line, owner);
             let why = fork(warm, &forker, message, &mut messages, &mut reports).await;
             forker.let_go();
-            Err(why)
+            Err(PartFailure::from(why))
         }
         Err(why) => Err(why),
     };
@@ -141,20 +202,28 @@ async fn stand(warm: &Rc<Warm>, spec: &WarmSpec, stood: impl FnOnce()) -> Result
 async fn first_message(
     messages: &mut PartMessages,
     reports: &mut Reports,
-) -> Result<(PartMessage, i32), String> {
+) -> Result<(PartMessage, i32), PartFailure> {
     let mut part = None;
     loop {
         tokio::select! {
             biased;
             report = reports.next() => match report {
                 Some(Report::Started(pid)) => part = Some(pid),
-                other => return Err(format!("it ended: {other:?}")),
+                other => {
+                    // What it said before it ended.
+                    let said = tokio::time::timeout(LAST_WORDS, messages.next()).await;
+                    if let Ok(Ok(PartMessage::Failed(why))) = said {
+                        return Err(PartFailure::NotRestored(why));
+                    }
+                    return Err(format!("it ended: {other:?}").into());
+                }
             },
             message = messages.next(), if part.is_some() => match (message?, part) {
                 (message @ (PartMessage::Ready | PartMessage::Stands { .. }), Some(part)) => {
                     return Ok((message, part));
                 }
-                (message, _) => return Err(format!("out of turn it said {message:?}")),
+                (PartMessage::Failed(why), _) => return Err(PartFailure::NotRestored(why)),
+                (message, _) => return Err(format!("out of turn it said {message:?}").into()),
             },
         }
     }

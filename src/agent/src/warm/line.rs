@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
+use paddock_proto::limits::MAX_REASON;
 use tokio::net::UnixStream;
 
 use crate::foreign::{Brief, briefly};
@@ -16,11 +17,14 @@ pub(super) type PartLine = Rc<Brief<UnixStream>>;
 /// How long a part may take to read what it waits for, or to end when it is told to.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
 
+/// What begins the last message of a part that cannot be restored.
+const FAILED: &str = "failed ";
+
 /// Bytes of the longest message.
-const LONGEST: usize = 128;
+const LONGEST: usize = FAILED.len() + MAX_REASON;
 
 /// One message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PartMessage {
     /// `ready`: it waits for one run itself.
     Ready,
@@ -31,10 +35,15 @@ pub(super) enum PartMessage {
     Took(i32),
     /// `ended PID CODE CPU RSS`.
     Ended { pid: i32, code: i32, cpu_us: u64, max_rss_kib: u64 },
+    /// `failed REASON`: the part cannot be restored.
+    Failed(String),
 }
 
 impl PartMessage {
     fn parse(line: &str) -> Option<Self> {
+        if let Some(reason) = line.strip_prefix(FAILED) {
+            return Some(Self::Failed(printable(reason.trim_end_matches('\n'))));
+        }
         let mut parts = line.split_ascii_whitespace();
         let kind = parts.next()?;
         let process = |pid: &str| pid.parse().ok().filter(|pid| *pid > 1);
@@ -58,6 +67,12 @@ impl PartMessage {
         };
         parts.next().is_none().then_some(message)
     }
+}
+
+/// A reason as others may read it: printable ASCII, of a bounded length.
+pub(super) fn printable(reason: &str) -> String {
+    let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+    reason.chars().take(MAX_REASON).map(printable).collect()
 }
 
 /// The messages of one warm part, in their order.
@@ -113,6 +128,9 @@ mod tests {
                 "ended 12 -9 1500 9000\n",
                 PartMessage::Ended { pid: 12, code: -9, cpu_us: 1500, max_rss_kib: 9000 },
             ),
+            ("failed the kernel is another\n", PartMessage::Failed("the kernel is another".to_owned())),
+            ("failed \x1b[2J\u{e9}\n", PartMessage::Failed("?[2J?".to_owned())),
+            ("failed \n", PartMessage::Failed(String::new())),
         ] {
             assert_eq!(PartMessage::parse(line), Some(message), "{line}");
         }
@@ -131,6 +149,7 @@ mod tests {
             "ended 12 -65 0 0",
             "ended 12 0 1 2 3",
             "hello 12",
+            "failed\n",
             "ready 99999999999",
         ] {
             assert_eq!(PartMessage::parse(line), None, "{line:?}");

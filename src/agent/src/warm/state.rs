@@ -23,6 +23,10 @@ use crate::tree;
 /// A run waits for a part that is expected to stand within this time, and for twice as long at most.
 const SOON: Duration = Duration::from_millis(150);
 
+/// The same for a part that is being restored: it stands in milliseconds, or on an overloaded machine still
+/// sooner than an interpreter that is started in its place.
+const RESTORED_SOON: Duration = Duration::from_secs(1);
+
 /// How long a part that must not meet code may hold it up while it loads; ours take half of that.
 const HOLDS_UP: Duration = Duration::from_secs(3);
 
@@ -40,6 +44,10 @@ pub(crate) struct Warm {
     is_wary: Cell<bool>,
     /// The job of the part that loads.
     loading: Cell<Option<i32>>,
+    /// Whether the part that loads or stands is restored from a snapshot.
+    is_restored: Cell<bool>,
+    /// Why no part is restored any more, and whether the part itself said so; if no code can be the cause.
+    not_restored: RefCell<Option<(String, bool)>>,
     news: Notify,
 }
 
@@ -61,6 +69,8 @@ impl Warm {
             due: Cell::new(None),
             is_wary: Cell::new(!intercept::separates()),
             loading: Cell::new(None),
+            is_restored: Cell::new(false),
+            not_restored: RefCell::default(),
             news: Notify::new(),
         })
     }
@@ -98,8 +108,9 @@ impl Warm {
             if let Some(standing) = self.take_now() {
                 return Some(standing);
             }
-            let due = self.due.get().filter(|due| due.saturating_duration_since(begun) < SOON)?;
-            let late = due.max(begun) + SOON;
+            let soon = if self.is_restored.get() { RESTORED_SOON } else { SOON };
+            let due = self.due.get().filter(|due| due.saturating_duration_since(begun) < soon)?;
+            let late = due.max(begun) + soon;
             tokio::time::timeout_at(late.into(), self.news.notified()).await.ok()?;
         }
     }
@@ -140,14 +151,37 @@ impl Warm {
         if known.is_some() {
             return None;
         }
+        if !spec.restore.is_empty() {
+            // A run that comes together with this request waits for the part.
+            self.due.set(Some(Instant::now()));
+            self.is_restored.set(true);
+        }
         Some(known.insert(Rc::new(spec)).clone())
     }
 
-    /// Resolves when a part stands.
-    pub(super) async fn stands(&self) {
-        while self.standing.borrow().is_none() {
-            self.news.notified().await;
-        }
+    /// Whether the part that stands was restored; `None` while none stands.
+    pub(super) fn stands(&self) -> Option<bool> {
+        self.standing.borrow().as_ref().map(|_| self.is_restored.get())
+    }
+
+    /// Resolves when something here changed after this call.
+    pub(super) fn news(&self) -> impl Future<Output = ()> {
+        self.news.notified()
+    }
+
+    /// The next part is restored, or it imports.
+    pub(super) fn set_restored(&self, is_restored: bool) {
+        self.is_restored.set(is_restored);
+    }
+
+    /// No part is restored any more, for this reason.
+    pub(super) fn restores_no_more(&self, why: String, said: bool) {
+        self.not_restored.replace(Some((why, said)));
+        self.news.notify_waiters();
+    }
+
+    pub(super) fn not_restored(&self) -> Option<(String, bool)> {
+        self.not_restored.borrow().clone()
     }
 
     /// A part stands now, or none does.

@@ -8,7 +8,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::{Answer, error, full};
-use crate::metrics::{DaemonState, RunnerContainers, TenantState};
+use crate::metrics::{DaemonState, RunnerContainers, SnapshotGauge, TenantState};
+use crate::pool::SnapshotState;
 use crate::services::Services;
 use crate::store::Store;
 use crate::tenants::TenantInUse;
@@ -51,6 +52,14 @@ fn tenants(services: &Services, store: &Store) -> Vec<TenantState> {
     services.tenants.in_use().into_iter().map(state).collect()
 }
 
+fn gauge((language, state): (String, SnapshotState)) -> SnapshotGauge {
+    let used = match state {
+        SnapshotState::Used(snapshot) => Some((snapshot.age().as_secs_f64(), snapshot.bytes)),
+        SnapshotState::Without(_) => None,
+    };
+    SnapshotGauge { language, used }
+}
+
 async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
     let snapshot = services.pool.snapshot().await;
     let now = |id| snapshot.as_ref().and_then(|all| all.runners.get(id)).copied().unwrap_or_default();
@@ -81,6 +90,7 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
         executions_kept: services.executions.kept(),
         store_writable: store.is_writable(),
         store: store.used(),
+        snapshots: services.pool.snapshots().into_iter().map(gauge).collect(),
         watchers: services.notifications.subscribers(),
         tenants: tenants(services, store),
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::body::{Answer, json as answer};
 use crate::build;
 use crate::execution::Execution;
+use crate::pool::SnapshotState;
 use crate::run_history::{PastRun, title};
 use crate::tools::Tools;
 
@@ -21,7 +22,9 @@ const RECENT: usize = 50;
 /// Answers `{version, commit, uptime_seconds, engine, pool: [{language, image, …}], workspaces, sessions,`
 /// `executions, network, agents: [{agent, model}], recent: […]}`; `workspaces` counts the kept ones, which
 /// have no container; `network` is `egress.mode`, and `model` whether the caller has a model that the agent
-/// could use. `title` in `recent` is the first line of the code, the command or the task.
+/// could use; `snapshot` of a runner is null if its image takes none, else `{age_seconds, bytes}` of the one
+/// that new containers restore, or `{none}` with the reason why they import. `title` in `recent` is the first
+/// line of the code, the command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
 pub(super) async fn status(tools: &Tools, owner: &str, uri: &Uri, begun: Instant) -> Answer {
@@ -55,12 +58,14 @@ fn session(uri: &Uri) -> Option<String> {
 async fn pool(tools: &Tools) -> Vec<Value> {
     let snapshot = tools.services.pool.snapshot().await;
     let runners = tools.services.pool.languages();
+    let snapshots = tools.services.pool.snapshots();
     let line = |(language, (id, runner)): (&String, &(_, std::sync::Arc<crate::pool::Runner>))| {
         let now = snapshot.as_ref().and_then(|all| all.runners.get(id)).copied().unwrap_or_default();
         json!({
             "language": language,
             "image": runner.image,
             "warm": !runner.warm.is_empty(),
+            "snapshot": snapshots.get(language).map(snapshot_of),
             "idle": now.idle,
             "starting": now.starting,
             "leased": now.leased,
@@ -69,6 +74,16 @@ async fn pool(tools: &Tools) -> Vec<Value> {
         })
     };
     runners.iter().map(line).collect()
+}
+
+/// The snapshot that new containers of a runner restore their warm part from, or why they import.
+fn snapshot_of(state: &SnapshotState) -> Value {
+    match state {
+        SnapshotState::Used(snapshot) => {
+            json!({ "age_seconds": snapshot.age().as_secs(), "bytes": snapshot.bytes })
+        }
+        SnapshotState::Without(why) => json!({ "none": why }),
+    }
 }
 
 /// The coding agents that there are.

@@ -54,6 +54,8 @@ pub fn pool(config: &Config, owner: String, key: [u8; 32]) -> PoolConfig {
         },
         agent_files: AgentFiles::new(config.egress.ca_bundle.as_ref().map(CaBundle::for_programs)),
         warm_parts: config.agent.warm_parts,
+        // `serve` has a store to keep their record in.
+        snapshots: None,
         workspaces: BTreeSet::new(),
         metrics: Metrics::default(),
     }

@@ -315,11 +315,12 @@ impl<'a> Checker<'a> {
 
     fn agent(
         &self,
-        AgentTable { orphan_after, warm_parts }: AgentTable,
+        AgentTable { orphan_after, warm_parts, snapshots, snapshot_age }: AgentTable,
     ) -> Result<AgentSettings, ConfigError> {
         // With less time, a daemon that merely restarts would lose its containers.
         let orphan_after = self.time("agent.orphan_after", orphan_after, 30 * SECOND..=MONTH)?;
-        Ok(AgentSettings { orphan_after, warm_parts })
+        let snapshot_age = self.time("agent.snapshot_age", snapshot_age, 10 * SECOND..=MONTH)?;
+        Ok(AgentSettings { orphan_after, warm_parts, snapshots, snapshot_age })
     }
 
     fn log(&self, LogTable { level, format, file }: LogTable) -> Result<LogSettings, ConfigError> {

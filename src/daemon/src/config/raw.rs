@@ -312,6 +312,8 @@ pub(super) struct DropTable {
 pub(super) struct AgentTable {
     pub(super) orphan_after: Time,
     pub(super) warm_parts: bool,
+    pub(super) snapshots: bool,
+    pub(super) snapshot_age: Time,
 }
 
 #[derive(Deserialize)]

@@ -437,6 +437,10 @@ pub struct AgentSettings {
     pub orphan_after: Duration,
     /// Whether the warm parts of runner images are started in advance.
     pub warm_parts: bool,
+    /// Whether snapshots of warm parts are taken, and warm parts restored from them.
+    pub snapshots: bool,
+    /// The age at which a snapshot is taken again.
+    pub snapshot_age: Duration,
 }
 
 /// Who may read the metrics, beside every caller with a token.

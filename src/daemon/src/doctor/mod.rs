@@ -25,6 +25,7 @@ mod packages;
 mod print;
 mod runc;
 mod shared_with_host;
+mod snapshots;
 mod store;
 mod way_in;
 mod way_out;
@@ -174,6 +175,7 @@ async fn in_containers(
     let left = stop.run_until_cancelled(leftovers::look(engine, &pool)).await?;
     printer.print(leftovers::judge(&left));
     printer.print(packages::judge(config, &found.runners));
+    printer.print(snapshots::judge(config, &found.runners));
     let mut tried = None;
     // The runner that the daemon proves itself with.
     if let Some(runner) = found.runners.iter().min_by_key(|runner| runner.coding_agent).cloned() {

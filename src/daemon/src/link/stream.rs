@@ -46,6 +46,7 @@ fn cut(event: Event) -> Event {
     match event {
         Event::Failed { what } => Event::Failed { what: short(what) },
         Event::Unsupported { what } => Event::Unsupported { what: short(what) },
+        Event::NotRestored { why, said } => Event::NotRestored { why: short(why), said },
         Event::Ended(_)
         | Event::Changed(_)
         | Event::FileEnd { .. }
@@ -58,7 +59,7 @@ fn cut(event: Event) -> Event {
         | Event::Begun
         | Event::Ending
         | Event::Listens { .. }
-        | Event::Warm
+        | Event::Warm { .. }
         | Event::Probed(_) => event,
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, egress, tenants, daemon, …: families
+//!                  Metrics ── http, tools, runs, pool, engine, egress, models, packages, tenants, …: families
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
@@ -24,6 +24,7 @@ mod models;
 mod packages;
 mod pool;
 mod runs;
+mod snapshots;
 mod state;
 mod tenants;
 mod tools;
@@ -41,6 +42,7 @@ pub use self::egress::ServiceOutcome;
 pub use self::models::ModelOutcome;
 pub use self::pool::WorkspaceEvent;
 pub use self::runs::RunKind;
+pub use self::snapshots::{RestoreFailure, SnapshotGauge};
 pub use self::state::{DaemonState, RunnerContainers};
 pub use self::tenants::TenantState;
 
@@ -71,6 +73,7 @@ struct Families {
     packages: packages::PackageMetrics,
     tenants: tenants::TenantMetrics,
     daemon: daemon::DaemonMetrics,
+    snapshots: snapshots::SnapshotMetrics,
     state: state::StateGauges,
 }
 
@@ -88,6 +91,7 @@ impl Default for Metrics {
             packages: packages::PackageMetrics::new(&make),
             tenants: tenants::TenantMetrics::new(&make),
             daemon: daemon::DaemonMetrics::new(&make),
+            snapshots: snapshots::SnapshotMetrics::new(&make),
             state: state::StateGauges::new(&make),
             families: make.made.into_inner(),
             registry: make.registry,
@@ -124,6 +128,7 @@ impl Metrics {
     pub fn text(&self, now: &DaemonState) -> String {
         self.0.state.set(now);
         self.0.tenants.set(&now.tenants);
+        self.0.snapshots.set(&now.snapshots);
         for runner in &now.runners {
             self.0.runs.know(&runner.language);
             self.0.pool.know(&runner.language);

@@ -3,8 +3,8 @@
 
 use prometheus::{Gauge, GaugeVec, IntGauge};
 
-use super::Make;
 use super::tenants::TenantState;
+use super::{Make, SnapshotGauge};
 use crate::store::Amount;
 
 /// The daemon's state at one moment.
@@ -32,6 +32,8 @@ pub struct DaemonState {
     pub store_writable: bool,
     /// The store's size, and its limits.
     pub store: (Amount, Amount),
+    /// The snapshot of each runner that can have one.
+    pub snapshots: Vec<SnapshotGauge>,
     /// Clients that read an event stream.
     pub watchers: usize,
     /// What each tenant uses.
@@ -194,6 +196,6 @@ fn real(count: usize) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
-fn count(count: u64) -> f64 {
+pub(super) fn count(count: u64) -> f64 {
     count as f64
 }

@@ -38,6 +38,8 @@
 //! * **Nothing is started without a need**: a runner needs its `idle` containers plus one for each of
 //!   its waiters; idle and starting containers count. A container in excess of that (its caller went
 //!   away) is kept until its `idle_ttl`.
+//! * **An idle member that is outdated is replaced**, one of its runner after the other, when nothing else is
+//!   to be started: first another one, then the removal, so that as many stand idle as before.
 //! * **Waiters before refills**; the runners take turns at refills. When every slot is taken, and some hold
 //!   idle members of another runner, one of those is destroyed for the waiter: an idle set may not starve a
 //!   caller.

@@ -15,6 +15,7 @@ use super::container::{self, ArmedContainer};
 use super::core::{LeaseRefusal, MemberId, PoolAction, PoolCore, PoolEvent, RunnerId, Snapshot, WaiterId};
 use super::leftovers::Survivor;
 use super::runner::Runner;
+use super::snapshots::SnapshotMount;
 use super::spec::Blueprint;
 use super::workspaces::{LeaseFrom, Workspace, Workspaces};
 use super::{AdoptedContainer, AgentTerms, Lease, Runners, millis, warm};
@@ -49,6 +50,8 @@ pub(super) enum DriverMessage {
     Ended(ContainerId),
     /// All runners that the engine has images for now.
     Found(Vec<Runner>),
+    /// New containers of this runner and image have this snapshot from now on.
+    UseSnapshot { language: String, image: String, snapshot: SnapshotMount },
     /// Asks for the names of all members' containers, also of members that are being started or removed.
     Names(oneshot::Sender<BTreeSet<VolumeName>>),
     /// Asks for the state of the pool.
@@ -71,7 +74,9 @@ pub(super) struct PoolDriver {
     pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, LeaseRefusal>>>,
     /// One permit for each removal under way.
     pub(super) removals: Arc<Semaphore>,
-    pub(super) warming: warm::LoadQueue,
+    pub(super) warming: warm::Warming,
+    /// The runners of requests for a container that was described with the request.
+    pub(super) made: HashMap<WaiterId, RunnerId>,
     pub(super) next_runner: u32,
     pub(super) workspaces: Workspaces,
     /// Removals of volumes alone that are under way.
@@ -121,8 +126,11 @@ impl PoolDriver {
             DriverMessage::Event(event) => {
                 self.closing |= event == PoolEvent::Shutdown;
                 self.tell(event);
+                if let PoolEvent::Abandon { waiter } = event {
+                    self.end_made(waiter);
+                }
             }
-            DriverMessage::Request { waiter, from, tenant, reply } => match self.runner_for(&from) {
+            DriverMessage::Request { waiter, from, tenant, reply } => match self.runner_for(waiter, &from) {
                 Ok(runner) => {
                     self.waiters.insert(waiter, reply);
                     self.tell(PoolEvent::Request { waiter, runner, tenant });
@@ -149,6 +157,8 @@ impl PoolDriver {
                 if let Some(container) = self.members.get_mut(&member) {
                     let armed: Arc<ArmedContainer> = Arc::from(armed);
                     container.armed = Some(armed.clone());
+                    // Before anybody gets it: the first run finds its part restored.
+                    warm::restore(&armed, &self.warming);
                     self.tell(PoolEvent::Started { member });
                     // Only now, so that a container that this event granted to a waiter is known to be
                     // leased.
@@ -166,6 +176,9 @@ impl PoolDriver {
                 }
             }
             DriverMessage::Found(found) => drop(self.found(found, Vec::new())),
+            DriverMessage::UseSnapshot { language, image, snapshot } => {
+                self.use_snapshot(&language, &image, snapshot);
+            }
             DriverMessage::Names(reply) => {
                 let members = self.members.values().map(|container| &container.name);
                 drop(reply.send(members.chain(self.workspaces.names()).cloned().collect()));
@@ -189,11 +202,16 @@ impl PoolDriver {
         let Survivor { armed, greeting } = survivor;
         let armed = Arc::new(armed);
         self.watch(member, &armed);
+        warm::restore(&armed, &self.warming);
         warm::load(&armed, &self.warming);
         let container = MemberContainer::new(armed.name.clone(), (runner, armed.runner.clone()));
         self.members.insert(member, MemberContainer { armed: Some(armed.clone()), ..container });
         let leased = greeting.claim.is_some();
         self.tell(PoolEvent::Adopted { member, runner, uid: armed.uid, leased });
+        let now = self.runners.borrow().get(&armed.runner.language).map(|(_, now)| now.snapshot.clone());
+        if now.is_some_and(|now| now != armed.runner.snapshot) {
+            self.tell(PoolEvent::Outdated { member });
+        }
         let claim = greeting.claim?;
         let lease = Lease::new(armed, member, self.sender.clone(), false);
         Some(AdoptedContainer { lease, claim, runs: greeting.runs })
@@ -206,8 +224,9 @@ impl PoolDriver {
         let (mut after, mut new) = (Runners::new(), Vec::new());
         for runner in found {
             match before.get(&runner.language) {
-                // The same image, perhaps under another of its names.
-                Some((id, old)) if **old == (Runner { image: old.image.clone(), ..runner.clone() }) => {
+                // The same image, perhaps under another of its names. It keeps its snapshot.
+                Some((id, old)) if old.is_as_found(&runner) => {
+                    let runner = Runner { snapshot: old.snapshot.clone(), ..runner };
                     after.insert(runner.language.clone(), (*id, Arc::new(runner)));
                 }
                 _ => {
@@ -241,6 +260,43 @@ impl PoolDriver {
             self.tell(PoolEvent::RunnerAdded { runner: *id, idle: runner.idle });
         }
         adopted
+    }
+
+    /// Containers of this runner and image are made with this snapshot from now on; idle ones that are not
+    /// are replaced.
+    fn use_snapshot(&mut self, language: &str, image: &str, snapshot: SnapshotMount) {
+        let mut runners = (**self.runners.borrow()).clone();
+        let Some((id, runner)) = runners.get_mut(language) else { return };
+        if runner.image_id.as_str() != image || runner.snapshot == snapshot {
+            return;
+        }
+        info!(language, ?snapshot, "new containers have another snapshot");
+        *runner = Arc::new(Runner { snapshot: snapshot.clone(), ..(**runner).clone() });
+        let id = *id;
+        self.by_id.insert(id, runner.clone());
+        self.runners.send_replace(Arc::new(runners));
+        let outdated =
+            |container: &&MemberContainer| container.id == id && container.runner.snapshot != snapshot;
+        let outdated: Vec<_> = self
+            .members
+            .iter()
+            .filter(|(_, container)| outdated(container))
+            .map(|(member, _)| *member)
+            .collect();
+        for member in outdated {
+            self.tell(PoolEvent::Outdated { member });
+        }
+    }
+
+    /// A request for a container that was described with it has been answered, or was withdrawn.
+    fn end_made(&mut self, waiter: WaiterId) {
+        if let Some(runner) = self.made.remove(&waiter) {
+            // Told as a message, since the core may be in the middle of an answer.
+            let _ = self.sender.send(DriverMessage::Event(PoolEvent::RunnerRemoved { runner }));
+            if !self.members.values().any(|member| member.id == runner) {
+                self.by_id.remove(&runner);
+            }
+        }
     }
 
     pub(super) fn tell(&mut self, event: PoolEvent) {
@@ -323,7 +379,9 @@ impl PoolDriver {
             }
             PoolAction::Grant { waiter, member, waited } => {
                 let armed = self.members.get(&member).and_then(|container| container.armed.clone());
-                if let Some(armed) = &armed {
+                let is_made = self.made.contains_key(&waiter);
+                self.end_made(waiter);
+                if let Some(armed) = armed.as_ref().filter(|_| !is_made) {
                     self.metrics.granted(&armed.runner.language, waited);
                     armed.warm.leased();
                 }
@@ -344,7 +402,10 @@ impl PoolDriver {
                 }
             }
             PoolAction::Refuse { waiter, refusal } => {
-                self.metrics.refused(refusal.as_str());
+                if !self.made.contains_key(&waiter) {
+                    self.metrics.refused(refusal.as_str());
+                }
+                self.end_made(waiter);
                 if let Some(reply) = self.waiters.remove(&waiter) {
                     let _ = reply.send(Err(refusal));
                 }

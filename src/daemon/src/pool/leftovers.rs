@@ -81,19 +81,19 @@ impl Leftovers {
         Uid(range.clone().rev().find(|uid| !used.contains(uid)).unwrap_or(*range.end()))
     }
 
-    /// Arms every container again that runs and has the spec that one of `runners` has now, and removes all
-    /// others. It also removes a container whose agent does not answer, or in which code ran without a
-    /// session. Of those that are removed the workspaces stay that are among the `noted` and have a UID of
-    /// `uids`.
+    /// Arms every container again that runs and has the spec of one of these `variants` of runners, and
+    /// removes all others. It also removes a container whose agent does not answer, or in which code ran
+    /// without a session. Of those that are removed the workspaces stay that are among the `noted` and have a
+    /// UID of `uids`.
     pub(super) async fn take_over(
         self,
         blueprint: &Blueprint,
-        runners: &[Runner],
+        variants: &[Runner],
         terms: &AgentTerms,
         (noted, uids): (&BTreeSet<VolumeName>, &RangeInclusive<u32>),
     ) -> (Vec<Survivor>, Vec<Workspace>) {
         let specs: BTreeMap<String, Arc<Runner>> =
-            runners.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
+            variants.iter().map(|runner| (blueprint.hash(runner), Arc::new(runner.clone()))).collect();
         let workspaces = self.workspaces(noted, uids);
         let is_workspace = |name: &VolumeName| workspaces.iter().any(|workspace| workspace.name == *name);
         let mut arming = JoinSet::new();

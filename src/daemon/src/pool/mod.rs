@@ -11,7 +11,8 @@
 //!                                                       disk       says where /data lies, and what bounds it
 //!                                                       mount      looks at folders of the host for programs
 //!                                                       reach      knows whether the engine answers
-//!                                                       warm       has the warm part loaded
+//!                                                       warm       has the warm part restored or loaded
+//!                                                       snapshots  takes snapshots of warm parts
 //!                                                       proof      proves that containers are confined
 //!                                                       trial      makes one container for `doctor`
 //!                                                       leftovers  adopts or removes old containers
@@ -29,6 +30,7 @@ pub mod core;
 mod disk;
 mod driver;
 mod layers;
+mod lease;
 mod leftovers;
 pub(crate) mod mount;
 mod package_labels;
@@ -39,6 +41,7 @@ mod runner;
 mod runner_terms;
 mod seccomp;
 mod secret;
+mod snapshots;
 mod spec;
 mod specimen;
 pub mod trial;
@@ -47,27 +50,33 @@ mod watch;
 mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use paddock_proto::message::Claim;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch as latest};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use self::agent::{AgentError, AgentFiles};
 pub use self::container::{ArmedContainer, ContainerStartError};
-use self::core::{LeaseRefusal, MemberId, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
+use self::core::{LeaseRefusal, PoolCore, PoolEvent, PoolSettings, RunnerId, Snapshot, WaiterId};
 pub use self::disk::{DataPlace, DiskBound};
 use self::driver::{DriverMessage, PoolDriver};
 pub(crate) use self::layers::MARK;
 pub use self::layers::{LayerError, Layers};
+pub use self::lease::{Adopted, AdoptedContainer, Lease};
 pub use self::mount::{HostMount, MountError};
 pub use self::package_labels::{PackageLabels, Registry, fetcher_of};
 pub use self::proof::{Aspect, ProofError, Violation};
 pub use self::runner::{AgentLabels, Runner, is_language};
 pub use self::runner_terms::{FetchBounds, RunnerTerms};
 pub use self::secret::AgentTerms;
+use self::snapshots::SnapshotKeeper;
+pub use self::snapshots::{
+    Snapshot as WarmSnapshot, SnapshotLabels, SnapshotMount, SnapshotRecords, SnapshotSettings,
+    SnapshotState, TakeOutcome,
+};
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
 pub use self::warm::{WarmPart, WarmStage};
@@ -75,7 +84,7 @@ use self::watch::FirstLook;
 use self::workspaces::{LeaseFrom, Workspaces};
 use crate::engine::{Engine, EngineError, VolumeName};
 use crate::metrics::Metrics;
-use crate::tenants::TenantShare;
+use crate::tenants::{TenantId, TenantShare};
 
 /// Containers that are removed at the same time: the engine gets slower with more, not faster.
 const REMOVALS: usize = 4;
@@ -114,6 +123,8 @@ pub struct PoolConfig {
     pub agent_files: AgentFiles,
     /// Whether the warm parts of images are loaded.
     pub warm_parts: bool,
+    /// Snapshots of warm parts; `None` for a pool without a store, which takes none.
+    pub snapshots: Option<SnapshotSettings>,
     /// The workspaces that an earlier daemon kept for sessions, or had in the container of one.
     pub workspaces: BTreeSet<VolumeName>,
     /// Counts leases and starts.
@@ -133,6 +144,10 @@ pub struct Pool {
     separates_runs: Arc<AtomicBool>,
     settings: PoolSettings,
     layers: Option<Layers>,
+    snapshots: latest::Receiver<BTreeMap<String, SnapshotState>>,
+    /// Cancelled when the pool is to end, before its containers go.
+    ending: CancellationToken,
+    tasks: TaskTracker,
 }
 
 impl Pool {
@@ -149,13 +164,18 @@ impl Pool {
         let engine_up = watch.engine_up();
         let fatal = watch.fatal();
         let separates_runs = watch.separates_runs();
-        let FirstLook { blueprint, found, survivors, workspaces } = watch.first_look().await?;
-        let warming = warm::load_queue(&engine).await;
+        let machine = watch.machine();
+        let FirstLook { blueprint, found, survivors, workspaces, snapshots: whole, runtime, disk } =
+            watch.first_look().await?;
+        let (restore_news, news) = mpsc::unbounded_channel();
+        let warming = warm::Warming::of(&engine, Some(restore_news)).await;
         let settings = config.settings.clone();
         let layers = blueprint.layers.clone().map(|volume| {
             Layers::new(engine.clone(), volume, (config.owner.clone(), blueprint.agent.clone()))
         });
         let (starved, starved_now) = latest::channel(0);
+        let (kept_engine, metrics) = (engine.clone(), config.metrics.clone());
+        let version = blueprint.agent.to_string();
         let mut driver = PoolDriver {
             engine,
             blueprint,
@@ -171,6 +191,7 @@ impl Pool {
             waiters: HashMap::new(),
             removals: Arc::new(Semaphore::new(REMOVALS)),
             warming,
+            made: HashMap::new(),
             next_runner: 0,
             workspaces: Workspaces::default(),
             discarding: 0,
@@ -187,8 +208,9 @@ impl Pool {
             watching.abort();
             finished.send_replace(true);
         });
+        let (states, snapshots) = latest::channel(BTreeMap::new());
         let pool = Self {
-            sender,
+            sender: sender.clone(),
             runners: runners_now,
             next_waiter: Arc::default(),
             done,
@@ -198,7 +220,30 @@ impl Pool {
             separates_runs,
             settings,
             layers,
+            snapshots,
+            ending: CancellationToken::new(),
+            tasks: TaskTracker::new(),
         };
+        if let Some(settings) = config.snapshots {
+            let keeper = SnapshotKeeper {
+                settings,
+                pool: pool.clone(),
+                engine: kept_engine,
+                owner: config.owner,
+                version,
+                runtime,
+                disk,
+                whole,
+                runners: pool.runners.clone(),
+                machine,
+                news,
+                sender,
+                states,
+                metrics,
+            };
+            pool.tasks.spawn(keeper.run(pool.ending.clone()));
+        }
+        pool.tasks.close();
         Ok((pool, adopted))
     }
 
@@ -228,6 +273,25 @@ impl Pool {
         tenant: TenantShare,
     ) -> Result<Lease, LeaseRefusal> {
         self.ask(LeaseFrom::Workspace(workspace.clone()), tenant).await
+    }
+
+    /// Waits for an armed container that is made in this way, which no other request gets.
+    ///
+    /// # Errors
+    /// A [`LeaseRefusal`], at the latest when the configured wait is over.
+    async fn lease_made(&self, runner: Arc<Runner>) -> Result<Lease, LeaseRefusal> {
+        let own = TenantShare { id: TenantId::DAEMON, ..TenantShare::default() };
+        self.ask(LeaseFrom::Made(runner), own).await
+    }
+
+    /// The snapshot of each runner that can have one, or why it has none.
+    pub fn snapshots(&self) -> BTreeMap<String, SnapshotState> {
+        self.snapshots.borrow().clone()
+    }
+
+    /// Changes when the engine stops answering, and when it answers again.
+    fn engine_up_changes(&self) -> latest::Receiver<bool> {
+        self.engine_up.clone()
     }
 
     /// Removes a kept workspace. Requests for it that come later are refused.
@@ -321,8 +385,11 @@ impl Pool {
     /// Refuses every request from now on, removes every container, and resolves when the last one is gone. A
     /// leased container is removed when its lease is dropped.
     pub async fn shutdown(&self) {
+        // First: it has containers in hand.
+        self.ending.cancel();
         let _ = self.sender.send(DriverMessage::Event(PoolEvent::Shutdown));
         let _ = self.done.clone().wait_for(|done| *done).await;
+        self.tasks.wait().await;
     }
 }
 
@@ -341,77 +408,7 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-/// What an earlier daemon left for sessions.
-pub struct Adopted {
-    /// The containers that live.
-    pub containers: Vec<AdoptedContainer>,
-    /// The workspaces of [`PoolConfig::workspaces`] that are there, without a container.
-    pub workspaces: BTreeSet<VolumeName>,
-}
-
-/// A container of an earlier daemon that belongs to a session.
-pub struct AdoptedContainer {
-    /// The lease of it.
-    pub lease: Lease,
-    /// The session that it belongs to, as the earlier daemon told PID 1.
-    pub claim: Claim,
-    /// The runs in it whose end no daemon has received.
-    pub runs: Vec<String>,
-}
-
-/// An armed container for one session. Dropping it destroys the container, and keeps its workspace if it was
-/// told to.
-pub struct Lease {
-    armed: Arc<ArmedContainer>,
-    member: MemberId,
-    sender: mpsc::UnboundedSender<DriverMessage>,
-    keeps_workspace: AtomicBool,
-}
-
-impl Lease {
-    fn new(
-        armed: Arc<ArmedContainer>,
-        member: MemberId,
-        sender: mpsc::UnboundedSender<DriverMessage>,
-        keeps_workspace: bool,
-    ) -> Self {
-        Self { armed, member, sender, keeps_workspace: AtomicBool::new(keeps_workspace) }
-    }
-
-    /// Whether the volumes of the container, if they lie on a disk, stay when it is dropped, for
-    /// [`Pool::lease_over`]. Once that was said it cannot be taken back: the pool knows of it at once.
-    pub fn keep_workspace(&self, keeps: bool) {
-        self.keeps_workspace.store(keeps, Ordering::Relaxed);
-        if keeps {
-            self.say_kept();
-        }
-    }
-
-    fn say_kept(&self) {
-        if self.armed.runner.bounds.place != DataPlace::Memory {
-            let _ = self.sender.send(DriverMessage::KeepWorkspace(self.member));
-        }
-    }
-}
-
-impl Deref for Lease {
-    type Target = ArmedContainer;
-
-    fn deref(&self) -> &ArmedContainer {
-        &self.armed
-    }
-}
-
 /// Milliseconds for a log line.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if self.keeps_workspace.load(Ordering::Relaxed) {
-            self.say_kept();
-        }
-        let _ = self.sender.send(DriverMessage::Event(PoolEvent::Released { member: self.member }));
-    }
 }

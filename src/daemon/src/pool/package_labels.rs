@@ -59,6 +59,8 @@ impl Runner {
         Self {
             language: fetcher_of(&self.language),
             warm: Vec::new(),
+            snapshot_labels: None,
+            snapshot: super::SnapshotMount::None,
             stdin: false,
             fetches: true,
             mounts: Vec::new(), // what it fetches is for everybody, and the host's folders are not
@@ -109,6 +111,8 @@ impl Runner {
             typecheck: false,
             mounts: Vec::new(),
             warm: vec!["/warm".to_owned()],
+            snapshot_labels: None,
+            snapshot: crate::pool::SnapshotMount::None,
             volumes: Vec::new(),
             packages: None,
             fetches: false,

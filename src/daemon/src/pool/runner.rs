@@ -10,6 +10,8 @@ use super::disk::DataPlace;
 use super::mount::HostMount;
 use super::package_labels::{PackageLabels, packages};
 use super::runner_terms::RunnerTerms;
+use super::snapshots::labels::snapshot_labels;
+use super::snapshots::{SnapshotLabels, SnapshotMount};
 use super::spec::Bounds;
 use crate::engine::{Engine, EngineError, ImageDetail, ImageRef};
 
@@ -63,6 +65,10 @@ pub struct Runner {
     pub typecheck: bool,
     /// The command of its warm part; empty if it has none.
     pub warm: Vec<String>,
+    /// How snapshots of its warm part are taken; `None` where the image has no labels for that.
+    pub snapshot_labels: Option<SnapshotLabels>,
+    /// The snapshot that its containers have.
+    pub snapshot: SnapshotMount,
     /// Volumes that the image declares.
     pub volumes: Vec<String>,
     /// How packages for its programs are fetched; `None` where it has none.
@@ -206,6 +212,14 @@ pub(super) async fn find(
                         name_of(&newest)
                     )),
                 }
+                match snapshot_labels(&newest.config.labels).transpose() {
+                    Ok(labels) if !runner.warm.is_empty() => runner.snapshot_labels = labels,
+                    Ok(_) => {}
+                    Err(problem) => found.warnings.push(format!(
+                        "no snapshot is taken of the warm part of image {}: {problem}",
+                        name_of(&newest)
+                    )),
+                }
                 match packages(&newest.config.labels).transpose() {
                     Ok(labels) if !runner.coding_agent => runner.packages = labels,
                     Ok(_) => {}
@@ -250,6 +264,8 @@ impl Runner {
             stdin: config.labels.get(STDIN).is_some_and(|v| v == "true"),
             typecheck: config.labels.get(TYPECHECK).is_some_and(|v| v == "true"),
             warm: Vec::new(),
+            snapshot_labels: None,
+            snapshot: SnapshotMount::None,
             volumes: config.volumes.keys().filter(|path| path.starts_with('/')).cloned().collect(),
             packages: None,
             fetches: false,
@@ -262,6 +278,12 @@ impl Runner {
             mounts: terms.mounts_of(language, coding_agent),
             idle,
         })
+    }
+
+    /// Whether the engine has the same runner now, perhaps under another name of its image.
+    pub(super) fn is_as_found(&self, found: &Self) -> bool {
+        let (image, snapshot) = (self.image.clone(), self.snapshot.clone());
+        *self == Self { image, snapshot, ..found.clone() }
     }
 
     /// The environment of a program: a writable home, the image's variables, then those of the caller. The
@@ -359,72 +381,5 @@ fn name_of(image: &ImageDetail) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_image_for_another_machine_is_foreign() {
-        let image = |architecture: &str| ImageDetail {
-            id: "paddock".parse().unwrap(),
-            repo_tags: vec!["runner:latest".into()],
-            created: String::new(),
-            architecture: architecture.into(),
-            config: crate::engine::ImageConfig::default(),
-        };
-        assert_eq!(foreign_to("amd64", &image("amd64")), None);
-        assert_eq!(foreign_to("amd64", &image("")), None, "the image does not say");
-        assert_eq!(
-            foreign_to("amd64", &image("arm64")).unwrap(),
-            "image runner is left out: it is made for arm64, and the engine's machine is amd64; build or \
-             pull it for linux/amd64"
-        );
-    }
-
-    #[test]
-    fn an_image_is_a_coding_agent_by_its_label_or_by_the_name_that_was_chosen_for_it() {
-        let image = |labels: &[(&str, &str)]| {
-            let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            ImageDetail {
-                id: "paddock".parse().unwrap(),
-                repo_tags: Vec::new(),
-                created: String::new(),
-                architecture: String::new(),
-                config: crate::engine::ImageConfig { labels, ..Default::default() },
-            }
-        };
-        let (agent, language) = ((CODING_AGENT, "codex"), (LANGUAGE, "sh"));
-        for (name, labels, expected) in [
-            ("codex", &[agent] as &[_], true),
-            ("codex", &[agent, language], true),
-            ("sh", &[language], false),
-            ("sh", &[], false),
-            ("opencode", &[], true),
-            ("opencode", &[language], false),
-        ] {
-            assert_eq!(is_coding_agent(name, &image(labels)), expected, "{name} {labels:?}");
-        }
-        assert_eq!(name_of_runner(&image(&[agent, language])), (CODING_AGENT, Some(&"codex".to_owned())));
-        assert_eq!(name_of_runner(&image(&[language])), (LANGUAGE, Some(&"sh".to_owned())));
-        assert_eq!(name_of_runner(&image(&[])), (LANGUAGE, None));
-    }
-
-    #[test]
-    fn a_list_has_commas_or_white_space_between_its_entries() {
-        let read = |label: &str| list(Some(&label.to_owned()));
-        assert_eq!(list(None), [""; 0]);
-        assert_eq!(read(" ,"), [""; 0]);
-        assert_eq!(read("rg, /usr/bin/git"), ["rg", "/usr/bin/git"]);
-        assert_eq!(read("a b,c").len(), 3);
-        assert_eq!(read(&"x,".repeat(1000)).len(), MAX_ENTRIES);
-    }
-
-    #[test]
-    fn a_warm_part_is_a_command_or_none() {
-        let command = |words: &[&str]| Ok(words.iter().map(|word| (*word).to_owned()).collect());
-        assert_eq!(warm(""), command(&[]));
-        assert_eq!(warm(r#"["/bin/a", "b c"]"#), command(&["/bin/a", "b c"]));
-        for label in ["/bin/a", "[]", "[1]", "{}", "\"/bin/a\"", r#"["a\u0000b"]"#] {
-            assert!(warm(label).unwrap_err().contains("JSON array"), "{label}");
-        }
-    }
-}
+#[path = "runner_tests.rs"]
+mod tests;

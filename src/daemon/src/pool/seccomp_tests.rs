@@ -140,3 +140,14 @@ fn the_limit_of_core_dumps_stays_and_all_others_are_the_programs() {
         assert_eq!(verdict("prlimit64", &[1, limit, new]), DENIED, "PID 1's {limit}");
     }
 }
+
+#[test]
+fn no_program_weakens_its_own_address_space() {
+    for persona in [0, 0x8, 0x2_0000, 0x2_0008, 0xFFFF_FFFF] {
+        assert_eq!(verdict("personality", &[persona]), Verdict::Allow, "{persona:#x}");
+    }
+    // ADDR_NO_RANDOMIZE too: a snapshot has random addresses, and its process is put where they are.
+    for persona in [0x4_0000, 0x40_0000, 0x20_0000, 0x10_0000, 0x80_0000, 0x1_0000_0000] {
+        assert_eq!(verdict("personality", &[persona]), DENIED, "{persona:#x}");
+    }
+}

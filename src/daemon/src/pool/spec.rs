@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use paddock_proto::limits::{AGENT_PROGRAM, DATA_ALIASES, DATA_DIR, HOME_DATA_DIR};
+use paddock_proto::limits::{AGENT_PROGRAM, DATA_ALIASES, DATA_DIR, HOME_DATA_DIR, SNAPSHOT_DIR};
 use sha2::{Digest, Sha256};
 
 use super::agent::AgentFiles;
@@ -14,8 +14,9 @@ use super::core::Uid;
 use super::disk::{self, DataPlace};
 use super::mount::HostMount;
 use super::runner::Runner;
+use super::snapshots::SnapshotMount;
 use super::workspaces::Workspace;
-use super::{agent, layers, seccomp};
+use super::{agent, layers, seccomp, snapshots};
 use crate::engine::{
     ContainerSpec, DriverConfig, Healthcheck, HostConfig, LogConfig, Mount, MountType, Ulimit, Volume,
     VolumeName, VolumeOptions, VolumeSpec,
@@ -281,7 +282,9 @@ impl Blueprint {
         let text = name.map(|name| {
             let mut spec = self.container_without_hash(runner, Uid(0), &name);
             spec.labels.clear();
-            format!("{}\n{:?}\n{:?}\n{:?}", serde_json::json!(spec), runner.bounds, runner.argv, runner.warm)
+            let Runner { bounds, argv, warm, snapshot_labels, .. } = runner;
+            let restore = snapshot_labels.as_ref().map(|labels| &labels.restore);
+            format!("{}\n{bounds:?}\n{argv:?}\n{warm:?}\n{restore:?}", serde_json::json!(spec))
         });
         hex(&Sha256::digest(text.unwrap_or_default())[..8])
     }
@@ -360,6 +363,11 @@ impl Blueprint {
         // One mount for all layers: it stands before anybody knows which packages a program asks for.
         if let Some(volume) = self.layers.as_ref().filter(|_| runner.packages.is_some() && !runner.fetches) {
             mounts.push(layers::mount(volume, &self.owner, true));
+        }
+        match &runner.snapshot {
+            SnapshotMount::None => {}
+            SnapshotMount::Saving => mounts.push(mount(SNAPSHOT_DIR)),
+            SnapshotMount::Restored(volume) => mounts.push(snapshots::mount(volume, &self.owner, true)),
         }
         if MOUNTING.contains(&bounds.runtime.as_str()) {
             mounts.push(self.terminals(name));

@@ -22,6 +22,8 @@ fn runner(bounds: Bounds) -> Runner {
         stdin: false,
         typecheck: false,
         warm: vec![],
+        snapshot_labels: None,
+        snapshot: crate::pool::SnapshotMount::None,
         volumes: vec![],
         packages: None,
         fetches: false,

@@ -63,7 +63,7 @@ impl Specimen {
         let place = runner.bounds.place;
         match container::start(engine, plan.clone(), Uid(uid), runner, &config.terms).await {
             Ok(armed) => {
-                warm::load(&armed, &warm::load_queue(engine).await);
+                warm::load(&armed, &warm::Warming::of(engine, None).await);
                 armed.warm.settled().await; // until then, runs start their interpreters
                 Ok(Self { armed, plan })
             }

@@ -178,7 +178,7 @@ async fn attempt(
 
 async fn warmed(engine: &Engine, container: &ArmedContainer, stop: &CancellationToken) -> Option<Duration> {
     let begun = Instant::now();
-    warm::load(container, &warm::load_queue(engine).await);
+    warm::load(container, &warm::Warming::of(engine, None).await);
     tokio::select! {
         stage = container.warm.settled() => (stage == WarmStage::Stands).then(|| begun.elapsed()),
         () = tokio::time::sleep(WARM) => None,

@@ -4,23 +4,28 @@
 //! The pool has the part loaded when a container is armed, before anyone's code runs in it. The container
 //! serves at once: until the part stands, its runs start their interpreters themselves. Only some parts are
 //! loaded at the same time ([`load_queue`]). Loading must never keep a container from being used.
+//!
+//! A container that has a snapshot restores the part in milliseconds, at once and before it is leased.
+//! Nothing rations that.
 
 mod load_queue;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddock_proto::message::WarmSpec;
 use paddock_proto::{Event, Request};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub(super) use self::load_queue::LoadQueue;
-use self::load_queue::{LoadPermit, LoadReason, LoadTicket};
+use self::load_queue::{LoadPermit, LoadQueue, LoadReason, LoadTicket};
 use super::container::ArmedContainer;
 use super::millis;
+use super::snapshots::{RestoreNews, SnapshotMount};
 use crate::engine::Engine;
 use crate::link::Incoming;
+use crate::metrics::RestoreFailure;
 
 /// How long the daemon waits for the agent's answer. An agent answers within 30 s.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +50,10 @@ pub enum WarmStage {
 pub struct WarmPart {
     stage: watch::Sender<WarmStage>,
     loading: Mutex<LoadRequest>,
+    /// Why it could not be restored from its snapshot.
+    not_restored: OnceLock<String>,
+    /// Code may run in the container from now on.
+    leased: CancellationToken,
 }
 
 /// What decides when the part is loaded.
@@ -57,7 +66,12 @@ struct LoadRequest {
 
 impl Default for WarmPart {
     fn default() -> Self {
-        Self { stage: watch::Sender::new(WarmStage::Absent), loading: Mutex::default() }
+        Self {
+            stage: watch::Sender::new(WarmStage::Absent),
+            loading: Mutex::default(),
+            not_restored: OnceLock::new(),
+            leased: CancellationToken::new(),
+        }
     }
 }
 
@@ -75,8 +89,14 @@ impl WarmPart {
         settled.map_or(WarmStage::Absent, |stage| *stage)
     }
 
+    /// Why it could not be restored from its snapshot, if that failed.
+    pub(super) fn not_restored(&self) -> Option<&str> {
+        self.not_restored.get().map(String::as_str)
+    }
+
     /// The container now belongs to a session, whose first run must have the processor for itself.
     pub(super) fn leased(&self) {
+        self.leased.cancel();
         self.with(|loading| {
             loading.is_leased = true;
             loading.change(|_| None);
@@ -110,22 +130,81 @@ impl LoadRequest {
     }
 }
 
-/// A load queue for the processors of the engine's machine.
-pub(super) async fn load_queue(engine: &Engine) -> LoadQueue {
-    let processors = engine.info().await.map_or(1, |info| info.ncpu);
-    LoadQueue::new(usize::try_from(processors).unwrap_or(1))
+/// What warm parts of all containers share.
+#[derive(Clone)]
+pub(super) struct Warming {
+    queue: LoadQueue,
+    /// Who hears of parts that cannot be restored.
+    news: Option<mpsc::UnboundedSender<RestoreNews>>,
+}
+
+impl Warming {
+    /// With a load queue for the processors of the engine's machine.
+    pub(super) async fn of(engine: &Engine, news: Option<mpsc::UnboundedSender<RestoreNews>>) -> Self {
+        let processors = engine.info().await.map_or(1, |info| info.ncpu);
+        Self { queue: LoadQueue::new(usize::try_from(processors).unwrap_or(1)), news }
+    }
+}
+
+/// Has the container's warm part restored, if the container has a snapshot.
+pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
+    let (runner, part) = (armed.runner.clone(), armed.warm.clone());
+    let SnapshotMount::Restored(volume) = runner.snapshot.clone() else { return };
+    let Some(labels) = &runner.snapshot_labels else { return };
+    let (argv, restore, env) = (runner.warm.clone(), labels.restore.clone(), runner.environment(&[]));
+    // Asked for now, in front of everything that the container is asked for later.
+    let Ok(stream) = armed.link.request(&Request::Warm(WarmSpec { argv, env, restore })) else { return };
+    part.set(WarmStage::Loading);
+    let (container, news) = (armed.id.short().to_owned(), warming.news.clone());
+    tokio::spawn(async move {
+        let mut settle = SettleOnDrop { part: part.clone(), stage: WarmStage::Absent };
+        let (language, begun) = (&runner.language, Instant::now());
+        loop {
+            let answer = tokio::select! {
+                answer = stream.next() => answer,
+                // What happens from now on may be the code's doing.
+                () = part.leased.cancelled(), if part.stage() == WarmStage::Stands => return,
+                () = tokio::time::sleep(PATIENCE), if part.stage() != WarmStage::Stands => return,
+            };
+            match answer {
+                Ok(Incoming::Event(Event::Warm { restored })) => {
+                    let ms = millis(begun.elapsed());
+                    info!(language, container, ms, restored, "warm");
+                    settle.stage = WarmStage::Stands;
+                    part.set(WarmStage::Stands);
+                    if !restored {
+                        return;
+                    }
+                }
+                Ok(Incoming::Event(Event::NotRestored { why, said })) => {
+                    let failure = if said { RestoreFailure::Said } else { RestoreFailure::Died };
+                    let _ = part.not_restored.set(why.clone());
+                    if let Some(news) = &news {
+                        let (language, volume) = (language.clone(), volume.clone());
+                        let _ = news.send(RestoreNews { language, volume, why, failure });
+                    }
+                }
+                Ok(Incoming::Event(Event::Failed { what })) => {
+                    warn!(language, container, image = runner.image, what, "runs of it start cold");
+                    return;
+                }
+                // Most likely the container was removed meanwhile.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    });
 }
 
 /// Has the container's warm part loaded as soon as the queue permits, if its image has one.
-pub(super) fn load(armed: &ArmedContainer, queue: &LoadQueue) {
+pub(super) fn load(armed: &ArmedContainer, warming: &Warming) {
     let (runner, link, part) = (armed.runner.clone(), armed.link.clone(), armed.warm.clone());
-    if runner.warm.is_empty() {
+    if runner.warm.is_empty() || runner.snapshot != SnapshotMount::None {
         return;
     }
     part.set(WarmStage::Waiting);
     let mut granted = None;
     part.with(|loading| {
-        let (ticket, permit) = queue.enter((!loading.is_leased).then_some(LoadReason::Idle));
+        let (ticket, permit) = warming.queue.enter((!loading.is_leased).then_some(LoadReason::Idle));
         (loading.ticket, granted) = (Some(ticket), Some(permit));
     });
     let Some(granted) = granted else { return };
@@ -140,7 +219,8 @@ pub(super) fn load(armed: &ArmedContainer, queue: &LoadQueue) {
         part.set(WarmStage::Loading);
         let begun = Instant::now();
         let answer = async {
-            let spec = WarmSpec { argv: runner.warm.clone(), env: runner.environment(&[]) };
+            let (argv, env) = (runner.warm.clone(), runner.environment(&[]));
+            let spec = WarmSpec { argv, env, restore: Vec::new() };
             let stream = link.request(&Request::Warm(spec))?;
             // From here on only the stream keeps the container's link open.
             drop(link);
@@ -148,9 +228,9 @@ pub(super) fn load(armed: &ArmedContainer, queue: &LoadQueue) {
         };
         let language = &runner.language;
         match within_permit(answer, permit).await {
-            Some(Ok(Incoming::Event(Event::Warm))) => {
+            Some(Ok(Incoming::Event(Event::Warm { .. }))) => {
                 let ms = millis(begun.elapsed());
-                info!(language, container, ms, "warm");
+                info!(language, container, ms, restored = false, "warm");
                 settle.stage = WarmStage::Stands;
             }
             Some(Ok(Incoming::Event(Event::Failed { what }))) => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use paddock_proto::message::Machine;
 use tokio::sync::{mpsc, oneshot, watch as latest};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -20,12 +21,14 @@ use super::leftovers::{Leftovers, Survivor};
 use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
+use super::snapshots::{SnapshotSettings, WholeSnapshots};
 use super::spec::Blueprint;
 use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
 use crate::engine::{
     ContainerAction, Engine, EngineInfo, EventFilter, EventKind, EventStreamItem, Occurrence, VolumeName,
 };
+use crate::metrics::Metrics;
 
 /// Image events come in groups (a build tags and untags): so long after the last one, one look serves them
 /// all.
@@ -60,6 +63,10 @@ pub(super) struct EngineWatch {
     warned: Vec<String>,
     /// The runners of the last look.
     found: BTreeMap<String, Runner>,
+    /// What the proof saw of the machine.
+    machine: latest::Sender<Option<Machine>>,
+    snapshots: Option<SnapshotSettings>,
+    metrics: Metrics,
 }
 
 /// What an earlier daemon left, and what the engine has.
@@ -68,6 +75,12 @@ pub(super) struct FirstLook {
     pub(super) found: Vec<Runner>,
     pub(super) survivors: Vec<Survivor>,
     pub(super) workspaces: Vec<Workspace>,
+    /// The snapshots that an earlier daemon took.
+    pub(super) snapshots: WholeSnapshots,
+    /// The engine's default runtime.
+    pub(super) runtime: String,
+    /// What keeps volumes within their size on the engine's disk.
+    pub(super) disk: disk::DiskBound,
 }
 
 impl EngineWatch {
@@ -93,11 +106,18 @@ impl EngineWatch {
             maps_users: false,
             warned: Vec::new(),
             found: BTreeMap::new(),
+            machine: latest::Sender::new(None),
+            snapshots: config.snapshots.clone(),
+            metrics: config.metrics.clone(),
         }
     }
 
     pub(super) fn engine_up(&self) -> latest::Receiver<bool> {
         self.reach.up()
+    }
+
+    pub(super) fn machine(&self) -> latest::Receiver<Option<Machine>> {
+        self.machine.subscribe()
     }
 
     pub(super) fn separates_runs(&self) -> Arc<AtomicBool> {
@@ -118,16 +138,29 @@ impl EngineWatch {
         let blueprint = self.blueprint()?;
         // The engine may have been restarted while there was no daemon.
         restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;
+        let (engine, owner) = (self.engine.clone(), self.owner.clone());
+        let (settings, metrics) = (self.snapshots.clone(), self.metrics.clone());
+        let reading = async move {
+            match &settings {
+                Some(settings) => WholeSnapshots::look(&engine, &owner, settings, &metrics).await,
+                None => WholeSnapshots::default(),
+            }
+        };
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
-        let found = self.look(&blueprint, left.free_uid(&self.uids)).await?;
+        let uid = left.free_uid(&self.uids);
+        let (found, snapshots) = tokio::join!(self.look(&blueprint, uid), reading);
+        let version = blueprint.agent.to_string();
+        let (machine, runtime) = (self.machine.borrow().clone(), info.default_runtime.clone());
+        let found = snapshots.given_to(found?, machine.as_ref(), (&version, &runtime));
+        let variants: Vec<Runner> = found.iter().flat_map(|runner| snapshots.variants(runner)).collect();
         let kept = (&self.noted, &self.uids);
-        let (survivors, workspaces) = left.take_over(&blueprint, &found, &self.terms, kept).await;
+        let (survivors, workspaces) = left.take_over(&blueprint, &variants, &self.terms, kept).await;
         // Only now: the containers of an earlier build, which used its volume, are gone.
         agent::remove_outdated(&self.engine, &self.owner, &self.agent_files).await;
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
-        Ok(FirstLook { blueprint, found, survivors, workspaces })
+        Ok(FirstLook { blueprint, found, survivors, workspaces, snapshots, runtime, disk: self.runners.disk })
     }
 
     /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.
@@ -175,6 +208,7 @@ impl EngineWatch {
                 warn!("without Landlock, a run that has a network is alone in its session");
             }
             self.separates_runs.store(facts.separates, Ordering::Relaxed);
+            self.machine.send_replace(Some(facts.machine));
             self.proved = true;
         }
         Ok(runners)

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::container;
-use super::core::{LeaseRefusal, MemberId, PoolEvent, RunnerId, Snapshot, Uid};
+use super::core::{LeaseRefusal, MemberId, PoolEvent, RunnerId, Snapshot, Uid, WaiterId};
 use super::disk::{DataPlace, DiskBound};
 use super::driver::{DriverMessage, MemberContainer, PoolDriver};
 use super::runner::Runner;
@@ -90,11 +90,25 @@ pub(super) enum LeaseFrom {
     Runner(String),
     /// One over the kept workspace of this name.
     Workspace(VolumeName),
+    /// One that is made in this way, for this request alone.
+    Made(Arc<Runner>),
 }
 
 impl PoolDriver {
     /// The runner to ask the core for.
-    pub(super) fn runner_for(&self, from: &LeaseFrom) -> Result<RunnerId, LeaseRefusal> {
+    pub(super) fn runner_for(
+        &mut self,
+        waiter: WaiterId,
+        from: &LeaseFrom,
+    ) -> Result<RunnerId, LeaseRefusal> {
+        if let LeaseFrom::Made(runner) = from {
+            let id = RunnerId(self.next_runner);
+            self.next_runner += 1;
+            self.by_id.insert(id, runner.clone());
+            self.made.insert(waiter, id);
+            self.tell(PoolEvent::RunnerAdded { runner: id, idle: 0 });
+            return Ok(id);
+        }
         let runners = self.runners.borrow();
         let known = |language: &String| runners.get(language).ok_or(LeaseRefusal::UnknownRunner);
         match from {
@@ -103,6 +117,7 @@ impl PoolDriver {
                 let (id, workspace) = self.workspaces.get(name).ok_or(LeaseRefusal::NoWorkspace)?;
                 known(&workspace.language).map(|_| *id)
             }
+            LeaseFrom::Made(_) => Err(LeaseRefusal::UnknownRunner), // answered above
         }
     }
 

@@ -16,6 +16,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
+impl TenantId {
+    /// The daemon itself, where it waits for something of its own. No tenant ever has this number.
+    pub const DAEMON: Self = Self(u32::MAX);
+}
+
 /// What a queue must know of the tenant of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantShare {

@@ -125,6 +125,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("coding_agents.file_size", "\"2GiB\""),
     ("agent.orphan_after", "\"11m\""),
     ("agent.warm_parts", "false"),
+    ("agent.snapshots", "false"),
+    ("agent.snapshot_age", "\"25h\""),
     ("metrics.addr", "\"127.0.0.1:9464\""),
     ("metrics.token", "\"0123456789abcdef\""),
     ("log.level", "\"debug\""),

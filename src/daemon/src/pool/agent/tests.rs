@@ -181,6 +181,8 @@ async fn start(fake: &Fake) {
         stdin: false,
         typecheck: false,
         warm: vec![],
+        snapshot_labels: None,
+        snapshot: crate::pool::SnapshotMount::None,
         volumes: vec![],
         packages: None,
         fetches: false,

@@ -10,6 +10,8 @@ pub(super) struct PoolMember {
     pub(super) runner: RunnerId,
     pub(super) uid: Uid,
     pub(super) state: MemberState,
+    /// It was made in another way than new members of its runner: it is replaced while it is idle.
+    pub(super) outdated: bool,
 }
 
 impl PoolMember {

@@ -65,6 +65,13 @@ pub enum PoolEvent {
         /// Whether it belongs to a session: one `Released` then follows, as after a grant.
         leased: bool,
     },
+    /// This member was made in another way than new members of its runner are from now on. It serves as any
+    /// other; while it is idle it is replaced, one of its runner after the other, and none before another is
+    /// idle in its place.
+    Outdated {
+        /// The member.
+        member: MemberId,
+    },
     /// A caller wants a container. Answered by exactly one `Grant` or `Refuse`, unless abandoned before.
     Request {
         /// The request.

@@ -45,6 +45,7 @@ impl PoolCore {
         self.fail_fast(&stock, actions);
         self.make_room(&stock, actions);
         self.start(&mut stock, actions);
+        self.replace(&mut stock, actions);
     }
 
     /// Waiters for whom nothing can be started before a leased member is released: every slot is taken, and
@@ -92,11 +93,12 @@ impl PoolCore {
         wanting.filter_map(|(_, runner)| runner.paused_until()).min()
     }
 
-    /// The member of this runner that has been idle for longest.
+    /// The member of this runner that has been idle for longest. One that is outdated comes last: it is not
+    /// as fast as the others.
     pub(super) fn oldest_idle(&self, runner: RunnerId) -> Option<MemberId> {
         self.idle()
             .filter(|(_, member, _)| member.runner == runner)
-            .min_by_key(|&(id, _, armed)| (armed, id))
+            .min_by_key(|&(id, member, armed)| (member.outdated, armed, id))
             .map(|(id, ..)| id)
     }
 
@@ -191,20 +193,55 @@ impl PoolCore {
             && self.members.len() < self.settings.max_members as usize
         {
             let Some(runner) = self.most_urgent(stock).or_else(|| self.next_refill(stock)) else { return };
-            let own = self.runners.get(&runner).and_then(|runner| runner.uid);
-            let Some(uid) = own.or_else(|| self.free_uid()) else { return };
-            let member = MemberId(self.last_member.0 + 1);
-            self.last_member = member;
-            if own.is_none() {
-                self.last_uid = Some(uid);
+            if !self.start_one(runner, stock, actions) {
+                return;
             }
-            self.members.insert(
-                member,
-                PoolMember { runner, uid, state: MemberState::Starting { outlook: Outlook::Wanted } },
-            );
-            stock.starting += 1;
-            stock.runners.entry(runner).or_default().coming += 1;
-            actions.push(PoolAction::Start { member, runner, uid });
+        }
+    }
+
+    /// Starts a member of this runner. False if there is no UID for it.
+    fn start_one(&mut self, runner: RunnerId, stock: &mut Stock, actions: &mut Vec<PoolAction>) -> bool {
+        let own = self.runners.get(&runner).and_then(|runner| runner.uid);
+        let Some(uid) = own.or_else(|| self.free_uid()) else { return false };
+        let member = MemberId(self.last_member.0 + 1);
+        self.last_member = member;
+        if own.is_none() {
+            self.last_uid = Some(uid);
+        }
+        let state = MemberState::Starting { outlook: Outlook::Wanted };
+        self.members.insert(member, PoolMember { runner, uid, state, outdated: false });
+        stock.starting += 1;
+        stock.runners.entry(runner).or_default().coming += 1;
+        actions.push(PoolAction::Start { member, runner, uid });
+        true
+    }
+
+    /// Replaces idle members that are outdated: a runner has one more than it needs for a moment, and then
+    /// loses an outdated one. Nothing else may be starting, and no slot is made free for it.
+    fn replace(&mut self, stock: &mut Stock, actions: &mut Vec<PoolAction>) {
+        let outdated: BTreeSet<RunnerId> = self
+            .idle()
+            .filter(|(_, member, _)| member.outdated)
+            .map(|(_, member, _)| member.runner)
+            .collect();
+        for id in outdated {
+            let Some(runner) = self.runners.get(&id) else { continue };
+            let needed = runner.idle as usize + runner.waiters.len();
+            let of_runner = |(_, member, _): &(MemberId, &PoolMember, Instant)| member.runner == id;
+            let old = self.idle().filter(of_runner).filter(|(_, member, _)| member.outdated);
+            let mut old: Vec<_> = old.map(|(id, _, armed)| (armed, id)).collect();
+            old.sort_unstable();
+            let surplus = self.idle().filter(of_runner).count().saturating_sub(needed);
+            for (_, member) in old.iter().take(surplus) {
+                self.destroy(*member, actions);
+            }
+            let may_start = stock.starting == 0
+                && old.len() > surplus
+                && self.members.len() < self.settings.max_members as usize
+                && self.runners.get(&id).is_some_and(|runner| self.is_ready(runner));
+            if may_start {
+                self.start_one(id, stock, actions);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod examples;
 mod fair;
 mod oracle;
 mod properties;
+mod replace;
 mod stand;
 
 use std::time::Duration;

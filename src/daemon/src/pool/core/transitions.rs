@@ -21,7 +21,12 @@ impl PoolCore {
             PoolEvent::RunnerRemoved { runner } => self.runner_removed(runner, actions),
             PoolEvent::Adopted { member, runner, uid, leased } => {
                 let state = if leased { MemberState::Leased } else { MemberState::Idle { armed: now } };
-                self.adopted(member, PoolMember { runner, uid, state }, actions);
+                self.adopted(member, PoolMember { runner, uid, state, outdated: false }, actions);
+            }
+            PoolEvent::Outdated { member } => {
+                if let Some(member) = self.members.get_mut(&member) {
+                    member.outdated = true;
+                }
             }
             PoolEvent::Request { waiter, runner, tenant } => {
                 self.request(waiter, runner, tenant, now, actions);

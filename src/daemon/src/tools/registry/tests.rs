@@ -27,6 +27,8 @@ fn runner(language: &str, libraries: &str) -> Runner {
         stdin: true,
         typecheck: false,
         warm: Vec::new(),
+        snapshot_labels: None,
+        snapshot: crate::pool::SnapshotMount::None,
         volumes: Vec::new(),
         packages: None,
         fetches: false,

@@ -82,6 +82,8 @@ impl FakeContainer {
             stdin: true,
             typecheck: false,
             warm: Vec::new(),
+            snapshot_labels: None,
+            snapshot: crate::pool::SnapshotMount::None,
             volumes: Vec::new(),
             packages: None,
             fetches: false,

@@ -43,6 +43,8 @@ impl Oracle {
             PoolEvent::RunnerAdded { runner, idle } => {
                 self.runners.entry(runner).or_default().idle = idle;
             }
+            // Whether a member is outdated is no business of these books: they know no replacement.
+            PoolEvent::Outdated { .. } => {}
             PoolEvent::WorkspaceKept { runner, uid } => {
                 self.runners.entry(runner).or_default().uid = Some(uid.0);
             }

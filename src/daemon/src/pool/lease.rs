@@ -1,0 +1,89 @@
+//! A container in the hands of one session, and what an earlier daemon left for sessions.
+//!
+//! Dropping a lease must never wait: it only sends a message.
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use paddock_proto::message::Claim;
+use tokio::sync::mpsc;
+
+use super::container::ArmedContainer;
+use super::core::{MemberId, PoolEvent};
+use super::disk::DataPlace;
+use super::driver::DriverMessage;
+use crate::engine::VolumeName;
+
+/// What an earlier daemon left for sessions.
+pub struct Adopted {
+    /// The containers that live.
+    pub containers: Vec<AdoptedContainer>,
+    /// The workspaces of [`PoolConfig::workspaces`](super::PoolConfig::workspaces) that are there, without a
+    /// container.
+    pub workspaces: BTreeSet<VolumeName>,
+}
+
+/// A container of an earlier daemon that belongs to a session.
+pub struct AdoptedContainer {
+    /// The lease of it.
+    pub lease: Lease,
+    /// The session that it belongs to, as the earlier daemon told PID 1.
+    pub claim: Claim,
+    /// The runs in it whose end no daemon has received.
+    pub runs: Vec<String>,
+}
+
+/// An armed container for one session. Dropping it destroys the container, and keeps its workspace if it was
+/// told to.
+pub struct Lease {
+    armed: Arc<ArmedContainer>,
+    member: MemberId,
+    sender: mpsc::UnboundedSender<DriverMessage>,
+    keeps_workspace: AtomicBool,
+}
+
+impl Lease {
+    pub(super) fn new(
+        armed: Arc<ArmedContainer>,
+        member: MemberId,
+        sender: mpsc::UnboundedSender<DriverMessage>,
+        keeps_workspace: bool,
+    ) -> Self {
+        Self { armed, member, sender, keeps_workspace: AtomicBool::new(keeps_workspace) }
+    }
+
+    /// Whether the volumes of the container, if they lie on a disk, stay when it is dropped, for
+    /// [`Pool::lease_over`](super::Pool::lease_over). Once that was said it cannot be taken back: the pool
+    /// knows of it at once.
+    pub fn keep_workspace(&self, keeps: bool) {
+        self.keeps_workspace.store(keeps, Ordering::Relaxed);
+        if keeps {
+            self.say_kept();
+        }
+    }
+
+    fn say_kept(&self) {
+        if self.armed.runner.bounds.place != DataPlace::Memory {
+            let _ = self.sender.send(DriverMessage::KeepWorkspace(self.member));
+        }
+    }
+}
+
+impl Deref for Lease {
+    type Target = ArmedContainer;
+
+    fn deref(&self) -> &ArmedContainer {
+        &self.armed
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.keeps_workspace.load(Ordering::Relaxed) {
+            self.say_kept();
+        }
+        let _ = self.sender.send(DriverMessage::Event(PoolEvent::Released { member: self.member }));
+    }
+}

@@ -1,0 +1,318 @@
+//! The acting half: follows runners, machine and failures, and carries out what the core decides.
+//!
+//! It must never sweep while a snapshot is being taken, whose volume nobody knows yet, nor have a snapshot
+//! used before it is noted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use paddock_proto::message::Machine;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::core::{Candidate, SnapshotAction, SnapshotCore, SnapshotEvent, SnapshotTerms, TakeFailure};
+use super::record::RecordFile;
+use super::take::{TakeError, Taker};
+use super::volume::SnapshotVolumes;
+use super::{
+    RestoreNews, Snapshot, SnapshotMount, SnapshotRecords, SnapshotSettings, SnapshotState, TakeOutcome,
+    WholeSnapshots, is_candidate, key,
+};
+use crate::engine::{Engine, VolumeName};
+use crate::metrics::Metrics;
+use crate::pool::disk::DiskBound;
+use crate::pool::driver::DriverMessage;
+use crate::pool::{Pool, Runners};
+
+/// The containers of a runner start first, and their imports have the processors for themselves.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// Keeps the snapshots of one daemon.
+pub(in crate::pool) struct SnapshotKeeper {
+    pub(in crate::pool) settings: SnapshotSettings,
+    pub(in crate::pool) pool: Pool,
+    pub(in crate::pool) engine: Engine,
+    pub(in crate::pool) owner: String,
+    pub(in crate::pool) version: String,
+    pub(in crate::pool) runtime: String,
+    pub(in crate::pool) disk: DiskBound,
+    pub(in crate::pool) whole: WholeSnapshots,
+    pub(in crate::pool) runners: watch::Receiver<Arc<Runners>>,
+    pub(in crate::pool) machine: watch::Receiver<Option<Machine>>,
+    pub(in crate::pool) news: mpsc::UnboundedReceiver<RestoreNews>,
+    pub(in crate::pool) sender: mpsc::UnboundedSender<DriverMessage>,
+    pub(in crate::pool) states: watch::Sender<BTreeMap<String, SnapshotState>>,
+    pub(in crate::pool) metrics: Metrics,
+}
+
+/// What a task of the keeper has done.
+enum Done {
+    Taken(String, Result<Snapshot, TakeError>),
+    Removed(VolumeName, bool),
+    /// Whether nothing is left that nobody knows.
+    Swept(bool),
+}
+
+impl SnapshotKeeper {
+    /// Keeps them until `ending`; then nothing is left but the volumes that the record names.
+    pub(in crate::pool) async fn run(mut self, ending: CancellationToken) {
+        let volumes = SnapshotVolumes { engine: self.engine.clone(), owner: self.owner.clone() };
+        if !self.settings.enabled {
+            RecordFile::open(self.settings.folder).save(SnapshotRecords::default()).await;
+            // Containers of an earlier daemon may still mount them.
+            ending.run_until_cancelled(sweep_all(&volumes)).await;
+            return;
+        }
+        let mut record = RecordFile::open(self.settings.folder.clone());
+        let terms = SnapshotTerms { age: self.settings.age, settled: SETTLED };
+        let mut work = Work {
+            core: SnapshotCore::new(terms, std::mem::take(&mut self.whole.0)),
+            without: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            volumes: volumes.clone(),
+            is_taking: false,
+            is_untidy: false,
+            sweep_at: None,
+            sweeping: Arc::default(),
+        };
+        ending.run_until_cancelled(self.follow(&mut work, &mut record)).await;
+        work.tasks.shutdown().await;
+        let known = work.core.snapshots().map(|snapshot| snapshot.volume.clone()).collect();
+        if let Err(error) = volumes.sweep(&known).await {
+            warn!(%error, "what was made for snapshots could not be removed");
+        }
+    }
+
+    async fn follow(&mut self, work: &mut Work, record: &mut RecordFile) {
+        let is_end = |event: &SnapshotEvent| matches!(event, SnapshotEvent::Taken { .. });
+        work.sweep();
+        let found = self.candidates();
+        self.on(work, SnapshotEvent::Found(found), record).await;
+        let mut up = self.pool.engine_up_changes();
+        loop {
+            if work.sweep_at.is_some_and(|at| at <= Instant::now()) {
+                work.sweep();
+            }
+            let deadline = work.core.next_deadline().into_iter().chain(work.sweep_at).min();
+            let event = tokio::select! {
+                Ok(()) = self.runners.changed() => SnapshotEvent::Found(self.candidates()),
+                Ok(()) = self.machine.changed() => SnapshotEvent::Found(self.candidates()),
+                Ok(()) = up.changed() => {
+                    if *up.borrow_and_update() {
+                        work.sweep();
+                    }
+                    continue;
+                }
+                Some(news) = self.news.recv() => self.not_restored(work, news),
+                Some(done) = work.tasks.join_next() => match done {
+                    Ok(done) => match self.done(work, done) {
+                        Some(event) => event,
+                        None => continue,
+                    },
+                    Err(error) => {
+                        tracing::error!(%error, "a task of the daemon failed");
+                        continue;
+                    }
+                },
+                () = sleep_until(deadline) => SnapshotEvent::Tick,
+            };
+            let taken = is_end(&event);
+            self.on(work, event, record).await;
+            if taken {
+                work.ended_taking();
+            }
+        }
+    }
+
+    /// The runners that can have snapshots on this machine.
+    fn candidates(&mut self) -> BTreeMap<String, Candidate> {
+        let Some(machine) = self.machine.borrow_and_update().clone() else { return BTreeMap::new() };
+        let runners = self.runners.borrow_and_update().clone();
+        let candidates = runners.values().filter(|(_, runner)| is_candidate(runner, &self.runtime));
+        let candidates = candidates.map(|(_, runner)| {
+            let key = key(&runner.image_id, &machine, &self.version);
+            (runner.language.clone(), Candidate { image: runner.image_id.to_string(), key })
+        });
+        candidates.collect()
+    }
+
+    fn not_restored(&self, work: &mut Work, news: RestoreNews) -> SnapshotEvent {
+        let RestoreNews { language, volume, why, failure } = news;
+        self.metrics.not_restored(&language, failure);
+        warn!(language, %volume, why, "the warm part could not be restored from its snapshot, and imports");
+        work.without.insert(language, format!("the last one could not be restored: {why}"));
+        SnapshotEvent::NotRestored(volume)
+    }
+
+    fn done(&self, work: &mut Work, done: Done) -> Option<SnapshotEvent> {
+        match done {
+            Done::Taken(language, result) => {
+                let outcome = result.as_ref().map_or_else(|error| error.outcome, |_| TakeOutcome::Ok);
+                self.metrics.snapshot_taken(&language, outcome.as_str());
+                let result = match result {
+                    Ok(snapshot) => {
+                        let (volume, bytes) = (&snapshot.volume, snapshot.bytes);
+                        info!(language, %volume, bytes, "a snapshot of the warm part was taken");
+                        work.without.remove(&language);
+                        Ok(snapshot)
+                    }
+                    Err(error) => {
+                        warn!(language, outcome = outcome.as_str(), %error, "no snapshot of the warm part");
+                        work.without.insert(language.clone(), error.to_string());
+                        work.is_untidy = true;
+                        Err(if outcome == TakeOutcome::Busy {
+                            TakeFailure::Busy
+                        } else {
+                            TakeFailure::Failed
+                        })
+                    }
+                };
+                Some(SnapshotEvent::Taken { language, result })
+            }
+            Done::Removed(volume, gone) => Some(SnapshotEvent::Removed { volume, gone }),
+            Done::Swept(is_tidy) => {
+                work.sweep_at = (!is_tidy).then(|| Instant::now() + SWEEP_AGAIN);
+                None
+            }
+        }
+    }
+
+    async fn on(&self, work: &mut Work, event: SnapshotEvent, record: &mut RecordFile) {
+        let actions = work.core.on(event, Instant::now());
+        let runners = self.runners.borrow().clone();
+        work.without.retain(|language, _| runners.contains_key(language));
+        // First: a volume that is used without being known would be lost with the daemon.
+        let records = SnapshotRecords {
+            snapshots: work.core.snapshots().cloned().collect(),
+            without: work.without.clone(),
+        };
+        record.save(records).await;
+        for action in actions {
+            self.act(work, action);
+        }
+        let state = |language: &String| match work.core.current(language) {
+            Some(snapshot) => SnapshotState::Used(snapshot.clone()),
+            None => {
+                let why = work.without.get(language).cloned();
+                SnapshotState::Without(why.unwrap_or_else(|| "none has been taken yet".to_owned()))
+            }
+        };
+        let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtime));
+        self.states
+            .send_replace(candidates.map(|(language, _)| (language.clone(), state(language))).collect());
+    }
+
+    fn act(&self, work: &mut Work, action: SnapshotAction) {
+        match action {
+            SnapshotAction::Take { language, candidate } => {
+                let runner = self.runners.borrow().get(&language).map(|(_, runner)| runner.clone());
+                let machine = self.machine.borrow().clone();
+                let (pool, volumes) = (self.pool.clone(), work.volumes.clone());
+                let taker = Taker { pool, volumes, version: self.version.clone(), disk: self.disk };
+                let sweeping = work.sweeping.clone();
+                work.is_taking = true;
+                work.tasks.spawn(async move {
+                    drop(sweeping.lock().await);
+                    let result = match (runner, machine) {
+                        (Some(runner), Some(machine)) if runner.image_id.as_str() == candidate.image => {
+                            taker.take(&runner, &machine).await
+                        }
+                        _ => Err(TakeError {
+                            outcome: TakeOutcome::Busy,
+                            why: "the image was replaced".to_owned(),
+                        }),
+                    };
+                    Done::Taken(language, result)
+                });
+            }
+            SnapshotAction::Use { language, image, volume } => {
+                let snapshot = volume.map_or(SnapshotMount::None, SnapshotMount::Restored);
+                let _ = self.sender.send(DriverMessage::UseSnapshot { language, image, snapshot });
+            }
+            SnapshotAction::Remove(volume) => {
+                let volumes = work.volumes.clone();
+                work.tasks.spawn(async move {
+                    let gone = volumes.remove(&volume).await;
+                    Done::Removed(volume, gone)
+                });
+            }
+        }
+    }
+}
+
+/// What the keeper has under way.
+struct Work {
+    core: SnapshotCore,
+    /// Why runners have no snapshot, by their names.
+    without: BTreeMap<String, String>,
+    tasks: JoinSet<Done>,
+    volumes: SnapshotVolumes,
+    /// A snapshot is being taken: its volume is not known yet, and nothing is swept.
+    is_taking: bool,
+    /// There may be something that nobody knows.
+    is_untidy: bool,
+    /// When to sweep again, since a container still had what is to go.
+    sweep_at: Option<Instant>,
+    /// Held by a sweep.
+    sweeping: Arc<Mutex<()>>,
+}
+
+impl Work {
+    /// Removes what nobody knows: of an earlier daemon, of a failed attempt, or of calls whose answer never
+    /// came.
+    fn sweep(&mut self) {
+        self.sweep_at = None;
+        if self.is_taking {
+            self.is_untidy = true;
+            return;
+        }
+        let known: BTreeSet<_> = self.core.snapshots().map(|snapshot| snapshot.volume.clone()).collect();
+        let volumes = self.volumes.clone();
+        let Ok(alone) = self.sweeping.clone().try_lock_owned() else {
+            self.sweep_at = Some(Instant::now() + SWEEP_AGAIN); // one is under way
+            return;
+        };
+        self.is_untidy = false;
+        self.tasks.spawn(async move {
+            let _alone = alone;
+            let swept = volumes.sweep(&known).await;
+            if let Err(error) = &swept {
+                debug!(%error, "what an earlier daemon left of snapshots could not be looked at");
+            }
+            Done::Swept(swept.unwrap_or(false))
+        });
+    }
+
+    /// The snapshot that was taken is known now, or there is none.
+    fn ended_taking(&mut self) {
+        self.is_taking = false;
+        if self.is_untidy {
+            self.sweep();
+        }
+    }
+}
+
+/// The pause before volumes are tried again that containers still mount.
+const SWEEP_AGAIN: Duration = Duration::from_secs(3);
+/// How often volumes of snapshots that are switched off are tried again.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Removes all snapshots, once no container of an earlier daemon mounts them.
+async fn sweep_all(volumes: &SnapshotVolumes) {
+    for _ in 0..10 {
+        if matches!(volumes.sweep(&BTreeSet::new()).await, Ok(true)) {
+            return;
+        }
+        tokio::time::sleep(SWEEP).await;
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,259 @@
+//! Snapshots: the warm part of an image, written into files once, from which every container restores it in
+//! milliseconds instead of importing for a second.
+//!
+//! ```text
+//!  runners, machine ─► core (pure: what to take, use, take again, remove)
+//!                       │ take ─► take: save in one container, prove in two others
+//!                       │ use ──► driver: new containers mount the volume; idle ones are replaced
+//!                       │ remove ─► volume, when nothing mounts it
+//!                       └─ record: what is there, and each digest, in the store
+//! ```
+//!
+//! The pool starts at once, with containers that import, and never waits for a snapshot. A snapshot is used
+//! only for the image, kernel, processor and agent that it was taken with ([`key`]), after its proof, and
+//! after a restart only if every byte of it is still what the record says. It belongs to one owner, and
+//! survives its daemon. What fails is logged, counted and said by `doctor`, and importing goes on.
+
+mod core;
+mod keeper;
+pub(in crate::pool) mod labels;
+mod record;
+mod take;
+pub(in crate::pool) mod volume;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use paddock_proto::message::Machine;
+use sha2::{Digest, Sha256};
+use tracing::warn;
+
+pub(super) use self::keeper::SnapshotKeeper;
+pub use self::labels::SnapshotLabels;
+pub use self::record::{Snapshot, SnapshotRecords};
+pub use self::take::TakeOutcome;
+use self::volume::SnapshotVolumes;
+pub(super) use self::volume::mount;
+use super::runner::Runner;
+use crate::engine::{Engine, ImageRef, VolumeName};
+use crate::id::hex;
+use crate::metrics::{Metrics, RestoreFailure};
+
+/// Counts the ways in which a snapshot is laid out in its volume, and in which it is saved and restored. A
+/// new number makes every snapshot of earlier daemons useless.
+const LAYOUT: u32 = 1;
+
+/// Runtimes in whose containers a process can be restored: those of other kinds have a kernel of their own.
+const RUNTIMES: [&str; 3] = ["", "runc", "crun"];
+
+/// `agent.snapshots` and what belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotSettings {
+    /// The folder of the record, in the store.
+    pub folder: PathBuf,
+    /// Whether snapshots are taken and used. If not, those of an earlier daemon are removed.
+    pub enabled: bool,
+    /// The age at which a snapshot is taken again.
+    pub age: Duration,
+}
+
+/// What a container has at the place of the snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SnapshotMount {
+    /// Nothing: its warm part imports.
+    #[default]
+    None,
+    /// Its own `/data`: a snapshot is written there.
+    Saving,
+    /// A snapshot, read-only: its warm part is restored.
+    Restored(VolumeName),
+}
+
+/// What a snapshot depends on: two snapshots of one key can stand for each other. `version` is the agent's.
+pub(super) fn key(image: &ImageRef, machine: &Machine, version: &str) -> String {
+    let Machine { kernel, architecture, processor } = machine;
+    let parts = [image.as_str(), kernel, architecture, processor, version];
+    let text = parts.map(|part| format!("{}:{part}\n", part.len())).concat();
+    hex(&Sha256::digest(format!("{LAYOUT}\n{text}"))[..16])
+}
+
+/// Whether this runner can have snapshots on an engine with this default runtime.
+fn is_candidate(runner: &Runner, default_runtime: &str) -> bool {
+    let asked = runner.bounds.runtime.as_str();
+    let runtime = if asked.is_empty() { default_runtime } else { asked };
+    runner.snapshot_labels.is_some() && !runner.warm.is_empty() && RUNTIMES.contains(&runtime)
+}
+
+/// What an earlier daemon left, as far as it is whole.
+#[derive(Debug, Default)]
+pub(super) struct WholeSnapshots(pub(super) Vec<Snapshot>);
+
+impl WholeSnapshots {
+    /// Reads every byte of the snapshots that the record names. One that differs is refused: its volume is
+    /// removed as soon as no container mounts it.
+    pub(super) async fn look(
+        engine: &Engine,
+        owner: &str,
+        settings: &SnapshotSettings,
+        metrics: &Metrics,
+    ) -> Self {
+        if !settings.enabled {
+            return Self::default();
+        }
+        let volumes = SnapshotVolumes { engine: engine.clone(), owner: owner.to_owned() };
+        let mut whole = Vec::new();
+        for snapshot in SnapshotRecords::read(&settings.folder).snapshots {
+            let Snapshot { volume, language, .. } = &snapshot;
+            let image: Result<ImageRef, _> = snapshot.image.parse();
+            let Ok(image) = image else { continue };
+            // The engine would make an empty one.
+            let found = match engine.volume_inspect(volume).await {
+                Ok(_) => volumes.contents(&image, volume).await.map(|contents| contents.digest),
+                Err(error) => Err(error.into()),
+            };
+            match found {
+                Ok(digest) if digest == snapshot.digest => whole.push(snapshot),
+                Ok(digest) => {
+                    metrics.snapshot_poisoned();
+                    let expected = &snapshot.digest;
+                    warn!(language, %volume, digest, expected,
+                        "a snapshot is not what was saved: it is refused, and its runner imports");
+                }
+                Err(error) => {
+                    warn!(language, %volume, %error, "a snapshot of an earlier daemon cannot be used")
+                }
+            }
+        }
+        Self(whole)
+    }
+
+    /// The snapshot for new containers of this runner.
+    fn of(&self, runner: &Runner, machine: &Machine, version: &str, runtime: &str) -> SnapshotMount {
+        if !is_candidate(runner, runtime) {
+            return SnapshotMount::None;
+        }
+        let key = key(&runner.image_id, machine, version);
+        let fits = |one: &&Snapshot| one.key == key && one.language == runner.language;
+        let newest = self.0.iter().filter(fits).max_by_key(|one| one.taken);
+        newest.map_or(SnapshotMount::None, |one| SnapshotMount::Restored(one.volume.clone()))
+    }
+
+    /// These runners, each with its snapshot.
+    pub(super) fn given_to(
+        &self,
+        runners: Vec<Runner>,
+        machine: Option<&Machine>,
+        (version, runtime): (&str, &str),
+    ) -> Vec<Runner> {
+        let Some(machine) = machine else { return runners };
+        let given = runners.into_iter().map(|runner| {
+            let snapshot = self.of(&runner, machine, version, runtime);
+            Runner { snapshot, ..runner }
+        });
+        given.collect()
+    }
+
+    /// This runner as containers of earlier times may have it: without a snapshot, and with each one of its
+    /// image.
+    pub(super) fn variants(&self, runner: &Runner) -> Vec<Runner> {
+        let image = runner.image_id.to_string();
+        let of_image = self.0.iter().filter(|one| one.image == image && one.language == runner.language);
+        let mounts = of_image.map(|one| SnapshotMount::Restored(one.volume.clone()));
+        let mounts = std::iter::once(SnapshotMount::None).chain(mounts);
+        mounts.map(|snapshot| Runner { snapshot, ..runner.clone() }).collect()
+    }
+}
+
+/// A part could not be restored, in a container in which no code has run.
+#[derive(Debug, Clone)]
+pub(super) struct RestoreNews {
+    pub(super) language: String,
+    pub(super) volume: VolumeName,
+    pub(super) why: String,
+    pub(super) failure: RestoreFailure,
+}
+
+/// What is known of the snapshot of a runner, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotState {
+    /// New containers restore their warm part from it.
+    Used(Snapshot),
+    /// They import, for this reason.
+    Without(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine { kernel: "6.1".into(), architecture: "x86_64".into(), processor: "model name: A".into() }
+    }
+
+    fn image(digit: char) -> ImageRef {
+        format!("sha256:{}", digit.to_string().repeat(64)).parse().unwrap()
+    }
+
+    #[test]
+    fn a_key_is_of_one_image_kernel_processor_and_agent() {
+        let usual = key(&image('a'), &machine(), "v");
+        assert_eq!(usual, key(&image('a'), &machine(), "v"));
+        for other in [
+            key(&image('b'), &machine(), "v"),
+            key(&image('a'), &machine(), "w"),
+            key(&image('a'), &Machine { kernel: "6.2".into(), ..machine() }, "v"),
+            key(&image('a'), &Machine { architecture: "aarch64".into(), ..machine() }, "v"),
+            key(&image('a'), &Machine { processor: "model name: B".into(), ..machine() }, "v"),
+        ] {
+            assert_ne!(usual, other);
+        }
+    }
+
+    fn with_labels() -> Runner {
+        let labels =
+            SnapshotLabels { save: vec!["/s".into()], restore: vec!["/r".into()], proof: "/p".into() };
+        Runner { snapshot_labels: Some(labels), ..Runner::example("python") }
+    }
+
+    #[test]
+    fn only_an_image_with_labels_and_a_warm_part_in_a_container_of_runc_can_have_one() {
+        let can = |runner: &Runner, runtime: &str| is_candidate(runner, runtime);
+        assert!(can(&with_labels(), "runc") && can(&with_labels(), ""));
+        assert!(!can(&with_labels(), "runsc"), "the engine's default");
+        assert!(!can(&Runner::example("python"), "runc"), "no labels");
+        assert!(!can(&Runner { warm: Vec::new(), ..with_labels() }, "runc"));
+        let mut asked = with_labels();
+        asked.bounds.runtime = "runsc".into();
+        assert!(!can(&asked, "runc"));
+        asked.bounds.runtime = "crun".into();
+        assert!(can(&asked, "runsc"));
+    }
+
+    #[test]
+    fn a_runner_gets_the_newest_snapshot_of_its_key_and_adopts_containers_with_any_of_its_image() {
+        let runner = with_labels();
+        let one = |name: &str, key: String, taken: u64| Snapshot {
+            volume: format!("paddock-snapshot-{name}").parse().unwrap(),
+            language: "python".into(),
+            image: runner.image_id.to_string(),
+            key,
+            digest: String::new(),
+            bytes: 0,
+            taken,
+        };
+        let right = key(&runner.image_id, &machine(), "v");
+        let whole = WholeSnapshots(vec![
+            one("old", right.clone(), 1),
+            one("new", right, 2),
+            one("other-kernel", "k".into(), 3),
+        ]);
+        let given = |runtime: &str| {
+            whole.given_to(vec![runner.clone()], Some(&machine()), ("v", runtime)).remove(0).snapshot
+        };
+        assert_eq!(given("runc"), SnapshotMount::Restored("paddock-snapshot-new".parse().unwrap()));
+        assert_eq!(given("runsc"), SnapshotMount::None);
+        assert_eq!(whole.given_to(vec![runner.clone()], None, ("v", "runc")), [runner.clone()]);
+        assert_eq!(whole.variants(&runner).len(), 4);
+        assert_eq!(whole.variants(&Runner { image_id: image('b'), ..runner }).len(), 1);
+    }
+}

@@ -1,0 +1,412 @@
+//! Taking one snapshot: saved in a container, put into a volume, and proved in two others.
+//!
+//! ```text
+//!  save     fresh container ─► the image's save command ─► its files into a volume
+//!  proof    fresh container ─► the proof program by the entrypoint ──┐ exit code and output
+//!           fresh container ─► restored part ─► the same program ────┘ must be alike
+//! ```
+//!
+//! All three containers are members of the pool, as locked down as every other, and are used for nothing
+//! else. It must never report a snapshot that did not come out alike.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use paddock_proto::limits::DATA_DIR;
+use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
+use paddock_proto::{Channel, Event, Request};
+use tokio::io::AsyncReadExt;
+use tokio_tar::Archive;
+use tracing::{debug, info};
+
+use super::super::core::LeaseRefusal;
+use super::super::disk::{DataPlace, DiskBound};
+use super::super::runner::Runner;
+use super::super::spec::Bounds;
+use super::super::warm::WarmStage;
+use super::super::{Lease, Pool};
+use super::labels::SnapshotLabels;
+use super::record::{self, Snapshot};
+use super::volume::{SNAPSHOT_BYTES, SNAPSHOT_FILES, SnapshotVolumes, VolumeError};
+use super::{Machine, SnapshotMount, key};
+use crate::engine::EngineError;
+use crate::link::{Incoming, LinkError};
+
+/// How long a save command may take: it imports what the warm part imports, a few times slower at worst.
+const SAVE_WITHIN: Duration = Duration::from_secs(60);
+/// How long the proof program may run.
+const PROOF_WITHIN: Duration = Duration::from_secs(30);
+/// Bytes of the proof program, as of any code.
+const PROOF_BYTES: u64 = 100_000;
+/// Bytes of each stream of a command that are kept, and that it may write.
+const OUTPUT: usize = 256 * 1024;
+/// Characters of a command's last words in a reason.
+const SHOWN: usize = 200;
+
+/// How taking a snapshot ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TakeOutcome {
+    /// It was taken and proved.
+    Ok,
+    /// There was no container to take it in.
+    Busy,
+    /// The save command failed, or took too long.
+    Save,
+    /// What the save command left cannot be a snapshot.
+    Unfit,
+    /// The part could not be restored from it.
+    Restore,
+    /// The proof program did not come out alike.
+    Proof,
+    /// The engine refused a step, or a container was lost.
+    Engine,
+}
+
+impl TakeOutcome {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Ok, Self::Busy, Self::Save, Self::Unfit, Self::Restore, Self::Proof, Self::Engine];
+
+    /// A stable word for metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Busy => "busy",
+            Self::Save => "save",
+            Self::Unfit => "unfit",
+            Self::Restore => "restore",
+            Self::Proof => "proof",
+            Self::Engine => "engine",
+        }
+    }
+}
+
+/// Why there is no snapshot.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{why}")]
+pub(super) struct TakeError {
+    pub(super) outcome: TakeOutcome,
+    pub(super) why: String,
+}
+
+impl TakeError {
+    fn new(outcome: TakeOutcome, why: impl Into<String>) -> Self {
+        Self { outcome, why: why.into() }
+    }
+}
+
+impl From<VolumeError> for TakeError {
+    fn from(error: VolumeError) -> Self {
+        let outcome = match error {
+            VolumeError::Engine(_) | VolumeError::Name(_) | VolumeError::Archive(_) => TakeOutcome::Engine,
+            VolumeError::TooLarge | VolumeError::Unfit(_) | VolumeError::Differs => TakeOutcome::Unfit,
+        };
+        Self::new(outcome, error.to_string())
+    }
+}
+
+impl From<EngineError> for TakeError {
+    fn from(error: EngineError) -> Self {
+        Self::new(TakeOutcome::Engine, error.to_string())
+    }
+}
+
+impl From<LinkError> for TakeError {
+    fn from(error: LinkError) -> Self {
+        Self::new(TakeOutcome::Engine, format!("a container for a snapshot was lost: {error}"))
+    }
+}
+
+impl From<LeaseRefusal> for TakeError {
+    fn from(refusal: LeaseRefusal) -> Self {
+        Self::new(TakeOutcome::Busy, format!("no container to take a snapshot in: {refusal}"))
+    }
+}
+
+/// Takes snapshots.
+#[derive(Clone)]
+pub(super) struct Taker {
+    pub(super) pool: Pool,
+    pub(super) volumes: SnapshotVolumes,
+    /// What the key has beside image and machine.
+    pub(super) version: String,
+    /// What keeps the container of a save within its bounds on this engine's disk.
+    pub(super) disk: DiskBound,
+}
+
+impl Taker {
+    /// Takes a snapshot for this runner and proves it. A volume that is made and not proved is removed.
+    pub(super) async fn take(&self, runner: &Runner, machine: &Machine) -> Result<Snapshot, TakeError> {
+        let Some(labels) = runner.snapshot_labels.clone() else {
+            return Err(TakeError::new(TakeOutcome::Save, "the image has no labels for snapshots"));
+        };
+        // A caller's container goes first: nothing is evicted for a snapshot.
+        let members = self.pool.snapshot().await.map_or(usize::MAX, |now| now.members());
+        if members >= self.pool.settings().max_members as usize {
+            return Err(TakeError::new(TakeOutcome::Busy, "all containers are in use"));
+        }
+        let snapshot = self.save(runner, &labels, key(&runner.image_id, machine, &self.version)).await?;
+        match self.prove(runner, &labels, &snapshot).await {
+            Ok(()) => Ok(snapshot),
+            Err(error) => {
+                self.volumes.remove(&snapshot.volume).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn save(
+        &self,
+        runner: &Runner,
+        labels: &SnapshotLabels,
+        key: String,
+    ) -> Result<Snapshot, TakeError> {
+        info!(language = runner.language, image = runner.image, "a snapshot of the warm part is taken");
+        let lease = self.lease(saver(runner, self.disk)).await?;
+        let ran = run(&lease, runner, (labels.save.clone(), "/"), None, SAVE_WITHIN).await?;
+        if ran.end.outcome != Outcome::Exited(0) || ran.end.limit.is_some() {
+            let words = last_line(&ran.stderr);
+            return Err(TakeError::new(
+                TakeOutcome::Save,
+                format!("its save command {}{words}", how(&ran.end)),
+            ));
+        }
+        let (volume, contents) = self.volumes.make(&lease.id, &runner.image_id, &key).await?;
+        debug!(language = runner.language, volume = %volume, bytes = contents.bytes, "a snapshot was saved");
+        Ok(Snapshot {
+            volume,
+            language: runner.language.clone(),
+            image: runner.image_id.to_string(),
+            key,
+            digest: contents.digest,
+            bytes: contents.bytes,
+            taken: record::now(),
+        })
+    }
+
+    /// Runs the proof program both ways.
+    async fn prove(
+        &self,
+        runner: &Runner,
+        labels: &SnapshotLabels,
+        snapshot: &Snapshot,
+    ) -> Result<(), TakeError> {
+        let cold = Runner { snapshot: SnapshotMount::None, warm: Vec::new(), idle: 0, ..runner.clone() };
+        let lease = self.lease(cold).await?;
+        let program = program(&lease, &labels.proof).await?;
+        let expected =
+            run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program.clone()), PROOF_WITHIN).await?;
+        drop(lease);
+        let restored = SnapshotMount::Restored(snapshot.volume.clone());
+        let lease = self.lease(Runner { snapshot: restored, idle: 0, ..runner.clone() }).await?;
+        let stage = lease.warm.settled().await;
+        if let Some(why) = lease.warm.not_restored() {
+            return Err(TakeError::new(TakeOutcome::Restore, format!("it could not be restored: {why}")));
+        }
+        if stage != WarmStage::Stands {
+            return Err(TakeError::new(TakeOutcome::Restore, "the restored part does not stand"));
+        }
+        let seen = run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program), PROOF_WITHIN).await?;
+        if !seen.end.warm {
+            return Err(TakeError::new(
+                TakeOutcome::Restore,
+                "the restored part did not run the proof program",
+            ));
+        }
+        let alike = (expected.end.outcome, &expected.stdout, &expected.stderr, expected.end.limit)
+            == (seen.end.outcome, &seen.stdout, &seen.stderr, seen.end.limit);
+        if alike {
+            info!(language = runner.language, volume = %snapshot.volume, "a snapshot was proved");
+            return Ok(());
+        }
+        Err(TakeError::new(TakeOutcome::Proof, difference(&labels.proof, &expected, &seen)))
+    }
+
+    async fn lease(&self, runner: Runner) -> Result<Lease, TakeError> {
+        Ok(self.pool.lease_made(Arc::new(runner)).await?)
+    }
+}
+
+/// The runner of the container that a snapshot is saved in: its `/data` is on the engine's disk, as large as
+/// a snapshot may be, and is also at the place of the snapshot.
+fn saver(runner: &Runner, disk: DiskBound) -> Runner {
+    let mut bounds = Bounds { place: DataPlace::Disk(disk), ..runner.bounds.clone() };
+    (bounds.data, bounds.data_inodes, bounds.file_size) = (SNAPSHOT_BYTES, SNAPSHOT_FILES, SNAPSHOT_BYTES);
+    Runner {
+        snapshot: SnapshotMount::Saving,
+        mounts: Vec::new(),
+        idle: 0,
+        bounds,
+        // Loading it would only take time; its memory is needed for what the command imports.
+        ..runner.clone()
+    }
+}
+
+/// What a command did.
+struct Ran {
+    end: RunEnd,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// Runs one command of this runner, with code if its entrypoint is to have some, warm if the part stands.
+async fn run(
+    lease: &Lease,
+    runner: &Runner,
+    (argv, cwd): (Vec<String>, &str),
+    code: Option<Bytes>,
+    within: Duration,
+) -> Result<Ran, TakeError> {
+    let spec = RunSpec {
+        id: crate::id::random_hex::<8>(),
+        argv,
+        // That of the runner's usual containers, wherever this one has its files.
+        env: runner.environment(&[]),
+        cwd: cwd.to_owned(),
+        wall_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+        output_cap: OUTPUT as u64,
+        input: if code.is_some() { Input::Code { stdin: false } } else { Input::Nothing },
+        limits: RunLimits { disk: lease.runner.disk_limit(), ..RunLimits::default() },
+        warm: code.is_some() && !lease.runner.warm.is_empty(),
+        files: None,
+        execute: None,
+        network: false,
+    };
+    let stream = lease.link.request(&Request::Run(spec))?;
+    if let Some(code) = code {
+        stream.data(Channel::Code, code).await?;
+        stream.eof(Channel::Code).await?;
+    }
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    loop {
+        match stream.next().await? {
+            Incoming::Data(channel @ (Channel::Stdout | Channel::Stderr), piece) => {
+                let whole = if channel == Channel::Stdout { &mut stdout } else { &mut stderr };
+                let room = OUTPUT.saturating_sub(whole.len()).min(piece.len());
+                whole.extend_from_slice(&piece[..room]);
+            }
+            Incoming::Event(Event::Ended(end)) => {
+                stream.say(&Request::Commit).await?;
+                return Ok(Ran { end, stdout, stderr });
+            }
+            Incoming::Event(Event::Begun | Event::Listens { .. }) => {}
+            Incoming::Event(_) | Incoming::Data(..) | Incoming::End => return Err(LinkError::Refused.into()),
+        }
+    }
+}
+
+/// The text of a program in the image.
+async fn program(lease: &Lease, path: &str) -> Result<Bytes, TakeError> {
+    let unreadable = |why: &dyn std::fmt::Display| {
+        TakeError::new(TakeOutcome::Proof, format!("its proof program {path}: {why}"))
+    };
+    let reader = match lease.engine.archive_get(&lease.id, path, PROOF_BYTES + 64 * 1024).await {
+        Ok(reader) => reader,
+        Err(error) if error.is_not_found() => return Err(unreadable(&"the image has no such file")),
+        Err(error) => return Err(error.into()),
+    };
+    let mut archive = Archive::new(reader.into_async_read());
+    let mut entries = archive.entries().map_err(|error| unreadable(&error))?;
+    let first = futures_util::StreamExt::next(&mut entries).await;
+    let Some(Ok(mut entry)) = first.filter(|entry| {
+        entry.as_ref().is_ok_and(|entry| entry.header().entry_type() == tokio_tar::EntryType::Regular)
+    }) else {
+        return Err(unreadable(&"it is no regular file"));
+    };
+    let mut text = Vec::new();
+    (&mut entry).take(PROOF_BYTES + 1).read_to_end(&mut text).await.map_err(|error| unreadable(&error))?;
+    if text.len() as u64 > PROOF_BYTES {
+        return Err(unreadable(&format!("it has more than {PROOF_BYTES} bytes")));
+    }
+    Ok(text.into())
+}
+
+/// How a command ended, in words.
+fn how(end: &RunEnd) -> String {
+    match (end.limit, end.outcome) {
+        (Some(Limit::Wall), _) => format!("took longer than {} s", SAVE_WITHIN.as_secs()),
+        (Some(Limit::Memory), _) => "had too little memory".to_owned(),
+        (Some(Limit::Disk | Limit::FileSize), _) => "wrote more than a snapshot may have".to_owned(),
+        (Some(limit), _) => format!("was ended by a limit ({limit:?})"),
+        (None, Outcome::Exited(code)) => format!("ended with code {code}"),
+        (None, Outcome::Signaled(signal)) => format!("was ended by signal {signal}"),
+        (None, Outcome::NotStarted(errno)) => format!("could not be started (errno {errno})"),
+    }
+}
+
+/// The last line that a command wrote, as others may read it.
+fn last_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+    let line: String = line.trim().chars().map(printable).take(SHOWN).collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}
+
+/// Where the two runs of the proof program differ first.
+fn difference(path: &str, cold: &Ran, restored: &Ran) -> String {
+    let what = if (cold.end.outcome, cold.end.limit) != (restored.end.outcome, restored.end.limit) {
+        format!("cold it {}, restored it {}", how(&cold.end), how(&restored.end))
+    } else if cold.stdout != restored.stdout {
+        format!("its output differs{}", different_line(&cold.stdout, &restored.stdout))
+    } else {
+        format!("its standard error differs{}", different_line(&cold.stderr, &restored.stderr))
+    };
+    format!("its proof program {path} does not come out alike: {what}")
+}
+
+fn different_line(cold: &[u8], restored: &[u8]) -> String {
+    let lines = |text: &[u8]| -> Vec<Vec<u8>> { text.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect() };
+    let (cold, restored) = (lines(cold), lines(restored));
+    let at = cold.iter().zip(&restored).position(|(a, b)| a != b).unwrap_or(cold.len().min(restored.len()));
+    let show = |lines: &[Vec<u8>]| last_line(lines.get(at).map_or(&[][..], |line| line));
+    format!(" in line {}, cold{}, restored{}", at + 1, show(&cold), show(&restored))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(outcome: Outcome, stdout: &str, stderr: &str) -> Ran {
+        let end = RunEnd {
+            outcome,
+            limit: None,
+            warm: true,
+            wall_us: 1,
+            cpu_us: 1,
+            max_rss_kib: 1,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            leftovers: 0,
+            survivors: 0,
+        };
+        Ran { end, stdout: stdout.into(), stderr: stderr.into() }
+    }
+
+    #[test]
+    fn a_difference_is_said_where_it_begins() {
+        let cold = ran(Outcome::Exited(0), "a\nb\nc\n", "");
+        let said = |other: &Ran| difference("/p", &cold, other);
+        assert!(
+            said(&ran(Outcome::Exited(1), "", ""))
+                .ends_with("cold it ended with code 0, restored it ended with code 1")
+        );
+        assert!(
+            said(&ran(Outcome::Exited(0), "a\nB\u{7}\nc\n", ""))
+                .ends_with("in line 2, cold: b, restored: B?")
+        );
+        assert!(
+            said(&ran(Outcome::Exited(0), "a\nb\nc\n", "w")).contains("standard error differs in line 1")
+        );
+    }
+
+    #[test]
+    fn the_container_of_a_save_has_room_for_a_snapshot_and_nothing_of_the_host() {
+        let saver = saver(&Runner::example("python"), DiskBound::Watched);
+        assert_eq!((saver.bounds.data, saver.bounds.file_size), (SNAPSHOT_BYTES, SNAPSHOT_BYTES));
+        assert!(saver.mounts.is_empty() && saver.idle == 0);
+        assert_eq!(saver.snapshot, SnapshotMount::Saving);
+        assert_eq!(last_line(b"one\ntw\xc3\xa9\n\n"), ": tw?");
+    }
+}
