@@ -1,6 +1,6 @@
-//! A hundred new sessions at once, as public benchmarks of sandboxes measure the time to interactive: from the
-//! request for a sandbox to the first output of a program in it. With a container standing ready for each, with
-//! the defaults, and with none ready.
+//! A hundred new sessions at once, as public benchmarks of sandboxes measure the time to interactive: from
+//! the request for a sandbox to the first output of a program in it. With a container standing ready for
+//! each, with the defaults, and with none ready.
 //!
 //! It must never leave out a session that failed: it counts against the share of those that were answered.
 

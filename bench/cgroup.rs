@@ -1,9 +1,9 @@
-//! What the kernel charged to one container: its memory, its processor time and its page faults, from the files
-//! of its control group, version 1 or 2.
+//! What the kernel charged to one container: its memory, its processor time and its page faults, from the
+//! files of its control group, version 1 or 2.
 //!
-//! Work that the kernel does for a container (forks, faults, the end of processes) is in it, and all processes
-//! that have ended are. It must never take a group that is not the container's own: a figure of a parent would
-//! be that of all containers.
+//! Work that the kernel does for a container (forks, faults, the end of processes) is in it, and all
+//! processes that have ended are. It must never take a group that is not the container's own: a figure of a
+//! parent would be that of all containers.
 
 use std::path::{Path, PathBuf};
 
@@ -30,8 +30,8 @@ pub(crate) struct Memory {
     pub(crate) swap: f64,
     /// Files in `/data`, `/tmp` and `/dev/shm`.
     pub(crate) tmpfs: f64,
-    /// Pages of files on a disk, which the kernel can drop. All containers share them; they are charged to the
-    /// one that read them first.
+    /// Pages of files on a disk, which the kernel can drop. All containers share them; they are charged to
+    /// the one that read them first.
     pub(crate) cache: f64,
     /// Page tables, stacks, sockets.
     pub(crate) kernel: f64,

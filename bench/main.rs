@@ -18,8 +18,8 @@
 //!   ├────► packages     a list of packages: the first use, and the next ones
 //!   ├────► scrape       runs while a scraper reads the metrics, and while nobody does
 //!   ├────► mixed        programs as models write them, of many kinds: the headline
-//!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses; cgroup:
-//!   │                   both, as the kernel charges them
+//!   ├────► processor    what a run costs, wherever it is spent; memory: of containers that nobody uses
+//!   │        └ cgroup   both, as the kernel charges them
 //!   ├────► cold         a run whose container has just started; burst: a hundred new sessions at once
 //!   ├────► before       eight sessions beside an older build
 //!   ├────► churn        new sessions a second

@@ -1,8 +1,9 @@
 //! The memory of containers that nobody uses: those of the default set-up before the first call, and what a
 //! conversation adds after its first run.
 //!
-//! Anonymous memory is what a container takes from the machine whatever its neighbours do. Memory of tmpfs and
-//! of the kernel, and pages of files, are figures of their own. It must never be read while a warm part loads.
+//! Anonymous memory is what a container takes from the machine whatever its neighbours do. Memory of tmpfs
+//! and of the kernel, and pages of files, are figures of their own. It must never be read while a warm part
+//! loads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

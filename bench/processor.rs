@@ -1,6 +1,6 @@
 //! The processor time of a run, wherever it is spent: in the daemon, and in the containers (PID 1, the warm
-//! part, the program, and the kernel's work for all of these). Beside it what other load on the machine hardly
-//! changes: page faults and context switches.
+//! part, the program, and the kernel's work for all of these). Beside it what other load on the machine
+//! hardly changes: page faults and context switches.
 //!
 //! What is used while nobody calls is measured before, and subtracted. It must never count the time of this
 //! process, which makes the requests, except in the figures of the whole machine.
@@ -23,8 +23,8 @@ const RUNS: u32 = 200;
 const NEW_SESSIONS: u32 = 8;
 /// Before each run: the machine is at rest when it comes.
 const REST: Duration = Duration::from_millis(15);
-/// Nobody calls for this long, so many times, while the background is measured. The least of them counts: what
-/// comes once is not what is always there.
+/// Nobody calls for this long, so many times, while the background is measured. The least of them counts:
+/// what comes once is not what is always there.
 const QUIET: Duration = Duration::from_secs(1);
 const QUIETS: usize = 3;
 /// For the work that is left behind an answer.

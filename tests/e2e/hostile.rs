@@ -1,6 +1,6 @@
-//! Programs that attack, one a line: `tests/hostile/runs.jsonl` has what a program does, what stops it, and what
-//! must be answered; `tests/hostile/calls.jsonl` has calls to the kernel that must be refused. A new row is one
-//! line; `tests/hostile/README.md` says what it can contain.
+//! Programs that attack, one a line: `tests/hostile/runs.jsonl` has what a program does, what stops it, and
+//! what must be answered; `tests/hostile/calls.jsonl` has calls to the kernel that must be refused. A new
+//! row is one line; `tests/hostile/README.md` says what it can contain.
 //!
 //! After each row another session runs as before. No row does harm if nothing stops it, except to its own
 //! container.

@@ -1,13 +1,21 @@
-//! What code does to every process of a warm part: to the one that forks, to the child that waits, and to those
-//! that keep memory. After each attack the call is answered, and the warm part runs the session's programs again.
+//! What code does to every process of a warm part: to the one that forks, to the child that waits, and to
+//! those that keep memory. After each attack the call is answered, and the warm part runs the session's
+//! programs again.
 //!
-//! The code finds the processes by itself and takes each in turn, so nothing here depends on how many there are.
+//! The code finds the processes by itself and takes each in turn, so nothing here depends on how many there
+//! are.
+
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::{Daemon, PATIENCE, Session, field, within};
 
-/// A language: how its code reaches the other processes, and what it does to the one at a place in their order.
+/// After a cold run; doubled after each further one.
+const FIRST_REST: Duration = Duration::from_millis(250);
+
+/// A language: how its code reaches the other processes, and what it does to the one at a place in their
+/// order.
 struct Language {
     name: &'static str,
     /// Sets `others`: all processes but PID 1 and this one, when the next child waits.
@@ -110,7 +118,15 @@ impl Language {
 
     /// Until the warm part runs the session's programs again.
     async fn until_warm(&self, d: &Daemon, s: &Session<'_>) {
-        let warm = async { while !self.is_warm(d, s).await {} };
+        // A part that loads again after an attack is ended when a run has waited for three seconds: on a slow
+        // machine the session must rest for it to stand. Nothing tells when it does.
+        let warm = async {
+            let mut rest = FIRST_REST;
+            while !self.is_warm(d, s).await {
+                tokio::time::sleep(rest).await;
+                rest *= 2;
+            }
+        };
         within(PATIENCE, "a warm run", warm).await;
     }
 
@@ -176,8 +192,8 @@ async fn standing(language: &Language) -> Daemon {
     d
 }
 
-/// The part cannot fork while the program has all processes, and must neither give up nor take a process of the
-/// program for its own.
+/// The part cannot fork while the program has all processes, and must neither give up nor take a process of
+/// the program for its own.
 #[tokio::test]
 async fn a_program_with_500_forks_in_flight_leaves_the_warm_part_as_it_was() {
     let children = "import os, time\n\
@@ -215,7 +231,8 @@ async fn a_program_with_500_forks_in_flight_leaves_the_warm_part_as_it_was() {
     let s = d.session("s");
     let children = "import { spawn } from 'node:child_process'\n\
         let made = 0, failed = 0\n\
-        for (let n = 0; n < 500; n++) { const child = spawn('sleep', ['60']); child.on('error', () => failed++)\n    \
+        for (let n = 0; n < 500; n++) { const child = spawn('sleep', ['60'])\n    \
+        child.on('error', () => failed++)\n    \
         if (child.pid) made++ }\n\
         console.log(made > 50); setTimeout(() => process.exit(0), 100)";
     for _ in 0..3 {
@@ -273,13 +290,16 @@ async fn no_descriptor_of_a_run_is_in_a_later_one() {
     let usual = s.python(look).await.expect_success().stdout().to_owned();
     for leak in [
         "import os\nwhile True:\n    try: os.open('/dev/null', 0)\n    except OSError: break\nprint('on')",
-        "import os\nfor n in range(3, 900):\n    try: os.dup2(1, n, inheritable=True)\n    except OSError: pass\n\
+        "import os\nfor n in range(3, 900):\n    \
+         try: os.dup2(1, n, inheritable=True)\n    except OSError: pass\n\
          os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '60')\nprint('on')",
         "import socket\na, b = socket.socketpair()\nkept = [a.fileno()]\nfor n in range(200):\n    \
          try: socket.send_fds(b, [b'x'], kept * 4)\n    except OSError: break\nprint('on')",
         "import os\nfor n in range(3, 64):\n    try: os.close(n)\n    except OSError: pass\nprint('on')",
-        "import ctypes, os\nctypes.CDLL(None).close_range(3, 2**32 - 1, 0)\nos.write(1, b'on\\n'); os._exit(0)",
-        "import os\nfor n in os.listdir('/proc/self/fd'):\n    try: os.write(int(n), b'') if int(n) != 1 else 0\n    \
+        "import ctypes, os\nctypes.CDLL(None).close_range(3, 2**32 - 1, 0)\n\
+         os.write(1, b'on\\n'); os._exit(0)",
+        "import os\nfor n in os.listdir('/proc/self/fd'):\n    \
+         try: os.write(int(n), b'') if int(n) != 1 else 0\n    \
          except OSError: pass\nprint('on')",
     ] {
         let ran = s.python(leak).timeout(20.0).await;
