@@ -74,9 +74,9 @@ fn a_caller_gets_one_that_is_not_outdated_first_and_an_outdated_one_rather_than_
     let mut pool = Replacing::new(usual());
     let old: Vec<_> = pool.idle.iter().copied().collect();
     pool.send(PoolEvent::Outdated { member: old[0] });
-    let granted = |actions: &[PoolAction]| match actions[0] {
-        PoolAction::Grant { member, .. } => member,
-        ref other => panic!("{other:?}"),
+    let granted = |actions: &[PoolAction]| {
+        let PoolAction::Grant { member, .. } = actions[0] else { panic!("{actions:?}") };
+        member
     };
     let actions = pool.send(PoolEvent::Request { waiter: WaiterId(1), runner: RUNNER, tenant: TenantShare::default() });
     assert_eq!(granted(&actions), old[1]);
