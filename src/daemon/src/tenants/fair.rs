@@ -250,7 +250,7 @@ mod tests {
             served in 1..400_usize,
         ) {
             let mut queue = Queue::new();
-            let tenants: Vec<_> = weights.iter().enumerate().map(|(id, w)| tenant(id as u32, *w)).collect();
+            let tenants: Vec<_> = (0..).zip(&weights).map(|(id, w)| tenant(id, *w)).collect();
             for one in &tenants {
                 (0..3).for_each(|_| queue.come(*one));
             }

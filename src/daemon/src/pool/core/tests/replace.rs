@@ -8,6 +8,7 @@ use super::super::{
     MemberId, PoolAction, PoolCore, PoolEvent, PoolSettings, RawPoolSettings, RunnerId, WaiterId,
 };
 use super::usual;
+use crate::tenants::TenantShare;
 
 const RUNNER: RunnerId = RunnerId(0);
 
@@ -78,9 +79,11 @@ fn a_caller_gets_one_that_is_not_outdated_first_and_an_outdated_one_rather_than_
         let PoolAction::Grant { member, .. } = actions[0] else { panic!("{actions:?}") };
         member
     };
-    let actions = pool.send(PoolEvent::Request { waiter: WaiterId(1), runner: RUNNER, tenant: TenantShare::default() });
+    let actions =
+        pool.send(PoolEvent::Request { waiter: WaiterId(1), runner: RUNNER, tenant: TenantShare::default() });
     assert_eq!(granted(&actions), old[1]);
-    let actions = pool.send(PoolEvent::Request { waiter: WaiterId(2), runner: RUNNER, tenant: TenantShare::default() });
+    let actions =
+        pool.send(PoolEvent::Request { waiter: WaiterId(2), runner: RUNNER, tenant: TenantShare::default() });
     assert_eq!(granted(&actions), old[0]);
     // Once it is leased, nobody replaces it.
     assert_eq!(pool.send(PoolEvent::Outdated { member: old[0] }), []);

@@ -69,8 +69,16 @@ impl House {
                         (0..copies).for_each(|_| events.push(Event::Return { key: key.clone() }));
                     }
                     Action::KeepClosed { key } => events.push(Event::KeptClosed { key }),
-                    Action::AskHolders => {}
-                    _ => {}
+                    Action::AskHolders
+                    | Action::Enter { .. }
+                    | Action::Cancel { .. }
+                    | Action::Opened { .. }
+                    | Action::NotFound { .. }
+                    | Action::Closed { .. }
+                    | Action::DropLost { .. }
+                    | Action::Delete { .. }
+                    | Action::Forget { .. }
+                    | Action::LookForUnused => {}
                 }
             }
         }
@@ -160,7 +168,7 @@ fn those_who_wait_are_served_round_by_round_and_by_weight() {
     house.leave(a, 10, first[0]);
     for _ in 0..6 {
         let next = *house.granted.last().unwrap();
-        let at = |calls: &[CallId]| calls.iter().position(|call| *call == next).map(|at| at as u32 + 1);
+        let at = |calls: &[CallId]| (1_u32..).zip(calls).find(|(_, call)| **call == next).map(|(n, _)| n);
         let (of, number) = at(&of_a).map(|n| (a, n)).or_else(|| at(&of_b).map(|n| (b, n))).unwrap();
         order.push(of.id.0);
         house.leave(of, number, next);
