@@ -4,7 +4,7 @@
 //! ```text
 //!  api ─ tools ─ session ─ pool ─ engine ─ store ─ log        each reports events: metrics.granted(…)
 //!                      │
-//!                  Metrics ── http, tools, runs, pool, engine, egress, models, packages, tenants, …: families
+//!                  Metrics ── http, tools, runs, pool, egress, packages, tenants, daemon, …: families
 //!                      │
 //!  GET /metrics ── DaemonState (gauges, gathered at the scrape) ── text
 //! ```
