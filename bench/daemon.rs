@@ -49,6 +49,8 @@ const START: Duration = Duration::from_secs(60);
 const REFILL: Duration = Duration::from_secs(30);
 /// For the warm parts of 64 containers that are started at the same time: each takes over a second of a core.
 const WARM: Duration = Duration::from_secs(240);
+/// To take a snapshot, to prove it, and to replace the container that was kept ready.
+const SNAPSHOT: Duration = Duration::from_secs(120);
 /// From the signal to the end; mostly the removal of all containers.
 const END: Duration = Duration::from_secs(90);
 
@@ -70,6 +72,9 @@ pub(crate) struct LogState {
     armed: BTreeMap<String, (u32, Duration)>,
     /// Containers whose warm part does not stand yet.
     cold: BTreeSet<String>,
+    /// How many containers of Python had come up when the snapshot of its warm part was taken; or why there
+    /// is none.
+    snapshot: Option<std::result::Result<u32, String>>,
     over: bool,
 }
 
@@ -169,6 +174,23 @@ impl Daemon {
         Ok(())
     }
 
+    /// Waits until the snapshot of Python's warm part is used: if `has_idle`, by the container that is kept
+    /// ready too.
+    pub(crate) async fn wait_for_snapshot(&self, has_idle: bool) -> Result<()> {
+        let mut seen = self.seen.clone();
+        let is_used = |seen: &LogState| match &seen.snapshot {
+            Some(Ok(before)) => !has_idle || (seen.armed("python") > *before && seen.cold.is_empty()),
+            Some(Err(_)) => true,
+            None => false,
+        };
+        let waited = tokio::time::timeout(SNAPSHOT, seen.wait_for(is_used)).await;
+        let waited = waited.map_err(|_| format!("no snapshot was used within {SNAPSHOT:?}"))??;
+        match &waited.snapshot {
+            Some(Err(why)) => Err(why.clone().into()),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+
     /// Waits until the warm part stands in each container that there is.
     pub(crate) async fn wait_for_warm(&self) -> Result<()> {
         let mut seen = self.seen.clone();
@@ -206,6 +228,10 @@ impl LogState {
             // Only these images have a warm part.
             let has_part = matches!(language, "python" | "typescript");
             self.cold.extend(field("container=").filter(|_| has_part).map(str::to_owned));
+        } else if line.contains(" a snapshot of the warm part was taken ") {
+            self.snapshot = Some(Ok(self.armed("python")));
+        } else if line.contains(" no snapshot of the warm part ") {
+            self.snapshot = Some(Err(line.to_owned()));
         } else if line.contains(" warm language=") || line.contains(" removed ") {
             self.cold.remove(field("container=").unwrap_or_default());
         }
