@@ -10,6 +10,8 @@ mod compose;
 mod dist;
 #[path = "shipped/image.rs"]
 mod image;
+#[path = "shipped/updates.rs"]
+mod updates;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

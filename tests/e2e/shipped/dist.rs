@@ -16,7 +16,7 @@ use super::{program, repo, run, socket, tried};
 const EXPOSURE: f64 = 1.6;
 
 /// A release that is packed once for all tests, and the folder that it unpacks to.
-fn release() -> &'static (TempDir, PathBuf, String) {
+pub(super) fn release() -> &'static (TempDir, PathBuf, String) {
     static RELEASE: OnceLock<(TempDir, PathBuf, String)> = OnceLock::new();
     RELEASE.get_or_init(|| {
         let home = TempDir::new().expect("a folder");
@@ -119,7 +119,7 @@ say "user: $(id paddock)"
 say "modes: $(stat -c '%a %U:%G' /etc/paddock /var/lib/paddock /var/log/paddock /etc/paddock/environment | paste -sd,)"
 say "completion: $(bash -c '. /usr/local/share/bash-completion/completions/paddock && complete -p paddock')"
 say "pages: $(cd /usr/local/share/man/man1 && ls paddock*.1 | paste -sd,)"
-say "unit: $(grep ^ExecStart= /etc/systemd/system/paddock.service)"
+say "unit: $(grep ^ExecStart= /usr/local/lib/systemd/system/paddock.service)"
 # Again: what an operator has written stays.
 echo '# mine' >>/etc/paddock/paddock.toml
 cp /etc/paddock/environment /work/token
@@ -171,7 +171,8 @@ fn it_installs_in_a_debian_without_a_network_and_goes_again() {
         "modes: 750 root:paddock,700 paddock:paddock,750 paddock:paddock,600 root:root",
         "completion: complete ",
         "unit: ExecStart=/usr/local/bin/paddock serve --config /etc/paddock/paddock.toml",
-        "again: kept /etc/paddock/paddock.toml",
+        "again: kept /etc/paddock/paddock.toml; that of this release is /etc/paddock/paddock.toml.new",
+        "again: kept /etc/logrotate.d/paddock",
         "kept: # mine",
         "the token stays",
         "health: no daemon of the store /var/lib/paddock answers",
