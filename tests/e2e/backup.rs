@@ -283,3 +283,53 @@ async fn a_restore_that_is_killed_leaves_the_old_store_or_the_new_one() {
     assert!(new > 0);
     let _ = std::io::stdout().flush();
 }
+
+#[tokio::test]
+async fn a_planted_link_beside_the_backup_is_not_followed() {
+    let (store, _) = store_of(1);
+    let backup = Backup::new();
+    let other = tempfile::tempdir().expect("a folder");
+    let victim = other.path().join("victim");
+    std::fs::write(&victim, "mine").expect("a file");
+    std::os::unix::fs::symlink(&victim, backup.0.path().join("backup.tar.partial")).expect("a link");
+    expect(&run(store.path(), &["backup", &backup.text()]).await, 0, "secrets");
+    assert_eq!(std::fs::read_to_string(&victim).expect("a file"), "mine");
+    std::fs::remove_file(backup.path()).expect("a file");
+    std::os::unix::fs::symlink(&victim, backup.path()).expect("a link");
+    expect(&run(store.path(), &["backup", &backup.text()]).await, 1, "exists already");
+    assert_eq!(std::fs::read_to_string(&victim).expect("a file"), "mine");
+}
+
+#[tokio::test]
+async fn a_configuration_whose_token_only_the_service_reads_is_enough() {
+    let (store, _) = store_of(1);
+    let backup = Backup::new();
+    let config = backup.0.path().join("paddock.toml");
+    let text = "[http]\naddr = \"0.0.0.0:1\"\npublic_url = \"https://sandbox.example.com\"\n";
+    std::fs::write(&config, text).expect("a file");
+    let config = config.display().to_string();
+    expect(&run(store.path(), &["backup", "--config", &config, &backup.text()]).await, 0, "secrets");
+    let other = Store::new();
+    let restored = run(other.path(), &["restore", "--config", &config, &backup.text()]).await;
+    expect(&restored, 0, "are restored");
+    let asked = run(other.path(), &["health", "--config", &config]).await;
+    let said = String::from_utf8_lossy(&asked.stdout);
+    assert!(asked.status.code() == Some(1) && said.contains("no daemon of the store"), "{asked:?}");
+    // To serve without a token is another matter.
+    expect(&run(other.path(), &["serve", "--config", &config]).await, 2, "there is no token");
+}
+
+#[tokio::test]
+async fn a_restore_says_that_revoked_tokens_are_back() {
+    let (store, _) = store_of(1);
+    for name in ["a", "b"] {
+        expect(&run(store.path(), &["token", "add", name]).await, 0, "");
+    }
+    let backup = Backup::new();
+    expect(&run(store.path(), &["backup", &backup.text()]).await, 0, "secrets");
+    expect(&run(store.path(), &["token", "revoke", "a"]).await, 0, "revoked");
+    let restored = run(store.path(), &["restore", "--force", &backup.text()]).await;
+    expect(&restored, 0, "with 2 tokens: every token that was revoked later is valid again");
+    let listed = run(store.path(), &["token", "list"]).await;
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 3, "{listed:?}");
+}

@@ -134,6 +134,7 @@ fn main() -> ExitCode {
         What::Restore(arguments) => return ExitCode::from(backup::restore(arguments, &env)),
         What::Token(arguments) => return token(arguments, &env),
     };
+    let overrides = if matches!(what, What::Health { .. }) { &overrides.serving_nobody() } else { overrides };
     let mut loaded = match Config::load(config.as_deref(), &env, overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),
@@ -191,8 +192,7 @@ fn main() -> ExitCode {
 
 /// Carries out `paddock token`.
 fn token(arguments: &TokenArguments, env: &BTreeMap<String, String>) -> ExitCode {
-    // The first token of a daemon that others can reach is made before it may start.
-    let overrides = Overrides { allow_open: true, store: arguments.store.clone(), ..Overrides::default() };
+    let overrides = Overrides { store: arguments.store.clone(), ..Overrides::default() }.serving_nobody();
     let loaded = match Config::load(arguments.config.as_deref(), env, &overrides) {
         Ok(loaded) => loaded,
         Err(error) => return complain(&error, UNUSABLE),

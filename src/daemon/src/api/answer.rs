@@ -304,7 +304,8 @@ impl Server {
     async fn backup(&self) -> Answer {
         match self.store.snapshot().await {
             Ok(snapshot) => {
-                let archive = backup::pack(snapshot).map_ok(Frame::data);
+                let broke = |error: &std::io::Error| warn!(%error, "a backup broke off");
+                let archive = backup::pack(snapshot).inspect_err(broke).map_ok(Frame::data);
                 Answer::new(StreamBody::new(Box::pin(archive)).boxed_unsync())
             }
             Err(problem) => error(StatusCode::SERVICE_UNAVAILABLE, "not_possible_now", &problem.to_string()),

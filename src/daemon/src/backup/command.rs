@@ -1,7 +1,6 @@
 //! `paddock backup` and `paddock restore` from a terminal.
 //!
-//! A backup must never have its name before it is complete, and never be readable by others. A restore must
-//! never touch a store that a daemon uses.
+//! A restore must never touch a store that a daemon uses, and never bring tokens back without saying so.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,12 +20,14 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::target::to_new_file;
 use super::unpack::unpack;
 use super::{BackupError, PATH, pack};
 use crate::api::SocketKind;
 use crate::app::store_options;
 use crate::config::{Config, Overrides};
 use crate::store::{FORMAT_FILE, Store, is_vacant};
+use crate::tenants::tokens_in;
 
 /// The name for standard input and output.
 const STANDARD: &str = "-";
@@ -70,7 +71,7 @@ pub struct RestoreArguments {
 
 /// Writes a backup. Returns the exit code.
 pub fn backup(arguments: &BackupArguments, env: &BTreeMap<String, String>) -> u8 {
-    let loaded = Config::load(arguments.config.as_deref(), env, &arguments.overrides);
+    let loaded = Config::load(arguments.config.as_deref(), env, &arguments.overrides.serving_nobody());
     run(loaded.map(|loaded| loaded.config), async |config| {
         let bytes = write_backup(&config, &arguments.file).await?;
         let (root, to) = (config.store.root.display(), arguments.file.display());
@@ -80,7 +81,7 @@ pub fn backup(arguments: &BackupArguments, env: &BTreeMap<String, String>) -> u8
 
 /// Restores a backup. Returns the exit code.
 pub fn restore(arguments: &RestoreArguments, env: &BTreeMap<String, String>) -> u8 {
-    let loaded = Config::load(arguments.config.as_deref(), env, &arguments.overrides);
+    let loaded = Config::load(arguments.config.as_deref(), env, &arguments.overrides.serving_nobody());
     run(loaded.map(|loaded| loaded.config), async |config| read_backup(&config, arguments).await)
 }
 
@@ -128,31 +129,7 @@ async fn write_backup(config: &Config, file: &Path) -> Result<u64, BackupError> 
         return fetch(config, &mut io::stdout(), "cannot write to standard output").await;
     }
     let what = format!("cannot write {}", file.display());
-    if file.symlink_metadata().is_ok() {
-        return Err(BackupError::Refused(format!("{} exists already: name a new file", file.display())));
-    }
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = file.with_file_name(name);
-    let written = async {
-        let mut to = OpenOptions::new();
-        let to = to.write(true).create(true).truncate(true).mode(0o600).open(&partial);
-        let mut to = to.map_err(BackupError::io(what.as_str()))?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        to.set_permissions(mode).map_err(BackupError::io(what.as_str()))?;
-        let bytes = fetch(config, &mut to, &what).await?;
-        to.sync_all().map_err(BackupError::io(what.as_str()))?;
-        std::fs::rename(&partial, file).map_err(BackupError::io(what.as_str()))?;
-        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let synced = File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all());
-        synced.map_err(BackupError::io(what.as_str()))?;
-        Ok(bytes)
-    };
-    let written = written.await;
-    if written.is_err() {
-        let _ = std::fs::remove_file(&partial);
-    }
-    written
+    to_new_file(file, async |to: &mut File| fetch(config, to, &what).await).await
 }
 
 /// Writes the archive of the store: the running daemon makes it, or else this process.
@@ -193,7 +170,8 @@ async fn from_daemon(socket: UnixStream, to: &mut impl Write, what: &str) -> Res
         return Err(BackupError::Daemon(why));
     }
     let archive = response.into_body().into_data_stream();
-    copy(archive.map(|piece| piece.map_err(io::Error::other)), to, what).await
+    let broke = |error| io::Error::other(format!("{error}; the log of the daemon may say why"));
+    copy(archive.map(|piece| piece.map_err(broke)), to, what).await
 }
 
 async fn copy(
@@ -249,5 +227,42 @@ async fn read_backup(config: &Config, arguments: &RestoreArguments) -> Result<St
     })
     .await?;
     let (files, bytes) = (unpacked.files, unpacked.bytes);
-    Ok(format!("{files} files with {bytes} bytes are restored to {}; start the daemon", root.display()))
+    let tokens = restored_tokens(root, &config.auth.tokens_file);
+    let restored = format!("{files} files with {bytes} bytes are restored to {}", root.display());
+    Ok(format!("{restored}; start the daemon{tokens}"))
+}
+
+/// What the operator must know about tokens that came with the backup; nothing if none did.
+fn restored_tokens(root: &Path, file: &Path) -> String {
+    let Ok(changed) = file.metadata().and_then(|meta| meta.modified()) else { return String::new() };
+    if !file.starts_with(root) {
+        return String::new();
+    }
+    let (count, changed) = (tokens_in(file), humantime::format_rfc3339_seconds(changed));
+    let tokens = if count == 1 { "token" } else { "tokens" };
+    format!(
+        ". The file of tokens is that of the backup, as it has been since {changed}, with {count} {tokens}: \
+         every token that was revoked later is valid again, so look at `paddock token list` first"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_spoken_of_where_they_came_with_the_backup() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = dir.path().join("tokens.toml");
+        assert_eq!(restored_tokens(dir.path(), &file), "");
+        let token = |name: &str| format!("[[tokens]]\nname = {name:?}\nsha256 = {:?}\n", name.repeat(64));
+        std::fs::write(&file, token("a") + &token("b")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, mode).unwrap();
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
+        let said = restored_tokens(dir.path(), &file);
+        assert!(said.contains("since 2023-11-14T22:13:20Z, with 2 tokens"), "{said}");
+        assert_eq!(restored_tokens(elsewhere.path(), &file), "");
+    }
 }

@@ -18,6 +18,7 @@
 mod command;
 mod manifest;
 mod pack;
+mod target;
 mod unpack;
 
 pub use command::{BackupArguments, RestoreArguments, backup, restore};

@@ -1,10 +1,10 @@
 //! Unpacks a backup into an empty folder, and checks all of it: every hash, and that nothing is missing.
 //!
-//! It must never write outside of its folder, and never make anything but files and folders.
+//! It must never write outside of its folder, never make anything but files and folders, and never hold more
+//! in memory than a piece of a file and a line of the list: what came is noted in a file without a name.
 
-use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -12,17 +12,16 @@ use std::path::Path;
 use futures_util::StreamExt;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt};
 use tokio_tar::{Archive, Entry};
 
-use super::manifest::{self, Line, is_plain};
+use super::manifest::{Line, ListReader, ListWriter, MAX_LINE, is_plain};
 use super::{ABOUT, ARCHIVE, About, BackupError, MANIFEST, STORE};
 use crate::id::hex;
-use crate::store::FORMAT;
+use crate::store::{FORMAT, scratch};
 
-/// Bytes of the first member, and of the list: a million files with paths of some hundred bytes.
+/// Bytes of the first member.
 const MAX_ABOUT: u64 = 4096;
-const MAX_LIST: u64 = 1 << 30;
 const PIECE: usize = 64 * 1024;
 
 /// What was unpacked.
@@ -39,18 +38,14 @@ pub(super) async fn unpack(
 ) -> Result<Unpacked, BackupError> {
     let damaged = |why: &str| BackupError::Damaged(why.to_owned());
     let unreadable = |error: std::io::Error| BackupError::Damaged(error.to_string());
+    let noted = || BackupError::io(format!("cannot note in {} what came", folder.display()));
+    let mut came = ListWriter::new(scratch(&folder.join("came")).map_err(noted())?, u64::MAX);
     let mut members = Archive::new(archive).entries().map_err(unreadable)?;
-    let mut lines = Vec::new();
-    let mut made = BTreeSet::new();
     let mut is_known = false;
-    let mut list = None;
     while let Some(member) = members.next().await {
         let mut member = member.map_err(unreadable)?;
         let name = member.path_bytes().map_err(unreadable)?.into_owned();
         let kind = member.header().entry_type();
-        if list.is_some() {
-            return Err(damaged("something follows its list"));
-        }
         if name == ABOUT.as_bytes() && !is_known {
             check_about(&text(&mut member, MAX_ABOUT).await?)?;
             is_known = true;
@@ -60,15 +55,19 @@ pub(super) async fn unpack(
             return Err(BackupError::Refused("this is no backup of a paddock store".to_owned()));
         }
         if name == MANIFEST.as_bytes() {
-            list = Some(text(&mut member, MAX_LIST).await?);
-            continue;
+            let (came, _) = came.end().map_err(noted())?;
+            let unpacked = compare(folder, came, member).await?;
+            return match members.next().await {
+                None => Ok(unpacked),
+                Some(_) => Err(damaged("something follows its list")),
+            };
         }
         let path = name.strip_prefix(STORE.as_bytes()).map(std::ffi::OsStr::from_bytes).map(Path::new);
         let path = path.filter(|path| is_plain(path)).ok_or_else(|| damaged("it has a foreign path"))?;
-        if !made.insert(path.to_owned()) {
+        let to = folder.join(path);
+        if to.symlink_metadata().is_ok() {
             return Err(damaged("it has a path twice"));
         }
-        let to = folder.join(path);
         let failed = || BackupError::io(format!("cannot write {}", to.display()));
         let (size, sha256) = if kind.is_dir() {
             fs::create_dir(&to).map_err(failed())?;
@@ -80,15 +79,10 @@ pub(super) async fn unpack(
         } else {
             return Err(damaged("it has something that is neither a file nor a folder"));
         };
-        lines.push(Line { path: path.to_owned(), mode: 0, mtime_ns: 0, size, sha256 });
+        let line = Line { path: path.to_owned(), mode: 0, mtime_ns: 0, size, sha256 };
+        came.line(&line).map_err(noted())?;
     }
-    let list = list.ok_or_else(|| damaged("it is cut off"))?;
-    let said = manifest::parse(&list).map_err(BackupError::Damaged)?;
-    compare(&lines, &said)?;
-    dress(folder, &said)?;
-    let files = said.iter().filter(|line| line.sha256.is_some());
-    let count = |all: Unpacked, line: &Line| Unpacked { files: all.files + 1, bytes: all.bytes + line.size };
-    Ok(files.fold(Unpacked::default(), count))
+    Err(damaged("it is cut off"))
 }
 
 fn check_about(text: &str) -> Result<(), BackupError> {
@@ -137,35 +131,56 @@ async fn file<R: AsyncRead + Unpin>(member: &mut Entry<R>, to: &Path) -> Result<
     }
 }
 
-/// Compares what came with the list.
-fn compare(came: &[Line], said: &[Line]) -> Result<(), BackupError> {
-    for (came, said) in came.iter().zip(said) {
-        if !came.has_same_content(said) {
+/// Compares what came with the list, and gives everything its mode and time.
+async fn compare<R: AsyncRead + Unpin>(
+    folder: &Path,
+    mut came: impl BufRead,
+    said: R,
+) -> Result<Unpacked, BackupError> {
+    let unreadable = |error: io::Error| BackupError::Damaged(error.to_string());
+    let noted = || BackupError::io(format!("cannot read in {} what came", folder.display()));
+    let (mut noted_list, mut list) = (ListReader::default(), ListReader::default());
+    let (mut said, mut line) = (tokio::io::BufReader::new(said), Vec::new());
+    let mut all = Unpacked::default();
+    loop {
+        line.clear();
+        if (&mut said).take(MAX_LINE).read_until(b'\n', &mut line).await.map_err(unreadable)? == 0 {
+            list.end().map_err(BackupError::Damaged)?;
+            return Ok(all);
+        }
+        let next = list.line(&line).map_err(BackupError::Damaged)?;
+        line.clear();
+        came.read_until(b'\n', &mut line).map_err(noted())?;
+        let has_come = noted_list.line(&line).map_err(io::Error::other).map_err(noted())?;
+        let Some((said, has_come)) = next.as_ref().zip(has_come.as_ref()) else {
+            let one = [(next, "it has no"), (has_come, "its list has no")];
+            let missing = one.into_iter().find_map(|(line, what)| Some((line?, what)));
+            if let Some((line, what)) = missing {
+                return Err(BackupError::Damaged(format!("{what} {}", line.path.display())));
+            }
+            continue; // the last line of both
+        };
+        if !has_come.has_same_content(said) {
             return Err(BackupError::Damaged(format!("{} differs from its list", said.path.display())));
         }
+        dress(folder, said)?;
+        all.files += u64::from(said.sha256.is_some());
+        all.bytes += said.size;
     }
-    if came.len() != said.len() {
-        let why = format!("it has {} files and folders, and its list {}", came.len(), said.len());
-        return Err(BackupError::Damaged(why));
-    }
-    Ok(())
 }
 
-/// Gives everything its mode and time.
-fn dress(folder: &Path, lines: &[Line]) -> Result<(), BackupError> {
-    for Line { path, mode, mtime_ns, sha256, .. } in lines {
-        let to = folder.join(path);
-        let own = if sha256.is_some() { 0o400 } else { 0o700 };
-        let dressed = || {
-            fs::set_permissions(&to, fs::Permissions::from_mode(mode | own))?;
-            let time = Timespec {
-                tv_sec: mtime_ns.div_euclid(1_000_000_000),
-                tv_nsec: mtime_ns.rem_euclid(1_000_000_000),
-            };
-            let times = Timestamps { last_access: time, last_modification: time };
-            Ok(utimensat(CWD, &to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+/// Gives a file or a folder its mode and time.
+fn dress(folder: &Path, Line { path, mode, mtime_ns, sha256, .. }: &Line) -> Result<(), BackupError> {
+    let to = folder.join(path);
+    let own = if sha256.is_some() { 0o400 } else { 0o700 };
+    let dressed = || {
+        fs::set_permissions(&to, fs::Permissions::from_mode(mode | own))?;
+        let time = Timespec {
+            tv_sec: mtime_ns.div_euclid(1_000_000_000),
+            tv_nsec: mtime_ns.rem_euclid(1_000_000_000),
         };
-        dressed().map_err(BackupError::io(format!("cannot set the mode and time of {}", to.display())))?;
-    }
-    Ok(())
+        let times = Timestamps { last_access: time, last_modification: time };
+        Ok(utimensat(CWD, &to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    };
+    dressed().map_err(BackupError::io(format!("cannot set the mode and time of {}", to.display())))
 }

@@ -109,7 +109,7 @@ pub use execution_files::ExecutionFiles;
 pub(crate) use clock::StoreClock;
 pub(crate) use format::{FORMAT, NAME as FORMAT_FILE};
 pub(crate) use restored::is_vacant;
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Snapshot, scratch};
 
 use crate::id::{from_hex, hex, random_hex};
 use replace::replace;

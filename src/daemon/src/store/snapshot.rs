@@ -14,9 +14,9 @@
 //! A crash leaves only files in `tmp/`, which every start empties. The journal is not needed: all that it
 //! says is applied first.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
@@ -39,6 +39,18 @@ impl Snapshot {
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
+
+    /// An empty file on the disk of the store, which has no name: it is gone once it is closed.
+    pub(crate) fn scratch(&self) -> io::Result<File> {
+        scratch(&self.root.with_extension("scratch"))
+    }
+}
+
+/// An empty file to write and read, at a path that it has for a moment only.
+pub(crate) fn scratch(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    fs::remove_file(path)?;
+    Ok(file)
 }
 
 impl Drop for Snapshot {
