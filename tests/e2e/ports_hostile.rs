@@ -138,6 +138,35 @@ async fn there_are_no_more_connections_than_may_be() {
     d.stop().await;
 }
 
+#[tokio::test]
+async fn one_tenant_does_not_have_all_connections() {
+    let other: String = Sha256::digest("other").iter().map(|byte| format!("{byte:02x}")).collect();
+    let tokens = toml::Value::Array(vec![
+        toml::Table::from_iter([("name".to_owned(), "other".into()), ("sha256".to_owned(), other.into())])
+            .into(),
+    ]);
+    let d = daemon().set("auth.tokens", tokens).set("ports.connections", 4).start().await;
+    let served = listening(&d, &d.session("s"), &serve("")).await;
+    let by_link = async || raw_protocol(served.addr(), &format!("{}/raw", served.prefix()), None).await;
+    let _links = (by_link().await, by_link().await);
+    let by_token = raw_protocol(d.addr, "/ports/s/8000/raw", Some(TOKEN)).await;
+    // Three of four, by both ways in together.
+    let refused = served.get("/").await.expect(503);
+    assert!(refused.text().contains("while others have tokens too"), "{}", refused.text());
+    d.request("GET", "/ports/s/8000/").send().await.expect(503);
+    // The other tenant comes as far as its session, which has no server.
+    let theirs = || Request::new(d.addr, "GET", "/ports/s/8000/").bearer("other");
+    theirs().send().await.expect(404);
+    drop(by_token);
+    let free = async {
+        while served.get("/").await.status != 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    within(PATIENCE, "a free place", free).await;
+    d.stop().await;
+}
+
 /// A page that tries to find something of the daemon's, and tells what it found. `DAEMON` is replaced.
 const HOSTILE: &str = include_str!("ports/hostile.html");
 

@@ -43,6 +43,18 @@ async fn changes(request: impl Fn() -> Request, while_it_is: u16) -> (u16, Durat
     (within(PATIENCE, "another status", changed).await, begun.elapsed())
 }
 
+/// The token of metrics in these tests: there are several tenants.
+const FIGURES: &str = "only-for-the-figures-1";
+
+/// A daemon with this token.
+fn daemon() -> Setup {
+    Daemon::with().set("metrics.token", FIGURES)
+}
+
+async fn metrics(d: &Daemon) -> String {
+    Request::new(d.addr, "GET", "/metrics").bearer(FIGURES).send().await.expect(200).text()
+}
+
 fn call(d: &Daemon, token: &str, tool: &str, arguments: Value) -> Request {
     let params = json!({ "name": tool, "arguments": arguments });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
@@ -62,7 +74,7 @@ fn document(answer: &Answer) -> Value {
 
 #[tokio::test]
 async fn a_token_is_added_and_revoked_while_the_daemon_runs_and_all_that_it_has_open_ends() {
-    let d = Daemon::start().await;
+    let d = daemon().start().await;
     let status = |token: &str| Request::new(d.addr, "GET", "/status").bearer(token);
     let ann = add(&d.store, &["ann", "--limit", "runs=2"]);
     let (code, took) = changes(|| status(&ann), 401).await;
@@ -83,7 +95,7 @@ async fn a_token_is_added_and_revoked_while_the_daemon_runs_and_all_that_it_has_
     let running = tokio::spawn(python(&d, &ann, "s", "import time; time.sleep(300)").try_send());
     let beside = tokio::spawn(python(&d, &bob, "s", "import time; time.sleep(3); print('bob')").send());
     let before = |text: &str| text.contains(r#"paddock_tenant_in_use{kind="runs",tenant="ann"} 1"#);
-    let scraped = || async { d.request("GET", "/metrics").send().await.expect(200).text() };
+    let scraped = || metrics(&d);
     within(PATIENCE, "ann's run", async {
         while !before(&scraped().await) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -120,7 +132,7 @@ async fn a_token_is_added_and_revoked_while_the_daemon_runs_and_all_that_it_has_
 
 #[tokio::test]
 async fn a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token() {
-    let d = Daemon::start().await;
+    let d = daemon().start().await;
     let status = |token: &str| Request::new(d.addr, "GET", "/status").bearer(token);
     let short = add(&d.store, &["short", "--expires", "4s"]);
     let long = add(&d.store, &["long"]);
@@ -135,7 +147,7 @@ async fn a_token_ends_at_its_time_and_a_broken_file_takes_nobodys_token() {
     let ready = || async { d.request("GET", "/ready").send().await.expect(200).json() };
     assert!(ready().await["degraded"][0].as_str().is_some_and(|why| why.contains("file of tokens")));
     status(&long).send().await.expect(200);
-    let metrics = d.request("GET", "/metrics").send().await.expect(200).text();
+    let metrics = metrics(&d).await;
     assert!(metrics.contains("paddock_tokens_file_good 0"), "{metrics}");
     std::fs::write(&file, good).expect("the good file");
     within(PATIENCE, "a good file", async {
@@ -164,12 +176,62 @@ async fn the_first_token_closes_an_open_daemon_and_the_last_one_does_not_open_it
 }
 
 #[tokio::test]
+async fn no_tenant_reads_the_figures_of_others() {
+    let d = daemon().start().await;
+    let scrape = |token: &str| Request::new(d.addr, "GET", "/metrics").bearer(token);
+    scrape(TOKEN).send().await.expect(200); // there is nobody else
+    let ann = add(&d.store, &["ann"]);
+    let ops = add(&d.store, &["ops", "--operator"]);
+    assert_eq!(changes(|| scrape(&ops), 401).await.0, 200);
+    let mut statuses = Vec::new();
+    for token in [&ann, TOKEN] {
+        let refused = scrape(token).send().await;
+        statuses.push(refused.status);
+        let said = refused.text();
+        assert!(said.contains("metrics.token") && said.contains("operator"), "{said}");
+        assert!(!said.contains("paddock_"), "{said}");
+    }
+    assert_eq!(statuses, [403, 403]);
+    assert!(metrics(&d).await.contains(r#"tenant="ann""#));
+    // Those who are alone see only themselves.
+    for name in ["ops", "ann"] {
+        revoke(&d.store, name);
+    }
+    assert_eq!(changes(|| scrape(TOKEN), 403).await.0, 200);
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_of_tokens_that_is_gone_opens_nothing() {
+    let d = Daemon::with().without_token().start().await;
+    let status = |d: &Daemon| Request::new(d.addr, "GET", "/status");
+    add(&d.store, &["ann"]);
+    assert_eq!(changes(|| status(&d), 200).await.0, 401);
+    let store = d.store.clone();
+    d.stop().await;
+    let file = store.path().join("tokens.toml");
+    std::fs::remove_file(&file).expect("the file");
+    let refused = Daemon::with().without_token().store(&store).refusal().await;
+    assert!(refused.code == Some(2) && refused.said.contains("http.allow_open"), "{refused:?}");
+    let open = Daemon::with().without_token().store(&store).set("http.allow_open", true).start().await;
+    status(&open).send().await.expect(200);
+    open.stop().await;
+    // A file that is named guards from the start.
+    let named = Daemon::with().without_token().store(&store);
+    let d = named.set("auth.tokens_file", file.display().to_string()).start().await;
+    status(&d).send().await.expect(401);
+    let ann = add(&store, &["ann"]);
+    assert_eq!(changes(|| status(&d).bearer(&ann), 401).await.0, 200);
+    d.stop().await;
+}
+
+#[tokio::test]
 async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
     let store = Store::new();
     let slow = add(&store, &["slow", "--limit", "requests_per_second=1"]);
     let limits = ["--limit", "runs=1", "--limit", "sessions=1", "--limit", "executions=1"];
     let small = add(&store, &[&["small", "--limit", "stored_bytes=64KiB"], &limits[..]].concat());
-    let d = Daemon::with().store(&store).set("pool.wait", "2s").start().await;
+    let d = daemon().store(&store).set("pool.wait", "2s").start().await;
 
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let post = || {
@@ -190,7 +252,7 @@ async fn each_limit_is_told_with_what_is_used_and_when_to_come_back() {
 
     // One run at a time, in one session: the second waits, and is told when the wait is over.
     let long = tokio::spawn(python(&d, &small, "a", "import time; time.sleep(12); print('done')").send());
-    let metrics = || async { d.request("GET", "/metrics").send().await.expect(200).text() };
+    let metrics = || metrics(&d);
     within(PATIENCE, "the run", async {
         while !metrics().await.contains(r#"paddock_tenant_in_use{kind="runs",tenant="small"} 1"#) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -262,7 +324,7 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
     const RUNS: usize = 60;
     let store = Store::new();
     let (flood, quiet) = (add(&store, &["flood"]), add(&store, &["quiet"]));
-    let setup: Setup = Daemon::with().store(&store).set("pool.idle", 1).set("sessions.max", 4);
+    let setup: Setup = daemon().store(&store).set("pool.idle", 1).set("sessions.max", 4);
     let d = setup.set("pool.wait", "10s").set("pool.queue", 16).set("store.max_files", 20_000).start().await;
     work(&d, &quiet, 5).await;
     let alone = p95(&mut work(&d, &quiet, RUNS).await);
@@ -295,7 +357,7 @@ async fn a_tenant_that_floods_with_everything_it_has_hurts_nobody_else() {
         });
     }
     let waiting = || async {
-        let text = d.request("GET", "/metrics").send().await.expect(200).text();
+        let text = metrics(&d).await;
         text.lines().any(|line| line == r#"paddock_tenant_in_use{kind="sessions",tenant="flood"} 3"#)
     };
     within(PATIENCE, "the flood", async {

@@ -206,7 +206,8 @@ impl App {
         executions.recover(&store, in_flight).await?;
         let stopping = CancellationToken::new();
         let bounds = config.ports.bounds.clone();
-        let forwarder = PortForwarder::new(sessions.clone(), links, &url, bounds, stopping.clone());
+        let forwarder =
+            PortForwarder::new(sessions.clone(), links, &url, bounds, tenants.clone(), stopping.clone());
         let entries = config.limits.data_inodes.into();
         let drops = Drops::new(settings::drop_roots(config)?, entries);
         let services = Arc::new(Services {

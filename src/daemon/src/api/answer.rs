@@ -180,7 +180,10 @@ impl Server {
                 owner().map(RequestAccess::Owner)
             }
             Route::Metrics => match way {
-                Way::Address(_) => self.guard.reads_metrics(headers).map(|()| RequestAccess::All),
+                Way::Address(_) => {
+                    let reader = self.guard.reads_metrics(headers)?;
+                    Ok(reader.map_or(RequestAccess::All, RequestAccess::Owner))
+                }
                 Way::Socket => Ok(RequestAccess::All),
             },
             Route::Files(rest) => link(LinkKind::File, rest),
@@ -281,7 +284,9 @@ impl Server {
                 let executions = &self.tools.services.executions;
                 link.serve(&self.store, executions, &parts.method, &parts.headers).await
             }
-            (Route::Metrics, RequestAccess::All) => metrics::metrics(&self.tools.services, &self.store).await,
+            (Route::Metrics, RequestAccess::All | RequestAccess::Owner(_)) => {
+                metrics::metrics(&self.tools.services, &self.store).await
+            }
             (Route::Health, RequestAccess::All) => {
                 health::health(&self.tools.services, self.config.tls.as_deref())
             }

@@ -103,7 +103,7 @@ impl Server {
             Err(fault) => {
                 let (status, code) = fault.status();
                 let mut answer = error(status, code, &fault.to_string());
-                if matches!(fault, PortFault::TooMany) {
+                if matches!(fault, PortFault::TooMany | PortFault::TooManyOfOwner) {
                     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
                 }
                 answer
@@ -194,9 +194,7 @@ impl Server {
         let request = request.map(|body| CountedBody::new(body, metrics.received(ROUTE.as_str()), ()));
         let (verb, uri) = (request.method().clone(), request.uri().clone());
         let answer = match self.linked(uri.path()) {
-            Ok((signature, target, rest)) => {
-                let tenants = &self.tools.services.tenants;
-                let over = Credential::of_owner(tenants, &target.owner).over;
+            Ok((signature, target, rest, over)) => {
                 seat.set_known(&over);
                 let (session, port) = (target.session.to_string(), target.port);
                 let span =
@@ -226,7 +224,11 @@ impl Server {
     }
 
     /// What a path of the listener leads to: its signature, its port, and the path behind it.
-    fn linked<'a>(&self, path: &'a str) -> Result<(&'a str, PortTarget, &'a str), Box<Answer>> {
+    /// What ends the right to it comes last.
+    fn linked<'a>(
+        &self,
+        path: &'a str,
+    ) -> Result<(&'a str, PortTarget, &'a str, CancellationToken), Box<Answer>> {
         let missing = || Box::new(nothing_here());
         let (signature, rest) =
             path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(missing)?;
@@ -237,6 +239,10 @@ impl Server {
         let owner = self.tools.services.ports.links().owner(signature, &session, port);
         let refused = || Box::new(error(StatusCode::FORBIDDEN, "forbidden", "the link is not valid"));
         let owner = owner.ok_or_else(refused)?;
-        Ok((signature, PortTarget { owner, session, port }, rest))
+        let over = Credential::of_owner(&self.tools.services.tenants, &owner).over;
+        if over.is_cancelled() {
+            return Err(refused());
+        }
+        Ok((signature, PortTarget { owner, session, port }, rest, over))
     }
 }

@@ -14,6 +14,7 @@ use crate::config::{KnownToken, PoolSettings};
 use crate::egress::EgressSettings;
 use crate::packages::PackagesSettings;
 use crate::ports::PortBounds;
+use crate::tenants::TokensFile;
 
 /// All settings. Sizes are in bytes.
 #[derive(Debug, Clone)]
@@ -160,8 +161,8 @@ impl PublicUrl {
 pub struct AuthSettings {
     /// The one of `auth.token` comes first.
     pub tokens: Vec<KnownToken>,
-    /// The file of further tokens, an absolute path. It may not exist yet.
-    pub tokens_file: PathBuf,
+    /// The file of further tokens, by an absolute path.
+    pub tokens_file: TokensFile,
 }
 
 /// The directory of sessions on disk.

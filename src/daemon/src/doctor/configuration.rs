@@ -60,7 +60,7 @@ pub(super) fn look(file: Option<&Path>, loaded: &Loaded) -> ConfigurationFacts {
     ConfigurationFacts {
         file: file.map(|path| path.display().to_string()),
         warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
-        tokens: loaded.config.auth.tokens.len() + tokens_in(&loaded.config.auth.tokens_file),
+        tokens: loaded.config.auth.tokens.len() + tokens_in(&loaded.config.auth.tokens_file.path),
         addr: http.addr,
         place: address_state(http.addr, &loaded.config.store.root.join("lock")),
         metrics: loaded.config.metrics.addr.map(|addr| {

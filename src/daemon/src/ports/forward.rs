@@ -34,10 +34,12 @@ use super::headers::{HeaderRules, upgrade};
 use super::idle::{Activity, IdleBody};
 use super::links::{PortLinks, PortTarget, path_of, place, scheme_of};
 use super::location::Addresses;
+use super::owners::{OwnerCounts, OwnerPlace};
 use super::tunnel::{PortConnection, tunnel};
 use crate::link::{Dials, PortDialError};
 use crate::session::Sessions;
 use crate::store::StoreError;
+use crate::tenants::Tenants;
 
 /// Lines and bytes of the head of an answer.
 const HEADERS: usize = 128;
@@ -89,6 +91,12 @@ pub enum PortFault {
          one container; try again later"
     )]
     TooMany,
+    /// The owner has as many connections as it may have.
+    #[error(
+        "this token has as many connections as it may have while others have tokens too: three quarters of \
+         ports.connections; close some, or try again later"
+    )]
+    TooManyOfOwner,
     /// The container cannot be reached.
     #[error("the container of this session cannot be reached now; try again in some seconds")]
     Unreachable,
@@ -107,7 +115,7 @@ impl PortFault {
             Self::Reserved(_) => (StatusCode::FORBIDDEN, "reserved_port"),
             Self::NotAccepted(..) | Self::NoAnswer(..) => (StatusCode::GATEWAY_TIMEOUT, "no_answer"),
             Self::BadAnswer(..) => (StatusCode::BAD_GATEWAY, "bad_answer"),
-            Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::TooMany | Self::TooManyOfOwner => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "unreachable"),
             Self::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
@@ -138,12 +146,14 @@ pub struct PortForwarder {
     url: String,
     bounds: PortBounds,
     connections: Arc<Semaphore>,
+    owners: OwnerCounts,
+    tenants: Arc<Tenants>,
     /// Cancelled when the daemon ends: connections that changed their protocol end with it.
     stopping: CancellationToken,
 }
 
-/// What an answer keeps until its end: its right to be there, and the task of its connection.
-type Held = (OwnedSemaphorePermit, AbortOnDropHandle<()>);
+/// What an answer keeps until its end: its right to be there, its owner's place, and the task of its connection.
+type Held = (OwnedSemaphorePermit, OwnerPlace, AbortOnDropHandle<()>);
 
 /// The body of an answer.
 pub type PortBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -155,10 +165,12 @@ impl PortForwarder {
         links: Arc<PortLinks>,
         url: &str,
         bounds: PortBounds,
+        tenants: Arc<Tenants>,
         stopping: CancellationToken,
     ) -> Self {
         let connections = Arc::new(Semaphore::new(bounds.connections));
-        Self { sessions, links, url: url.to_owned(), bounds, connections, stopping }
+        let owners = OwnerCounts::default();
+        Self { sessions, links, url: url.to_owned(), bounds, connections, owners, tenants, stopping }
     }
 
     /// The links that this forwarder serves.
@@ -184,6 +196,8 @@ impl PortForwarder {
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     {
         let PortRequest { target, rest, signature, drops_authorization, over, mut request } = asked;
+        let place = self.owners.begin(&target.owner, self.most_of(&target.owner));
+        let place = place.ok_or(PortFault::TooManyOfOwner)?;
         let permit = self.connections.clone().try_acquire_owned().map_err(|_| PortFault::TooMany)?;
         let connection = self.connect(&target).await?;
         let rules = self.rules(&target, signature, drops_authorization, &request);
@@ -193,7 +207,15 @@ impl PortForwarder {
         let activity = Activity::default();
         let request = inward(request, rest, headers, self.bounds.idle, &activity, client.is_some());
         let (response, task) = self.ask(connection, target.port, request, &activity).await?;
-        self.outward(response, &rules, client.map(|client| (client, over)), (permit, task), activity)
+        self.outward(response, &rules, client.map(|client| (client, over)), (permit, place, task), activity)
+    }
+
+    /// How many connections an owner may have now: not all of them while others have tokens too.
+    fn most_of(&self, owner: &str) -> usize {
+        let book = self.tenants.book();
+        let is_operator = book.tenant(owner).is_some_and(|tenant| tenant.terms.is_operator);
+        let is_bounded = !is_operator && book.has_neighbours();
+        if is_bounded { (self.bounds.connections * 3 / 4).max(1) } else { usize::MAX }
     }
 
     /// A connection to the server on this port, in whichever container of the session it is.

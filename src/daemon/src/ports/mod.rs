@@ -23,6 +23,7 @@ mod headers;
 mod idle;
 mod links;
 mod location;
+mod owners;
 mod tunnel;
 
 #[cfg(test)]

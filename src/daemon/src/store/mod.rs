@@ -7,6 +7,8 @@
 //!    owner             random id; labels everything that the daemon makes on an engine
 //!    files.secret      signs links, unless the configuration has a key              0600
 //!    agent.secret      the secrets of all containers are derived from it            0600
+//!    tokens.toml       the tokens of callers, each by its SHA-256: see the module `tenants`  0600
+//!    guarded           there once was a tokens.toml: without any token nobody is served
 //!    port              the port of the last temporary daemon, for the next one
 //!    journal/<number>  changes acknowledged since the last checkpoint; empty most of the time
 //!    mcp.secret        makes the ids of sessions that MCP clients did not name      0600

@@ -77,7 +77,7 @@ enum TokenCommand {
 /// # Errors
 /// Why nothing was changed.
 pub fn run(arguments: &TokenArguments, config: &Config) -> Result<(String, String), String> {
-    let path = &config.auth.tokens_file;
+    let path = &config.auth.tokens_file.path;
     match &arguments.what {
         TokenCommand::Add { name, expires, weight, operator, limits } => {
             let wanted =

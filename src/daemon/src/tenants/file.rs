@@ -14,7 +14,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::Deserialize;
@@ -29,15 +29,57 @@ const MAX_BYTES: u64 = 1 << 20;
 /// The mode bits with which others than its owner can change it.
 const WRITABLE: u32 = 0o022;
 
+/// What the mark says.
+const MARK: &[u8] = b"Callers of this store need a token: it had a file of tokens. See auth.tokens_file.\n";
+
 /// What stands at the top of the file.
 const HEADING: &str = "# The tokens of paddock, each known by its SHA-256. `paddock token add|list|revoke`\n\
                        # write this file, and a running daemon takes up every change within a second.\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TokensFile {
+struct FileTable {
     #[serde(default)]
     tokens: Vec<TokenTable>,
+}
+
+/// Where further tokens stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokensFile {
+    /// The file, which may not exist yet.
+    pub path: PathBuf,
+    /// The file beside it that is made once it was there, so that a store that was guarded does not open
+    /// because its tokens are gone. `None` for a file that the operator has named: it guards from the start.
+    pub mark: Option<PathBuf>,
+}
+
+impl TokensFile {
+    /// Whether nobody comes in without a token because of this file. What cannot be looked at is there.
+    #[must_use]
+    pub fn guards(&self) -> bool {
+        self.mark.is_none() || is_there(&self.path)
+    }
+
+    /// Whether it was there at an earlier start.
+    pub(crate) fn was_there(&self) -> bool {
+        self.mark.as_deref().is_some_and(is_there)
+    }
+
+    /// Notes that it is there.
+    pub(super) fn set_mark(&self) -> io::Result<()> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(mark) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            other => other?,
+        };
+        file.write_all(MARK)?;
+        file.sync_all()?;
+        mark.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    }
+}
+
+pub(crate) fn is_there(path: &Path) -> bool {
+    !matches!(path.try_exists(), Ok(false))
 }
 
 /// What shows that the file has changed.
@@ -116,8 +158,8 @@ fn parse(text: &str) -> Result<Vec<KnownToken>, String> {
         let line = text.get(..at).unwrap_or(text).matches('\n').count() + 1;
         format!("it is not TOML: line {line}: {}", error.message().lines().next().unwrap_or_default())
     })?;
-    let shape: Result<TokensFile, _> = serde_path_to_error::deserialize(table);
-    let TokensFile { tokens } =
+    let shape: Result<FileTable, _> = serde_path_to_error::deserialize(table);
+    let FileTable { tokens } =
         shape.map_err(|error| format!("{}: {}", error.path(), error.inner().message()))?;
     if tokens.len() > MAX_TOKENS {
         return Err(format!("it has {} tokens, must have at most {MAX_TOKENS}", tokens.len()));

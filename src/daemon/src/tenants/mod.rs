@@ -27,7 +27,7 @@ mod token;
 mod window;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -38,6 +38,8 @@ pub use self::book::{LiveToken, Tenant, TokenBook};
 use self::core::TenantEvent;
 pub use self::fair::{TenantId, TenantShare};
 use self::file::Stamp;
+pub use self::file::TokensFile;
+pub(crate) use self::file::is_there;
 pub use self::limited::Limited;
 use self::places::Places;
 pub use self::places::RunPlace;
@@ -61,7 +63,7 @@ const OTHER: &str = "other";
 /// The tenants of one daemon.
 pub struct Tenants {
     configured: Vec<KnownToken>,
-    file: Option<PathBuf>,
+    file: Option<TokensFile>,
     book: RwLock<Arc<TokenBook>>,
     places: Arc<Places>,
     names: Mutex<Names>,
@@ -112,13 +114,14 @@ impl Default for Tenants {
 }
 
 impl Tenants {
-    /// The tenants of these tokens, and of those in `file` if there is such a file; it may come later.
+    /// The tenants of these tokens, and of those in `file` if there is such a file; it may come later. Callers
+    /// need a token if there are any, if the file is there, or if the operator has named it.
     ///
     /// # Errors
     /// Why the file cannot be used.
     pub fn open(
         configured: Vec<KnownToken>,
-        file: Option<PathBuf>,
+        file: Option<TokensFile>,
         metrics: Metrics,
     ) -> Result<Arc<Self>, String> {
         let tenants = Self::new(configured, file, metrics);
@@ -129,7 +132,7 @@ impl Tenants {
         }
     }
 
-    fn new(configured: Vec<KnownToken>, file: Option<PathBuf>, metrics: Metrics) -> Self {
+    fn new(configured: Vec<KnownToken>, file: Option<TokensFile>, metrics: Metrics) -> Self {
         let tenants = Self {
             configured,
             file,
@@ -273,7 +276,7 @@ impl Tenants {
 
     /// Takes up what has changed since the last look.
     fn look(&self, now: SystemTime) {
-        let changed = self.file.as_deref().and_then(|path| self.read_if_changed(path));
+        let changed = self.file.as_ref().and_then(|file| self.read_if_changed(file));
         let ends = self.book().next_end().is_some_and(|end| end <= now);
         if changed.is_some() || ends {
             let (tokens, is_known) = {
@@ -285,7 +288,8 @@ impl Tenants {
     }
 
     /// Reads the file if it has changed; `None` if there is nothing new, or nothing good.
-    fn read_if_changed(&self, path: &Path) -> Option<()> {
+    fn read_if_changed(&self, file: &TokensFile) -> Option<()> {
+        let path = &file.path;
         let stamp = file::stamp(path);
         let mut watched = self.watched();
         let read = match stamp {
@@ -302,6 +306,9 @@ impl Tenants {
             Ok(tokens) => {
                 if watched.is_known {
                     info!(tokens = tokens.len(), file = %path.display(), "the file of tokens was read again");
+                }
+                if let Err(error) = file.set_mark() {
+                    warn!("cannot note in the store that callers need a token: {error}");
                 }
                 (watched.tokens, watched.is_known, watched.fault) = (tokens, true, None);
                 self.metrics.tokens_file(true);
@@ -326,7 +333,8 @@ impl Tenants {
     fn turn_page(&self, of_file: &[KnownToken], has_file: bool, now: SystemTime) {
         let earlier = self.book();
         let tokens = self.configured.iter().chain(of_file);
-        let is_guarded = has_file || !self.configured.is_empty();
+        let is_named = self.file.as_ref().is_some_and(|file| file.mark.is_none());
+        let is_guarded = is_named || has_file || !self.configured.is_empty();
         let next = Arc::new(earlier.next(tokens, is_guarded, now, |name| self.number(name)));
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
         let gone = next.end_what_is_not_in(&earlier);

@@ -27,12 +27,30 @@ fn owner(tenants: &Tenants, token: &str) -> Option<String> {
     book.find(&hash(token), SystemTime::now).map(|token| token.tenant.name.to_string())
 }
 
+/// The file of tokens of a store.
+fn beside(path: &Path) -> TokensFile {
+    TokensFile { path: path.to_owned(), mark: Some(path.with_file_name("guarded")) }
+}
+
+#[test]
+fn a_file_that_is_named_guards_before_it_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens.toml");
+    let file = TokensFile { path: path.clone(), mark: None };
+    let tenants = Tenants::open(Vec::new(), Some(file), Metrics::default()).unwrap();
+    assert!(tenants.book().is_guarded() && tenants.book().is_empty());
+    write(&path, &entry("ann", "t1", ""));
+    tenants.look(SystemTime::now());
+    assert_eq!(owner(&tenants, "t1").as_deref(), Some("ann"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no mark is made beside it");
+}
+
 #[test]
 fn a_file_that_comes_later_is_taken_up_and_closes_an_open_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens.toml");
-    let tenants = Tenants::open(Vec::new(), Some(path.clone()), Metrics::default()).unwrap();
-    assert!(!tenants.book().is_guarded());
+    let tenants = Tenants::open(Vec::new(), Some(beside(&path)), Metrics::default()).unwrap();
+    assert!(!tenants.book().is_guarded() && !beside(&path).was_there());
     write(&path, &entry("ann", "t1", "limits.runs = 2"));
     tenants.look(SystemTime::now());
     assert!(tenants.book().is_guarded());
@@ -54,6 +72,7 @@ fn a_file_that_comes_later_is_taken_up_and_closes_an_open_daemon() {
         assert!(tenants.fault().is_some(), "{broken}");
     }
     fs::remove_file(&path).unwrap();
+    assert!(beside(&path).was_there() && !beside(&path).guards(), "the store remembers it");
     tenants.look(SystemTime::now());
     assert_eq!(owner(&tenants, "t2").as_deref(), Some("bob"), "a file that is gone takes nobody's token");
     assert!(tenants.fault().unwrap().contains("not there any more"));
@@ -68,7 +87,7 @@ fn a_file_that_is_no_good_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens.toml");
     write(&path, "tokens = 1");
-    assert!(Tenants::open(Vec::new(), Some(path), Metrics::default()).is_err());
+    assert!(Tenants::open(Vec::new(), Some(beside(&path)), Metrics::default()).is_err());
 }
 
 #[test]
@@ -76,7 +95,7 @@ fn a_token_ends_at_its_time_without_any_change() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens.toml");
     write(&path, &entry("ann", "t1", "expires = \"2101-01-01T00:00:00Z\""));
-    let tenants = Tenants::open(Vec::new(), Some(path), Metrics::default()).unwrap();
+    let tenants = Tenants::open(Vec::new(), Some(beside(&path)), Metrics::default()).unwrap();
     let over = tenants.book().find(&hash("t1"), SystemTime::now).unwrap().over.clone();
     let end = humantime::parse_rfc3339("2101-01-01T00:00:00Z").unwrap();
     tenants.look(end - Duration::from_secs(1));

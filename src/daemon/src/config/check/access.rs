@@ -14,13 +14,16 @@ use crate::config::error::ConfigError;
 use crate::config::raw::{AuthTable, HttpTable, MetricsTable};
 use crate::config::types::{AuthSettings, HttpSettings, MetricsSettings, PublicUrl, StoreSettings, TlsFiles};
 use crate::config::value::Secret;
-use crate::tenants::{KnownToken, MAX_TOKENS};
+use crate::tenants::{KnownToken, MAX_TOKENS, TokensFile, is_there};
 
 /// The name of `auth.token`, and of callers without one.
 const DEFAULT_NAME: &str = "default";
 
 /// The file of tokens in the store, if no other is named.
 const TOKENS_FILE: &str = "tokens.toml";
+
+/// The file in the store that says that it had a [`TOKENS_FILE`].
+const GUARDED_MARK: &str = "guarded";
 
 impl Checker<'_> {
     pub(super) fn http(&mut self, raw: HttpTable) -> Result<HttpSettings, ConfigError> {
@@ -199,8 +202,10 @@ impl Checker<'_> {
             known.push(token);
         }
         let tokens_file = match tokens_file.as_str() {
-            "" => store.root.join(TOKENS_FILE),
-            path => self.absolute("auth.tokens_file", path)?,
+            "" => {
+                TokensFile { path: store.root.join(TOKENS_FILE), mark: Some(store.root.join(GUARDED_MARK)) }
+            }
+            path => TokensFile { path: self.absolute("auth.tokens_file", path)?, mark: None },
         };
         Ok(AuthSettings { tokens: known, tokens_file })
     }
@@ -213,8 +218,25 @@ impl Checker<'_> {
         allow_open: bool,
     ) -> Result<(), ConfigError> {
         // With a file of tokens nobody comes in without one, even if the file has none.
-        if !auth.tokens.is_empty() || auth.tokens_file.exists() {
+        let file = &auth.tokens_file;
+        if !auth.tokens.is_empty() || file.guards() {
+            if auth.tokens.is_empty() && !is_there(&file.path) {
+                let shown = file.path.display();
+                self.warn(format!(
+                    "auth.tokens_file is {shown}, which is not there: no token is good until \
+                     `paddock token add NAME` makes one"
+                ));
+            }
             return Ok(());
+        }
+        if file.was_there() && !allow_open {
+            let shown = file.path.display();
+            let problem = format!(
+                "{shown} is not there any more, and callers of this store needed a token (the file \
+                 {GUARDED_MARK:?} beside it says so): put it back, make a token with `paddock token add NAME`, \
+                 set auth.token (MCP_API_TOKEN), or set http.allow_open (--allow-open) to serve without a token"
+            );
+            return Err(self.fail("auth.tokens_file", problem));
         }
         let public = http.public_url.as_ref().filter(|url| !is_loopback(url.authority()));
         let reached = if !http.addr.ip().to_canonical().is_loopback() {

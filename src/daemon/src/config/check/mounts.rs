@@ -78,7 +78,7 @@ impl Checker<'_> {
             let tenant = tenant.unwrap_or_else(|| DEFAULT_OWNER.to_owned());
             let is_known = tenant == DEFAULT_OWNER
                 || auth.tokens.iter().any(|token| token.name == tenant)
-                || auth.tokens_file.exists(); // one of its tokens may have the name, now or later
+                || auth.tokens_file.guards(); // one of its tokens may have the name, now or later
             if !is_known {
                 let problem = format!("is {tenant:?}, which is the name of no token of auth.tokens");
                 return Err(self.fail(&key("tenant"), problem));

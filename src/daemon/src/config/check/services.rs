@@ -98,7 +98,7 @@ impl Checker<'_> {
             let is_known = tenant == settings::EVERYBODY
                 || tenant == DEFAULT_OWNER
                 || auth.tokens.iter().any(|token| &token.name == tenant);
-            if !is_known && auth.tokens_file.exists() {
+            if !is_known && auth.tokens_file.guards() {
                 self.warn(format!(
                     "{path}.tenants[{at}] is {tenant:?}, which is the name of no token in `auth`: it takes \
                      effect once a token of the tokens file has this name"

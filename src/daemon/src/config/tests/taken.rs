@@ -209,6 +209,21 @@ fn the_store_is_in_the_state_directory_of_its_user() {
 }
 
 #[test]
+fn a_store_that_needed_tokens_does_not_open_because_they_are_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = format!("store.root = {:?}", folder.path());
+    config(&root, &[]); // it never needed one
+    std::fs::write(folder.path().join("guarded"), "").expect("a mark");
+    let said = error(&root, &[]);
+    assert!(said.starts_with("auth.tokens_file (default): "), "{said}");
+    assert!(said.contains("tokens.toml is not there any more") && said.contains("http.allow_open"), "{said}");
+    config(&root, &[TOKEN]); // it has another token
+    config(&format!("{root}\nhttp.allow_open = true"), &[]); // the operator wants it so
+    std::fs::write(folder.path().join("tokens.toml"), "").expect("a file");
+    config(&root, &[]); // its tokens are back
+}
+
+#[test]
 fn an_allowed_but_odd_setting_causes_a_warning() {
     let open = "http.addr = \":8080\"\nhttp.public_url = \"http://localhost:8080\"\nhttp.allow_open = true";
     assert_eq!(
@@ -217,6 +232,8 @@ fn an_allowed_but_odd_setting_causes_a_warning() {
     );
     assert_eq!(warnings("", &[]), ["there is no token: everyone on this machine can run code here"]);
     assert_eq!(warnings("", &[TOKEN]), [""; 0]);
+    let [named] = &warnings("auth.tokens_file = \"/nowhere/tokens.toml\"", &[])[..] else { panic!("one") };
+    assert!(named.starts_with("auth.tokens_file is /nowhere/tokens.toml, which is not there: "), "{named}");
     let cases = [
         (
             "http.addr = \":8080\"",
