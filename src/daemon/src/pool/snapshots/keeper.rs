@@ -151,7 +151,7 @@ impl SnapshotKeeper {
         match done {
             Done::Taken(language, result) => {
                 let result = match result {
-                    Ok(snapshot) => noted(work, snapshot, record).await,
+                    Ok(snapshot) => noted(work.records(), snapshot, record).await,
                     Err(error) => Err(error),
                 };
                 let outcome = result.as_ref().map_or_else(|error| error.outcome, |_| TakeOutcome::Ok);
@@ -245,8 +245,11 @@ impl SnapshotKeeper {
 
 /// Notes a snapshot that was taken. One that is not noted is not used: its volume would be lost with the
 /// daemon, and whoever mounts it would have what nobody knows.
-async fn noted(work: &Work, snapshot: Snapshot, record: &mut RecordFile) -> Result<Snapshot, TakeError> {
-    let mut records = work.records();
+async fn noted(
+    mut records: SnapshotRecords,
+    snapshot: Snapshot,
+    record: &mut RecordFile,
+) -> Result<Snapshot, TakeError> {
     records.without.remove(&snapshot.language);
     records.snapshots.push(snapshot.clone());
     if record.save(records).await {
@@ -332,5 +335,36 @@ async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_snapshot_that_cannot_be_noted_counts_as_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshot = Snapshot {
+            volume: "paddock-snapshot-x".parse().unwrap(),
+            language: "python".into(),
+            image: "image".into(),
+            key: "k".into(),
+            digest: "d".into(),
+            bytes: 1,
+            taken: 0,
+        };
+        let earlier = SnapshotRecords {
+            without: BTreeMap::from([("python".to_owned(), "it failed".to_owned())]),
+            ..SnapshotRecords::default()
+        };
+        let mut record = RecordFile::open(dir.path().to_owned());
+        let taken = noted(earlier.clone(), snapshot.clone(), &mut record).await;
+        assert_eq!(taken.unwrap(), snapshot);
+        let noted_now = SnapshotRecords { snapshots: vec![snapshot.clone()], without: BTreeMap::new() };
+        assert_eq!(SnapshotRecords::read(dir.path()), noted_now);
+        let mut record = RecordFile::open("/nowhere".into());
+        let error = noted(earlier, snapshot, &mut record).await.unwrap_err();
+        assert_eq!(error.outcome, TakeOutcome::Store);
     }
 }
