@@ -251,3 +251,56 @@ async fn a_snapshot_is_taken_again_and_goes_with_its_image() {
     }
     d.stop().await;
 }
+
+#[tokio::test]
+async fn a_session_keeps_its_container_whatever_becomes_of_its_snapshot() {
+    let image = image("", ALIKE);
+    let store = taken(&image).await;
+    let d = setup(&image).store(&store).start().await;
+    // What is outside of /data is never saved.
+    let writes = "open('/tmp/unsaved', 'w').write('here'); print(WARM)";
+    d.session("s").python(writes).await.expect_stdout("restored\n");
+    let view = d.view().await;
+    let container = view.the_container("python").await;
+    let mut store = d.crash().await;
+    // What the record says, and whether snapshots are used, differ each time.
+    for (record, enabled) in [(None, false), (Some("{\"snapshots\":"), true), (None, false)] {
+        if let Some(record) = record {
+            std::fs::write(store.path().join("snapshots/snapshots.json"), record).expect("a record");
+        }
+        let d = setup(&image).store(&store).set("agent.snapshots", enabled).start().await;
+        assert_eq!(view.the_container("python").await, container);
+        d.session("s").python("print(open('/tmp/unsaved').read())").await.expect_stdout("here\n");
+        store = d.crash().await;
+    }
+    // Its volume goes with it.
+    let d = setup(&image).store(&store).set("agent.snapshots", false).start().await;
+    assert!(!view.snapshots().await.is_empty());
+    d.session("s").tool("close_session").await;
+    let begun = Instant::now();
+    while !view.snapshots().await.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a volume stays");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_noted_is_not_used() {
+    let image = image("", ALIKE);
+    let store = Store::new();
+    // The record is written here first.
+    std::fs::create_dir_all(store.path().join("snapshots/snapshots.new")).expect("a directory");
+    let d = setup(&image).store(&store).start().await;
+    let view = d.view().await;
+    let line = d.log.line("no snapshot of the warm part").await;
+    assert!(line.contains("outcome=store ") && line.contains("could not be noted"), "{line}");
+    assert!(metric(&d, "paddock_snapshot_in_use{language=\"python\"} 0").await);
+    let begun = Instant::now();
+    while !view.snapshots().await.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(15), "the volume stays");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!d.log.text().contains("new containers have another snapshot"), "{}", d.log.text());
+    d.stop().await;
+}

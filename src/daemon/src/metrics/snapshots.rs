@@ -52,7 +52,7 @@ impl SnapshotMetrics {
                 "paddock_snapshot_takes_total",
                 "Attempts to take a snapshot of a warm part, by outcome: ok, busy (no container was free), \
                  save, unfit (what was saved cannot be a snapshot), restore, proof (a program did not come \
-                 out alike), engine.",
+                 out alike), engine, store (it could not be noted).",
                 &["language", "outcome"],
             ),
             failures: make.counters(

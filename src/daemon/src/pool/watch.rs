@@ -21,7 +21,7 @@ use super::leftovers::{Leftovers, Survivor};
 use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
-use super::snapshots::{SnapshotSettings, WholeSnapshots};
+use super::snapshots::{self, SnapshotSettings, WholeSnapshots};
 use super::spec::Blueprint;
 use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
@@ -148,11 +148,13 @@ impl EngineWatch {
         };
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let uid = left.free_uid(&self.uids);
-        let (found, snapshots) = tokio::join!(self.look(&blueprint, uid), reading);
+        let (found, whole) = tokio::join!(self.look(&blueprint, uid), reading);
         let version = blueprint.agent.to_string();
         let (machine, runtime) = (self.machine.borrow().clone(), info.default_runtime.clone());
-        let found = snapshots.given_to(found?, machine.as_ref(), (&version, &runtime));
-        let variants: Vec<Runner> = found.iter().flat_map(|runner| snapshots.variants(runner)).collect();
+        let found = whole.given_to(found?, machine.as_ref(), (&version, &runtime));
+        let mountable = snapshots::mountable(&self.engine, &self.owner, self.snapshots.as_ref()).await?;
+        let variants: Vec<Runner> =
+            found.iter().flat_map(|runner| snapshots::variants(runner, &mountable)).collect();
         let kept = (&self.noted, &self.uids);
         let (survivors, workspaces) = left.take_over(&blueprint, &variants, &self.terms, kept).await;
         // Only now: the containers of an earlier build, which used its volume, are gone.
@@ -160,7 +162,8 @@ impl EngineWatch {
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
-        Ok(FirstLook { blueprint, found, survivors, workspaces, snapshots, runtime, disk: self.runners.disk })
+        let (snapshots, disk) = (whole, self.runners.disk);
+        Ok(FirstLook { blueprint, found, survivors, workspaces, snapshots, runtime, disk })
     }
 
     /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.

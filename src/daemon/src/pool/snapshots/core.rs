@@ -83,6 +83,8 @@ struct RunnerEntry {
     due: Instant,
     /// Failures since a snapshot was last used for all of its time.
     failures: u32,
+    /// The next one is due since the last attempt failed, and not since a snapshot has served its time.
+    is_retry: bool,
 }
 
 #[derive(Debug)]
@@ -175,7 +177,8 @@ impl SnapshotCore {
                 actions.push(Self::used(language, candidate, Some(volume.clone())));
             }
             let candidate = candidate.clone();
-            self.runners.insert(language.clone(), RunnerEntry { candidate, current, due, failures: 0 });
+            let entry = RunnerEntry { candidate, current, due, failures: 0, is_retry: false };
+            self.runners.insert(language.clone(), entry);
         }
         let used: Vec<&VolumeName> =
             self.runners.values().filter_map(|runner| runner.current.as_ref()).collect();
@@ -212,7 +215,7 @@ impl SnapshotCore {
         let leaving = if runner.is_some() { None } else { Some(Some(now)) };
         self.kept.insert(volume.clone(), KeptSnapshot { snapshot, leaving });
         let Some(runner) = runner else { return };
-        runner.due = now + age;
+        (runner.due, runner.is_retry) = (now + age, false);
         let earlier = runner.current.replace(volume.clone()).filter(|earlier| *earlier != volume);
         actions.push(Self::used(language, &runner.candidate, Some(volume)));
         if let Some(earlier) = earlier.and_then(|earlier| self.kept.get_mut(&earlier)) {
@@ -252,7 +255,7 @@ impl SnapshotCore {
         }
         let due = self.runners.iter_mut().filter(|(_, runner)| runner.due <= now);
         let Some((language, runner)) = due.min_by_key(|(_, runner)| runner.due) else { return };
-        if runner.current.is_some() {
+        if runner.current.is_some() && !runner.is_retry {
             runner.failures = 0; // the last one has served for its whole time
         }
         self.taking = Some(language.clone());
@@ -264,6 +267,7 @@ impl SnapshotCore {
 impl RunnerEntry {
     /// A snapshot of it failed: when the next one is due.
     fn failed(&mut self, now: Instant) -> Instant {
+        self.is_retry = true;
         self.failures = self.failures.saturating_add(1);
         now + BACKOFF.pause_after(self.failures)
     }

@@ -141,6 +141,24 @@ fn what_fails_is_tried_again_later_and_later() {
 }
 
 #[test]
+fn one_that_cannot_be_taken_again_is_tried_later_and_later_while_the_old_one_serves() {
+    let mut s = Stand::new(vec![snapshot("k", "a", 200_000)]);
+    s.found(Some("k"));
+    assert_eq!(s.wait(SETTLED), ["take python k"]);
+    for pause in [60, 120, 240] {
+        assert_eq!(s.taken(Err(TakeFailure::Failed)), NOTHING);
+        assert_eq!(s.due(), Some(Duration::from_secs(pause)));
+        assert_eq!(s.wait(Duration::from_secs(pause)), ["take python k"]);
+    }
+    assert_eq!(s.core.current("python").unwrap().volume, volume("a"));
+    // Each one that serves for its whole time begins anew.
+    s.taken(Ok(snapshot("k", "b", 0)));
+    assert_eq!(s.wait(AGE), ["take python k"]);
+    s.taken(Err(TakeFailure::Failed));
+    assert_eq!(s.due(), Some(Duration::from_secs(60)));
+}
+
+#[test]
 fn a_snapshot_that_cannot_be_restored_is_used_no_more_and_costs_less_and_less() {
     let mut s = Stand::new(vec![]);
     s.found(Some("k"));

@@ -108,7 +108,7 @@ impl SnapshotKeeper {
                 }
                 Some(news) = self.news.recv() => self.not_restored(work, news),
                 Some(done) = work.tasks.join_next() => match done {
-                    Ok(done) => match self.done(work, done) {
+                    Ok(done) => match self.done(work, done, record).await {
                         Some(event) => event,
                         None => continue,
                     },
@@ -147,9 +147,13 @@ impl SnapshotKeeper {
         SnapshotEvent::NotRestored(volume)
     }
 
-    fn done(&self, work: &mut Work, done: Done) -> Option<SnapshotEvent> {
+    async fn done(&self, work: &mut Work, done: Done, record: &mut RecordFile) -> Option<SnapshotEvent> {
         match done {
             Done::Taken(language, result) => {
+                let result = match result {
+                    Ok(snapshot) => noted(work.records(), snapshot, record).await,
+                    Err(error) => Err(error),
+                };
                 let outcome = result.as_ref().map_or_else(|error| error.outcome, |_| TakeOutcome::Ok);
                 self.metrics.snapshot_taken(&language, outcome.as_str());
                 let result = match result {
@@ -184,12 +188,8 @@ impl SnapshotKeeper {
         let actions = work.core.on(event, Instant::now());
         let runners = self.runners.borrow().clone();
         work.without.retain(|language, _| runners.contains_key(language));
-        // First: a volume that is used without being known would be lost with the daemon.
-        let records = SnapshotRecords {
-            snapshots: work.core.snapshots().cloned().collect(),
-            without: work.without.clone(),
-        };
-        record.save(records).await;
+        // What is used newly was noted before. What fails here says only that less is there than was noted.
+        record.save(work.records()).await;
         for action in actions {
             self.act(work, action);
         }
@@ -243,6 +243,23 @@ impl SnapshotKeeper {
     }
 }
 
+/// Notes a snapshot that was taken. One that is not noted is not used: its volume would be lost with the
+/// daemon, and whoever mounts it would have what nobody knows.
+async fn noted(
+    mut records: SnapshotRecords,
+    snapshot: Snapshot,
+    record: &mut RecordFile,
+) -> Result<Snapshot, TakeError> {
+    records.without.remove(&snapshot.language);
+    records.snapshots.push(snapshot.clone());
+    if record.save(records).await {
+        return Ok(snapshot);
+    }
+    // The volume goes with the next sweep, as what is left of every failure.
+    let why = "it could not be noted in the store; the log says why".to_owned();
+    Err(TakeError { outcome: TakeOutcome::Store, why })
+}
+
 /// What the keeper has under way.
 struct Work {
     core: SnapshotCore,
@@ -261,6 +278,12 @@ struct Work {
 }
 
 impl Work {
+    /// What is known, for the next daemon.
+    fn records(&self) -> SnapshotRecords {
+        let snapshots = self.core.snapshots().cloned().collect();
+        SnapshotRecords { snapshots, without: self.without.clone() }
+    }
+
     /// Removes what nobody knows: of an earlier daemon, of a failed attempt, or of calls whose answer never
     /// came.
     fn sweep(&mut self) {
@@ -300,12 +323,10 @@ const SWEEP_AGAIN: Duration = Duration::from_secs(3);
 /// How often volumes of snapshots that are switched off are tried again.
 const SWEEP: Duration = Duration::from_secs(30);
 
-/// Removes all snapshots, once no container of an earlier daemon mounts them.
+/// Removes all snapshots, each once no container of an earlier daemon mounts it: a session may keep one for
+/// long.
 async fn sweep_all(volumes: &SnapshotVolumes) {
-    for _ in 0..10 {
-        if matches!(volumes.sweep(&BTreeSet::new()).await, Ok(true)) {
-            return;
-        }
+    while !matches!(volumes.sweep(&BTreeSet::new()).await, Ok(true)) {
         tokio::time::sleep(SWEEP).await;
     }
 }
@@ -314,5 +335,36 @@ async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_snapshot_that_cannot_be_noted_counts_as_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshot = Snapshot {
+            volume: "paddock-snapshot-x".parse().unwrap(),
+            language: "python".into(),
+            image: "image".into(),
+            key: "k".into(),
+            digest: "d".into(),
+            bytes: 1,
+            taken: 0,
+        };
+        let earlier = SnapshotRecords {
+            without: BTreeMap::from([("python".to_owned(), "it failed".to_owned())]),
+            ..SnapshotRecords::default()
+        };
+        let mut record = RecordFile::open(dir.path().to_owned());
+        let taken = noted(earlier.clone(), snapshot.clone(), &mut record).await;
+        assert_eq!(taken.unwrap(), snapshot);
+        let noted_now = SnapshotRecords { snapshots: vec![snapshot.clone()], without: BTreeMap::new() };
+        assert_eq!(SnapshotRecords::read(dir.path()), noted_now);
+        let mut record = RecordFile::open("/nowhere".into());
+        let error = noted(earlier, snapshot, &mut record).await.unwrap_err();
+        assert_eq!(error.outcome, TakeOutcome::Store);
     }
 }

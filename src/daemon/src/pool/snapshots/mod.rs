@@ -21,6 +21,7 @@ mod record;
 mod take;
 pub(in crate::pool) mod volume;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub use self::take::TakeOutcome;
 use self::volume::SnapshotVolumes;
 pub(super) use self::volume::mount;
 use super::runner::Runner;
-use crate::engine::{Engine, ImageRef, VolumeName};
+use crate::engine::{Engine, EngineError, ImageRef, VolumeName};
 use crate::id::hex;
 use crate::metrics::{Metrics, RestoreFailure};
 
@@ -153,15 +154,30 @@ impl WholeSnapshots {
         given.collect()
     }
 
-    /// This runner as containers of earlier times may have it: without a snapshot, and with each one of its
-    /// image.
-    pub(super) fn variants(&self, runner: &Runner) -> Vec<Runner> {
-        let image = runner.image_id.to_string();
-        let of_image = self.0.iter().filter(|one| one.image == image && one.language == runner.language);
-        let mounts = of_image.map(|one| SnapshotMount::Restored(one.volume.clone()));
-        let mounts = std::iter::once(SnapshotMount::None).chain(mounts);
-        mounts.map(|snapshot| Runner { snapshot, ..runner.clone() }).collect()
-    }
+}
+
+/// The volumes that containers of an earlier daemon may mount: all of this owner's snapshots, whole or not,
+/// used or not. A container with the files of a session must never be lost with its snapshot.
+///
+/// # Errors
+/// The engine's, if it cannot list them.
+pub(super) async fn mountable(
+    engine: &Engine,
+    owner: &str,
+    settings: Option<&SnapshotSettings>,
+) -> Result<BTreeSet<VolumeName>, EngineError> {
+    let recorded = settings.map(|settings| SnapshotRecords::read(&settings.folder)).unwrap_or_default();
+    let volumes = SnapshotVolumes { engine: engine.clone(), owner: owner.to_owned() };
+    let mut mountable = volumes.all().await?;
+    mountable.extend(recorded.snapshots.into_iter().map(|snapshot| snapshot.volume));
+    Ok(mountable)
+}
+
+/// This runner as containers of earlier times may have it: without a snapshot, and with each of these.
+pub(super) fn variants(runner: &Runner, mountable: &BTreeSet<VolumeName>) -> Vec<Runner> {
+    let mounts = mountable.iter().map(|volume| SnapshotMount::Restored(volume.clone()));
+    let mounts = std::iter::once(SnapshotMount::None).chain(mounts);
+    mounts.map(|snapshot| Runner { snapshot, ..runner.clone() }).collect()
 }
 
 /// A part could not be restored, in a container in which no code has run.
@@ -230,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_gets_the_newest_snapshot_of_its_key_and_adopts_containers_with_any_of_its_image() {
+    fn a_runner_gets_the_newest_snapshot_of_its_key() {
         let runner = with_labels();
         let one = |name: &str, key: String, taken: u64| Snapshot {
             volume: format!("paddock-snapshot-{name}").parse().unwrap(),
@@ -254,7 +270,14 @@ mod tests {
         assert_eq!(given("runsc"), SnapshotMount::None);
         let given = whole.given_to(vec![runner.clone()], None, ("v", "runc"));
         assert_eq!(given.first(), Some(&runner), "the machine is not known yet");
-        assert_eq!(whole.variants(&runner).len(), 4);
-        assert_eq!(whole.variants(&Runner { image_id: image('b'), ..runner }).len(), 1);
+    }
+
+    #[test]
+    fn a_container_of_an_earlier_daemon_may_mount_any_snapshot_even_one_that_is_used_no_more() {
+        let runner = with_labels();
+        assert_eq!(variants(&runner, &BTreeSet::new()), [runner.clone()]);
+        let volume: VolumeName = "paddock-snapshot-not-whole".parse().unwrap();
+        let found = variants(&runner, &[volume.clone()].into());
+        assert_eq!(found, [runner.clone(), Runner { snapshot: SnapshotMount::Restored(volume), ..runner }]);
     }
 }

@@ -61,12 +61,22 @@ pub enum TakeOutcome {
     Proof,
     /// The engine refused a step, or a container was lost.
     Engine,
+    /// It could not be noted in the store.
+    Store,
 }
 
 impl TakeOutcome {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Ok, Self::Busy, Self::Save, Self::Unfit, Self::Restore, Self::Proof, Self::Engine];
+    pub const ALL: [Self; 8] = [
+        Self::Ok,
+        Self::Busy,
+        Self::Save,
+        Self::Unfit,
+        Self::Restore,
+        Self::Proof,
+        Self::Engine,
+        Self::Store,
+    ];
 
     /// A stable word for metrics and logs.
     pub fn as_str(self) -> &'static str {
@@ -78,6 +88,7 @@ impl TakeOutcome {
             Self::Restore => "restore",
             Self::Proof => "proof",
             Self::Engine => "engine",
+            Self::Store => "store",
         }
     }
 }

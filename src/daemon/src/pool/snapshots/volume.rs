@@ -160,17 +160,24 @@ impl SnapshotVolumes {
 
     /// Removes the owner's containers for snapshots, and every volume of one but these. Whether all are gone.
     pub(super) async fn sweep(&self, known: &BTreeSet<VolumeName>) -> Result<bool, EngineError> {
-        let wanted: Vec<String> =
-            labels(&self.owner).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        for left in self.engine.container_list(&wanted).await? {
+        for left in self.engine.container_list(&self.wanted()).await? {
             self.discard(&left.id).await;
         }
-        let volumes = self.engine.volume_list(&wanted).await?.into_iter().map(|volume| volume.name);
         let mut all_gone = true;
-        for volume in volumes.filter(|volume| !known.contains(volume)) {
-            all_gone &= self.remove(&volume).await;
+        for volume in self.all().await?.difference(known) {
+            all_gone &= self.remove(volume).await;
         }
         Ok(all_gone)
+    }
+
+    /// All of them that the engine has, known or not.
+    pub(super) async fn all(&self) -> Result<BTreeSet<VolumeName>, EngineError> {
+        Ok(self.engine.volume_list(&self.wanted()).await?.into_iter().map(|volume| volume.name).collect())
+    }
+
+    /// The labels that the engine looks for.
+    fn wanted(&self) -> Vec<String> {
+        labels(&self.owner).into_iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
 
     /// A container that has the volume and is never started: the archive API needs one.
