@@ -108,7 +108,8 @@ fn each_panel_has_a_description_and_a_position_of_its_own() {
 async fn every_expression_has_data_from_a_daemon_at_work() {
     let setup = Daemon::with().set("metrics.token", TOKEN).set("pool.idle", 1);
     // Ten seconds: one call of the load is refused, after waiting that long.
-    let d = setup.set("exec.runner", "sh").set("exec.max", 1).set("pool.wait", "10s").start().await;
+    let d = setup.set("exec.runner", "sh").set("exec.max", 1).set("pool.wait", "10s");
+    let d = d.set("agent.snapshots", true).start().await;
     let p = Prometheus::of(&d, TOKEN).await;
     p.until("count_over_time(up[1h]) > 1").await;
     // Twice: a series that begins in the first round has no rate before the second.

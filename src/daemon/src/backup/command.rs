@@ -227,7 +227,7 @@ async fn read_backup(config: &Config, arguments: &RestoreArguments) -> Result<St
     })
     .await?;
     let (files, bytes) = (unpacked.files, unpacked.bytes);
-    let tokens = restored_tokens(root, &config.auth.tokens_file);
+    let tokens = restored_tokens(root, &config.auth.tokens_file.path);
     let restored = format!("{files} files with {bytes} bytes are restored to {}", root.display());
     Ok(format!("{restored}; start the daemon{tokens}"))
 }

@@ -29,9 +29,8 @@ pub(super) async fn to_new_file(
     let written = async {
         let bytes = write(&mut to).await?;
         to.sync_all().map_err(failed())?;
-        name(&partial, file).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => taken(file),
-            _ => failed()(error),
+        name(&partial, file).map_err(|error| {
+            if error.kind() == io::ErrorKind::AlreadyExists { taken(file) } else { failed()(error) }
         })?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let synced = File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all());

@@ -120,11 +120,14 @@ fn real(n: u64) -> f64 {
 
 impl Metrics {
     /// There is a tenant with a name of its own: its series begin at 0.
-    pub fn know_tenant(&self, tenant: &str) {
+    pub fn know_tenant(&self, tenant: &str, limits: &[&str]) {
         let tenants = &self.0.tenants;
         tenants.requests.with_label_values(&[tenant]);
         for outcome in ["ok", "failed", "refused"] {
             tenants.calls.with_label_values(&[tenant, outcome]);
+        }
+        for limit in limits {
+            tenants.refused.with_label_values(&[tenant, limit]);
         }
     }
 

@@ -3,8 +3,8 @@
 //! all else; later it removes whatever belongs to no member of the pool and to no kept workspace.
 //!
 //! It must never touch anything that lacks the owner's label, nor keep a container if it does not know what
-//! ran in it, nor make a container idle that has files of a session, nor remove the container of a session for
-//! the state of its snapshot.
+//! ran in it, nor make a container idle that has files of a session, nor remove the container of a session
+//! for the state of its snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

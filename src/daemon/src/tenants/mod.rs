@@ -357,7 +357,7 @@ impl Tenants {
             (TenantId(u32::try_from(names.ids.len()).unwrap_or(u32::MAX)), Arc::<str>::from(name));
         names.ids.insert(name.clone(), id);
         if names.named.len() < NAMED {
-            self.metrics.know_tenant(&name);
+            self.metrics.know_tenant(&name, &LIMITS);
             names.named.push(name);
         }
         id

@@ -9,7 +9,8 @@
 //!                       └─ record: what is there, and each digest, in the store
 //! ```
 //!
-//! The pool starts at once, with containers that import, and never waits for a snapshot. A snapshot is used
+//! The first start does not wait for a snapshot: its containers import. A later start reads the snapshots that
+//! there are, to compare them with their digests. A snapshot is used
 //! only for the image, kernel, processor and agent that it was taken with ([`key`]), after its proof, and
 //! after a restart only if every byte of it is still what the record says. It belongs to one owner, and
 //! survives its daemon. What fails is logged, counted and said by `doctor`, and importing goes on.
@@ -153,7 +154,6 @@ impl WholeSnapshots {
         });
         given.collect()
     }
-
 }
 
 /// The volumes that containers of an earlier daemon may mount: all of this owner's snapshots, whole or not,
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_container_of_an_earlier_daemon_may_mount_any_snapshot_even_one_that_is_used_no_more() {
         let runner = with_labels();
-        assert_eq!(variants(&runner, &BTreeSet::new()), [runner.clone()]);
+        assert_eq!(variants(&runner, &BTreeSet::new()), std::slice::from_ref(&runner));
         let volume: VolumeName = "paddock-snapshot-not-whole".parse().unwrap();
         let found = variants(&runner, &[volume.clone()].into());
         assert_eq!(found, [runner.clone(), Runner { snapshot: SnapshotMount::Restored(volume), ..runner }]);
