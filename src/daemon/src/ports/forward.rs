@@ -152,7 +152,8 @@ pub struct PortForwarder {
     stopping: CancellationToken,
 }
 
-/// What an answer keeps until its end: its right to be there, its owner's place, and the task of its connection.
+/// What an answer keeps until its end: its right to be there, its owner's place, and the task of its
+/// connection.
 type Held = (OwnedSemaphorePermit, OwnerPlace, AbortOnDropHandle<()>);
 
 /// The body of an answer.

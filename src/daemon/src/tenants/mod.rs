@@ -114,8 +114,8 @@ impl Default for Tenants {
 }
 
 impl Tenants {
-    /// The tenants of these tokens, and of those in `file` if there is such a file; it may come later. Callers
-    /// need a token if there are any, if the file is there, or if the operator has named it.
+    /// The tenants of these tokens, and of those in `file` if there is such a file; it may come later.
+    /// Callers need a token if there are any, if the file is there, or if the operator has named it.
     ///
     /// # Errors
     /// Why the file cannot be used.

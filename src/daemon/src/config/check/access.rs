@@ -233,8 +233,9 @@ impl Checker<'_> {
             let shown = file.path.display();
             let problem = format!(
                 "{shown} is not there any more, and callers of this store needed a token (the file \
-                 {GUARDED_MARK:?} beside it says so): put it back, make a token with `paddock token add NAME`, \
-                 set auth.token (MCP_API_TOKEN), or set http.allow_open (--allow-open) to serve without a token"
+                 {GUARDED_MARK:?} beside it says so): put it back, make a token with \
+                 `paddock token add NAME`, set auth.token (MCP_API_TOKEN), or set http.allow_open \
+                 (--allow-open) to serve without a token"
             );
             return Err(self.fail("auth.tokens_file", problem));
         }
