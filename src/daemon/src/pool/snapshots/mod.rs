@@ -10,9 +10,10 @@
 //! ```
 //!
 //! The first start does not wait for a snapshot: its containers import. A later start reads the snapshots
-//! that there are, to compare them with their digests. A snapshot is used only for the image, kernel, processor and agent that it was taken with ([`key`]), after its proof, and
-//! after a restart only if every byte of it is still what the record says. It belongs to one owner, and
-//! survives its daemon. What fails is logged, counted and said by `doctor`, and importing goes on.
+//! that there are, to compare them with their digests. A snapshot is used only for the image, kernel,
+//! processor and agent that it was taken with ([`key`]), after its proof, and after a restart only if every
+//! byte of it is still what the record says. It belongs to one owner, and survives its daemon. What fails is
+//! logged, counted and said by `doctor`, and importing goes on.
 
 mod core;
 mod keeper;

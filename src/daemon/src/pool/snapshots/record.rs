@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub language: String,
     /// The id of the image.
     pub image: String,
-    /// What it depends on, see [`super::key`].
+    /// What it depends on, see `snapshots/key.rs`.
     pub key: String,
     /// The SHA-256 of the files, in hexadecimal.
     pub digest: String,
