@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub language: String,
     /// The id of the image.
     pub image: String,
-    /// What it depends on, see `snapshots/key.rs`.
+    /// What it depends on: the key of the parent module.
     pub key: String,
     /// The SHA-256 of the files, in hexadecimal.
     pub digest: String,
