@@ -1,4 +1,5 @@
-//! Eight sessions back to back, beside a build of before: the only way to say how much faster a build is.
+//! Eight sessions back to back, of this build and of an earlier one in turns. Only such a pair of figures
+//! says how much faster a build is.
 //!
 //! `PADDOCK_BENCH_BEFORE` is the program of that build; without it the block has one row, and no ratio. Both
 //! builds use the same images, unless `PADDOCK_BENCH_BEFORE_PYTHON` names another one for the older build. It
@@ -11,8 +12,8 @@ use crate::programs::PYTHON;
 use crate::report::Measurements;
 use crate::setup::Setup;
 
-pub(crate) const TITLE: &str = "8 sessions, beside a build of before";
-pub(crate) const BEFORE: &str = "the build of before, 8 sessions";
+pub(crate) const TITLE: &str = "8 sessions, beside an earlier build";
+pub(crate) const BEFORE: &str = "the earlier build, 8 sessions";
 pub(crate) const SESSIONS: usize = 8;
 
 const PROGRAM: &str = "PADDOCK_BENCH_BEFORE";

@@ -2,7 +2,7 @@
 //! the request for a sandbox to the first output of a program in it. With a container standing ready for
 //! each, with the defaults, and with none ready.
 //!
-//! It must never leave out a session that failed: it counts against the share of those that were answered.
+//! It must never leave out a session that failed: the share of answered sessions is a share of all hundred.
 
 use std::time::Duration;
 

@@ -30,8 +30,8 @@ pub(crate) struct Memory {
     pub(crate) swap: f64,
     /// Files in `/data`, `/tmp` and `/dev/shm`.
     pub(crate) tmpfs: f64,
-    /// Pages of files on a disk, which the kernel can drop. All containers share them; they are charged to
-    /// the one that read them first.
+    /// Pages of files on a disk, which the kernel can drop. All containers share them; the kernel
+    /// charges each page to the container that read it first.
     pub(crate) cache: f64,
     /// Page tables, stacks, sockets.
     pub(crate) kernel: f64,
@@ -50,7 +50,7 @@ pub(crate) async fn of_label(engine: &Engine, label: &str) -> Result<Vec<Control
     let mut all = Vec::new();
     for container in engine.container_list(&[label.to_owned()]).await? {
         let pid = engine.container_inspect(&container.id).await?.state.pid;
-        // One that is being made or removed has no process.
+        // A container that the engine makes or removes at this moment has no process.
         if pid > 0 {
             all.push(ControlGroup { version: version(pid)?, id: container.id });
         }
@@ -69,7 +69,7 @@ fn version(pid: i64) -> Result<Version> {
         })
     };
     let at = |mount: PathBuf, path: &str| {
-        // A group above the one that this process may see would be `/../`, and the root is everybody's.
+        // `/..` names a group outside of what this process may see, and the root group has all processes.
         if path.len() < 2 || path.contains("/..") {
             return Err(format!("{file} names the group {path:?}, which is no container's"));
         }

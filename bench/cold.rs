@@ -35,7 +35,7 @@ const HEAVY: Program = Program {
 };
 const CASES: [(&str, Program); 3] =
     [("print('hi')", PYTHON), ("pandas, pyplot, seaborn", HEAVY), ("TypeScript", TYPESCRIPT)];
-/// Samples of each, in turns, behind one that does not count.
+/// How often each program is measured, in turns. Each is run once before that, and this run does not count.
 const TURNS: usize = 7;
 /// For the removal of a container, and between two looks at it.
 const GONE: Duration = Duration::from_secs(20);

@@ -129,7 +129,7 @@ pub(crate) async fn measure(setup: &mut Setup, report: &mut Measurements) -> Res
         let (daemon, client) = setup.ours()?;
         let (pid, label, armed) = (daemon.pid, daemon.label.clone(), daemon.armed(program.language));
         client.run(program.language, &session, program.code, program.prints).await?;
-        // The container behind the one that this session has taken.
+        // The session has taken a container, and the pool starts another one in its place.
         daemon.wait_for_armed(program.language, armed + 1).await?;
         for _ in 0..WARM_UP {
             client.run(program.language, &session, program.code, program.prints).await?;

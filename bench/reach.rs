@@ -27,7 +27,7 @@ pub(crate) fn all(report: &Measurements) -> Vec<GoalVerdict> {
     [
         ("warm Python / the bare floor", to_bare(PYTHON_TITLE, WARM), "×", AtMost(1.2)),
         ("all processor time of that run", millis(cpu), "ms", AtMost(3.0)),
-        ("8 sessions / the build of before, runs a second", eight, "×", AtLeast(2.5)),
+        ("8 sessions / the earlier build, runs a second", eight, "×", AtLeast(2.5)),
         ("import pandas and a DataFrame / the bare floor", to_bare(PANDAS_TITLE, WARM), "×", AtMost(2.5)),
         ("new session, idle container / the bare floor", to_bare(PYTHON_TITLE, NEW), "×", AtMost(3.0)),
         ("TypeScript with rests / the bare floor", to_bare(TYPESCRIPT_TITLE, WARM), "×", AtMost(2.5)),
