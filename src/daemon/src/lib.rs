@@ -303,7 +303,7 @@
 //!   repeating.
 //! * Returning containers to the pool, and resetting images: nobody can show that they are clean.
 //! * Trust in a container's name: containers are known by their id and our labels.
-//! * HTTP/2 and TLS for clients: a reverse proxy does both.
+//! * HTTP/2: a reverse proxy has it, and no client of paddock needs it.
 
 pub mod agents;
 pub mod api;
