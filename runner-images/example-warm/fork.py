@@ -45,10 +45,15 @@ def wait_and_become():
     os._exit(code)
 
 
-while True:
-    child = os.fork()
-    if child == 0:
-        wait_and_become()
-    _, status, used = os.wait4(child, 0)
-    cpu = int((used.ru_utime + used.ru_stime) * 1_000_000)
-    say("ended", child, os.waitstatus_to_exitcode(status), cpu, used.ru_maxrss)
+def serve():
+    while True:
+        child = os.fork()
+        if child == 0:
+            wait_and_become()
+        _, status, used = os.wait4(child, 0)
+        cpu = int((used.ru_utime + used.ru_stime) * 1_000_000)
+        say("ended", child, os.waitstatus_to_exitcode(status), cpu, used.ru_maxrss)
+
+
+if __name__ == "__main__":
+    serve()

@@ -410,6 +410,11 @@ static int save_in(const char *directory, const char *const *files, const char *
 
 int save_snapshot(const char *directory, const char *const *files, char room[SNAPSHOT_ROOM])
 {
+    unsigned size;
+    if (prctl(PR_SET_MM, PR_SET_MM_MAP_SIZE, &size, 0, 0) != 0) {
+        failed("the kernel lacks PR_SET_MM_MAP (CONFIG_CHECKPOINT_RESTORE)");
+        return SNAPSHOT_UNSUPPORTED;
+    }
     memset(room, 0, SNAPSHOT_ROOM);
     if (save_registers(&registers) != 0) {
         munmap((void *)RESTORER_AT, RESTORER_SIZE);
@@ -427,7 +432,8 @@ int save_snapshot(const char *directory, const char *const *files, char room[SNA
 #else
 int save_snapshot(const char *directory, const char *const *files, char room[SNAPSHOT_ROOM])
 {
+    (void)directory, (void)files, (void)room;
     dprintf(2, "sandbox: no snapshot: there is none for this processor\n");
-    return -1;
+    return SNAPSHOT_UNSUPPORTED;
 }
 #endif

@@ -30,6 +30,8 @@
 
 /* The exit code of a restored process that cannot go on (EX_TEMPFAIL), as in restore/restore.c. */
 #define CANNOT_RESTORE 75
+/* The exit code of a save command where no snapshot can be restored (EX_UNAVAILABLE). */
+#define NO_SNAPSHOTS_HERE 69
 
 /* The trial is killed after this many seconds. */
 #define TRIAL_S 5
@@ -146,7 +148,7 @@ static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_
     const char *wrong;
     int restored = save_snapshot(interpreter->snapshot, interpreter->files, room);
     if (restored <= 0)
-        _exit(restored < 0);
+        _exit(restored == SNAPSHOT_UNSUPPORTED ? NO_SNAPSHOTS_HERE : restored < 0);
     if ((wrong = interpreter->restored(room)) == NULL)
         return;
     dprintf(LINE, "failed the snapshot is of another environment: %.100s\n", wrong);

@@ -64,9 +64,10 @@ void keep_pages(void);
 void place_pages(void);
 
 /* Writes this process into a file of that directory, and returns 0. Or it says on standard error what is in the way, and returns
- * -1. In a restored process it returns 1: `room` then has its environment, and no function that had begun may return. The
+ * -1, or SNAPSHOT_UNSUPPORTED where none can be restored on this machine. In a restored process it returns 1: `room` then has its environment, and no function that had begun may return. The
  * room must be on the stack and stay: the kernel shows an environment only if no file is mapped there. */
 #define SNAPSHOT_ROOM 16384
+#define SNAPSHOT_UNSUPPORTED (-2)
 int save_snapshot(const char *directory, const char *const *files, char room[SNAPSHOT_ROOM]);
 
 /* Puts this process into a Landlock domain of its own, where the kernel has Landlock. */

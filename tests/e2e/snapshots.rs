@@ -1,10 +1,17 @@
 //! Snapshots of warm parts: taken, proved and used; and what goes wrong with them. The image is a fake: its
 //! snapshot is a word.
 
+#[path = "snapshots/later.rs"]
+mod later;
+#[path = "snapshots/not_restored.rs"]
+mod not_restored;
+#[path = "snapshots/way.rs"]
+mod way;
+
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Daemon, Image, Setup, Store};
+use crate::support::{Daemon, Image, Setup, Store, View};
 
 /// Prints how it was started: `restored`, `imported` or `None` where it was cold.
 const HOW: &str = "print(globals().get('WARM'))";
@@ -17,13 +24,16 @@ fn image(behaviour: &str, proof: &str) -> Image {
     let dockerfile = format!(
         "FROM paddock-runner-python\n\
          COPY part.py /part\n\
+         COPY fork.py /fork.py\n\
          COPY proof.py /proof.py\n\
          RUN chmod 755 /part && echo '{behaviour}' > /behaviour\n\
          LABEL sandbox.runner= sandbox.language=python sandbox.warm='[\"/part\",\"import\"]' \
          sandbox.warm.save='[\"/part\",\"save\"]' sandbox.warm.restore='[\"/part\",\"restore\"]' \
          sandbox.warm.proof=/proof.py\n"
     );
-    Image::build(&dockerfile, &[("part.py", include_str!("snapshots/part.py")), ("proof.py", proof)])
+    let fork = include_str!("../../runner-images/example-warm/fork.py");
+    let part = include_str!("snapshots/part.py");
+    Image::build(&dockerfile, &[("part.py", part), ("fork.py", fork), ("proof.py", proof)])
 }
 
 fn setup(image: &Image) -> Setup {
@@ -46,6 +56,15 @@ async fn warm(d: &Daemon, session: &str) -> String {
         if how != "None\n" {
             return how;
         }
+    }
+}
+
+/// Waits until no snapshot of these daemons is left.
+async fn until_none_is_left(view: &View, within: Duration) {
+    let begun = Instant::now();
+    while !view.snapshots().await.is_empty() {
+        assert!(begun.elapsed() < within, "a volume stays");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -137,29 +156,9 @@ async fn without_a_snapshot_that_works_containers_import_and_the_log_says_why() 
         assert!(metric(&d, "paddock_snapshot_in_use{language=\"python\"} 0").await);
         let counted = format!("paddock_snapshot_takes_total{{language=\"python\",outcome=\"{outcome}\"}} 1");
         assert!(metric(&d, &counted).await, "{counted}");
-        let begun = Instant::now();
-        while !view.snapshots().await.is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(15), "{behaviour}: the volume stays");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        until_none_is_left(&view, Duration::from_secs(15)).await;
         d.stop().await;
     }
-}
-
-#[tokio::test]
-async fn restored_parts_that_die_while_they_wait_end_the_use_of_a_snapshot() {
-    let image = image("idle-dies", ALIKE);
-    let d = setup(&image).set("pool.idle", 1).start().await;
-    d.log.line("a snapshot of the warm part was taken").await;
-    let line = d.log.line("could not be restored from its snapshot").await;
-    assert!(line.contains("not twice"), "{line}");
-    d.log.line("snapshot=None").await;
-    d.log.line("restored=false").await;
-    assert!(
-        metric(&d, "paddock_snapshot_restore_failures_total{language=\"python\",reason=\"said\"} 1").await
-    );
-    d.log.line("a snapshot of a warm part was removed").await;
-    d.stop().await;
 }
 
 #[tokio::test]
@@ -180,7 +179,7 @@ async fn code_that_kills_the_restored_part_does_not_end_the_use_of_a_snapshot() 
 async fn a_poisoned_snapshot_is_refused_and_removed() {
     let image = image("", ALIKE);
     let store = taken(&image).await;
-    let view = crate::support::View::of(&store.owner()).await;
+    let view = View::of(&store.owner()).await;
     let volumes = view.snapshots().await;
     let volume = volumes.first().expect("a snapshot");
     let mount = format!("{volume}:/w");
@@ -244,11 +243,7 @@ async fn a_snapshot_is_taken_again_and_goes_with_its_image() {
     d.session("new").tool("close_session").await;
     drop(image);
     d.log.line("runner gone or replaced").await;
-    let begun = Instant::now();
-    while !view.snapshots().await.is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a volume stays");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until_none_is_left(&view, Duration::from_secs(60)).await;
     d.stop().await;
 }
 
@@ -277,11 +272,7 @@ async fn a_session_keeps_its_container_whatever_becomes_of_its_snapshot() {
     let d = setup(&image).store(&store).set("agent.snapshots", false).start().await;
     assert!(!view.snapshots().await.is_empty());
     d.session("s").tool("close_session").await;
-    let begun = Instant::now();
-    while !view.snapshots().await.is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a volume stays");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until_none_is_left(&view, Duration::from_secs(60)).await;
     d.stop().await;
 }
 
@@ -296,11 +287,7 @@ async fn a_snapshot_that_cannot_be_noted_is_not_used() {
     let line = d.log.line("no snapshot of the warm part").await;
     assert!(line.contains("outcome=store ") && line.contains("could not be noted"), "{line}");
     assert!(metric(&d, "paddock_snapshot_in_use{language=\"python\"} 0").await);
-    let begun = Instant::now();
-    while !view.snapshots().await.is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(15), "the volume stays");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_none_is_left(&view, Duration::from_secs(15)).await;
     assert!(!d.log.text().contains("new containers have another snapshot"), "{}", d.log.text());
     d.stop().await;
 }

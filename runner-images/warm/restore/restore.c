@@ -4,11 +4,12 @@
  * interpreter that was saved, so that the kernel has its name and its file. The loader of the interpreter calls la_version()
  * here (LD_AUDIT, see rtld-audit(7)) before it has loaded anything else. That replaces all memory by that of the snapshot,
  * and goes on where the process was saved. The code works in a place of its own meanwhile, so it has no C library, no data
- * that could be written, and no relocation. What went wrong goes to descriptor 3, as `failed REASON`. */
+ * that could be written, and no relocation. What went wrong goes to descriptor 3, as `failed REASON` or `unable REASON`. */
 #if defined(__x86_64__)
 #define _GNU_SOURCE
 #include "../snapshot.h"
 #include "calls.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/auxvec.h>
 #include <sys/mman.h>
@@ -46,7 +47,9 @@ static struct state *const state = (struct state *)(RESTORER_AT + CODE_SIZE);
 /* Says why there is no restored process, and ends. `why` is the errno of a call, or 0. */
 __attribute__((noreturn)) static void fail_with(const char *what, const char *which, long why)
 {
-    char line[200], number[4], *at = append(line, "failed ");
+    /* Of too little memory or too many files is not the snapshot's fault. */
+    int is_here = why == -ENOMEM || why == -EAGAIN || why == -ENFILE || why == -EMFILE;
+    char line[200], number[4], *at = append(line, is_here ? "unable " : "failed ");
     at = append(at, what);
     if (length_of(which) < 100)
         at = append(append(at, *which ? ": " : ""), which);
@@ -390,7 +393,7 @@ static void start_moved(void)
 #if defined(__aarch64__)
 __attribute__((noreturn, visibility("default"))) void _start(void)
 {
-    static const char line[] = "failed there are no snapshots for this processor\n";
+    static const char line[] = "unsupported there are no snapshots for this processor\n";
     register long x0 __asm__("x0") = 3, x1 __asm__("x1") = (long)line, x2 __asm__("x2") = sizeof line - 1, x8 __asm__("x8") = 64;
     __asm__ volatile("svc #0\n mov x0, #75\n mov x8, #94\n svc #0" : "+r"(x0) : "r"(x1), "r"(x2), "r"(x8) : "memory");
     __builtin_unreachable();

@@ -33,7 +33,8 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
         .iter()
         .map(|set| u64::from_str_radix(field(set), 16).unwrap_or(u64::MAX))
         .fold(0, |all, set| all | set);
-    let data = rustix::fs::statvfs(DATA_DIR).ok().map(|d| (d.f_blocks * d.f_frsize, d.f_files));
+    let data = rustix::fs::statvfs(DATA_DIR).ok();
+    let data = data.as_ref();
     let device = |path: &str| rustix::fs::stat(path).ok().map(|s| (s.st_dev, s.st_ino));
     ProbeReport {
         uids: ids("Uid"),
@@ -49,8 +50,9 @@ pub(crate) fn look(quotas: Option<Quotas>) -> ProbeReport {
             .map_or(0, |e| e.raw_os_error().unwrap_or(-1)),
         root_read_only: rustix::fs::statvfs("/")
             .is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY)),
-        data_bytes: data.map_or(0, |(bytes, _)| bytes),
-        data_inodes: data.map_or(0, |(_, inodes)| inodes),
+        data_bytes: data.map_or(0, |d| d.f_blocks * d.f_frsize),
+        data_free: data.map_or(0, |d| d.f_bavail * d.f_frsize),
+        data_inodes: data.map_or(0, |d| d.f_files),
         data_write_errno: fill::first(DATA_DIR).err().map_or(0, Errno::raw_os_error),
         data_aliases: DATA_ALIASES.iter().all(|path| device(path) == device(DATA_DIR)),
         tmp_bytes: rustix::fs::statvfs("/tmp").ok().map_or(0, |d| d.f_blocks * d.f_frsize),

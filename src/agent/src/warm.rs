@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Where the container has a snapshot of the part, the part is restored from it instead of importing, until
-//! that fails ([`restoring`]). What a container's code may have done is never told to the daemon as the
-//! snapshot's fault.
+//! that fails ([`restoring`]). It then imports when the daemon asks for that. What a container's code may
+//! have done is never told to the daemon as the snapshot's fault.
 //!
 //! The protocol is a page for strangers (runner-images/README.md). A part is as untrusted as the code: what
 //! it says is bounded and checked, and a part that says anything else is ended. PID 1 must never give it more
@@ -35,36 +35,36 @@ use crate::link::Stream;
 
 /// Answers a [`paddock_proto::Request::Warm`] on `stream`.
 pub(crate) async fn serve(warm: &Rc<Warm>, stream: Stream, spec: WarmSpec) {
+    let is_restore = !spec.restore.is_empty();
     if let Some(spec) = warm.set_spec(spec) {
         spawn_local(keep::keep(warm.clone(), spec));
     }
-    let mut told = false;
     let within = keep::READY_WITHIN;
     let late = tokio::time::Instant::now() + within + keep::RESTORED_WITHIN;
-    let event = loop {
-        tell_if_not_restored(warm, &stream, &mut told).await;
-        if let Some(restored) = warm.stands() {
-            break Event::Warm { restored };
+    let not_restored = || warm.not_restored().filter(|_| is_restore);
+    let mut stood = false;
+    loop {
+        if let Some((why, failure)) = not_restored() {
+            stream.event(&Event::NotRestored { why, failure }).await;
+            break;
         }
-        if tokio::time::timeout_at(late, warm.news()).await.is_err() {
-            break Event::Failed { what: format!("the warm part does not stand after {within:?}") };
-        }
-    };
-    let is_restored = event == Event::Warm { restored: true };
-    stream.event(&event).await;
-    // A part that stands may still turn out to be none, until code runs.
-    while is_restored && !told {
-        tokio::select! {
-            () = warm.news() => tell_if_not_restored(warm, &stream, &mut told).await,
-            _ = stream.recv() => break,
+        if let Some(restored) = warm.stands().filter(|_| !stood) {
+            stream.event(&Event::Warm { restored }).await;
+            stood = true;
+            if !restored {
+                break;
+            }
+        } else if stood {
+            // A part that stands may still turn out to be none, until code runs.
+            tokio::select! {
+                () = warm.news() => {}
+                _ = stream.recv() => break,
+            }
+        } else if tokio::time::timeout_at(late, warm.news()).await.is_err() {
+            let what = format!("the warm part does not stand after {within:?}");
+            stream.event(&Event::Failed { what }).await;
+            break;
         }
     }
     stream.close().await;
-}
-
-async fn tell_if_not_restored(warm: &Warm, stream: &Stream, told: &mut bool) {
-    if let Some((why, said)) = warm.not_restored().filter(|_| !*told) {
-        *told = true;
-        stream.event(&Event::NotRestored { why, said }).await;
-    }
 }

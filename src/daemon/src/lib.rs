@@ -263,9 +263,11 @@
 //!   container 1.3 s of a processor and 131 MiB of its own; mapping what one clean container had imported
 //!   takes milliseconds, and the page cache is shared by all. So the daemon takes a snapshot once, has the
 //!   image's proof program come out alike in it, and gives it to new containers, read-only. Nothing waits for
-//!   that, and whatever fails leads back to importing (`pool/snapshots`). A container writes a snapshot into
-//!   a volume of its own; only the daemon writes the one that is used. So no container ever had write access
-//!   to what others restore.
+//!   that: it gives way to callers, and a start reads the snapshots that there are beside everything else.
+//!   Whatever fails leads back to importing, by turns. A part that says that its snapshot cannot be right
+//!   ends its use; one that died or was late may be the fault of its container, so it takes three of them
+//!   (`pool/snapshots`). A container writes a snapshot into a volume of its own; only the daemon writes the
+//!   one that is used. So no container ever had write access to what others restore.
 //! * **A UID for each container**, because pipes, inotify and queues are limited per user, across containers.
 //! * **Containers are never used twice**: when a lease is dropped, its container is removed. A workspace is
 //!   used again, but only by containers of the same session.

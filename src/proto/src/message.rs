@@ -138,9 +138,10 @@ pub enum Request {
     /// them, and frees again what it took.
     Probe(Option<Quotas>),
     /// Keep the image's warm part standing from now on: [`Event::Warm`] when it stands for the first time, or
-    /// [`Event::Failed`]. Where it cannot be restored from its snapshot, [`Event::NotRestored`] comes too,
-    /// before that or later, as long as the daemon keeps the stream open. If it is asked again, it is
-    /// answered again.
+    /// [`Event::Failed`]. Where it cannot be restored from its snapshot, the answer is
+    /// [`Event::NotRestored`], before that or later, as long as the daemon keeps the stream open: the part
+    /// imports its libraries once it is asked for again, without a command that restores it. Each time that
+    /// it is asked for, it is answered.
     Warm(WarmSpec),
     /// Connect to a server that a program runs on this port of loopback. The agent answers
     /// [`Reply::Connected`], or [`Reply::Refused`] and closes: `Refused` where nothing listens, `Blocked` for
@@ -226,14 +227,15 @@ pub enum Event {
         /// Whether it was restored from a snapshot. If not, it has imported its libraries.
         restored: bool,
     },
-    /// The warm part cannot be restored from its snapshot in this container, and imports its libraries from
-    /// now on. Never sent once a run has begun in the container, since its code may be the cause.
+    /// The warm part cannot be restored from its snapshot in this container. It imports its libraries from
+    /// now on, once it is asked for without a snapshot. Never sent of what happened after a run had begun in
+    /// the container, since its code may be the cause.
     NotRestored {
         /// What the part said, or how it ended: printable ASCII, at most
         /// [`MAX_REASON`](crate::limits::MAX_REASON) bytes.
         why: String,
-        /// Whether the part itself said so.
-        said: bool,
+        /// Of what kind that is.
+        failure: RestoreFailure,
     },
     /// The run's [`RunSpec::files`], [`RunSpec::execute`] or [`RunSpec::network`] is not possible in this
     /// container; its program was never started.
@@ -241,6 +243,33 @@ pub enum Event {
         /// What is missing.
         what: String,
     },
+}
+
+/// Why a warm part cannot be restored from its snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RestoreFailure {
+    /// The part said that this snapshot cannot be restored.
+    Said,
+    /// The part said that this machine can restore none.
+    Unsupported,
+    /// It died without a word, or again and again, was late, or said that this container cannot restore it
+    /// now. That says little of the snapshot.
+    Died,
+}
+
+impl RestoreFailure {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Said, Self::Unsupported, Self::Died];
+
+    /// A stable word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Said => "said",
+            Self::Unsupported => "unsupported",
+            Self::Died => "died",
+        }
+    }
 }
 
 /// The warm part of an image; its protocol is a page of its own (runner-images/README.md).

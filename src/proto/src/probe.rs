@@ -102,6 +102,8 @@ pub struct ProbeReport {
     pub root_read_only: bool,
     /// Size of `/data` in bytes.
     pub data_bytes: u64,
+    /// Bytes of `/data` that are free: where it lies on a disk, those of the disk.
+    pub data_free: u64,
     /// Inodes of `/data`.
     pub data_inodes: u64,
     /// The errno of making a file in `/data`; 0 means that it was made (and removed again).

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use paddock_proto::message::WarmSpec;
+use paddock_proto::message::{RestoreFailure, WarmSpec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -84,16 +84,17 @@ pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
         }
         pause = next_pause(pause, end.is_ok(), stood.is_some());
         if let (Err(why), true) = (&end, is_restored) {
-            let how = match (why, stood) {
-                (PartFailure::NotRestored(_), _) => RestoredEnd::Failed,
-                (PartFailure::Other(_), None) => RestoredEnd::NeverStood,
-                (PartFailure::Other(_), Some(_)) => RestoredEnd::Died,
+            let (how, failure) = match (why, stood) {
+                (PartFailure::NotRestored(failure, _), _) => (RestoredEnd::Failed, *failure),
+                (PartFailure::Other(_), None) => (RestoredEnd::NeverStood, RestoreFailure::Died),
+                (PartFailure::Other(_), Some(_)) => (RestoredEnd::Died, RestoreFailure::Died),
             };
             if restoring.ended(how, warm.runs.begun() > runs, code_ran) {
                 (pause, usual) = (Duration::ZERO, None);
                 if !code_ran {
-                    let said = how == RestoredEnd::Failed;
-                    warm.restores_no_more(printable(&why.to_string()), said);
+                    warm.restores_no_more(printable(&why.to_string()), failure);
+                    // Many containers may be here at this moment: the daemon lets them import by turns.
+                    warm.import_is_asked_for().await;
                 }
             }
         }
@@ -104,7 +105,7 @@ pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
 #[derive(Debug)]
 enum PartFailure {
     /// It cannot be restored, as it said itself.
-    NotRestored(String),
+    NotRestored(RestoreFailure, String),
     /// Anything else.
     Other(String),
 }
@@ -117,7 +118,7 @@ impl From<String> for PartFailure {
 
 impl fmt::Display for PartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::NotRestored(why) | Self::Other(why)) = self;
+        let (Self::NotRestored(_, why) | Self::Other(why)) = self;
         f.write_str(why)
     }
 }
@@ -212,8 +213,8 @@ async fn first_message(
                 other => {
                     // What it said before it ended.
                     let said = tokio::time::timeout(LAST_WORDS, messages.next()).await;
-                    if let Ok(Ok(PartMessage::Failed(why))) = said {
-                        return Err(PartFailure::NotRestored(why));
+                    if let Ok(Ok(PartMessage::Failed(failure, why))) = said {
+                        return Err(PartFailure::NotRestored(failure, why));
                     }
                     return Err(format!("it ended: {other:?}").into());
                 }
@@ -222,7 +223,9 @@ async fn first_message(
                 (message @ (PartMessage::Ready | PartMessage::Stands { .. }), Some(part)) => {
                     return Ok((message, part));
                 }
-                (PartMessage::Failed(why), _) => return Err(PartFailure::NotRestored(why)),
+                (PartMessage::Failed(failure, why), _) => {
+                    return Err(PartFailure::NotRestored(failure, why));
+                }
                 (message, _) => return Err(format!("out of turn it said {message:?}").into()),
             },
         }

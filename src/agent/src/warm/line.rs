@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use paddock_proto::limits::MAX_REASON;
+use paddock_proto::message::RestoreFailure;
 use tokio::net::UnixStream;
 
 use crate::foreign::{Brief, briefly};
@@ -17,11 +18,17 @@ pub(super) type PartLine = Rc<Brief<UnixStream>>;
 /// How long a part may take to read what it waits for, or to end when it is told to.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// What begins the last message of a part that cannot be restored.
+/// What begins the last message of a part that cannot be restored from this snapshot.
 const FAILED: &str = "failed ";
 
+/// The same where no snapshot can be restored.
+const UNSUPPORTED: &str = "unsupported ";
+
+/// The same where something is missing in this container, such as memory.
+const UNABLE: &str = "unable ";
+
 /// Bytes of the longest message.
-const LONGEST: usize = FAILED.len() + MAX_REASON;
+const LONGEST: usize = UNSUPPORTED.len() + MAX_REASON;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,14 +42,20 @@ pub(super) enum PartMessage {
     Took(i32),
     /// `ended PID CODE CPU RSS`.
     Ended { pid: i32, code: i32, cpu_us: u64, max_rss_kib: u64 },
-    /// `failed REASON`: the part cannot be restored.
-    Failed(String),
+    /// `failed REASON`, `unsupported REASON`, `unable REASON`: the part cannot be restored.
+    Failed(RestoreFailure, String),
 }
 
 impl PartMessage {
     fn parse(line: &str) -> Option<Self> {
-        if let Some(reason) = line.strip_prefix(FAILED) {
-            return Some(Self::Failed(printable(reason.trim_end_matches('\n'))));
+        for (word, failure) in [
+            (FAILED, RestoreFailure::Said),
+            (UNSUPPORTED, RestoreFailure::Unsupported),
+            (UNABLE, RestoreFailure::Died),
+        ] {
+            if let Some(reason) = line.strip_prefix(word) {
+                return Some(Self::Failed(failure, printable(reason.trim_end_matches('\n'))));
+            }
         }
         let mut parts = line.split_ascii_whitespace();
         let kind = parts.next()?;
@@ -119,6 +132,7 @@ mod tests {
 
     #[test]
     fn messages_are_what_the_protocol_says_and_nothing_else() {
+        let said = |why: &str| PartMessage::Failed(RestoreFailure::Said, why.to_owned());
         for (line, message) in [
             ("ready\n", PartMessage::Ready),
             ("ready 12\n", PartMessage::Stands { pid: 12, holder: None }),
@@ -128,9 +142,14 @@ mod tests {
                 "ended 12 -9 1500 9000\n",
                 PartMessage::Ended { pid: 12, code: -9, cpu_us: 1500, max_rss_kib: 9000 },
             ),
-            ("failed the kernel is another\n", PartMessage::Failed("the kernel is another".to_owned())),
-            ("failed \x1b[2J\u{e9}\n", PartMessage::Failed("?[2J?".to_owned())),
-            ("failed \n", PartMessage::Failed(String::new())),
+            ("failed the kernel is another\n", said("the kernel is another")),
+            ("failed \x1b[2J\u{e9}\n", said("?[2J?")),
+            ("failed \n", said("")),
+            ("unable no memory\n", PartMessage::Failed(RestoreFailure::Died, "no memory".to_owned())),
+            (
+                "unsupported no snapshots here\n",
+                PartMessage::Failed(RestoreFailure::Unsupported, "no snapshots here".to_owned()),
+            ),
         ] {
             assert_eq!(PartMessage::parse(line), Some(message), "{line}");
         }
@@ -150,6 +169,8 @@ mod tests {
             "ended 12 0 1 2 3",
             "hello 12",
             "failed\n",
+            "unsupported\n",
+            "unable\n",
             "ready 99999999999",
         ] {
             assert_eq!(PartMessage::parse(line), None, "{line:?}");

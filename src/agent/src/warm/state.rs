@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{RunSpec, WarmSpec};
+use paddock_proto::message::{RestoreFailure, RunSpec, WarmSpec};
 use tokio::sync::Notify;
 
 use super::forker::Forker;
@@ -46,8 +46,10 @@ pub(crate) struct Warm {
     loading: Cell<Option<i32>>,
     /// Whether the part that loads or stands is restored from a snapshot.
     is_restored: Cell<bool>,
-    /// Why no part is restored any more, and whether the part itself said so; if no code can be the cause.
-    not_restored: RefCell<Option<(String, bool)>>,
+    /// Why no part is restored any more, if no code can be the cause.
+    not_restored: RefCell<Option<(String, RestoreFailure)>>,
+    /// Whether the daemon has asked for a part without a snapshot.
+    is_import_asked_for: Cell<bool>,
     news: Notify,
 }
 
@@ -71,6 +73,7 @@ impl Warm {
             loading: Cell::new(None),
             is_restored: Cell::new(false),
             not_restored: RefCell::default(),
+            is_import_asked_for: Cell::new(false),
             news: Notify::new(),
         })
     }
@@ -108,7 +111,9 @@ impl Warm {
             if let Some(standing) = self.take_now() {
                 return Some(standing);
             }
-            let soon = if self.is_restored.get() { RESTORED_SOON } else { SOON };
+            // One that stands forks its next child as fast as one that has imported.
+            let is_being_restored = self.is_restored.get() && self.standing.borrow().is_none();
+            let soon = if is_being_restored { RESTORED_SOON } else { SOON };
             let due = self.due.get().filter(|due| due.saturating_duration_since(begun) < soon)?;
             let late = due.max(begun) + soon;
             tokio::time::timeout_at(late.into(), self.news.notified()).await.ok()?;
@@ -147,6 +152,10 @@ impl Warm {
 
     /// Keeps the specification that is asked for first; that one, if it is this.
     pub(super) fn set_spec(&self, spec: WarmSpec) -> Option<Rc<WarmSpec>> {
+        if spec.restore.is_empty() {
+            self.is_import_asked_for.set(true);
+            self.news.notify_waiters();
+        }
         let mut known = self.spec.borrow_mut();
         if known.is_some() {
             return None;
@@ -175,13 +184,21 @@ impl Warm {
     }
 
     /// No part is restored any more, for this reason.
-    pub(super) fn restores_no_more(&self, why: String, said: bool) {
-        self.not_restored.replace(Some((why, said)));
+    pub(super) fn restores_no_more(&self, why: String, failure: RestoreFailure) {
+        self.is_restored.set(false);
+        self.not_restored.replace(Some((why, failure)));
         self.news.notify_waiters();
     }
 
-    pub(super) fn not_restored(&self) -> Option<(String, bool)> {
+    pub(super) fn not_restored(&self) -> Option<(String, RestoreFailure)> {
         self.not_restored.borrow().clone()
+    }
+
+    /// Resolves once the daemon has asked for a part without a snapshot.
+    pub(super) async fn import_is_asked_for(&self) {
+        while !self.is_import_asked_for.get() {
+            self.news().await;
+        }
     }
 
     /// A part stands now, or none does.
@@ -241,4 +258,45 @@ fn environment(spec: &RunSpec, warm: &WarmSpec) -> Vec<u8> {
     }
     env.push(0);
     env
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::foreign::Brief;
+    use crate::link::Link;
+    use crate::network::PartRun;
+
+    fn restored() -> (Rc<Warm>, WarmSpec) {
+        let warm = Warm::new(Rc::<Reaper>::default(), Rc::<Runs>::default(), Network::new(Link::new()));
+        let (argv, restore) = (vec!["/import".to_owned()], vec!["/restore".to_owned()]);
+        let spec = WarmSpec { argv, env: Vec::new(), restore };
+        warm.set_spec(spec.clone()).expect("it is the first");
+        (warm, spec)
+    }
+
+    #[test]
+    fn a_run_waits_for_a_part_that_is_restored_and_not_so_long_for_one_that_stands_and_does_not_fork() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let (warm, _) = restored();
+            let begun = Instant::now();
+            assert!(warm.take().await.is_none(), "nothing stands");
+            assert!(begun.elapsed() >= RESTORED_SOON, "{:?}", begun.elapsed());
+
+            let (ours, _theirs) = UnixStream::pair().expect("a pair");
+            ours.set_nonblocking(true).expect("it does not block");
+            let line = Rc::new(Brief::new(tokio::net::UnixStream::from_std(ours).expect("a line")));
+            // It has said nothing of a child: no process waits.
+            warm.heard(&Forker::new(0, 0, line, Rc::<PartRun>::default()));
+            assert_eq!(warm.stands(), Some(true));
+            let begun = Instant::now();
+            assert!(warm.take().await.is_none(), "no child waits");
+            assert!((SOON..RESTORED_SOON).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        });
+    }
 }

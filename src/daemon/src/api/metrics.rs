@@ -52,12 +52,14 @@ fn tenants(services: &Services, store: &Store) -> Vec<TenantState> {
     services.tenants.in_use().into_iter().map(state).collect()
 }
 
-fn gauge((language, state): (String, SnapshotState)) -> SnapshotGauge {
+/// `None` where there is nothing to watch: no snapshot works on this machine.
+fn gauge((language, state): (String, SnapshotState)) -> Option<SnapshotGauge> {
     let used = match state {
         SnapshotState::Used(snapshot) => Some((snapshot.age().as_secs_f64(), snapshot.bytes)),
-        SnapshotState::Without(_) => None,
+        SnapshotState::Checking { .. } | SnapshotState::Without(_) => None,
+        SnapshotState::Unsupported(_) => return None,
     };
-    SnapshotGauge { language, used }
+    Some(SnapshotGauge { language, used })
 }
 
 async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
@@ -90,7 +92,7 @@ async fn daemon_state(services: &Services, store: &Store) -> DaemonState {
         executions_kept: services.executions.kept(),
         store_writable: store.is_writable(),
         store: store.used(),
-        snapshots: services.pool.snapshots().into_iter().map(gauge).collect(),
+        snapshots: services.pool.snapshots().into_iter().filter_map(gauge).collect(),
         watchers: services.notifications.subscribers(),
         tenants: tenants(services, store),
     }

@@ -3,6 +3,7 @@
 //! It requires a token if one is configured. It must never reveal another owner's runs, nor any program's
 //! output.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::{StatusCode, Uri};
@@ -23,7 +24,8 @@ const RECENT: usize = 50;
 /// `executions, network, agents: [{agent, model}], recent: […]}`; `workspaces` counts the kept ones, which
 /// have no container; `network` is `egress.mode`, and `model` whether the caller has a model that the agent
 /// could use; `snapshot` of a runner is null if its image takes none, else `{age_seconds, bytes}` of the one
-/// that new containers restore, or `{none}` with the reason why they import. `title` in `recent` is the first
+/// that new containers restore, or `{none}` with the reason why they import, and where one is being compared
+/// with its digest also `{bytes_checked, bytes}`. `title` in `recent` is the first
 /// line of the code, the command or the task.
 ///
 /// With `?session=ID`, `recent` has only the runs of that session.
@@ -82,6 +84,12 @@ fn snapshot_of(state: &SnapshotState) -> Value {
         SnapshotState::Used(snapshot) => {
             json!({ "age_seconds": snapshot.age().as_secs(), "bytes": snapshot.bytes })
         }
+        SnapshotState::Checking { bytes, read } => json!({
+            "none": "that of an earlier daemon is being compared with its digest",
+            "bytes_checked": read.load(Ordering::Relaxed),
+            "bytes": bytes,
+        }),
+        SnapshotState::Unsupported(why) => json!({ "none": format!("it is not possible here: {why}") }),
         SnapshotState::Without(why) => json!({ "none": why }),
     }
 }

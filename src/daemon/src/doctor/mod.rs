@@ -172,7 +172,7 @@ async fn in_containers(
         }
     };
     printer.print(images::judge(&found));
-    let left = stop.run_until_cancelled(leftovers::look(engine, &pool)).await?;
+    let left = stop.run_until_cancelled(leftovers::look(engine, &pool, config)).await?;
     printer.print(leftovers::judge(&left));
     printer.print(packages::judge(config, &found.runners));
     printer.print(snapshots::judge(config, &found.runners));

@@ -30,6 +30,17 @@ fn judge_records(config: &Config, runners: &[Runner], records: &SnapshotRecords)
         let of_runner =
             records.snapshots.iter().filter(|one| one.language == *language && one.image == image);
         let newest = of_runner.max_by_key(|one| one.taken);
+        if let Some(none) = records.unsupported.get(language).filter(|one| one.image == image) {
+            checks.ok(
+                NAME,
+                format!(
+                    "containers of {language} import their libraries: this machine can have no snapshot of \
+                     their warm part ({})",
+                    none.why
+                ),
+            );
+            continue;
+        }
         match (newest, records.without.get(language)) {
             (Some(snapshot), None) => checks.ok(
                 NAME,
@@ -99,6 +110,17 @@ mod tests {
         records.without.insert("python".into(), "its save command ended with code 3".into());
         let (status, found) = judged(&config, &records);
         assert!(status == Warn && found.contains("code 3"), "{found}");
+        let unsupported = crate::pool::UnsupportedSnapshot {
+            image: python.image_id.to_string(),
+            key: "k".into(),
+            why: "no PR_SET_MM_MAP".into(),
+        };
+        records.unsupported.insert("python".into(), unsupported.clone());
+        let (status, found) = judged(&config, &records);
+        assert!(status == Ok && found.contains("(no PR_SET_MM_MAP)"), "{found}");
+        let of_another = crate::pool::UnsupportedSnapshot { image: "sha256:0".into(), ..unsupported };
+        records.unsupported.insert("python".into(), of_another);
+        assert_eq!(judged(&config, &records).0, Warn, "that was another image");
         assert!(judge_records(&config, &[Runner::example("perl")], &records).is_empty(), "it takes none");
         config.agent.snapshots = false;
         assert!(judged(&config, &records).1.contains("agent.snapshots is false"));

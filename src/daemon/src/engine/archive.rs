@@ -19,6 +19,7 @@ use hyper::body::{Frame, Incoming};
 use serde::Deserialize;
 use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
+use tokio_tar::{EntryType, Header};
 use tokio_util::io::StreamReader;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,18 @@ use super::error::{BoxError, EngineError};
 use super::ids::ContainerId;
 use super::op::EngineOp;
 use super::shape::null_is_empty;
+
+/// The header of an entry that belongs to root, without a name, a checksum or a time.
+pub(crate) fn entry_of_root(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
 use super::transport::{EngineResponse, next_data, parse};
 
 const TAR: &str = "application/x-tar";

@@ -63,6 +63,7 @@ mod transport;
 mod version;
 mod volumes;
 
+pub(crate) use archive::entry_of_root;
 pub use archive::{ArchiveReader, PathKind, PathStat};
 pub use containers::{
     ContainerDetail, ContainerState, ContainerStatus, ContainerSummary, CreatedContainer, Signal,

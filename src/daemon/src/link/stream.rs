@@ -46,7 +46,7 @@ fn cut(event: Event) -> Event {
     match event {
         Event::Failed { what } => Event::Failed { what: short(what) },
         Event::Unsupported { what } => Event::Unsupported { what: short(what) },
-        Event::NotRestored { why, said } => Event::NotRestored { why: short(why), said },
+        Event::NotRestored { why, failure } => Event::NotRestored { why: short(why), failure },
         Event::Ended(_)
         | Event::Changed(_)
         | Event::FileEnd { .. }

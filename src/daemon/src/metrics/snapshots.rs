@@ -1,31 +1,10 @@
 //! Metrics of snapshots of warm parts: attempts, failures, and what is in use.
 
+pub use paddock_proto::message::RestoreFailure;
 use prometheus::{GaugeVec, IntCounter, IntCounterVec};
 
 use super::{Make, Metrics};
 use crate::pool::TakeOutcome;
-
-/// Why a warm part could not be restored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RestoreFailure {
-    /// It said so.
-    Said,
-    /// It died without a word, or again and again.
-    Died,
-}
-
-impl RestoreFailure {
-    const ALL: [Self; 2] = [Self::Said, Self::Died];
-
-    /// A stable word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Said => "said",
-            Self::Died => "died",
-        }
-    }
-}
 
 /// The snapshot of one runner that can have one, at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,14 +29,16 @@ impl SnapshotMetrics {
         Self {
             takes: make.counters(
                 "paddock_snapshot_takes_total",
-                "Attempts to take a snapshot of a warm part, by outcome: ok, busy (no container was free), \
-                 save, unfit (what was saved cannot be a snapshot), restore, proof (a program did not come \
-                 out alike), engine, store (it could not be noted).",
+                "Attempts to take a snapshot of a warm part, by outcome: ok, busy (no container was free, or a \
+                 caller needed it), disk (it has too little room), unsupported (no snapshot works on this \
+                 machine), save, unfit (what was saved cannot be a snapshot), restore, proof (a program did \
+                 not come out alike), engine, store (it could not be noted).",
                 &["language", "outcome"],
             ),
             failures: make.counters(
                 "paddock_snapshot_restore_failures_total",
-                "Containers whose warm part could not be restored from its snapshot: it said so, or died.",
+                "Containers whose warm part could not be restored from its snapshot: it said so (said), no \
+                 snapshot works on this machine (unsupported), or it died or was late (died).",
                 &["language", "reason"],
             ),
             poisoned: make.counter(
@@ -67,7 +48,8 @@ impl SnapshotMetrics {
             ),
             used: make.gauges(
                 "paddock_snapshot_in_use",
-                "1 if new containers restore their warm part from a snapshot, 0 if they import.",
+                "1 if new containers restore their warm part from a snapshot, 0 if they import; absent where \
+                 no snapshot works on this machine.",
                 &["language"],
             ),
             age: make.gauges(

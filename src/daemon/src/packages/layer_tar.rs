@@ -12,10 +12,11 @@ use paddock_proto::message::{Entry, EntryKind, SkipReason};
 use paddock_proto::{Channel, Event};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
-use tokio_tar::{EntryType, Header};
+use tokio_tar::EntryType;
 
 use super::fetch::{FetchError, FetchFault};
 use super::shelf::Layer;
+use crate::engine::entry_of_root;
 use crate::id::hex;
 use crate::link::{Incoming, LinkError, Stream};
 use crate::pool::MARK;
@@ -198,13 +199,7 @@ fn refused(message: String) -> FetchError {
 }
 
 fn block(kind: EntryType, name: &str, mode: u32, size: u64) -> [u8; BLOCK] {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
+    let mut header = entry_of_root(kind, mode, size);
     let short = &name.as_bytes()[..name.len().min(SHORT)];
     header.as_old_mut().name[..short.len()].copy_from_slice(short);
     header.set_cksum();

@@ -43,6 +43,9 @@
 //! * **Waiters before refills**; the runners take turns at refills. When every slot is taken, and some hold
 //!   idle members of another runner, one of those is destroyed for the waiter: an idle set may not starve a
 //!   caller.
+//! * **What the daemon does for itself gives way** (snapshots of warm parts): its members are started last of
+//!   all, in a place that is free, and their places count as free for callers, for whom they are released
+//!   ([`PoolEvent::GivesWay`]).
 //! * **A runner whose starts fail** is tried again after a growing pause. After [`FAIL_FAST_AFTER`] failures
 //!   in a row its waiters are refused for as long as the pause lasts; a request after the pause is the next
 //!   attempt.

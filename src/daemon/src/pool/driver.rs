@@ -69,6 +69,8 @@ pub(super) struct PoolDriver {
     pub(super) runners: watch::Sender<Arc<Runners>>,
     /// Requests that only a release can serve, see [`Snapshot::starved`].
     pub(super) starved: watch::Sender<usize>,
+    /// Whether callers need the places of containers that give way.
+    pub(super) crowded: watch::Sender<bool>,
     pub(super) by_id: HashMap<RunnerId, Arc<Runner>>,
     pub(super) members: HashMap<MemberId, MemberContainer>,
     pub(super) waiters: HashMap<WaiterId, oneshot::Sender<Result<Lease, LeaseRefusal>>>,
@@ -107,6 +109,8 @@ impl PoolDriver {
         loop {
             let starved = self.core.starved();
             self.starved.send_if_modified(|known| std::mem::replace(known, starved) != starved);
+            let crowded = self.core.is_crowded();
+            self.crowded.send_if_modified(|known| std::mem::replace(known, crowded) != crowded);
             let deadline = self.core.next_deadline();
             tokio::select! {
                 message = self.messages.recv() => match message {

@@ -75,7 +75,7 @@ pub use self::secret::AgentTerms;
 use self::snapshots::SnapshotKeeper;
 pub use self::snapshots::{
     Snapshot as WarmSnapshot, SnapshotLabels, SnapshotMount, SnapshotRecords, SnapshotSettings,
-    SnapshotState, TakeOutcome,
+    SnapshotState, TakeOutcome, Unsupported as UnsupportedSnapshot,
 };
 pub use self::spec::{Bounds, Plan};
 pub use self::specimen::{Specimen, SpecimenError};
@@ -141,6 +141,7 @@ pub struct Pool {
     fatal: latest::Receiver<Option<Arc<PoolError>>>,
     engine_up: latest::Receiver<bool>,
     starved: latest::Receiver<usize>,
+    crowded: latest::Receiver<bool>,
     separates_runs: Arc<AtomicBool>,
     settings: PoolSettings,
     layers: Option<Layers>,
@@ -165,7 +166,7 @@ impl Pool {
         let fatal = watch.fatal();
         let separates_runs = watch.separates_runs();
         let machine = watch.machine();
-        let FirstLook { blueprint, found, survivors, workspaces, snapshots: whole, runtime, disk } =
+        let FirstLook { blueprint, found, survivors, workspaces, whole, checks, runtime, disk } =
             watch.first_look().await?;
         let (restore_news, news) = mpsc::unbounded_channel();
         let warming = warm::Warming::of(&engine, Some(restore_news)).await;
@@ -174,6 +175,7 @@ impl Pool {
             Layers::new(engine.clone(), volume, (config.owner.clone(), blueprint.agent.clone()))
         });
         let (starved, starved_now) = latest::channel(0);
+        let (crowded, crowded_now) = latest::channel(false);
         let (kept_engine, metrics) = (engine.clone(), config.metrics.clone());
         let version = blueprint.agent.to_string();
         let mut driver = PoolDriver {
@@ -186,6 +188,7 @@ impl Pool {
             sender: sender.clone(),
             runners,
             starved,
+            crowded,
             by_id: HashMap::new(),
             members: HashMap::new(),
             waiters: HashMap::new(),
@@ -217,6 +220,7 @@ impl Pool {
             fatal,
             engine_up,
             starved: starved_now,
+            crowded: crowded_now,
             separates_runs,
             settings,
             layers,
@@ -234,6 +238,7 @@ impl Pool {
                 runtime,
                 disk,
                 whole,
+                checks,
                 runners: pool.runners.clone(),
                 machine,
                 news,
@@ -275,13 +280,22 @@ impl Pool {
         self.ask(LeaseFrom::Workspace(workspace.clone()), tenant).await
     }
 
-    /// Waits for an armed container that is made in this way, which no other request gets.
+    /// Waits for an armed container that is made in this way, which no other request gets. It gets only a
+    /// place that nobody else wants; drop it as soon as [`Pool::crowded`] resolves.
     ///
     /// # Errors
     /// A [`LeaseRefusal`], at the latest when the configured wait is over.
     async fn lease_made(&self, runner: Arc<Runner>) -> Result<Lease, LeaseRefusal> {
         let own = TenantShare { id: TenantId::DAEMON, ..TenantShare::default() };
         self.ask(LeaseFrom::Made(runner), own).await
+    }
+
+    /// Resolves when callers need the places of containers of [`Pool::lease_made`].
+    async fn crowded(&self) {
+        let mut crowded = self.crowded.clone();
+        if crowded.wait_for(|crowded| *crowded).await.is_err() {
+            std::future::pending().await // the pool has ended, and refuses every request
+        }
     }
 
     /// The snapshot of each runner that can have one, or why it has none.

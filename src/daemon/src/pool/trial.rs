@@ -17,7 +17,7 @@ use super::proof::{self, Violation};
 use super::runner::{self, Runner};
 use super::spec::{APP, Blueprint, OWNER};
 use super::warm::WarmStage;
-use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, warm};
+use super::{AgentError, Bounds, DataPlace, PoolConfig, RunnerTerms, agent, disk, snapshots, warm};
 use crate::engine::{Engine, EngineError, NameError, VolumeName};
 use crate::id::random_hex;
 use crate::link::{LinkError, may_trace};
@@ -229,6 +229,15 @@ async fn clear(engine: &Engine, owned: &[String; 2]) -> Result<(), EngineError> 
 /// The engine's.
 pub async fn unused_agents(engine: &Engine, config: &PoolConfig) -> Result<Vec<VolumeName>, AgentError> {
     agent::unused(engine, &config.agent_files).await
+}
+
+/// The volumes of snapshots that no container has and that daemons of other stores than this one's made: each
+/// stays for the next daemon of its store, even if that store is gone.
+///
+/// # Errors
+/// The engine's.
+pub async fn unused_snapshots(engine: &Engine, owner: Option<&str>) -> Result<Vec<VolumeName>, EngineError> {
+    snapshots::unused_of_others(engine, owner).await
 }
 
 /// Removes what killed trials have left.

@@ -6,14 +6,14 @@
 //! loaded at the same time ([`load_queue`]). Loading must never keep a container from being used.
 //!
 //! A container that has a snapshot restores the part in milliseconds, at once and before it is leased.
-//! Nothing rations that.
+//! Nothing rations that. If the part cannot be restored, it imports, by its turn in the queue.
 
 mod load_queue;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use paddock_proto::message::WarmSpec;
+use paddock_proto::message::{RestoreFailure, WarmSpec};
 use paddock_proto::{Event, Request};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -22,10 +22,10 @@ use tracing::{info, warn};
 use self::load_queue::{LoadPermit, LoadQueue, LoadReason, LoadTicket};
 use super::container::ArmedContainer;
 use super::millis;
+use super::runner::Runner;
 use super::snapshots::{RestoreNews, SnapshotMount};
 use crate::engine::Engine;
-use crate::link::Incoming;
-use crate::metrics::RestoreFailure;
+use crate::link::{Incoming, Link};
 
 /// How long the daemon waits for the agent's answer. An agent answers within 30 s.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ pub struct WarmPart {
     stage: watch::Sender<WarmStage>,
     loading: Mutex<LoadRequest>,
     /// Why it could not be restored from its snapshot.
-    not_restored: OnceLock<String>,
+    not_restored: OnceLock<(String, RestoreFailure)>,
     /// Code may run in the container from now on.
     leased: CancellationToken,
 }
@@ -89,9 +89,14 @@ impl WarmPart {
         settled.map_or(WarmStage::Absent, |stage| *stage)
     }
 
-    /// Why it could not be restored from its snapshot, if that failed.
-    pub(super) fn not_restored(&self) -> Option<&str> {
-        self.not_restored.get().map(String::as_str)
+    /// Resolves when the part stands, when it is known that it will not, or when it could not be restored.
+    pub(super) async fn restored(&self) -> Result<WarmStage, (String, RestoreFailure)> {
+        let mut stage = self.stage.subscribe();
+        let is_known = |stage: &WarmStage| {
+            matches!(stage, WarmStage::Stands | WarmStage::Absent) || self.not_restored.get().is_some()
+        };
+        let known = stage.wait_for(is_known).await.map_or(WarmStage::Absent, |stage| *stage);
+        self.not_restored.get().map_or(Ok(known), |failed| Err(failed.clone()))
     }
 
     /// The container now belongs to a session, whose first run must have the processor for itself.
@@ -146,7 +151,7 @@ impl Warming {
     }
 }
 
-/// Has the container's warm part restored, if the container has a snapshot.
+/// Has the container's warm part restored, if the container has a snapshot; if that fails, it is loaded.
 pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
     let (runner, part) = (armed.runner.clone(), armed.warm.clone());
     let SnapshotMount::Restored(volume) = runner.snapshot.clone() else { return };
@@ -156,8 +161,9 @@ pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
     let Ok(stream) = armed.link.request(&Request::Warm(WarmSpec { argv, env, restore })) else { return };
     part.set(WarmStage::Loading);
     let (container, news) = (armed.id.short().to_owned(), warming.news.clone());
+    let import = Import::of(armed, warming);
     tokio::spawn(async move {
-        let mut settle = SettleOnDrop { part: part.clone(), stage: WarmStage::Absent };
+        let mut settle = SettleOnDrop { part: part.clone(), stage: Some(WarmStage::Absent) };
         let (language, begun) = (&runner.language, Instant::now());
         loop {
             let answer = tokio::select! {
@@ -170,19 +176,21 @@ pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
                 Ok(Incoming::Event(Event::Warm { restored })) => {
                     let ms = millis(begun.elapsed());
                     info!(language, container, ms, restored, "warm");
-                    settle.stage = WarmStage::Stands;
+                    settle.stage = Some(WarmStage::Stands);
                     part.set(WarmStage::Stands);
                     if !restored {
                         return;
                     }
                 }
-                Ok(Incoming::Event(Event::NotRestored { why, said })) => {
-                    let failure = if said { RestoreFailure::Said } else { RestoreFailure::Died };
-                    let _ = part.not_restored.set(why.clone());
+                Ok(Incoming::Event(Event::NotRestored { why, failure })) => {
+                    let _ = part.not_restored.set((why.clone(), failure));
                     if let Some(news) = &news {
                         let (language, volume) = (language.clone(), volume.clone());
-                        let _ = news.send(RestoreNews { language, volume, why, failure });
+                        let _ = news.send(RestoreNews { language, volume, container, why, failure });
                     }
+                    // It imports like all others: many containers may be here at this moment.
+                    settle.stage = None;
+                    return import.begin();
                 }
                 Ok(Incoming::Event(Event::Failed { what })) => {
                     warn!(language, container, image = runner.image, what, "runs of it start cold");
@@ -195,51 +203,76 @@ pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
     });
 }
 
-/// Has the container's warm part loaded as soon as the queue permits, if its image has one.
+/// Has the container's warm part loaded as soon as the queue permits, if its image has one, and if there is
+/// no snapshot that it is restored from.
 pub(super) fn load(armed: &ArmedContainer, warming: &Warming) {
-    let (runner, link, part) = (armed.runner.clone(), armed.link.clone(), armed.warm.clone());
-    if runner.warm.is_empty() || runner.snapshot != SnapshotMount::None {
-        return;
+    if !armed.runner.warm.is_empty() && armed.runner.snapshot == SnapshotMount::None {
+        Import::of(armed, warming).begin();
     }
-    part.set(WarmStage::Waiting);
-    let mut granted = None;
-    part.with(|loading| {
-        let (ticket, permit) = warming.queue.enter((!loading.is_leased).then_some(LoadReason::Idle));
-        (loading.ticket, granted) = (Some(ticket), Some(permit));
-    });
-    let Some(granted) = granted else { return };
-    let container = armed.id.short().to_owned();
-    tokio::spawn(async move {
-        let mut settle = SettleOnDrop { part: part.clone(), stage: WarmStage::Absent };
-        let permit = tokio::select! {
-            permit = granted => permit.ok(),
-            _ = link.lost() => return,
-        };
-        part.with(|loading| loading.ticket = None);
-        part.set(WarmStage::Loading);
-        let begun = Instant::now();
-        let answer = async {
-            let (argv, env) = (runner.warm.clone(), runner.environment(&[]));
-            let spec = WarmSpec { argv, env, restore: Vec::new() };
-            let stream = link.request(&Request::Warm(spec))?;
-            // From here on only the stream keeps the container's link open.
-            drop(link);
-            stream.next().await
-        };
-        let language = &runner.language;
-        match within_permit(answer, permit).await {
-            Some(Ok(Incoming::Event(Event::Warm { .. }))) => {
-                let ms = millis(begun.elapsed());
-                info!(language, container, ms, restored = false, "warm");
-                settle.stage = WarmStage::Stands;
-            }
-            Some(Ok(Incoming::Event(Event::Failed { what }))) => {
-                warn!(language, container, image = runner.image, what, "runs of it start cold");
-            }
-            // Most likely the container was removed meanwhile.
-            Some(Ok(_) | Err(_)) | None => {}
+}
+
+/// A warm part that imports its libraries.
+struct Import {
+    runner: Arc<Runner>,
+    link: Link,
+    part: Arc<WarmPart>,
+    container: String,
+    queue: LoadQueue,
+}
+
+impl Import {
+    fn of(armed: &ArmedContainer, warming: &Warming) -> Self {
+        Self {
+            runner: armed.runner.clone(),
+            link: armed.link.clone(),
+            part: armed.warm.clone(),
+            container: armed.id.short().to_owned(),
+            queue: warming.queue.clone(),
         }
-    });
+    }
+
+    /// Enters the queue, and loads the part when it is its turn.
+    fn begin(self) {
+        let Self { runner, link, part, container, queue } = self;
+        part.set(WarmStage::Waiting);
+        let mut granted = None;
+        part.with(|loading| {
+            let (ticket, permit) = queue.enter((!loading.is_leased).then_some(LoadReason::Idle));
+            (loading.ticket, granted) = (Some(ticket), Some(permit));
+        });
+        let Some(granted) = granted else { return };
+        tokio::spawn(async move {
+            let mut settle = SettleOnDrop { part: part.clone(), stage: Some(WarmStage::Absent) };
+            let permit = tokio::select! {
+                permit = granted => permit.ok(),
+                _ = link.lost() => return,
+            };
+            part.with(|loading| loading.ticket = None);
+            part.set(WarmStage::Loading);
+            let begun = Instant::now();
+            let answer = async {
+                let (argv, env) = (runner.warm.clone(), runner.environment(&[]));
+                let spec = WarmSpec { argv, env, restore: Vec::new() };
+                let stream = link.request(&Request::Warm(spec))?;
+                // From here on only the stream keeps the container's link open.
+                drop(link);
+                stream.next().await
+            };
+            let language = &runner.language;
+            match within_permit(answer, permit).await {
+                Some(Ok(Incoming::Event(Event::Warm { .. }))) => {
+                    let ms = millis(begun.elapsed());
+                    info!(language, container, ms, restored = false, "warm");
+                    settle.stage = Some(WarmStage::Stands);
+                }
+                Some(Ok(Incoming::Event(Event::Failed { what }))) => {
+                    warn!(language, container, image = runner.image, what, "runs of it start cold");
+                }
+                // Most likely the container was removed meanwhile.
+                Some(Ok(_) | Err(_)) | None => {}
+            }
+        });
+    }
 }
 
 /// Waits for an answer, for at most [`PERMIT_FOR`] and then [`PATIENCE`]. The permit is returned with the
@@ -255,16 +288,19 @@ async fn within_permit<T>(answer: impl Future<Output = T>, permit: Option<LoadPe
     }
 }
 
-/// Publishes the result of loading a part when it is dropped, however the loading task ends.
+/// Publishes the result of loading a part when it is dropped, however the loading task ends. `None`: another
+/// task goes on.
 struct SettleOnDrop {
     part: Arc<WarmPart>,
-    stage: WarmStage,
+    stage: Option<WarmStage>,
 }
 
 impl Drop for SettleOnDrop {
     fn drop(&mut self) {
-        self.part.with(|loading| loading.ticket = None);
-        self.part.set(self.stage);
+        if let Some(stage) = self.stage {
+            self.part.with(|loading| loading.ticket = None);
+            self.part.set(stage);
+        }
     }
 }
 

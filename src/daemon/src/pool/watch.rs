@@ -21,7 +21,7 @@ use super::leftovers::{Leftovers, Survivor};
 use super::reach::Reachability;
 use super::restored;
 use super::runner::{self, Runner};
-use super::snapshots::{self, SnapshotSettings, WholeSnapshots};
+use super::snapshots::{self, SnapshotChecks, SnapshotSettings, WholeSnapshots};
 use super::spec::Blueprint;
 use super::workspaces::Workspace;
 use super::{AgentTerms, PoolConfig, PoolError, RunnerTerms, agent, disk, proof};
@@ -75,8 +75,10 @@ pub(super) struct FirstLook {
     pub(super) found: Vec<Runner>,
     pub(super) survivors: Vec<Survivor>,
     pub(super) workspaces: Vec<Workspace>,
-    /// The snapshots that an earlier daemon took.
-    pub(super) snapshots: WholeSnapshots,
+    /// The snapshots that an earlier daemon took, as far as they were found whole by now.
+    pub(super) whole: WholeSnapshots,
+    /// The others are compared with their digests meanwhile.
+    pub(super) checks: SnapshotChecks,
     /// The engine's default runtime.
     pub(super) runtime: String,
     /// What keeps volumes within their size on the engine's disk.
@@ -116,8 +118,9 @@ impl EngineWatch {
         self.reach.up()
     }
 
-    pub(super) fn machine(&self) -> latest::Receiver<Option<Machine>> {
-        self.machine.subscribe()
+    /// What is known of the machine; whoever looks again says so here.
+    pub(super) fn machine(&self) -> latest::Sender<Option<Machine>> {
+        self.machine.clone()
     }
 
     pub(super) fn separates_runs(&self) -> Arc<AtomicBool> {
@@ -138,20 +141,16 @@ impl EngineWatch {
         let blueprint = self.blueprint()?;
         // The engine may have been restarted while there was no daemon.
         restored::repair_mount_counts(&self.engine, &blueprint.owned()).await;
-        let (engine, owner) = (self.engine.clone(), self.owner.clone());
-        let (settings, metrics) = (self.snapshots.clone(), self.metrics.clone());
-        let reading = async move {
-            match &settings {
-                Some(settings) => WholeSnapshots::look(&engine, &owner, settings, &metrics).await,
-                None => WholeSnapshots::default(),
-            }
-        };
+        // In a task of its own: the daemon serves before it has read all of them.
+        let mut checks =
+            SnapshotChecks::begin(&self.engine, &self.owner, self.snapshots.as_ref(), &self.metrics);
         let left = Leftovers::find(&self.engine, &blueprint.owned()).await?;
         let uid = left.free_uid(&self.uids);
-        let (found, whole) = tokio::join!(self.look(&blueprint, uid), reading);
+        let found = self.look(&blueprint, uid).await?;
+        let whole = checks.whole_by_now();
         let version = blueprint.agent.to_string();
         let (machine, runtime) = (self.machine.borrow().clone(), info.default_runtime.clone());
-        let found = whole.given_to(found?, machine.as_ref(), (&version, &runtime));
+        let found = whole.given_to(found, machine.as_ref(), (&version, &runtime));
         let mountable = snapshots::mountable(&self.engine, &self.owner, self.snapshots.as_ref()).await?;
         let variants: Vec<Runner> =
             found.iter().flat_map(|runner| snapshots::variants(runner, &mountable)).collect();
@@ -162,8 +161,8 @@ impl EngineWatch {
         if !survivors.is_empty() {
             info!(containers = survivors.len(), "containers of an earlier daemon live on");
         }
-        let (snapshots, disk) = (whole, self.runners.disk);
-        Ok(FirstLook { blueprint, found, survivors, workspaces, snapshots, runtime, disk })
+        let disk = self.runners.disk;
+        Ok(FirstLook { blueprint, found, survivors, workspaces, whole, checks, runtime, disk })
     }
 
     /// Refuses to start with a folder that cannot be mounted: programs would miss it without a word.

@@ -90,7 +90,7 @@ pub(super) enum LeaseFrom {
     Runner(String),
     /// One over the kept workspace of this name.
     Workspace(VolumeName),
-    /// One that is made in this way, for this request alone.
+    /// One that is made in this way, for this request alone, which gives way to callers.
     Made(Arc<Runner>),
 }
 
@@ -107,6 +107,7 @@ impl PoolDriver {
             self.by_id.insert(id, runner.clone());
             self.made.insert(waiter, id);
             self.tell(PoolEvent::RunnerAdded { runner: id, idle: 0 });
+            self.tell(PoolEvent::GivesWay { runner: id });
             return Ok(id);
         }
         let runners = self.runners.borrow();

@@ -27,16 +27,7 @@ fn stands_soon(interfere: fn(&[i32])) -> bool {
     sys::in_a_child(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         LocalSet::new().block_on(&runtime, async {
-            let reaper = Rc::<Reaper>::default();
-            let warm = Warm::new(reaper.clone(), Rc::<Runs>::default(), Network::new(Link::new()));
-            spawn_local(async move {
-                loop {
-                    reaper.reap();
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            });
-            let spec = warm.set_spec(shell()).expect("it is the first");
-            spawn_local(keep(warm.clone(), spec));
+            let warm = kept(shell());
             let job = loop {
                 tokio::task::yield_now().await;
                 if let Some(job) = warm.loading() {
@@ -51,16 +42,69 @@ fn stands_soon(interfere: fn(&[i32])) -> bool {
                 }
             };
             interfere(&part);
-            let stands = tokio::time::timeout(SOON, async {
-                while warm.stands().is_none() {
-                    warm.news().await;
-                }
-            });
-            let stands = stands.await.is_ok();
+            let stands = comes_to_stand(&warm).await;
             tree::kill(&tree::descendants(job));
             stands
         })
     })
+}
+
+/// Has this part kept.
+fn kept(spec: WarmSpec) -> Rc<Warm> {
+    let reaper = Rc::<Reaper>::default();
+    let warm = Warm::new(reaper.clone(), Rc::<Runs>::default(), Network::new(Link::new()));
+    spawn_local(async move {
+        loop {
+            reaper.reap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let spec = warm.set_spec(spec).expect("it is the first");
+    spawn_local(keep(warm.clone(), spec));
+    warm
+}
+
+async fn comes_to_stand(warm: &Warm) -> bool {
+    let stands = tokio::time::timeout(SOON, async {
+        while warm.stands().is_none() {
+            warm.news().await;
+        }
+    });
+    stands.await.is_ok()
+}
+
+/// Whether a part whose restoring command is this has no process until the daemon asks for an import, and
+/// stands then.
+fn not_restored(restore: &str) -> bool {
+    let restore = ["/bin/sh", "-c", restore].map(str::to_owned).to_vec();
+    sys::in_a_child(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let warm = kept(WarmSpec { restore, ..shell() });
+            let said = tokio::time::timeout(SOON, async {
+                while warm.not_restored().is_none() {
+                    warm.news().await;
+                }
+            });
+            if said.await.is_err() {
+                return false;
+            }
+            // Longer than every pause before the next part.
+            tokio::time::sleep(2 * PAUSE).await;
+            let waits = warm.stands().is_none() && warm.loading().is_none();
+            assert!(warm.set_spec(shell()).is_none(), "a part is kept already");
+            let stands = comes_to_stand(&warm).await && warm.stands() == Some(false);
+            tree::kill(&tree::descendants(std::process::id().cast_signed()));
+            waits && stands
+        })
+    })
+}
+
+#[test]
+fn a_part_that_is_not_restored_imports_when_the_daemon_asks_for_it_and_not_before() {
+    assert!(not_restored("echo failed it is damaged >&3"), "it said so");
+    assert!(not_restored("echo unsupported here >&3"), "it said so of all snapshots");
+    assert!(not_restored("exit 1"), "it died");
 }
 
 #[test]

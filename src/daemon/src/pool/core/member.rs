@@ -12,6 +12,8 @@ pub(super) struct PoolMember {
     pub(super) state: MemberState,
     /// It was made in another way than new members of its runner: it is replaced while it is idle.
     pub(super) outdated: bool,
+    /// It is released as soon as callers need its place.
+    pub(super) gives_way: bool,
 }
 
 impl PoolMember {

@@ -38,6 +38,13 @@ pub enum PoolEvent {
         /// Armed containers kept for it when nobody waits; 0 starts one for each request.
         idle: u32,
     },
+    /// This runner serves the daemon itself and gives way to callers: a member of it is started only while
+    /// nobody else waits and nothing else is being started, in a place that is free. Whoever has its members
+    /// releases them when [`PoolCore::is_crowded`](super::PoolCore::is_crowded) says so.
+    GivesWay {
+        /// The runner, which was added before.
+        runner: RunnerId,
+    },
     /// A workspace is kept for later: it is a runner of its own, without idle members, all of whose members
     /// have this UID, one after the other. Nobody else gets the UID until the runner is removed. A member
     /// that has it goes on.

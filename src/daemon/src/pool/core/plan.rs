@@ -48,9 +48,26 @@ impl PoolCore {
         self.replace(&mut stock, actions);
     }
 
-    /// Waiters for whom nothing can be started before a leased member is released: every slot is taken, and
-    /// no member will leave its own without that.
+    /// Waiters for whom nothing can be started before a session's member is released: every slot is taken,
+    /// and no member will leave its own without that. Members that give way will.
     pub(in crate::pool) fn starved(&self) -> usize {
+        let gives_way = |member: &&PoolMember| {
+            let is_wanted = matches!(
+                member.state,
+                MemberState::Leased | MemberState::Starting { outlook: Outlook::Wanted }
+            );
+            member.gives_way && is_wanted
+        };
+        self.unplaced().saturating_sub(self.members.values().filter(gives_way).count())
+    }
+
+    /// Whether callers need the places of members that give way.
+    pub(in crate::pool) fn is_crowded(&self) -> bool {
+        self.unplaced() > 0
+    }
+
+    /// Waiters for whom nothing can be started before a member is released that somebody has.
+    fn unplaced(&self) -> usize {
         if !self.may_start() || self.runners.values().all(|runner| runner.waiters.is_empty()) {
             return 0;
         }
@@ -70,9 +87,9 @@ impl PoolCore {
         self.unserved(&stock).saturating_sub(free + leaving + surplus)
     }
 
-    /// Waiters that need a start of their own, which could begin now.
+    /// Waiters that need a start of their own, which could begin now; not those that give way.
     fn unserved(&self, stock: &Stock) -> usize {
-        let ready = self.runners.iter().filter(|(_, runner)| self.is_ready(runner));
+        let ready = self.runners.iter().filter(|(_, runner)| !runner.gives_way && self.is_ready(runner));
         ready.map(|(&id, runner)| runner.waiters.len().saturating_sub(stock.of(id).coming)).sum()
     }
 
@@ -192,7 +209,9 @@ impl PoolCore {
         while stock.starting < self.settings.max_starting as usize
             && self.members.len() < self.settings.max_members as usize
         {
-            let Some(runner) = self.most_urgent(stock).or_else(|| self.next_refill(stock)) else { return };
+            let next = self.most_urgent(stock, false).or_else(|| self.next_refill(stock));
+            let last = || self.most_urgent(stock, true).filter(|_| stock.starting == 0);
+            let Some(runner) = next.or_else(last) else { return };
             if !self.start_one(runner, stock, actions) {
                 return;
             }
@@ -201,7 +220,8 @@ impl PoolCore {
 
     /// Starts a member of this runner. False if there is no UID for it.
     fn start_one(&mut self, runner: RunnerId, stock: &mut Stock, actions: &mut Vec<PoolAction>) -> bool {
-        let own = self.runners.get(&runner).and_then(|runner| runner.uid);
+        let (own, gives_way) =
+            self.runners.get(&runner).map_or((None, false), |runner| (runner.uid, runner.gives_way));
         let Some(uid) = own.or_else(|| self.free_uid()) else { return false };
         let member = MemberId(self.last_member.0 + 1);
         self.last_member = member;
@@ -209,7 +229,7 @@ impl PoolCore {
             self.last_uid = Some(uid);
         }
         let state = MemberState::Starting { outlook: Outlook::Wanted };
-        self.members.insert(member, PoolMember { runner, uid, state, outdated: false });
+        self.members.insert(member, PoolMember { runner, uid, state, outdated: false, gives_way });
         stock.starting += 1;
         stock.runners.entry(runner).or_default().coming += 1;
         actions.push(PoolAction::Start { member, runner, uid });
@@ -245,11 +265,12 @@ impl PoolCore {
         }
     }
 
-    /// The runner with the waiter who is served next, of all waiters without a start of their own.
-    fn most_urgent(&self, stock: &Stock) -> Option<RunnerId> {
+    /// The runner with the waiter who is served next, of all waiters without a start of their own; of
+    /// runners that give way, or of the others.
+    fn most_urgent(&self, stock: &Stock, gives_way: bool) -> Option<RunnerId> {
         self.runners
             .iter()
-            .filter(|(_, runner)| self.is_ready(runner))
+            .filter(|(_, runner)| runner.gives_way == gives_way && self.is_ready(runner))
             .filter_map(|(&id, runner)| {
                 let next = runner.waiters.get(stock.of(id).coming)?;
                 Some((next.mark, next.asked, id))
@@ -263,7 +284,7 @@ impl PoolCore {
         let after = self.last_refilled.map_or(Bound::Unbounded, Bound::Excluded);
         let turn = self.runners.range((after, Bound::Unbounded)).chain(&self.runners);
         let next = turn
-            .filter(|(_, runner)| self.is_ready(runner))
+            .filter(|(_, runner)| !runner.gives_way && self.is_ready(runner))
             .find(|&(&id, runner)| Self::wants_more(runner, stock.of(id)))
             .map(|(&id, _)| id)?;
         self.last_refilled = Some(next);

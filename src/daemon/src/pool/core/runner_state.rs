@@ -39,6 +39,8 @@ pub(super) struct RunnerState {
     /// The UID of all its members, of which there is one at a time: it is a workspace that is kept. `None`:
     /// each member gets a free one.
     pub(super) uid: Option<Uid>,
+    /// It serves the daemon itself, and gives way to callers.
+    pub(super) gives_way: bool,
     /// In the order of service. Never non-empty while a member of this runner is idle.
     pub(super) waiters: VecDeque<PoolWaiter>,
     failing: Option<Failing>,

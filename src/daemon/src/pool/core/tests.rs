@@ -2,6 +2,7 @@
 
 mod examples;
 mod fair;
+mod gives_way;
 mod oracle;
 mod properties;
 mod replace;

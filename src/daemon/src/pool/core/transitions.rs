@@ -15,13 +15,19 @@ impl PoolCore {
             PoolEvent::RunnerAdded { runner, idle } => {
                 self.runners.entry(runner).or_default().idle = idle;
             }
+            PoolEvent::GivesWay { runner } => {
+                if let Some(runner) = self.runners.get_mut(&runner) {
+                    runner.gives_way = true;
+                }
+            }
             PoolEvent::WorkspaceKept { runner, uid } => {
                 self.runners.entry(runner).or_default().uid = Some(uid);
             }
             PoolEvent::RunnerRemoved { runner } => self.runner_removed(runner, actions),
             PoolEvent::Adopted { member, runner, uid, leased } => {
                 let state = if leased { MemberState::Leased } else { MemberState::Idle { armed: now } };
-                self.adopted(member, PoolMember { runner, uid, state, outdated: false }, actions);
+                let adopted = PoolMember { runner, uid, state, outdated: false, gives_way: false };
+                self.adopted(member, adopted, actions);
             }
             PoolEvent::Outdated { member } => {
                 if let Some(member) = self.members.get_mut(&member) {

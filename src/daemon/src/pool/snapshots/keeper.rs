@@ -7,21 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use paddock_proto::message::Machine;
-use tokio::sync::{Mutex, mpsc, watch};
+use paddock_proto::message::{Machine, RestoreFailure};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::check::{CheckEnd, SnapshotChecks};
 use super::core::{Candidate, SnapshotAction, SnapshotCore, SnapshotEvent, SnapshotTerms, TakeFailure};
 use super::record::RecordFile;
 use super::take::{TakeError, Taker};
 use super::volume::SnapshotVolumes;
+use super::work::{Done, SWEEP_AGAIN, Work};
 use super::{
     RestoreNews, Snapshot, SnapshotMount, SnapshotRecords, SnapshotSettings, SnapshotState, TakeOutcome,
     WholeSnapshots, is_candidate, key,
 };
-use crate::engine::{Engine, VolumeName};
+use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::pool::disk::DiskBound;
 use crate::pool::driver::DriverMessage;
@@ -40,20 +42,13 @@ pub(in crate::pool) struct SnapshotKeeper {
     pub(in crate::pool) runtime: String,
     pub(in crate::pool) disk: DiskBound,
     pub(in crate::pool) whole: WholeSnapshots,
+    pub(in crate::pool) checks: SnapshotChecks,
     pub(in crate::pool) runners: watch::Receiver<Arc<Runners>>,
-    pub(in crate::pool) machine: watch::Receiver<Option<Machine>>,
+    pub(in crate::pool) machine: watch::Sender<Option<Machine>>,
     pub(in crate::pool) news: mpsc::UnboundedReceiver<RestoreNews>,
     pub(in crate::pool) sender: mpsc::UnboundedSender<DriverMessage>,
     pub(in crate::pool) states: watch::Sender<BTreeMap<String, SnapshotState>>,
     pub(in crate::pool) metrics: Metrics,
-}
-
-/// What a task of the keeper has done.
-enum Done {
-    Taken(String, Result<Snapshot, TakeError>),
-    Removed(VolumeName, bool),
-    /// Whether nothing is left that nobody knows.
-    Swept(bool),
 }
 
 impl SnapshotKeeper {
@@ -69,16 +64,23 @@ impl SnapshotKeeper {
         let mut record = RecordFile::open(self.settings.folder.clone());
         let terms = SnapshotTerms { age: self.settings.age, settled: SETTLED };
         let mut work = Work {
-            core: SnapshotCore::new(terms, std::mem::take(&mut self.whole.0)),
+            core: SnapshotCore::new(
+                terms,
+                (std::mem::take(&mut self.whole.0), self.checks.pending()),
+                SnapshotRecords::read(&self.settings.folder).unsupported,
+            ),
             without: BTreeMap::new(),
             tasks: JoinSet::new(),
             volumes: volumes.clone(),
             is_taking: false,
+            is_checking: !self.checks.pending().is_empty(),
             is_untidy: false,
             sweep_at: None,
+            look_at: None,
             sweeping: Arc::default(),
         };
         ending.run_until_cancelled(self.follow(&mut work, &mut record)).await;
+        drop(self.checks);
         work.tasks.shutdown().await;
         let known = work.core.snapshots().map(|snapshot| snapshot.volume.clone()).collect();
         if let Err(error) = volumes.sweep(&known).await {
@@ -91,22 +93,32 @@ impl SnapshotKeeper {
         work.sweep();
         let found = self.candidates();
         self.on(work, SnapshotEvent::Found(found), record).await;
-        let mut up = self.pool.engine_up_changes();
+        let (mut up, mut machine) = (self.pool.engine_up_changes(), self.machine.subscribe());
         loop {
             if work.sweep_at.is_some_and(|at| at <= Instant::now()) {
                 work.sweep();
             }
-            let deadline = work.core.next_deadline().into_iter().chain(work.sweep_at).min();
+            if work.look_at.is_some_and(|at| at <= Instant::now()) {
+                self.look(work);
+            }
+            let deadline = work.core.next_deadline().into_iter();
+            let deadline = deadline.chain(work.sweep_at).chain(work.look_at).min();
             let event = tokio::select! {
                 Ok(()) = self.runners.changed() => SnapshotEvent::Found(self.candidates()),
-                Ok(()) = self.machine.changed() => SnapshotEvent::Found(self.candidates()),
+                Ok(()) = machine.changed() => SnapshotEvent::Found(self.candidates()),
                 Ok(()) = up.changed() => {
                     if *up.borrow_and_update() {
                         work.sweep();
+                        // It may have another kernel now, or be on another machine.
+                        self.look(work);
                     }
                     continue;
                 }
-                Some(news) = self.news.recv() => self.not_restored(work, news),
+                end = self.checks.next() => self.checked(work, end),
+                Some(news) = self.news.recv() => {
+                    self.not_restored(work, news, record).await;
+                    continue;
+                }
                 Some(done) = work.tasks.join_next() => match done {
                     Ok(done) => match self.done(work, done, record).await {
                         Some(event) => event,
@@ -129,7 +141,7 @@ impl SnapshotKeeper {
 
     /// The runners that can have snapshots on this machine.
     fn candidates(&mut self) -> BTreeMap<String, Candidate> {
-        let Some(machine) = self.machine.borrow_and_update().clone() else { return BTreeMap::new() };
+        let Some(machine) = self.machine.borrow().clone() else { return BTreeMap::new() };
         let runners = self.runners.borrow_and_update().clone();
         let candidates = runners.values().filter(|(_, runner)| is_candidate(runner, &self.runtime));
         let candidates = candidates.map(|(_, runner)| {
@@ -139,12 +151,70 @@ impl SnapshotKeeper {
         candidates.collect()
     }
 
-    fn not_restored(&self, work: &mut Work, news: RestoreNews) -> SnapshotEvent {
-        let RestoreNews { language, volume, why, failure } = news;
+    async fn not_restored(&self, work: &mut Work, news: RestoreNews, record: &mut RecordFile) {
+        let RestoreNews { language, volume, container, why, failure } = news;
         self.metrics.not_restored(&language, failure);
-        warn!(language, %volume, why, "the warm part could not be restored from its snapshot, and imports");
-        work.without.insert(language, format!("the last one could not be restored: {why}"));
-        SnapshotEvent::NotRestored(volume)
+        warn!(language, %volume, container, why,
+            "the warm part could not be restored from its snapshot, and imports");
+        let is_used = |work: &Work| work.core.current(&language).is_some_and(|one| one.volume == volume);
+        if !is_used(work) {
+            return; // it is being proved, or was withdrawn already
+        }
+        let event =
+            SnapshotEvent::NotRestored { volume: volume.clone(), container, failure, why: why.clone() };
+        let actions = work.core.on(event, Instant::now());
+        if !is_used(work) {
+            warn!(language, %volume, "the snapshot is used no more");
+            if failure != RestoreFailure::Unsupported {
+                work.without.insert(language.clone(), format!("the last one could not be restored: {why}"));
+            }
+        }
+        self.carry_out(work, actions, record).await;
+    }
+
+    fn checked(&self, work: &mut Work, CheckEnd { volume, result }: CheckEnd) -> SnapshotEvent {
+        work.is_checking = !self.checks.pending().is_empty();
+        let language = work.core.snapshots().find(|one| one.volume == volume).map(|one| one.language.clone());
+        if let (Err(why), Some(language)) = (&result, language) {
+            work.without.insert(language, why.clone());
+        }
+        work.is_untidy |= result.is_err();
+        if work.is_untidy {
+            work.sweep();
+        }
+        SnapshotEvent::Checked { volume, is_whole: result.is_ok() }
+    }
+
+    /// Looks at the engine's machine again, in a container.
+    fn look(&self, work: &mut Work) {
+        work.look_at = None;
+        let runners = self.runners.borrow().clone();
+        let candidate = runners.values().find(|(_, runner)| is_candidate(runner, &self.runtime));
+        let Some((_, runner)) = candidate.cloned() else { return };
+        let taker = self.taker(work);
+        work.tasks.spawn(async move { Done::Looked(taker.look(&runner).await) });
+    }
+
+    fn looked(&self, work: &mut Work, looked: Result<Machine, TakeError>) {
+        match looked {
+            Ok(machine) => {
+                let is_new = self.machine.send_if_modified(|known| {
+                    let is_new = known.as_ref() != Some(&machine);
+                    *known = Some(machine);
+                    is_new
+                });
+                info!(is_new, "the engine's machine was looked at again");
+            }
+            Err(error) => {
+                debug!(%error, "the engine's machine could not be looked at yet");
+                work.look_at = Some(Instant::now() + LOOK_AGAIN);
+            }
+        }
+    }
+
+    fn taker(&self, work: &Work) -> Taker {
+        let (pool, volumes) = (self.pool.clone(), work.volumes.clone());
+        Taker { pool, volumes, version: self.version.clone(), disk: self.disk }
     }
 
     async fn done(&self, work: &mut Work, done: Done, record: &mut RecordFile) -> Option<SnapshotEvent> {
@@ -164,14 +234,24 @@ impl SnapshotKeeper {
                         Ok(snapshot)
                     }
                     Err(error) => {
-                        warn!(language, outcome = outcome.as_str(), %error, "no snapshot of the warm part");
-                        work.without.insert(language.clone(), error.to_string());
                         work.is_untidy = true;
-                        Err(if outcome == TakeOutcome::Busy {
-                            TakeFailure::Busy
+                        let outcome = outcome.as_str();
+                        let failure = error.clone().failure();
+                        if matches!(failure, TakeFailure::Failed) {
+                            warn!(language, outcome, %error, "no snapshot of the warm part");
                         } else {
-                            TakeFailure::Failed
-                        })
+                            // That is no defect.
+                            info!(language, outcome, %error, "no snapshot of the warm part");
+                        }
+                        match &failure {
+                            TakeFailure::Unsupported(_) => drop(work.without.remove(&language)),
+                            // The one in use is as good as before.
+                            TakeFailure::Busy if work.core.current(&language).is_some() => {}
+                            TakeFailure::Busy | TakeFailure::Failed => {
+                                work.without.insert(language.clone(), error.to_string());
+                            }
+                        }
+                        Err(failure)
                     }
                 };
                 Some(SnapshotEvent::Taken { language, result })
@@ -181,11 +261,19 @@ impl SnapshotKeeper {
                 work.sweep_at = (!is_tidy).then(|| Instant::now() + SWEEP_AGAIN);
                 None
             }
+            Done::Looked(looked) => {
+                self.looked(work, looked);
+                None
+            }
         }
     }
 
     async fn on(&self, work: &mut Work, event: SnapshotEvent, record: &mut RecordFile) {
         let actions = work.core.on(event, Instant::now());
+        self.carry_out(work, actions, record).await;
+    }
+
+    async fn carry_out(&self, work: &mut Work, actions: Vec<SnapshotAction>, record: &mut RecordFile) {
         let runners = self.runners.borrow().clone();
         work.without.retain(|language, _| runners.contains_key(language));
         // What is used newly was noted before. What fails here says only that less is there than was noted.
@@ -193,12 +281,18 @@ impl SnapshotKeeper {
         for action in actions {
             self.act(work, action);
         }
-        let state = |language: &String| match work.core.current(language) {
-            Some(snapshot) => SnapshotState::Used(snapshot.clone()),
-            None => {
-                let why = work.without.get(language).cloned();
-                SnapshotState::Without(why.unwrap_or_else(|| "none has been taken yet".to_owned()))
+        let state = |language: &String| {
+            if let Some(snapshot) = work.core.current(language) {
+                return SnapshotState::Used(snapshot.clone());
             }
+            if let Some(Snapshot { volume, bytes, .. }) = work.core.checking(language) {
+                return SnapshotState::Checking { bytes: *bytes, read: self.checks.progress(volume) };
+            }
+            if let Some(unsupported) = work.core.unsupported().get(language) {
+                return SnapshotState::Unsupported(unsupported.why.clone());
+            }
+            let why = work.without.get(language).cloned();
+            SnapshotState::Without(why.unwrap_or_else(|| "none has been taken yet".to_owned()))
         };
         let candidates = runners.iter().filter(|(_, (_, runner))| is_candidate(runner, &self.runtime));
         self.states
@@ -210,15 +304,14 @@ impl SnapshotKeeper {
             SnapshotAction::Take { language, candidate } => {
                 let runner = self.runners.borrow().get(&language).map(|(_, runner)| runner.clone());
                 let machine = self.machine.borrow().clone();
-                let (pool, volumes) = (self.pool.clone(), work.volumes.clone());
-                let taker = Taker { pool, volumes, version: self.version.clone(), disk: self.disk };
+                let (taker, last) = (self.taker(work), work.core.current(&language).map(|last| last.bytes));
                 let sweeping = work.sweeping.clone();
                 work.is_taking = true;
                 work.tasks.spawn(async move {
                     drop(sweeping.lock().await);
                     let result = match (runner, machine) {
                         (Some(runner), Some(machine)) if runner.image_id.as_str() == candidate.image => {
-                            taker.take(&runner, &machine).await
+                            taker.take(&runner, &machine, last).await
                         }
                         _ => Err(TakeError {
                             outcome: TakeOutcome::Busy,
@@ -260,66 +353,8 @@ async fn noted(
     Err(TakeError { outcome: TakeOutcome::Store, why })
 }
 
-/// What the keeper has under way.
-struct Work {
-    core: SnapshotCore,
-    /// Why runners have no snapshot, by their names.
-    without: BTreeMap<String, String>,
-    tasks: JoinSet<Done>,
-    volumes: SnapshotVolumes,
-    /// A snapshot is being taken: its volume is not known yet, and nothing is swept.
-    is_taking: bool,
-    /// There may be something that nobody knows.
-    is_untidy: bool,
-    /// When to sweep again, since a container still had what is to go.
-    sweep_at: Option<Instant>,
-    /// Held by a sweep.
-    sweeping: Arc<Mutex<()>>,
-}
-
-impl Work {
-    /// What is known, for the next daemon.
-    fn records(&self) -> SnapshotRecords {
-        let snapshots = self.core.snapshots().cloned().collect();
-        SnapshotRecords { snapshots, without: self.without.clone() }
-    }
-
-    /// Removes what nobody knows: of an earlier daemon, of a failed attempt, or of calls whose answer never
-    /// came.
-    fn sweep(&mut self) {
-        self.sweep_at = None;
-        if self.is_taking {
-            self.is_untidy = true;
-            return;
-        }
-        let known: BTreeSet<_> = self.core.snapshots().map(|snapshot| snapshot.volume.clone()).collect();
-        let volumes = self.volumes.clone();
-        let Ok(alone) = self.sweeping.clone().try_lock_owned() else {
-            self.sweep_at = Some(Instant::now() + SWEEP_AGAIN); // one is under way
-            return;
-        };
-        self.is_untidy = false;
-        self.tasks.spawn(async move {
-            let _alone = alone;
-            let swept = volumes.sweep(&known).await;
-            if let Err(error) = &swept {
-                debug!(%error, "what an earlier daemon left of snapshots could not be looked at");
-            }
-            Done::Swept(swept.unwrap_or(false))
-        });
-    }
-
-    /// The snapshot that was taken is known now, or there is none.
-    fn ended_taking(&mut self) {
-        self.is_taking = false;
-        if self.is_untidy {
-            self.sweep();
-        }
-    }
-}
-
-/// The pause before volumes are tried again that containers still mount.
-const SWEEP_AGAIN: Duration = Duration::from_secs(3);
+/// The pause before the machine is looked at again, if that could not be done.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// How often volumes of snapshots that are switched off are tried again.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -361,7 +396,7 @@ mod tests {
         let mut record = RecordFile::open(dir.path().to_owned());
         let taken = noted(earlier.clone(), snapshot.clone(), &mut record).await;
         assert_eq!(taken.unwrap(), snapshot);
-        let noted_now = SnapshotRecords { snapshots: vec![snapshot.clone()], without: BTreeMap::new() };
+        let noted_now = SnapshotRecords { snapshots: vec![snapshot.clone()], ..SnapshotRecords::default() };
         assert_eq!(SnapshotRecords::read(dir.path()), noted_now);
         let mut record = RecordFile::open("/nowhere".into());
         let error = noted(earlier, snapshot, &mut record).await.unwrap_err();

@@ -9,37 +9,42 @@
 //!                       └─ record: what is there, and each digest, in the store
 //! ```
 //!
-//! The first start does not wait for a snapshot: its containers import. A later start reads the snapshots
-//! that there are, to compare them with their digests. A snapshot is used only for the image, kernel,
-//! processor and agent that it was taken with ([`key`]), after its proof, and after a restart only if every
-//! byte of it is still what the record says. It belongs to one owner, and survives its daemon. What fails is
-//! logged, counted and said by `doctor`, and importing goes on.
+//! No start waits for a snapshot: containers import until there is one. After a later start all snapshots are
+//! compared with their digests, beside everything else ([`check`]). A snapshot is used only for the image,
+//! kernel, processor and agent that it was taken with ([`key`]), after its proof, and after a restart only if
+//! every byte of it is still what the record says. When the engine was gone for a while, its machine is
+//! looked at again: it may be another one. A snapshot belongs to one owner, and survives its daemon. Taking
+//! one gives way to callers. What fails is logged, counted and said by `doctor`, and importing goes on.
 
+mod check;
 mod core;
 mod keeper;
 pub(in crate::pool) mod labels;
+mod ran;
 mod record;
 mod take;
 pub(in crate::pool) mod volume;
+mod work;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use paddock_proto::message::Machine;
+use paddock_proto::message::{Machine, RestoreFailure};
 use sha2::{Digest, Sha256};
-use tracing::warn;
 
+pub(super) use self::check::SnapshotChecks;
 pub(super) use self::keeper::SnapshotKeeper;
 pub use self::labels::SnapshotLabels;
-pub use self::record::{Snapshot, SnapshotRecords};
+pub use self::record::{Snapshot, SnapshotRecords, Unsupported};
 pub use self::take::TakeOutcome;
 use self::volume::SnapshotVolumes;
-pub(super) use self::volume::mount;
+pub(super) use self::volume::{mount, unused_of_others};
 use super::runner::Runner;
 use crate::engine::{Engine, EngineError, ImageRef, VolumeName};
 use crate::id::hex;
-use crate::metrics::{Metrics, RestoreFailure};
 
 /// Counts the ways in which a snapshot is laid out in its volume, and in which it is saved and restored. A
 /// new number makes every snapshot of earlier daemons useless.
@@ -86,49 +91,11 @@ fn is_candidate(runner: &Runner, default_runtime: &str) -> bool {
     runner.snapshot_labels.is_some() && !runner.warm.is_empty() && RUNTIMES.contains(&runtime)
 }
 
-/// What an earlier daemon left, as far as it is whole.
+/// What an earlier daemon left, as far as it is known to be whole.
 #[derive(Debug, Default)]
 pub(super) struct WholeSnapshots(pub(super) Vec<Snapshot>);
 
 impl WholeSnapshots {
-    /// Reads every byte of the snapshots that the record names. One that differs is refused: its volume is
-    /// removed as soon as no container mounts it.
-    pub(super) async fn look(
-        engine: &Engine,
-        owner: &str,
-        settings: &SnapshotSettings,
-        metrics: &Metrics,
-    ) -> Self {
-        if !settings.enabled {
-            return Self::default();
-        }
-        let volumes = SnapshotVolumes { engine: engine.clone(), owner: owner.to_owned() };
-        let mut whole = Vec::new();
-        for snapshot in SnapshotRecords::read(&settings.folder).snapshots {
-            let Snapshot { volume, language, .. } = &snapshot;
-            let image: Result<ImageRef, _> = snapshot.image.parse();
-            let Ok(image) = image else { continue };
-            // The engine would make an empty one.
-            let found = match engine.volume_inspect(volume).await {
-                Ok(_) => volumes.contents(&image, volume).await.map(|contents| contents.digest),
-                Err(error) => Err(error.into()),
-            };
-            match found {
-                Ok(digest) if digest == snapshot.digest => whole.push(snapshot),
-                Ok(digest) => {
-                    metrics.snapshot_poisoned();
-                    let expected = &snapshot.digest;
-                    warn!(language, %volume, digest, expected,
-                        "a snapshot is not what was saved: it is refused, and its runner imports");
-                }
-                Err(error) => {
-                    warn!(language, %volume, %error, "a snapshot of an earlier daemon cannot be used")
-                }
-            }
-        }
-        Self(whole)
-    }
-
     /// The snapshot for new containers of this runner.
     fn of(&self, runner: &Runner, machine: &Machine, version: &str, runtime: &str) -> SnapshotMount {
         if !is_candidate(runner, runtime) {
@@ -185,15 +152,25 @@ pub(super) fn variants(runner: &Runner, mountable: &BTreeSet<VolumeName>) -> Vec
 pub(super) struct RestoreNews {
     pub(super) language: String,
     pub(super) volume: VolumeName,
+    pub(super) container: String,
     pub(super) why: String,
     pub(super) failure: RestoreFailure,
 }
 
 /// What is known of the snapshot of a runner, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum SnapshotState {
     /// New containers restore their warm part from it.
     Used(Snapshot),
+    /// They import while that of an earlier daemon is compared with its digest.
+    Checking {
+        /// Bytes of its files.
+        bytes: u64,
+        /// Bytes that were read by now.
+        read: Arc<AtomicU64>,
+    },
+    /// They import: no snapshot is possible on this machine, for this reason.
+    Unsupported(String),
     /// They import, for this reason.
     Without(String),
 }

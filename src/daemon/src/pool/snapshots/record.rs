@@ -45,6 +45,17 @@ impl Snapshot {
     }
 }
 
+/// A runner that can have no snapshot on the machine of this key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsupported {
+    /// The id of the image.
+    pub image: String,
+    /// What that depends on: the key of the parent module.
+    pub key: String,
+    /// What the image said.
+    pub why: String,
+}
+
 /// What the file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecords {
@@ -52,6 +63,10 @@ pub struct SnapshotRecords {
     pub snapshots: Vec<Snapshot>,
     /// Why runners have no snapshot that is used, by their names.
     pub without: BTreeMap<String, String>,
+    /// The runners that can have none here, by their names. None is tried until the image, the kernel, the
+    /// processor or the daemon is another one.
+    #[serde(default)]
+    pub unsupported: BTreeMap<String, Unsupported>,
 }
 
 impl SnapshotRecords {
@@ -122,7 +137,9 @@ mod tests {
         };
         assert!((60..70).contains(&snapshot.age().as_secs()));
         let without = BTreeMap::from([("perl".to_owned(), "its save command failed".to_owned())]);
-        let records = SnapshotRecords { snapshots: vec![snapshot], without };
+        let none = Unsupported { image: "sha256:1".into(), key: "k".into(), why: "no vDSO".into() };
+        let unsupported = BTreeMap::from([("lua".to_owned(), none)]);
+        let records = SnapshotRecords { snapshots: vec![snapshot], without, unsupported };
         let mut file = RecordFile::open(dir.path().to_owned());
         assert_eq!(file.written, SnapshotRecords::default());
         assert!(file.save(records.clone()).await);

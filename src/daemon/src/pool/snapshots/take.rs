@@ -7,14 +7,15 @@
 //! ```
 //!
 //! All three containers are members of the pool, as locked down as every other, and are used for nothing
-//! else. It must never report a snapshot that did not come out alike.
+//! else. They give way: they are started in a place that is free while no caller waits, and released as soon
+//! as callers need it. It must never report a snapshot that did not come out alike.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use paddock_proto::limits::DATA_DIR;
-use paddock_proto::message::{Input, Limit, Outcome, RunEnd, RunLimits, RunSpec};
+use paddock_proto::message::{Input, Outcome, RestoreFailure, RunLimits, RunSpec};
 use paddock_proto::{Channel, Event, Request};
 use tokio::io::AsyncReadExt;
 use tokio_tar::Archive;
@@ -22,11 +23,14 @@ use tracing::{debug, info};
 
 use super::super::core::LeaseRefusal;
 use super::super::disk::{DataPlace, DiskBound};
+use super::super::proof;
 use super::super::runner::Runner;
 use super::super::spec::Bounds;
 use super::super::warm::WarmStage;
 use super::super::{Lease, Pool};
+use super::core::TakeFailure;
 use super::labels::SnapshotLabels;
+use super::ran::{Ran, difference, how, last_line};
 use super::record::{self, Snapshot};
 use super::volume::{SNAPSHOT_BYTES, SNAPSHOT_FILES, SnapshotVolumes, VolumeError};
 use super::{Machine, SnapshotMount, key};
@@ -34,23 +38,29 @@ use crate::engine::EngineError;
 use crate::link::{Incoming, LinkError};
 
 /// How long a save command may take: it imports what the warm part imports, a few times slower at worst.
-const SAVE_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const SAVE_WITHIN: Duration = Duration::from_secs(60);
 /// How long the proof program may run.
 const PROOF_WITHIN: Duration = Duration::from_secs(30);
 /// Bytes of the proof program, as of any code.
 const PROOF_BYTES: u64 = 100_000;
+/// Bytes that a snapshot is expected to have, if there was none before: those of Python with its libraries.
+const EXPECTED_BYTES: u64 = 450_000_000;
+/// The exit code of a save command that says that no snapshot is possible on this machine (EX_UNAVAILABLE).
+const UNSUPPORTED: i32 = 69;
 /// Bytes of each stream of a command that are kept, and that it may write.
 const OUTPUT: usize = 256 * 1024;
-/// Characters of a command's last words in a reason.
-const SHOWN: usize = 200;
 
 /// How taking a snapshot ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TakeOutcome {
     /// It was taken and proved.
     Ok,
-    /// There was no container to take it in.
+    /// There was no container to take it in, or callers needed its place.
     Busy,
+    /// The engine's disk has too little room for it.
+    Disk,
+    /// No snapshot is possible on this machine.
+    Unsupported,
     /// The save command failed, or took too long.
     Save,
     /// What the save command left cannot be a snapshot.
@@ -67,9 +77,11 @@ pub enum TakeOutcome {
 
 impl TakeOutcome {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Busy,
+        Self::Disk,
+        Self::Unsupported,
         Self::Save,
         Self::Unfit,
         Self::Restore,
@@ -83,6 +95,8 @@ impl TakeOutcome {
         match self {
             Self::Ok => "ok",
             Self::Busy => "busy",
+            Self::Disk => "disk",
+            Self::Unsupported => "unsupported",
             Self::Save => "save",
             Self::Unfit => "unfit",
             Self::Restore => "restore",
@@ -104,6 +118,22 @@ pub(super) struct TakeError {
 impl TakeError {
     fn new(outcome: TakeOutcome, why: impl Into<String>) -> Self {
         Self { outcome, why: why.into() }
+    }
+
+    /// What it means for the next attempt.
+    pub(super) fn failure(self) -> TakeFailure {
+        match self.outcome {
+            TakeOutcome::Busy => TakeFailure::Busy,
+            TakeOutcome::Unsupported => TakeFailure::Unsupported(self.why),
+            TakeOutcome::Ok
+            | TakeOutcome::Disk
+            | TakeOutcome::Save
+            | TakeOutcome::Unfit
+            | TakeOutcome::Restore
+            | TakeOutcome::Proof
+            | TakeOutcome::Engine
+            | TakeOutcome::Store => TakeFailure::Failed,
+        }
     }
 }
 
@@ -147,17 +177,54 @@ pub(super) struct Taker {
 }
 
 impl Taker {
-    /// Takes a snapshot for this runner and proves it. A volume that is made and not proved is removed.
-    pub(super) async fn take(&self, runner: &Runner, machine: &Machine) -> Result<Snapshot, TakeError> {
+    /// Takes a snapshot for this runner and proves it. A volume that is made and not proved is removed, if
+    /// not here, then by the next sweep. `last`: the bytes of the last one.
+    pub(super) async fn take(
+        &self,
+        runner: &Runner,
+        machine: &Machine,
+        last: Option<u64>,
+    ) -> Result<Snapshot, TakeError> {
+        self.giving_way(self.take_alone(runner, machine, last)).await
+    }
+
+    /// Looks at the machine, in a container of this runner.
+    pub(super) async fn look(&self, runner: &Runner) -> Result<Machine, TakeError> {
+        let looked = async {
+            let lease = self.lease(cold(runner)).await?;
+            Ok(proof::probe(&lease, None).await?.machine)
+        };
+        self.giving_way(looked).await
+    }
+
+    /// Does this until callers need the place of the container that it has.
+    async fn giving_way<T>(&self, act: impl Future<Output = Result<T, TakeError>>) -> Result<T, TakeError> {
+        tokio::select! {
+            biased;
+            () = self.pool.crowded() => {
+                let why = "it gives way to a caller who needs its container's place";
+                Err(TakeError::new(TakeOutcome::Busy, why))
+            }
+            done = act => done,
+        }
+    }
+
+    async fn take_alone(
+        &self,
+        runner: &Runner,
+        machine: &Machine,
+        last: Option<u64>,
+    ) -> Result<Snapshot, TakeError> {
         let Some(labels) = runner.snapshot_labels.clone() else {
             return Err(TakeError::new(TakeOutcome::Save, "the image has no labels for snapshots"));
         };
-        // A caller's container goes first: nothing is evicted for a snapshot.
+        // Said at once, and not only after the wait for a place.
         let members = self.pool.snapshot().await.map_or(usize::MAX, |now| now.members());
         if members >= self.pool.settings().max_members as usize {
             return Err(TakeError::new(TakeOutcome::Busy, "all containers are in use"));
         }
-        let snapshot = self.save(runner, &labels, key(&runner.image_id, machine, &self.version)).await?;
+        let key = key(&runner.image_id, machine, &self.version);
+        let snapshot = self.save(runner, &labels, key, last.unwrap_or(EXPECTED_BYTES)).await?;
         match self.prove(runner, &labels, &snapshot).await {
             Ok(()) => Ok(snapshot),
             Err(error) => {
@@ -172,12 +239,18 @@ impl Taker {
         runner: &Runner,
         labels: &SnapshotLabels,
         key: String,
+        expected: u64,
     ) -> Result<Snapshot, TakeError> {
         info!(language = runner.language, image = runner.image, "a snapshot of the warm part is taken");
         let lease = self.lease(saver(runner, self.disk)).await?;
+        has_room(proof::probe(&lease, None).await?.data_free, expected, self.disk)?;
         let ran = run(&lease, runner, (labels.save.clone(), "/"), None, SAVE_WITHIN).await?;
         if ran.end.outcome != Outcome::Exited(0) || ran.end.limit.is_some() {
             let words = last_line(&ran.stderr);
+            if ran.end.outcome == Outcome::Exited(UNSUPPORTED) {
+                let why = words.strip_prefix(": ").unwrap_or("its save command ended with code 69");
+                return Err(TakeError::new(TakeOutcome::Unsupported, why));
+            }
             return Err(TakeError::new(
                 TakeOutcome::Save,
                 format!("its save command {}{words}", how(&ran.end)),
@@ -203,20 +276,24 @@ impl Taker {
         labels: &SnapshotLabels,
         snapshot: &Snapshot,
     ) -> Result<(), TakeError> {
-        let cold = Runner { snapshot: SnapshotMount::None, warm: Vec::new(), idle: 0, ..runner.clone() };
-        let lease = self.lease(cold).await?;
+        let lease = self.lease(cold(runner)).await?;
         let program = program(&lease, &labels.proof).await?;
         let expected =
             run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program.clone()), PROOF_WITHIN).await?;
         drop(lease);
         let restored = SnapshotMount::Restored(snapshot.volume.clone());
         let lease = self.lease(Runner { snapshot: restored, idle: 0, ..runner.clone() }).await?;
-        let stage = lease.warm.settled().await;
-        if let Some(why) = lease.warm.not_restored() {
-            return Err(TakeError::new(TakeOutcome::Restore, format!("it could not be restored: {why}")));
-        }
-        if stage != WarmStage::Stands {
-            return Err(TakeError::new(TakeOutcome::Restore, "the restored part does not stand"));
+        match lease.warm.restored().await {
+            Ok(WarmStage::Stands) => {}
+            Ok(WarmStage::Waiting | WarmStage::Loading | WarmStage::Absent) => {
+                return Err(TakeError::new(TakeOutcome::Restore, "the restored part does not stand"));
+            }
+            Err((why, RestoreFailure::Unsupported)) => {
+                return Err(TakeError::new(TakeOutcome::Unsupported, why));
+            }
+            Err((why, RestoreFailure::Said | RestoreFailure::Died)) => {
+                return Err(TakeError::new(TakeOutcome::Restore, format!("it could not be restored: {why}")));
+            }
         }
         let seen = run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program), PROOF_WITHIN).await?;
         if !seen.end.warm {
@@ -239,6 +316,25 @@ impl Taker {
     }
 }
 
+/// The runner of a container without a warm part.
+fn cold(runner: &Runner) -> Runner {
+    Runner { snapshot: SnapshotMount::None, warm: Vec::new(), idle: 0, ..runner.clone() }
+}
+
+/// Refuses to take a snapshot for which the engine's disk has too little room. Where the disk itself bounds
+/// `/data`, only that bound can be seen.
+fn has_room(free: u64, expected: u64, disk: DiskBound) -> Result<(), TakeError> {
+    // In the container that saves it and in its volume, for a moment.
+    let needed = if disk == DiskBound::Hard { expected } else { 2 * expected };
+    if free >= needed {
+        return Ok(());
+    }
+    let why = format!(
+        "the engine's disk has {free} bytes free, and taking a snapshot needs {needed} of them for a moment"
+    );
+    Err(TakeError::new(TakeOutcome::Disk, why))
+}
+
 /// The runner of the container that a snapshot is saved in: its `/data` is on the engine's disk, as large as
 /// a snapshot may be, and is also at the place of the snapshot.
 fn saver(runner: &Runner, disk: DiskBound) -> Runner {
@@ -252,13 +348,6 @@ fn saver(runner: &Runner, disk: DiskBound) -> Runner {
         // Loading it would only take time; its memory is needed for what the command imports.
         ..runner.clone()
     }
-}
-
-/// What a command did.
-struct Ran {
-    end: RunEnd,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
 }
 
 /// Runs one command of this runner, with code if its entrypoint is to have some, warm if the part stands.
@@ -333,83 +422,21 @@ async fn program(lease: &Lease, path: &str) -> Result<Bytes, TakeError> {
     Ok(text.into())
 }
 
-/// How a command ended, in words.
-fn how(end: &RunEnd) -> String {
-    match (end.limit, end.outcome) {
-        (Some(Limit::Wall), _) => format!("took longer than {} s", SAVE_WITHIN.as_secs()),
-        (Some(Limit::Memory), _) => "had too little memory".to_owned(),
-        (Some(Limit::Disk | Limit::FileSize), _) => "wrote more than a snapshot may have".to_owned(),
-        (Some(limit), _) => format!("was ended by a limit ({limit:?})"),
-        (None, Outcome::Exited(code)) => format!("ended with code {code}"),
-        (None, Outcome::Signaled(signal)) => format!("was ended by signal {signal}"),
-        (None, Outcome::NotStarted(errno)) => format!("could not be started (errno {errno})"),
-    }
-}
-
-/// The last line that a command wrote, as others may read it.
-fn last_line(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
-    let line: String = line.trim().chars().map(printable).take(SHOWN).collect();
-    if line.is_empty() { line } else { format!(": {line}") }
-}
-
-/// Where the two runs of the proof program differ first.
-fn difference(path: &str, cold: &Ran, restored: &Ran) -> String {
-    let what = if (cold.end.outcome, cold.end.limit) != (restored.end.outcome, restored.end.limit) {
-        format!("cold it {}, restored it {}", how(&cold.end), how(&restored.end))
-    } else if cold.stdout != restored.stdout {
-        format!("its output differs{}", different_line(&cold.stdout, &restored.stdout))
-    } else {
-        format!("its standard error differs{}", different_line(&cold.stderr, &restored.stderr))
-    };
-    format!("its proof program {path} does not come out alike: {what}")
-}
-
-fn different_line(cold: &[u8], restored: &[u8]) -> String {
-    let lines = |text: &[u8]| -> Vec<Vec<u8>> { text.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect() };
-    let (cold, restored) = (lines(cold), lines(restored));
-    let at = cold.iter().zip(&restored).position(|(a, b)| a != b).unwrap_or(cold.len().min(restored.len()));
-    let show = |lines: &[Vec<u8>]| last_line(lines.get(at).map_or(&[][..], |line| line));
-    format!(" in line {}, cold{}, restored{}", at + 1, show(&cold), show(&restored))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ran(outcome: Outcome, stdout: &str, stderr: &str) -> Ran {
-        let end = RunEnd {
-            outcome,
-            limit: None,
-            warm: true,
-            wall_us: 1,
-            cpu_us: 1,
-            max_rss_kib: 1,
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            leftovers: 0,
-            survivors: 0,
-        };
-        Ran { end, stdout: stdout.into(), stderr: stderr.into() }
-    }
-
     #[test]
-    fn a_difference_is_said_where_it_begins() {
-        let cold = ran(Outcome::Exited(0), "a\nb\nc\n", "");
-        let said = |other: &Ran| difference("/p", &cold, other);
+    fn a_disk_needs_room_for_both_copies_where_its_free_bytes_can_be_seen() {
+        assert!(has_room(200, 100, DiskBound::Watched).is_ok());
+        assert!(has_room(100, 100, DiskBound::Hard).is_ok(), "the quota of the container");
+        let error = has_room(199, 100, DiskBound::Watched).unwrap_err();
+        assert_eq!(error.outcome, TakeOutcome::Disk);
         assert!(
-            said(&ran(Outcome::Exited(1), "", ""))
-                .ends_with("cold it ended with code 0, restored it ended with code 1")
+            error.why.contains("has 199 bytes free") && error.why.contains("needs 200 of them"),
+            "{error}"
         );
-        assert!(
-            said(&ran(Outcome::Exited(0), "a\nB\u{7}\nc\n", ""))
-                .ends_with("in line 2, cold: b, restored: B?")
-        );
-        assert!(
-            said(&ran(Outcome::Exited(0), "a\nb\nc\n", "w")).contains("standard error differs in line 1")
-        );
+        assert!(has_room(99, 100, DiskBound::Hard).is_err());
     }
 
     #[test]
@@ -418,6 +445,5 @@ mod tests {
         assert_eq!((saver.bounds.data, saver.bounds.file_size), (SNAPSHOT_BYTES, SNAPSHOT_BYTES));
         assert!(saver.mounts.is_empty() && saver.idle == 0);
         assert_eq!(saver.snapshot, SnapshotMount::Saving);
-        assert_eq!(last_line(b"one\ntw\xc3\xa9\n\n"), ": tw?");
     }
 }

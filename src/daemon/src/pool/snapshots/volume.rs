@@ -15,20 +15,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use futures_util::StreamExt;
 use paddock_proto::limits::SNAPSHOT_DIR;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio_tar::{Archive, Builder, EntryType, Header};
-use tokio_util::io::ReaderStream;
+use tokio_tar::{Archive, Builder, EntryType};
+use tokio_util::io::{InspectReader, ReaderStream};
 use tracing::{debug, info, warn};
 
 use super::super::container::gone;
 use crate::engine::{
     ContainerId, ContainerSpec, Engine, EngineError, Healthcheck, HostConfig, ImageRef, LogConfig, Mount,
-    MountType, VolumeName, VolumeOptions, VolumeSpec,
+    MountType, Volume, VolumeName, VolumeOptions, VolumeSpec, entry_of_root,
 };
 use crate::id::hex;
 
@@ -98,6 +100,19 @@ pub(in crate::pool) fn mount(volume: &VolumeName, owner: &str, read_only: bool) 
     }
 }
 
+/// The volumes of snapshots that no container has and that others than this owner made.
+///
+/// # Errors
+/// The engine's.
+pub(in crate::pool) async fn unused_of_others(
+    engine: &Engine,
+    owner: Option<&str>,
+) -> Result<Vec<VolumeName>, EngineError> {
+    let found = engine.volume_list_unused(&[format!("{}={}", LABEL.0, LABEL.1)]).await?;
+    let is_foreign = |volume: &Volume| volume.labels.get(MADE_BY).map(String::as_str) != owner;
+    Ok(found.into_iter().filter(is_foreign).map(|volume| volume.name).collect())
+}
+
 /// The volumes of one owner's snapshots on one engine.
 #[derive(Clone)]
 pub(super) struct SnapshotVolumes {
@@ -113,7 +128,7 @@ impl SnapshotVolumes {
         image: &ImageRef,
         key: &str,
     ) -> Result<(VolumeName, Contents), VolumeError> {
-        let seen = self.read(from).await?;
+        let seen = self.read(from, None).await?;
         let (owner, key) = (self.owner.get(..8).unwrap_or(&self.owner), key.get(..8).unwrap_or(key));
         // A name that was never used, so that no container can have a volume of this name mounted already.
         let name =
@@ -125,17 +140,22 @@ impl SnapshotVolumes {
         let written = self.copy(from, &writer).await;
         self.discard(&writer).await;
         written?;
-        if self.contents(image, &name).await? == seen { Ok((name, seen)) } else { Err(VolumeError::Differs) }
+        if self.contents(image, &name, None).await? == seen {
+            Ok((name, seen))
+        } else {
+            Err(VolumeError::Differs)
+        }
     }
 
-    /// Reads a volume's files.
+    /// Reads a volume's files, and adds the bytes to `read`.
     pub(super) async fn contents(
         &self,
         image: &ImageRef,
         name: &VolumeName,
+        read: Option<&Arc<AtomicU64>>,
     ) -> Result<Contents, VolumeError> {
         let reader = self.holder(image, name, true).await?;
-        let contents = self.read(&reader).await;
+        let contents = self.read(&reader, read).await;
         self.discard(&reader).await;
         contents
     }
@@ -214,8 +234,12 @@ impl SnapshotVolumes {
         Ok(self.engine.archive_get(of, SNAPSHOT_DIR, cap).await?.into_async_read())
     }
 
-    async fn read(&self, of: &ContainerId) -> Result<Contents, VolumeError> {
-        take(self.archive(of).await?, tokio::io::sink()).await
+    async fn read(&self, of: &ContainerId, read: Option<&Arc<AtomicU64>>) -> Result<Contents, VolumeError> {
+        let read = read.cloned().unwrap_or_default();
+        let count = move |piece: &[u8]| {
+            read.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        };
+        take(InspectReader::new(self.archive(of).await?, count), tokio::io::sink()).await
     }
 
     async fn copy(&self, from: &ContainerId, to: &ContainerId) -> Result<(), VolumeError> {
@@ -245,9 +269,9 @@ async fn take(
     let mut archive = Archive::new(from);
     let mut entries = archive.entries()?;
     let (mut bytes, mut files) = (0_u64, BTreeMap::new());
-    let directory = || header(EntryType::Directory, 0o555, 0);
+    let directory = || entry_of_root(EntryType::Directory, 0o555, 0);
     // The engine guesses a compression from the first bytes, and takes no directory for compressed data.
-    let mut root = header(EntryType::Directory, 0o755, 0);
+    let mut root = entry_of_root(EntryType::Directory, 0o755, 0);
     out.append_data(&mut root, ".", tokio::io::empty()).await?;
     while let Some(entry) = entries.next().await {
         let mut entry = entry?;
@@ -268,7 +292,7 @@ async fn take(
             // Whoever may execute it may: nothing else of a mode counts.
             let mode = if entry.header().mode()? & 0o111 == 0 { 0o444 } else { 0o555 };
             let mut content = Hashing { inner: (&mut entry).take(size), digest: Sha256::new(), seen: 0 };
-            out.append_data(&mut header(kind, mode, size), &name, &mut content).await?;
+            out.append_data(&mut entry_of_root(kind, mode, size), &name, &mut content).await?;
             if content.seen != size {
                 return Err(VolumeError::Unfit(format!("{path:?}, whose content is not whole")));
             }
@@ -304,17 +328,6 @@ fn path_of(path: &Path) -> Result<String, VolumeError> {
         below.push_str(part.to_str().ok_or_else(unfit)?);
     }
     if below.len() > LONGEST_PATH || below.chars().any(char::is_control) { Err(unfit()) } else { Ok(below) }
-}
-
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
 }
 
 /// A reader that hashes what it reads.

@@ -8,7 +8,7 @@ use super::*;
 async fn archive(entries: &[(EntryType, &str, u32, &[u8])]) -> Vec<u8> {
     let mut out = Builder::new(Vec::new());
     for (kind, path, mode, content) in entries {
-        let mut header = header(*kind, *mode, content.len() as u64);
+        let mut header = entry_of_root(*kind, *mode, content.len() as u64);
         header.set_uid(20_000);
         out.append_data(&mut header, path, *content).await.unwrap();
     }
@@ -117,7 +117,7 @@ async fn the_number_of_files_is_bounded() {
         names.iter().map(|name| (EntryType::Regular, name.as_str(), 0o644, &b"x"[..])).collect();
     assert!(matches!(digest(&entries).await, Err(VolumeError::TooLarge)));
     // A size that is only claimed is refused before anything is read.
-    let mut header = header(EntryType::Regular, 0o644, SNAPSHOT_BYTES + 1);
+    let mut header = entry_of_root(EntryType::Regular, 0o644, SNAPSHOT_BYTES + 1);
     header.set_path("warm/a").unwrap();
     header.set_cksum();
     let claimed = take(&header.as_bytes()[..], tokio::io::sink()).await;

@@ -155,7 +155,7 @@ impl Oracle {
                     }
                 }
             }
-            PoolEvent::Tick => {}
+            PoolEvent::Tick | PoolEvent::GivesWay { .. } => {}
             PoolEvent::Shutdown => {
                 self.closing = true;
                 self.write_off(|_| true);
