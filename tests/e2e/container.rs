@@ -57,7 +57,7 @@ impl Container {
         let argv =
             ["/usr/bin/python3", "-P", "-s", "/usr/local/share/sandbox/warm.py"].map(str::to_owned).to_vec();
         let spec =
-            WarmSpec { argv: argv.clone(), env: self.0.armed.runner.environment(&[]), restore: Vec::new() };
+            WarmSpec { argv: argv.clone(), env: self.0.armed.runner.environment(&[]), restore: Vec::new(), levels: Vec::new() };
         let stream = self.link().request(&Request::Warm(spec)).expect("a stream");
         assert_eq!(stream.next().await.expect("an answer"), Incoming::Event(Event::Warm { restored: false }));
         argv

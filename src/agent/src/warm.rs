@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Where the container has a snapshot of the part, the part is restored from it instead of importing, until
-//! that fails ([`restoring`]). What a container's code may have done is never told to the daemon as the
+//! that fails ([`restoring`]). The snapshot may have lighter parts, the [`levels`]: they stand beside it, and
+//! a [`look`] at the code says which is enough for a run. What a container's code may have done is never told to the daemon as the
 //! snapshot's fault.
 //!
 //! The protocol is a page for strangers (runner-images/README.md). A part is as untrusted as the code: what
@@ -19,7 +20,9 @@
 pub(crate) mod forker;
 mod holder;
 mod keep;
+mod levels;
 mod line;
+mod look;
 mod restoring;
 mod single;
 mod state;
@@ -36,7 +39,7 @@ use crate::link::Stream;
 /// Answers a [`paddock_proto::Request::Warm`] on `stream`.
 pub(crate) async fn serve(warm: &Rc<Warm>, stream: Stream, spec: WarmSpec) {
     if let Some(spec) = warm.set_spec(spec) {
-        spawn_local(keep::keep(warm.clone(), spec));
+        spawn_local(levels::keep_levels(warm.clone(), spec));
     }
     let mut told = false;
     let within = keep::READY_WITHIN;

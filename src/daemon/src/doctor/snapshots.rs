@@ -75,7 +75,7 @@ mod tests {
         let env = std::collections::BTreeMap::from([("HOME".to_owned(), "/home/ann".to_owned())]);
         let mut config = Config::load(None, &env, &crate::config::Overrides::default()).unwrap().config;
         let labels =
-            SnapshotLabels { save: vec!["/s".into()], restore: vec!["/r".into()], proof: "/p".into() };
+SnapshotLabels::example();
         let python = Runner { snapshot_labels: Some(labels), ..Runner::example("python") };
         let mut records = SnapshotRecords::default();
         let judged = |config: &Config, records: &SnapshotRecords| {

@@ -227,7 +227,7 @@ mod tests {
 
     fn with_labels() -> Runner {
         let labels =
-            SnapshotLabels { save: vec!["/s".into()], restore: vec!["/r".into()], proof: "/p".into() };
+SnapshotLabels::example();
         Runner { snapshot_labels: Some(labels), ..Runner::example("python") }
     }
 

@@ -6,7 +6,7 @@
 //!           fresh container ─► restored part ─► the same program ────┘ must be alike
 //! ```
 //!
-//! All three containers are members of the pool, as locked down as every other, and are used for nothing
+//! Each level of the part is proved as the main part is, in a container of its own. All these containers are members of the pool, as locked down as every other, and are used for nothing
 //! else. It must never report a snapshot that did not come out alike.
 
 use std::sync::Arc;
@@ -209,8 +209,25 @@ impl Taker {
         let expected =
             run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program.clone()), PROOF_WITHIN).await?;
         drop(lease);
-        let restored = SnapshotMount::Restored(snapshot.volume.clone());
-        let lease = self.lease(Runner { snapshot: restored, idle: 0, ..runner.clone() }).await?;
+        for part in labels.parts() {
+            let restored = SnapshotMount::Restored(snapshot.volume.clone());
+            let alone =
+                Runner { snapshot: restored, snapshot_labels: Some(part), idle: 0, ..runner.clone() };
+            self.prove_part(alone, labels, (&program, &expected)).await?;
+        }
+        info!(language = runner.language, volume = %snapshot.volume, "a snapshot was proved");
+        Ok(())
+    }
+
+    /// Runs the proof program in a container whose only warm part is this runner's, restored.
+    async fn prove_part(
+        &self,
+        runner: Runner,
+        labels: &SnapshotLabels,
+        (program, expected): (&Bytes, &Ran),
+    ) -> Result<(), TakeError> {
+        let runner = &runner;
+        let lease = self.lease(runner.clone()).await?;
         let stage = lease.warm.settled().await;
         if let Some(why) = lease.warm.not_restored() {
             return Err(TakeError::new(TakeOutcome::Restore, format!("it could not be restored: {why}")));
@@ -218,7 +235,8 @@ impl Taker {
         if stage != WarmStage::Stands {
             return Err(TakeError::new(TakeOutcome::Restore, "the restored part does not stand"));
         }
-        let seen = run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program), PROOF_WITHIN).await?;
+        let seen =
+            run(&lease, runner, (runner.argv.clone(), DATA_DIR), Some(program.clone()), PROOF_WITHIN).await?;
         if !seen.end.warm {
             return Err(TakeError::new(
                 TakeOutcome::Restore,
@@ -228,10 +246,9 @@ impl Taker {
         let alike = (expected.end.outcome, &expected.stdout, &expected.stderr, expected.end.limit)
             == (seen.end.outcome, &seen.stdout, &seen.stderr, seen.end.limit);
         if alike {
-            info!(language = runner.language, volume = %snapshot.volume, "a snapshot was proved");
             return Ok(());
         }
-        Err(TakeError::new(TakeOutcome::Proof, difference(&labels.proof, &expected, &seen)))
+        Err(TakeError::new(TakeOutcome::Proof, difference(&labels.proof, expected, &seen)))
     }
 
     async fn lease(&self, runner: Runner) -> Result<Lease, TakeError> {
