@@ -142,13 +142,13 @@ static int try_once(const struct interpreter *interpreter, struct run *run, int 
 }
 
 /* Saves the parent for other containers. It returns in a restored process alone. */
-static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_ROOM])
+static void save_once(const struct interpreter *interpreter)
 {
     const char *wrong;
-    int restored = save_snapshot(interpreter->snapshot, interpreter->files, room);
+    int restored = save_snapshot(interpreter->snapshot, interpreter->files, interpreter->room);
     if (restored <= 0)
         _exit(restored < 0);
-    if ((wrong = interpreter->restored(room)) == NULL)
+    if ((wrong = interpreter->restored(interpreter->room)) == NULL)
         return;
     dprintf(LINE, "failed the snapshot is of another environment: %.100s\n", wrong);
     _exit(CANNOT_RESTORE);
@@ -156,11 +156,10 @@ static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_
 
 int serve(const struct interpreter *interpreter, struct run *run)
 {
-    char room[SNAPSHOT_ROOM]; /* the environment of a restored process */
     if (note_descriptors() != 0)
         return -1;
     if (interpreter->snapshot != NULL)
-        save_once(interpreter, room);
+        save_once(interpreter);
     if (try_once(interpreter, run, interpreter->snapshot != NULL))
         return 0;
     keep_pages();

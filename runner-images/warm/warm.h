@@ -32,6 +32,7 @@ struct interpreter {
      * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
      * variable with which the parent cannot go on, or NULL. */
     const char *snapshot;
+    char *room; /* SNAPSHOT_ROOM bytes on the stack of a function that never returns: the environment of a restored process */
     const char *const *files;
     const char *(*restored)(const char *environment);
 };

@@ -35,6 +35,8 @@ static PyObject *serve_python(PyObject *self, PyObject *arguments)
     struct interpreter python = {"main.py", before_fork, after_fork, prepare, .files = files,
         .restored = take_environment};
     struct run run;
+    char room[SNAPSHOT_ROOM]; /* a child never leaves this function, so it stays */
+    python.room = room;
     if (!PyArg_ParseTuple(arguments, "Osp|s", &prepare_in_python, &python.trial, &python.places_late, &python.snapshot))
         return NULL;
     if (serve(&python, &run) != 0)

@@ -150,7 +150,6 @@ mod tests {
         for code in [
             "import pandas",
             "import os, pandas",
-            "import os\n  , pandas",
             "import os as o, pandas as pd",
             "from pandas import DataFrame",
             "from os.missing import x",
