@@ -48,7 +48,9 @@ if how == "restore":
         fail("the snapshot can be written")
     except OSError:
         pass
-    WARM = open("/warm/deep/word").read()
+    WARM = " ".join([open("/warm/deep/word").read(), *sys.argv[2:]])
+    if "light" in sys.argv and "light-fails" in behaviour:
+        fail("no light")
 
 
 def wait_and_become():
@@ -86,7 +88,7 @@ while True:
     child = os.fork()
     if child == 0:
         wait_and_become()
-    if how == "restore" and "idle-dies" in behaviour:
+    if how == "restore" and ("idle-dies" in behaviour or "light-dies" in behaviour and "light" in sys.argv):
         for _ in range(20):
             time.sleep(0.1)
             ended, status = os.waitpid(child, os.WNOHANG)

@@ -213,10 +213,8 @@ impl Warm {
             self.due.set(Some(Instant::now()));
             self.is_restored.set(true);
         }
-        let level = |(at, level)| Level {
-            part: self.level(level_spec(&spec, at)),
-            words: LevelWords::of(level),
-        };
+        let level =
+            |(at, level)| Level { part: self.level(level_spec(&spec, at)), words: LevelWords::of(level) };
         self.levels.replace(spec.levels.iter().enumerate().map(level).collect());
         Some(known.insert(Rc::new(spec)).clone())
     }

@@ -154,7 +154,9 @@ pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
     let (argv, restore, env) = (runner.warm.clone(), labels.restore.clone(), runner.environment(&[]));
     let levels = labels.levels.clone();
     // Asked for now, in front of everything that the container is asked for later.
-    let Ok(stream) = armed.link.request(&Request::Warm(WarmSpec { argv, env, restore, levels })) else { return };
+    let Ok(stream) = armed.link.request(&Request::Warm(WarmSpec { argv, env, restore, levels })) else {
+        return;
+    };
     part.set(WarmStage::Loading);
     let (container, news) = (armed.id.short().to_owned(), warming.news.clone());
     tokio::spawn(async move {

@@ -154,7 +154,10 @@ mod tests {
         let one = r#"{"restore":["/r","/warm/a"],"modules":" os  os.path","never":"exec"}"#;
         let two = r#"{"restore":["/r","/warm/b"],"modules":""}"#;
         let levels = with(&format!("[{one},{two}]")).unwrap();
-        assert_eq!((levels[0].modules.join("|"), levels[0].never.join("|")), ("os|os.path".into(), "exec".into()));
+        assert_eq!(
+            (levels[0].modules.join("|"), levels[0].never.join("|")),
+            ("os|os.path".into(), "exec".into())
+        );
         assert_eq!((levels[1].restore.join(" "), levels[1].never.len()), ("/r /warm/b".into(), 0));
         let many = format!("[{}]", [two; MAX_LEVELS + 1].join(","));
         let long = format!("[{two}]{}", " ".repeat(MAX_LEVELS_BYTES));

@@ -226,8 +226,7 @@ mod tests {
     }
 
     fn with_labels() -> Runner {
-        let labels =
-SnapshotLabels::example();
+        let labels = SnapshotLabels::example();
         Runner { snapshot_labels: Some(labels), ..Runner::example("python") }
     }
 

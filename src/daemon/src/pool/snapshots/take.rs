@@ -211,8 +211,7 @@ impl Taker {
         drop(lease);
         for part in labels.parts() {
             let restored = SnapshotMount::Restored(snapshot.volume.clone());
-            let alone =
-                Runner { snapshot: restored, snapshot_labels: Some(part), idle: 0, ..runner.clone() };
+            let alone = Runner { snapshot: restored, snapshot_labels: Some(part), idle: 0, ..runner.clone() };
             self.prove_part(alone, labels, (&program, &expected)).await?;
         }
         info!(language = runner.language, volume = %snapshot.volume, "a snapshot was proved");
