@@ -349,7 +349,6 @@ async fn a_level_that_dies_again_and_again_is_said_and_other_parts_have_its_runs
     assert!(line.contains("not twice"), "{line}");
     let ran = d.session("s").python(HOW).await.expect_success();
     assert!(["restored\n", "imported\n", "None\n"].contains(&ran.stdout()), "{:?}", ran.stdout());
-    d.log.line("a snapshot of a warm part was removed").await;
     d.stop().await;
 }
 
