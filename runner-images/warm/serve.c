@@ -88,7 +88,7 @@ static void on_child(int signal)
 }
 
 /* Forks the child that waits for the next run. Returns 0 in the child when it has taken the run, and -1 if fork() failed. */
-static pid_t fork_child(const struct interpreter *interpreter, struct run *run, int taken)
+static pid_t fork_child(const struct interpreter *interpreter, struct run *run, int taken, int has_served)
 {
     pid_t parent = getpid(), pid;
     interpreter->before_fork();
@@ -106,7 +106,8 @@ static pid_t fork_child(const struct interpreter *interpreter, struct run *run, 
     setsid();
     enter_domain();
     interpreter->prepare();
-    place_pages();
+    if (has_served || !interpreter->places_late)
+        place_pages();
     link_caches();
     take(run, interpreter->code_name, taken);
     return 0;
@@ -143,13 +144,13 @@ static int try_once(const struct interpreter *interpreter, struct run *run, int 
 }
 
 /* Saves the parent for other containers. It returns in a restored process alone. */
-static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_ROOM])
+static void save_once(const struct interpreter *interpreter)
 {
     const char *wrong;
-    int restored = save_snapshot(interpreter->snapshot, interpreter->files, room);
+    int restored = save_snapshot(interpreter->snapshot, interpreter->files, interpreter->room);
     if (restored <= 0)
         _exit(restored == SNAPSHOT_UNSUPPORTED ? NO_SNAPSHOTS_HERE : restored < 0);
-    if ((wrong = interpreter->restored(room)) == NULL)
+    if ((wrong = interpreter->restored(interpreter->room)) == NULL)
         return;
     dprintf(LINE, "failed the snapshot is of another environment: %.100s\n", wrong);
     _exit(CANNOT_RESTORE);
@@ -157,11 +158,10 @@ static void save_once(const struct interpreter *interpreter, char room[SNAPSHOT_
 
 int serve(const struct interpreter *interpreter, struct run *run)
 {
-    char room[SNAPSHOT_ROOM]; /* the environment of a restored process */
     if (note_descriptors() != 0)
         return -1;
     if (interpreter->snapshot != NULL)
-        save_once(interpreter, room);
+        save_once(interpreter);
     if (try_once(interpreter, run, interpreter->snapshot != NULL))
         return 0;
     keep_pages();
@@ -174,13 +174,14 @@ int serve(const struct interpreter *interpreter, struct run *run)
     prctl(PR_SET_DUMPABLE, 0); /* no program may read or change the memory of this process */
 
     pid_t standing = 0, running = 0;
+    int has_served = 0;
     int64_t fork_at = 0; /* has a meaning only while no child is waiting */
     for (;;) {
         int64_t wait = -1;
         if (standing == 0 && (wait = fork_at - now_ms()) <= 0) {
             if (!is_scheduled_as_at_first())
                 _exit(0); /* paddock starts a new warm part */
-            standing = fork_child(interpreter, run, taken);
+            standing = fork_child(interpreter, run, taken, has_served);
             if (standing == 0)
                 return 0;
             wait = -1;
@@ -204,8 +205,9 @@ int serve(const struct interpreter *interpreter, struct run *run)
         for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &used)) > 0;) {
             uint64_t count;
             if (pid == standing) {
-                standing = 0;
-                fork_at = now_ms() + (read(taken, &count, sizeof count) > 0 ? AFTER_END_MS : AFTER_FAILURE_MS);
+                int ran = read(taken, &count, sizeof count) > 0;
+                standing = 0, has_served |= ran;
+                fork_at = now_ms() + (ran ? AFTER_END_MS : AFTER_FAILURE_MS);
             } else if (pid == running) {
                 running = 0;
                 if (standing == 0)
@@ -217,6 +219,6 @@ int serve(const struct interpreter *interpreter, struct run *run)
         }
         uint64_t count;
         if (standing != 0 && read(taken, &count, sizeof count) > 0)
-            running = standing, standing = 0, fork_at = now_ms() + AFTER_TAKE_MS;
+            running = standing, standing = 0, has_served = 1, fork_at = now_ms() + AFTER_TAKE_MS;
     }
 }

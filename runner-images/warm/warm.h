@@ -27,10 +27,12 @@ struct interpreter {
     void (*after_fork)(int child); /* in both processes, before anything else; `child` is 1 in the child */
     void (*prepare)(void);         /* in the child, before it reports that it is ready; it may end the process */
     const char *trial;             /* the path of the program that shows which pages programs write to */
+    int places_late;               /* before the first run no child has these pages in place: an idle parent then holds less */
     /* For a snapshot of the parent, or NULL: the directory, the files that the parent depends on (ended by NULL), and what the
      * restored parent does with its environment, a list of "NAME=value" that an empty string ends. It returns the name of a
      * variable with which the parent cannot go on, or NULL. */
     const char *snapshot;
+    char *room; /* SNAPSHOT_ROOM bytes on the stack of a function that never returns: the environment of a restored process */
     const char *const *files;
     const char *(*restored)(const char *environment);
 };

@@ -73,6 +73,8 @@ async fn outcome(d: &Daemon, s: &Session<'_>, language: &str, source: &str) -> O
 async fn come_out_alike(language: &str, ending: &str, least: usize, is_restored: bool) {
     let mut warm = Daemon::with().set("agent.snapshots", is_restored).start().await;
     if is_restored {
+        // Each with a patience of its own: saved, and then proved at each level.
+        warm.log.line("restored=true").await;
         warm.log.line("new containers have another snapshot").await;
         // The next daemon gives out the same UIDs as the other one.
         let store = warm.store.clone();

@@ -56,8 +56,12 @@ impl Container {
     pub(crate) async fn stand(&self) -> Vec<String> {
         let argv =
             ["/usr/bin/python3", "-P", "-s", "/usr/local/share/sandbox/warm.py"].map(str::to_owned).to_vec();
-        let spec =
-            WarmSpec { argv: argv.clone(), env: self.0.armed.runner.environment(&[]), restore: Vec::new() };
+        let spec = WarmSpec {
+            argv: argv.clone(),
+            env: self.0.armed.runner.environment(&[]),
+            restore: Vec::new(),
+            levels: Vec::new(),
+        };
         let stream = self.link().request(&Request::Warm(spec)).expect("a stream");
         assert_eq!(stream.next().await.expect("an answer"), Incoming::Event(Event::Warm { restored: false }));
         argv

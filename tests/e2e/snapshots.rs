@@ -21,6 +21,11 @@ const ALIKE: &str = "import sys; print('alike'); print('too', file=sys.stderr); 
 
 /// The fake with this behaviour and this proof.
 fn image(behaviour: &str, proof: &str) -> Image {
+    image_with_levels(behaviour, proof, "")
+}
+
+/// The same with these levels.
+fn image_with_levels(behaviour: &str, proof: &str, levels: &str) -> Image {
     let dockerfile = format!(
         "FROM paddock-runner-python\n\
          COPY part.py /part\n\
@@ -29,7 +34,7 @@ fn image(behaviour: &str, proof: &str) -> Image {
          RUN chmod 755 /part && echo '{behaviour}' > /behaviour\n\
          LABEL sandbox.runner= sandbox.language=python sandbox.warm='[\"/part\",\"import\"]' \
          sandbox.warm.save='[\"/part\",\"save\"]' sandbox.warm.restore='[\"/part\",\"restore\"]' \
-         sandbox.warm.proof=/proof.py\n"
+         sandbox.warm.proof=/proof.py sandbox.warm.levels='{levels}'\n"
     );
     let fork = include_str!("../../runner-images/example-warm/fork.py");
     let part = include_str!("snapshots/part.py");
@@ -273,6 +278,68 @@ async fn a_session_keeps_its_container_whatever_becomes_of_its_snapshot() {
     assert!(!view.snapshots().await.is_empty());
     d.session("s").tool("close_session").await;
     until_none_is_left(&view, Duration::from_secs(60)).await;
+    d.stop().await;
+}
+
+/// A level for programs that import `math` at most.
+const LIGHT: &str = r#"[{"restore":["/part","restore","light"],"modules":"math","never":"exec"}]"#;
+
+#[tokio::test]
+async fn a_level_takes_the_programs_that_need_no_more_and_another_part_those_that_it_cannot() {
+    let image = image_with_levels("", ALIKE, LIGHT);
+    let store = taken(&image).await;
+    let d = setup(&image).store(&store).start().await;
+    assert_eq!(warm(&d, "s").await, "restored light\n");
+    d.log.line("restored=true").await;
+    for (before, how) in [
+        ("import math\n", "restored light\n"),
+        ("import json\n", "restored\n"),
+        ("if 1: import math, json\n", "restored\n"),
+        ("exec('import json')\n", "restored\n"),
+        ("", "restored light\n"),
+    ] {
+        d.session("s").python(&format!("{before}{HOW}")).await.expect_stdout(how);
+    }
+    // A part that its program kills is soon there again, and meanwhile the other one takes its runs.
+    for kills in [
+        "import math; __import__('os').kill(__import__('os').getppid(), 9)",
+        "import os; os.kill(os.getppid(), 9)",
+    ] {
+        d.session("s").python(kills).await;
+        for code in [HOW, "import json; print(globals().get('WARM'))"] {
+            let ran = d.session("s").python(code).await.expect_success();
+            assert!(["restored light\n", "restored\n", "None\n"].contains(&ran.stdout()), "{kills}: {code}");
+        }
+    }
+    assert!(!d.log.text().contains("could not be restored"), "{}", d.log.text());
+    d.stop().await;
+}
+
+#[tokio::test]
+async fn a_level_that_cannot_be_restored_or_does_not_come_out_alike_is_said_and_its_snapshot_not_used() {
+    let odd = "print(str(globals().get('WARM')).endswith('light'))";
+    for (behaviour, proof, outcome, why) in [
+        ("light-fails", ALIKE, "restore", "it could not be restored: no light"),
+        ("", odd, "proof", "its output differs in line 1, cold: False, restored: True"),
+    ] {
+        let image = image_with_levels(behaviour, proof, LIGHT);
+        let d = setup(&image).start().await;
+        let line = d.log.line("no snapshot of the warm part").await;
+        assert!(line.contains(&format!("outcome={outcome} ")) && line.contains(why), "{behaviour}: {line}");
+        assert_eq!(warm(&d, "s").await, "imported\n", "{behaviour}");
+        d.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_level_that_dies_again_and_again_is_said_and_other_parts_have_its_runs() {
+    let image = image_with_levels("light-dies", ALIKE, LIGHT);
+    let d = setup(&image).set("pool.idle", 1).start().await;
+    d.log.line("a snapshot of the warm part was taken").await;
+    let line = d.log.line("could not be restored from its snapshot").await;
+    assert!(line.contains("not twice"), "{line}");
+    let ran = d.session("s").python(HOW).await.expect_success();
+    assert!(["restored\n", "imported\n", "None\n"].contains(&ran.stdout()), "{:?}", ran.stdout());
     d.stop().await;
 }
 

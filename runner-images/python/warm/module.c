@@ -27,15 +27,17 @@ static void prepare(void)
     Py_DECREF(done);
 }
 
-/* serve(prepare) returns only when it fails. Each child calls `prepare` before it reports that it is ready. With a directory as
- * the second argument it saves this process there and ends it; the restored process serves. */
+/* serve(prepare, trial) returns only when it fails. Each child calls `prepare` before it reports that it is ready; the trial is the
+ * path of a program (../../warm/pages.c), and `places_late` is as in ../../warm/warm.h. With a directory as the last argument it saves this process there and ends it; the restored process serves. */
 static PyObject *serve_python(PyObject *self, PyObject *arguments)
 {
     static const char *const files[] = {"/usr/local/share/sandbox/warm.py", "/usr/local/lib/sandbox/_warm.so", LIBRARIES, NULL};
-    struct interpreter python = {"main.py", before_fork, after_fork, prepare, "/usr/local/share/sandbox/trial.py", .files = files,
+    struct interpreter python = {"main.py", before_fork, after_fork, prepare, .files = files,
         .restored = take_environment};
     struct run run;
-    if (!PyArg_ParseTuple(arguments, "O|s", &prepare_in_python, &python.snapshot))
+    char room[SNAPSHOT_ROOM]; /* a child never leaves this function, so it stays */
+    python.room = room;
+    if (!PyArg_ParseTuple(arguments, "Osp|s", &prepare_in_python, &python.trial, &python.places_late, &python.snapshot))
         return NULL;
     if (serve(&python, &run) != 0)
         fail("the warm part");

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Where the container has a snapshot of the part, the part is restored from it instead of importing, until
-//! that fails ([`restoring`]). It then imports when the daemon asks for that. What a container's code may
-//! have done is never told to the daemon as the snapshot's fault.
+//! that fails ([`restoring`]). It then imports when the daemon asks for that. The snapshot may have lighter
+//! parts, the [`levels`]: they stand beside it, and a [`look`] at the code says which is enough for a run.
+//! What a container's code may have done is never told to the daemon as the snapshot's fault.
 //!
 //! The protocol is a page for strangers (runner-images/README.md). A part is as untrusted as the code: what
 //! it says is bounded and checked, and a part that says anything else is ended. PID 1 must never give it more
@@ -19,7 +20,9 @@
 pub(crate) mod forker;
 mod holder;
 mod keep;
+mod levels;
 mod line;
+mod look;
 mod restoring;
 mod single;
 mod state;
@@ -37,7 +40,7 @@ use crate::link::Stream;
 pub(crate) async fn serve(warm: &Rc<Warm>, stream: Stream, spec: WarmSpec) {
     let is_restore = !spec.restore.is_empty();
     if let Some(spec) = warm.set_spec(spec) {
-        spawn_local(keep::keep(warm.clone(), spec));
+        spawn_local(levels::keep_levels(warm.clone(), spec));
     }
     let within = keep::READY_WITHIN;
     let late = tokio::time::Instant::now() + within + keep::RESTORED_WITHIN;

@@ -282,6 +282,20 @@ pub struct WarmSpec {
     /// The command that restores the part from the snapshot at [`SNAPSHOT_DIR`](crate::limits::SNAPSHOT_DIR),
     /// which takes the place of `argv`; empty where the container has none.
     pub restore: Vec<String>,
+    /// Lighter parts of the same snapshot, the lightest first; none where `restore` is empty.
+    pub levels: Vec<WarmLevel>,
+}
+
+/// A lighter warm part, which has loaded less of what programs use. It takes the programs that need no more,
+/// by a look at their code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmLevel {
+    /// The command that restores it.
+    pub restore: Vec<String>,
+    /// What a program may import, as the import statement names it (`os.path`).
+    pub modules: Vec<String>,
+    /// Words that a program must not contain.
+    pub never: Vec<String>,
 }
 
 /// A program to run and its bounds.

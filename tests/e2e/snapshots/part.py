@@ -62,13 +62,16 @@ if how == "restore":
         fail("the snapshot can be written")
     except OSError:
         pass
-    fork.WARM = open("/warm/deep/word").read()
-    while "idle-says" in behaviour or "idle-dies" in behaviour:
+    fork.WARM = " ".join([open("/warm/deep/word").read(), *sys.argv[2:]])
+    if "light" in sys.argv and "light-fails" in behaviour:
+        fail("no light")
+    light_dies = "light-dies" in behaviour and "light" in sys.argv
+    while "idle-says" in behaviour or "idle-dies" in behaviour or light_dies:
         child = os.fork()
         if child == 0:
             fork.wait_and_become()
         if ends_while_it_waits(child):
-            if "idle-says" in behaviour:
+            if "idle-says" in behaviour or light_dies:
                 open("/tmp/second", "w").close()
             sys.exit(1)
 fork.serve()

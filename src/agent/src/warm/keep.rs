@@ -51,11 +51,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// After each part that never stood twice as long as before, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Keeps a part standing, for as long as the container lives.
+/// Keeps a part standing, for as long as the container lives, or as long as a level can be restored.
 pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
     let (mut pause, mut usual) = (Duration::ZERO, None);
     let mut restoring = Restoring::new(!spec.restore.is_empty());
-    loop {
+    // A level has no command that imports.
+    while restoring.goes_on() || !spec.argv.is_empty() {
         tokio::time::sleep(pause).await;
         if warm.is_wary() {
             warm.runs.none().await;
@@ -93,6 +94,9 @@ pub(super) async fn keep(warm: Rc<Warm>, spec: Rc<WarmSpec>) {
                 (pause, usual) = (Duration::ZERO, None);
                 if !code_ran {
                     warm.restores_no_more(printable(&why.to_string()), failure);
+                    if spec.argv.is_empty() {
+                        return;
+                    }
                     // Many containers may be here at this moment: the daemon lets them import by turns.
                     warm.import_is_asked_for().await;
                 }

@@ -11,6 +11,8 @@ use paddock_proto::message::{RestoreFailure, RunSpec, WarmSpec};
 use tokio::sync::Notify;
 
 use super::forker::Forker;
+use super::levels::{Level, level_spec};
+use super::look::LevelWords;
 use super::single::Single;
 use crate::intercept;
 use crate::network::{Network, RunNetwork};
@@ -50,7 +52,10 @@ pub(crate) struct Warm {
     not_restored: RefCell<Option<(String, RestoreFailure)>>,
     /// Whether the daemon has asked for a part without a snapshot.
     is_import_asked_for: Cell<bool>,
-    news: Notify,
+    /// Its lighter parts, the lightest first.
+    levels: RefCell<Vec<Level>>,
+    /// Something changed here, or in one of the levels, which share this.
+    news: Rc<Notify>,
 }
 
 /// A part that waits for a run.
@@ -74,12 +79,57 @@ impl Warm {
             is_restored: Cell::new(false),
             not_restored: RefCell::default(),
             is_import_asked_for: Cell::new(false),
-            news: Notify::new(),
+            levels: RefCell::default(),
+            news: Rc::default(),
         })
     }
 
-    /// Gives a run to the part that stands, or will stand soon. An input that comes back was not run.
+    /// A level of this one, with this specification.
+    fn level(&self, spec: WarmSpec) -> Rc<Self> {
+        let (reaper, runs, network) = (self.reaper.clone(), self.runs.clone(), self.network.clone());
+        let mut level = Self::new(reaper, runs, network);
+        if let Some(own) = Rc::get_mut(&mut level) {
+            own.news = self.news.clone();
+        }
+        level.set_spec(spec);
+        level
+    }
+
+    /// Gives a run to the lightest part that has what the code imports. If none of these can take it, a part
+    /// with less imports the rest. An input that comes back was not run.
     pub(crate) async fn run(
+        &self,
+        spec: &RunSpec,
+        run: &Rc<RunNetwork>,
+        mut input: CodeInput,
+    ) -> Result<Process, CodeInput> {
+        let (fit, others): (Vec<_>, Vec<_>) = self
+            .levels
+            .borrow()
+            .iter()
+            .map(|level| (level.part.clone(), level.words.suffice(&input.code)))
+            .partition(|(_, suffices)| *suffices);
+        for (level, _) in fit {
+            match level.run_in_part(spec, run, input).await {
+                Err(back) => input = back,
+                done => return done,
+            }
+        }
+        match self.run_in_part(spec, run, input).await {
+            Err(back) => input = back,
+            done => return done,
+        }
+        for (level, _) in others.into_iter().rev() {
+            match level.run_in_part(spec, run, input).await {
+                Err(back) => input = back,
+                done => return done,
+            }
+        }
+        Err(input)
+    }
+
+    /// Gives a run to the part that stands, or will stand soon. An input that comes back was not run.
+    async fn run_in_part(
         &self,
         spec: &RunSpec,
         run: &Rc<RunNetwork>,
@@ -140,6 +190,13 @@ impl Warm {
     /// this before code is started.
     pub(crate) async fn make_way(&self) {
         let late = Instant::now() + HOLDS_UP;
+        for level in self.levels() {
+            level.make_way_of_part(late).await;
+        }
+        self.make_way_of_part(late).await;
+    }
+
+    async fn make_way_of_part(&self, late: Instant) {
         while let Some(job) = self.loading.get().filter(|_| self.is_wary.get()) {
             if tokio::time::timeout_at(late.into(), self.news.notified()).await.is_err() {
                 let mut all = tree::descendants(job);
@@ -165,7 +222,20 @@ impl Warm {
             self.due.set(Some(Instant::now()));
             self.is_restored.set(true);
         }
+        let level =
+            |(at, level)| Level { part: self.level(level_spec(&spec, at)), words: LevelWords::of(level) };
+        self.levels.replace(spec.levels.iter().enumerate().map(level).collect());
         Some(known.insert(Rc::new(spec)).clone())
+    }
+
+    /// The levels, the lightest first.
+    pub(super) fn levels(&self) -> Vec<Rc<Self>> {
+        self.levels.borrow().iter().map(|level| level.part.clone()).collect()
+    }
+
+    /// What was asked for.
+    pub(super) fn spec(&self) -> Option<Rc<WarmSpec>> {
+        self.spec.borrow().clone()
     }
 
     /// Whether the part that stands was restored; `None` while none stands.
@@ -190,8 +260,10 @@ impl Warm {
         self.news.notify_waiters();
     }
 
+    /// Why this part, or one of its levels, is restored no more.
     pub(super) fn not_restored(&self) -> Option<(String, RestoreFailure)> {
-        self.not_restored.borrow().clone()
+        let own = self.not_restored.borrow().clone();
+        own.or_else(|| self.levels.borrow().iter().find_map(|level| level.part.not_restored()))
     }
 
     /// Resolves once the daemon has asked for a part without a snapshot.

@@ -85,8 +85,7 @@ mod tests {
     fn it_says_the_age_and_size_of_a_snapshot_or_why_there_is_none() {
         let env = std::collections::BTreeMap::from([("HOME".to_owned(), "/home/ann".to_owned())]);
         let mut config = Config::load(None, &env, &crate::config::Overrides::default()).unwrap().config;
-        let labels =
-            SnapshotLabels { save: vec!["/s".into()], restore: vec!["/r".into()], proof: "/p".into() };
+        let labels = SnapshotLabels::example();
         let python = Runner { snapshot_labels: Some(labels), ..Runner::example("python") };
         let mut records = SnapshotRecords::default();
         let judged = |config: &Config, records: &SnapshotRecords| {

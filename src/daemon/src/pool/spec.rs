@@ -283,7 +283,7 @@ impl Blueprint {
             let mut spec = self.container_without_hash(runner, Uid(0), &name);
             spec.labels.clear();
             let Runner { bounds, argv, warm, snapshot_labels, .. } = runner;
-            let restore = snapshot_labels.as_ref().map(|labels| &labels.restore);
+            let restore = snapshot_labels.as_ref().map(|labels| (&labels.restore, &labels.levels));
             format!("{}\n{bounds:?}\n{argv:?}\n{warm:?}\n{restore:?}", serde_json::json!(spec))
         });
         hex(&Sha256::digest(text.unwrap_or_default())[..8])

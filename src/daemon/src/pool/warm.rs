@@ -157,8 +157,11 @@ pub(super) fn restore(armed: &ArmedContainer, warming: &Warming) {
     let SnapshotMount::Restored(volume) = runner.snapshot.clone() else { return };
     let Some(labels) = &runner.snapshot_labels else { return };
     let (argv, restore, env) = (runner.warm.clone(), labels.restore.clone(), runner.environment(&[]));
+    let levels = labels.levels.clone();
     // Asked for now, in front of everything that the container is asked for later.
-    let Ok(stream) = armed.link.request(&Request::Warm(WarmSpec { argv, env, restore })) else { return };
+    let Ok(stream) = armed.link.request(&Request::Warm(WarmSpec { argv, env, restore, levels })) else {
+        return;
+    };
     part.set(WarmStage::Loading);
     let (container, news) = (armed.id.short().to_owned(), warming.news.clone());
     let import = Import::of(armed, warming);
@@ -252,7 +255,7 @@ impl Import {
             let begun = Instant::now();
             let answer = async {
                 let (argv, env) = (runner.warm.clone(), runner.environment(&[]));
-                let spec = WarmSpec { argv, env, restore: Vec::new() };
+                let spec = WarmSpec { argv, env, restore: Vec::new(), levels: Vec::new() };
                 let stream = link.request(&Request::Warm(spec))?;
                 // From here on only the stream keeps the container's link open.
                 drop(link);

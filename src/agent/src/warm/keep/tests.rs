@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(8);
 /// A shell that stands after a moment and then waits for its run.
 fn shell() -> WarmSpec {
     let argv = ["/bin/sh", "-c", "sleep 0.2; echo ready >&3; read line <&3"].map(str::to_owned).to_vec();
-    WarmSpec { argv, env: vec!["PATH=/usr/bin:/bin".to_owned()], restore: Vec::new() }
+    WarmSpec { argv, env: vec!["PATH=/usr/bin:/bin".to_owned()], restore: Vec::new(), levels: Vec::new() }
 }
 
 /// Keeps a shell as the warm part, has `interfere` done to its processes while it loads, and tells whether it

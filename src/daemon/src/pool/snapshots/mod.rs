@@ -203,8 +203,7 @@ mod tests {
     }
 
     fn with_labels() -> Runner {
-        let labels =
-            SnapshotLabels { save: vec!["/s".into()], restore: vec!["/r".into()], proof: "/p".into() };
+        let labels = SnapshotLabels::example();
         Runner { snapshot_labels: Some(labels), ..Runner::example("python") }
     }
 
